@@ -1,0 +1,65 @@
+# One command for each thing; every target does the set-up it needs. `make` lists them.
+# VERBOSE=1 shows the output of checks that pass. PYTHON=... chooses the interpreter for a new .venv.
+
+BIN    := .venv/bin
+READY  := .venv/.ready
+UV     := $(BIN)/uv
+ARGS   ?=
+COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+          --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint types layers unit coverage format bench demo lock clean
+# The targets share one .venv and the checks read best in order.
+.NOTPARALLEL:
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## make .venv from the lock files; does nothing when it is current
+	@:
+
+$(READY): pyproject.toml requirements/bootstrap.lock requirements/dev.lock scripts/setup scripts/system-packages
+	@scripts/setup </dev/null
+
+.venv/.installer: requirements/bootstrap.in
+	@scripts/setup installer </dev/null
+
+test: lint types layers unit ## all checks and all tests
+
+lint: $(READY) ## style and formatting (ruff)
+	@scripts/quietly lint $(BIN)/ruff check .
+	@scripts/quietly format $(BIN)/ruff format --check .
+
+types: $(READY) ## types: strict on src, basic on tests (pyright)
+	@scripts/quietly types $(BIN)/pyright --pythonpath $(BIN)/python
+
+layers: $(READY) ## which package may import which (import-linter)
+	@scripts/quietly layers $(BIN)/lint-imports
+
+unit: $(READY) ## the tests alone; ARGS="-k name" chooses some
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/pytest -q -n 2 $(ARGS) </dev/null
+
+coverage: $(READY) ## the tests, with a report of the lines they do not reach
+	@$(BIN)/coverage erase
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/coverage run -m pytest -q $(ARGS) </dev/null
+	@$(BIN)/coverage combine -q
+	@$(BIN)/coverage report
+
+format: $(READY) ## rewrite the code in the house style
+	@$(BIN)/ruff check --quiet --fix-only .
+	@$(BIN)/ruff format --quiet .
+
+bench: $(READY) ## the measurements; ARGS go to the bench
+	@$(BIN)/python -m bench $(ARGS)
+
+demo: $(READY) ## a short tour that needs no network and no account
+	@$(BIN)/codesdk demo $(ARGS)
+
+lock: .venv/.installer ## remake the lock files; UPGRADE=1 takes newer versions
+	@$(COMPILE) requirements/bootstrap.in -o requirements/bootstrap.lock
+	@$(COMPILE) pyproject.toml requirements/dev.in -o requirements/dev.lock
+
+clean: ## remove .venv, caches and build output
+	@rm -rf .venv dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov
+	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,0 +1,18 @@
+"""Shared by all tests: one async backend, and how hard hypothesis looks."""
+
+import os
+
+import pytest
+from hypothesis import settings
+
+# "ci" tries the same examples on every run, so that a red gate means a change and not luck.
+# "dev" looks at new ones each time. Neither has a deadline: a busy machine is not a bug.
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("dev", deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Async tests run on asyncio, the only loop that the package supports."""
+    return "asyncio"
