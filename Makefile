@@ -38,7 +38,7 @@ layers: $(READY) ## which package may import which (import-linter)
 	@scripts/quietly layers $(BIN)/lint-imports
 
 unit: $(READY) ## the tests alone; ARGS="-k name" chooses some
-	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/pytest -q -n 2 $(ARGS) </dev/null
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/pytest -q -n 2 --inline-snapshot=disable $(ARGS) </dev/null
 
 coverage: $(READY) ## the tests, with a report of the lines they do not reach
 	@$(BIN)/coverage erase
