@@ -1,0 +1,74 @@
+"""Events to bytes and back: one encode per event, a strict writer, a lenient reader.
+
+`decode` accepts event types it does not know and shapes of older schema
+versions, which the upcasters turn into the latest one in memory.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from codesdk.contract.events import EVENT_TYPES, SCHEMA_VERSION, Event, RuntimeInfo, Trace
+from codesdk.contract.tools import Record
+
+Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+
+UPCASTERS: dict[int, Upcaster] = {}
+"""From a schema version to the next: a function on the whole event as a JSON object."""
+
+
+class _Envelope(Record, frozen=True, kw_only=True):
+    schema_version: int
+    seq: int
+    time: str
+    type: str
+    trace: Trace
+    runtime: RuntimeInfo
+    payload: msgspec.Raw
+
+
+_encoder = msgspec.json.Encoder()
+_envelope = msgspec.json.Decoder(_Envelope)
+_payloads = {name: msgspec.json.Decoder(payload) for name, payload in EVENT_TYPES.items()}
+
+
+def encode(event: Event) -> bytes:
+    """Return the stored form of an event: one line of JSON without a line end."""
+    return _encoder.encode(event)
+
+
+def decode(frame: bytes) -> Event:
+    """Return the event of a stored frame. Raise `ValueError` if it is not one."""
+    envelope = _envelope.decode(frame)
+    if envelope.schema_version < SCHEMA_VERSION:
+        frame = msgspec.json.encode(upcast(cast("dict[str, Any]", msgspec.json.decode(frame))))
+        envelope = _envelope.decode(frame)
+    payload = _payloads.get(envelope.type)
+    newer = envelope.schema_version > SCHEMA_VERSION
+    return Event(
+        schema_version=envelope.schema_version,
+        seq=envelope.seq,
+        time=envelope.time,
+        type=envelope.type,
+        trace=envelope.trace,
+        runtime=envelope.runtime,
+        payload=msgspec.json.decode(envelope.payload)
+        if payload is None or newer
+        else payload.decode(envelope.payload),
+    )
+
+
+def upcast(
+    event: dict[str, Any], upcasters: Mapping[int, Upcaster] = UPCASTERS, to: int = SCHEMA_VERSION
+) -> dict[str, Any]:
+    """Bring an event of an older schema version to version `to`, one step at a time."""
+    version = int(event["schema_version"])
+    while version < to:
+        step = upcasters.get(version)
+        if step is None:
+            raise ValueError(f"no upcaster from schema version {version} to {version + 1}")
+        event = step(event)
+        version += 1
+        event["schema_version"] = version
+    return event

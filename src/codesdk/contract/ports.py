@@ -1,0 +1,239 @@
+"""Ports: what the engine needs from the layers around it, as async protocols.
+
+`EventLog` and `Blobs` are implemented by the store, `ToolRunner` by the tools,
+`Policy` by the policy, `Stamper` by the engine itself and, with recorded
+times and ids, by replay.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from codesdk.contract.ids import Prefix
+from codesdk.contract.records import (
+    ApprovalRow,
+    ArtifactRow,
+    Changes,
+    KeyRow,
+    MessageRow,
+    SessionRow,
+    SessionStatus,
+    Snapshot,
+    StoredFrame,
+    TaskRow,
+)
+from codesdk.contract.tools import (
+    Evaluation,
+    ExecutionEnv,
+    OutputStream,
+    PermissionMode,
+    SandboxSummary,
+    ToolClass,
+    ToolSpec,
+)
+
+
+class Stamper(Protocol):
+    """Time and new ids: the only two things in the engine that are not a function of its input."""
+
+    def now(self) -> str:
+        """Return the time as UTC ISO-8601 with milliseconds and `Z`."""
+        ...
+
+    def mint(self, prefix: Prefix) -> str:
+        """Return a new id."""
+        ...
+
+
+class EventLog(Protocol):
+    """The log and the rows folded from it.
+
+    One process writes. A session has an owner and an epoch; an append under another
+    epoch than the current one is refused with `Conflict`, so a writer that lost a
+    session cannot write to it. Rows live and die with their session.
+    """
+
+    async def create(self, session: SessionRow, owner: str) -> int:
+        """Register a session before its first append. Return its epoch. `Conflict` if the id exists."""
+        ...
+
+    async def take(self, session_id: str, owner: str) -> int:
+        """Become the owner of a session: raise its epoch and return it. `NotFound` if there is none."""
+        ...
+
+    def append(
+        self,
+        session_id: str,
+        epoch: int,
+        first_seq: int,
+        frames: Sequence[bytes],
+        *,
+        durable: bool,
+        changes: Changes | None = None,
+    ) -> Awaitable[None]:
+        """Queue frames and their row changes at once; the awaitable is done when they are committed.
+
+        All or nothing. `first_seq` must be the head plus one: when an append fails, those queued
+        behind it in the same session fail too. `durable` asks for a commit that survives a power cut.
+        Raise `Conflict` (wrong epoch or seq) or `StorageFailure` from the awaitable.
+        """
+        ...
+
+    async def head(self, session_id: str) -> int:
+        """Return the last committed seq, 0 if there is none."""
+        ...
+
+    async def read(self, session_id: str, after_seq: int, limit: int) -> list[StoredFrame]:
+        """Return up to `limit` frames with a greater seq, in order. A damaged one has `damage` set."""
+        ...
+
+    async def read_all(self, after_cursor: int, limit: int) -> list[StoredFrame]:
+        """The same over all sessions, in commit order; `cursor` and `session_id` are set."""
+        ...
+
+    async def changed(self, timeout_s: float) -> None:
+        """Return when something was committed since the last call, or after the time."""
+        ...
+
+    async def session(self, session_id: str) -> SessionRow | None: ...
+
+    async def sessions(
+        self, *, after: str | None, limit: int, principal: str | None, status: SessionStatus | None
+    ) -> list[SessionRow]:
+        """Return sessions, newest first, older than the id `after`."""
+        ...
+
+    async def count_sessions(self, status: SessionStatus) -> int: ...
+
+    async def interrupted(self) -> list[str]:
+        """Return the ids of sessions whose row has an active task or queued ones."""
+        ...
+
+    async def snapshot(self, session_id: str) -> Snapshot | None: ...
+
+    async def task(self, task_id: str) -> TaskRow | None: ...
+
+    async def tasks(self, session_id: str, *, limit: int) -> list[TaskRow]:
+        """Return the tasks of a session, newest first."""
+        ...
+
+    async def task_at(self, session_id: str, seq: int) -> TaskRow | None:
+        """Return the task that was running at `seq`: started at or before it, not ended before it."""
+        ...
+
+    async def messages(self, session_id: str, *, before: int | None, limit: int) -> list[MessageRow]:
+        """Return transcript messages with an index below `before`, in ascending order, the last ones."""
+        ...
+
+    async def approvals(self, *, principal: str | None, session_id: str | None) -> list[ApprovalRow]:
+        """Return the approvals that are not closed, oldest first."""
+        ...
+
+    async def key(self, principal: str, route: str, key: str) -> KeyRow | None: ...
+
+    async def artifact(self, artifact_id: str) -> ArtifactRow | None: ...
+
+    async def artifacts(self, scope: str, *, after: str | None, limit: int) -> list[ArtifactRow]:
+        """Return the artifacts of a session in the order of their ids."""
+        ...
+
+    async def add_artifact(self, row: ArtifactRow) -> None:
+        """Record an artifact that no event mentions yet."""
+        ...
+
+    async def delete(self, session_id: str) -> None:
+        """Remove a session with all its rows."""
+        ...
+
+    async def referenced(self, hashes: Sequence[str]) -> set[str]:
+        """Return those of the content hashes that some artifact row still names."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Blobs(Protocol):
+    """Content-addressed bytes. Writes are atomic and durable when they return."""
+
+    async def put(self, data: bytes) -> str:
+        """Store bytes and return their content hash. Storing them again costs only the hash."""
+        ...
+
+    async def get(self, content_hash: str, start: int = 0, end: int | None = None) -> bytes:
+        """Return bytes, or the range [start, end). `NotFound` if missing, `StorageFailure` if damaged."""
+        ...
+
+    async def has(self, content_hash: str) -> bool: ...
+
+    async def sweep(self, keep: Callable[[Sequence[str]], Awaitable[set[str]]], older_than_s: float) -> int:
+        """Remove blobs that `keep` does not return and that are older; return how many went."""
+        ...
+
+
+class ToolInvocation(msgspec.Struct, frozen=True, kw_only=True):
+    """A decided call, on its way to the tool."""
+
+    session_id: str
+    task_id: str | None
+    tool_call_id: str
+    attempt: int
+    name: str
+    input: Any
+    workspace: str
+
+
+class FileChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that a tool changed, with the diff taken from disk."""
+
+    path: str
+    diff: str
+
+
+class ToolRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool gave back."""
+
+    result: Any
+    is_error: bool = False
+    exit_code: int | None = None
+    changes: Sequence[FileChange] = ()
+
+
+ToolSink = Callable[[OutputStream, str], None]
+"""Takes a running tool's output. Never blocks, never raises."""
+
+
+class ToolRunner(Protocol):
+    """Runs owned tools. Knows nothing of policy, approvals or the log."""
+
+    def specs(self) -> Sequence[ToolSpec]:
+        """Return the tools on offer."""
+        ...
+
+    def environment(self, name: str) -> tuple[ExecutionEnv, SandboxSummary]:
+        """Return where and how a tool would run."""
+        ...
+
+    def check(self, name: str, arguments: Any) -> str | None:
+        """Return what is wrong with an input, for the model to read, or None."""
+        ...
+
+    async def run(self, call: ToolInvocation, output: ToolSink) -> ToolRun:
+        """Run the tool. Cancelled when the task stops: must then end what it started."""
+        ...
+
+
+class PolicyQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """A call for the policy to judge."""
+
+    session_id: str
+    name: str
+    tool_class: ToolClass
+    input: Any
+    permission_mode: PermissionMode
+
+
+class Policy(Protocol):
+    """Judges calls. Pure: the same question gets the same answer."""
+
+    def evaluate(self, question: PolicyQuestion) -> Evaluation: ...

@@ -1,0 +1,121 @@
+"""Rows that the store keeps beside the log: folds of it, changed in the same transaction.
+
+The engine computes them, the store keeps them, `verify` and `replay` compute them again.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from codesdk.contract.messages import ArtifactRef, Message
+from codesdk.contract.tools import Record, ToolClass
+
+SessionStatus = Literal["open", "closed"]
+TaskState = Literal["queued", "running", "completed", "failed", "stopped"]
+
+
+class SessionRow(Record, frozen=True, kw_only=True):
+    """A session as lists show it."""
+
+    session_id: str
+    principal: str
+    status: SessionStatus
+    runtime: str
+    workspace: str
+    permission_mode: str
+    created_at: str
+    updated_at: str
+    title: str | None = None
+    model: str | None = None
+    active_task_id: str | None = None
+    queued: int = 0
+    parent_session_id: str | None = None
+
+
+class TaskRow(Record, frozen=True, kw_only=True):
+    """A task as lists show it."""
+
+    task_id: str
+    session_id: str
+    state: TaskState
+    created_at: str
+    started_seq: int | None = None
+    ended_seq: int | None = None
+    ended_at: str | None = None
+
+
+class MessageRow(Record, frozen=True, kw_only=True):
+    """A transcript message: its place, the event that sealed it, its size, and the chain of
+    hashes up to and including it."""
+
+    index: int
+    seq: int
+    tokens: int
+    chain: str
+    message: Message
+
+
+class ApprovalRow(Record, frozen=True, kw_only=True):
+    """An approval that waits for an answer, or (state answered, carried) for a resume."""
+
+    approval_id: str
+    session_id: str
+    state: Literal["waiting", "carried", "approved", "closed"]
+    kind: Literal["tool", "budget"]
+    summary: str
+    requested_at: str
+    expires_at: str | None = None
+    task_id: str | None = None
+    tool_call_id: str | None = None
+    attempt: int | None = None
+    input_hash: str | None = None
+    tool: str | None = None
+    tool_class: ToolClass | None = None
+
+
+class ArtifactRow(Record, frozen=True, kw_only=True):
+    """An artifact that is there to be read."""
+
+    ref: ArtifactRef
+    scope: str
+    principal: str
+    created_at: str
+
+
+class KeyRow(Record, frozen=True, kw_only=True):
+    """An idempotency key: what was asked under it and what was answered."""
+
+    principal: str
+    route: str
+    key: str
+    body_hash: str
+    answer: Any
+
+
+class Changes(msgspec.Struct, kw_only=True):
+    """Row changes that belong to the transaction of the appended events."""
+
+    session: SessionRow | None = None
+    snapshot: bytes | None = None
+    tasks: list[TaskRow] = []
+    messages: list[MessageRow] = []
+    approvals: list[ApprovalRow] = []
+    artifacts: list[ArtifactRow] = []
+    keys: list[KeyRow] = []
+
+
+class StoredFrame(Record, frozen=True, kw_only=True):
+    """A frame as read. `damage` says why it cannot be trusted; the bytes are kept as found."""
+
+    seq: int
+    data: bytes
+    cursor: int = 0
+    session_id: str | None = None
+    damage: str | None = None
+
+
+class Snapshot(Record, frozen=True, kw_only=True):
+    """A session's folded state and the seq that it covers."""
+
+    seq: int
+    state: bytes

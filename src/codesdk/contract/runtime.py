@@ -1,0 +1,184 @@
+"""The runtime protocol: what an adapter gives the engine, and what the engine gives back.
+
+A task is duplex. Out of `RuntimeTask.events()` come drafts, tool announcements
+and one end; into it go tool results, denials, steering and stop. An adapter never
+writes to the log: the engine gives each draft its seq and stores it.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from codesdk.contract.capabilities import AuthStatus, Capabilities, Isolation
+from codesdk.contract.errors import ErrorInfo
+from codesdk.contract.events import (
+    OutputCompleted,
+    OutputDelta,
+    OutputRetracted,
+    RequestCompleted,
+    RequestStarted,
+    RuntimeNotice,
+    UsageReported,
+)
+from codesdk.contract.messages import ArtifactRef, Message
+from codesdk.contract.tools import InteractionMode, PermissionMode, Record, ToolIdentity, ToolSpec
+
+DraftPayload = (
+    OutputDelta
+    | OutputRetracted
+    | OutputCompleted
+    | UsageReported
+    | RuntimeNotice
+    | RequestStarted
+    | RequestCompleted
+)
+"""The payloads that a runtime may draft. All others are the engine's to write."""
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """An event as a runtime sees it: no seq, no time, no ids but the runtime's own."""
+
+    payload: DraftPayload
+    raw: Any = None
+
+
+class ToolAnnouncement(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call seen in the runtime's stream. The ledger mints its id and decides on it."""
+
+    name: str
+    input: Any
+    runtime_tool_call_id: str | None = None
+    message_id: str | None = None
+    index: int | None = None
+    raw: Any = None
+
+
+class Identified(msgspec.Struct, frozen=True, kw_only=True):
+    """The runtime's own session id or the model it settled on; stamped on what follows."""
+
+    runtime_session_id: str | None = None
+    model: str | None = None
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True):
+    """The runtime is done with the task. The last item of a good stream."""
+
+    stop_reason: str
+    raw: Any = None
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True):
+    """The runtime gave up on the task. The last item of a bad stream."""
+
+    error: ErrorInfo
+    raw: Any = None
+
+
+RuntimeItem = Draft | ToolAnnouncement | Identified | Finished | Failed
+
+
+class RuntimeEnv(Record, frozen=True, kw_only=True):
+    """Where the runtime runs and where its own state lives."""
+
+    cwd: str
+    env: dict[str, str]
+    credential_namespace: str
+    isolation: Isolation
+
+
+class TaskInput(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a runtime is given for a task.
+
+    `messages` is the compiled context, the new messages last. `model_messages` counts
+    the model messages that the session already holds, those left out of the context too.
+    """
+
+    session_id: str
+    task_id: str
+    env: RuntimeEnv
+    messages: Sequence[Message]
+    model_messages: int
+    tools: Sequence[ToolSpec]
+    permission_mode: PermissionMode
+    interaction_mode: InteractionMode
+    runtime_config: dict[str, Any]
+    model: str | None = None
+    runtime_session_id: str | None = None
+
+
+class ToolReply(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool gave back, as the runtime's model should see it."""
+
+    result: Any
+    is_error: bool
+
+
+class Host(Protocol):
+    """What a runtime may ask of the engine while a task runs."""
+
+    async def put_artifact(self, data: bytes, content_type: str, name: str | None = None) -> ArtifactRef:
+        """Store bytes and return their reference."""
+        ...
+
+    async def read_artifact(self, artifact_id: str) -> bytes:
+        """Return the bytes of an artifact of this session."""
+        ...
+
+
+class RuntimeTask(Protocol):
+    """A running task of a runtime."""
+
+    def events(self) -> AsyncIterator[RuntimeItem]:
+        """Yield what happens, in order, ending with `Finished` or `Failed`.
+
+        Iterated once. Must not raise: a failure is a `Failed`. The engine treats an
+        exception, or an end without either, as a crash of the runtime. The engine stops
+        pulling when its store falls behind, so a driver must not buffer without bound.
+        """
+        ...
+
+    async def send_tool_result(self, call: ToolIdentity, reply: ToolReply) -> None:
+        """Hand a tool's result to the runtime. Must tolerate a call it no longer waits for."""
+        ...
+
+    async def send_tool_denied(self, call: ToolIdentity, reason: str) -> None:
+        """Tell the runtime that a call was denied. Must tolerate a call it no longer waits for."""
+        ...
+
+    async def steer(self, messages: Sequence[Message]) -> None:
+        """Add user input to the running task. Called only if `supports_steer`."""
+        ...
+
+    async def stop(self, reason: str) -> None:
+        """Ask the runtime to end soon. The stream should then end; the engine does not rely on it."""
+        ...
+
+    async def close(self) -> None:
+        """Release everything, by force if needed. Must not raise. May be called twice."""
+        ...
+
+
+class Runtime(Protocol):
+    """An adapter: one per kind of runtime, shared by all its sessions."""
+
+    @property
+    def name(self) -> str:
+        """The full name, as events carry it."""
+        ...
+
+    def capabilities(self) -> Capabilities:
+        """Describe the runtime. Must be cheap and must not start it."""
+        ...
+
+    async def auth_status(self, env: RuntimeEnv) -> AuthStatus:
+        """Tell whether the runtime is ready, without a model call and without a secret."""
+        ...
+
+    async def start_task(self, host: Host, task: TaskInput) -> RuntimeTask:
+        """Start a task. Raise `CodeSDKError` if the runtime cannot start it."""
+        ...
+
+    async def close_session(self, session_id: str) -> None:
+        """Release what is kept alive for a session between its tasks. Must not raise."""
+        ...

@@ -1,0 +1,89 @@
+"""Tool calls: their identity, the policy's verdicts, and what a run of one yields."""
+
+from typing import Any, Literal
+
+import msgspec
+
+from codesdk.contract.messages import ArtifactRef
+
+ToolClass = Literal["read_only", "write", "network", "dangerous"]
+PermissionMode = Literal["ask", "auto", "yolo"]
+InteractionMode = Literal["interactive", "non_interactive"]
+Verdict = Literal["allow", "ask", "deny"]
+PolicySource = Literal["runtime", "codesdk", "extension", "user"]
+ExecutedBy = Literal["codesdk", "runtime"]
+ExecutionEnv = Literal["codesdk_bubblewrap", "codesdk_docker", "codesdk_host", "runtime_internal", "unknown"]
+OutputStream = Literal["stdout", "stderr", "progress"]
+Outcome = Literal["known", "unknown"]
+Scope = Literal["once", "session"]
+Decision = Literal["approve", "deny"]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The parent of all wire records: frozen, keyword-only, defaults left out."""
+
+
+class Actor(Record, frozen=True, kw_only=True):
+    """Who decided: a person, the policy, the engine itself, a runtime or an extension."""
+
+    kind: Literal["user", "policy", "engine", "runtime", "extension"]
+    id: str | None = None
+
+
+class ToolIdentity(Record, frozen=True, kw_only=True):
+    """Which attempt of which call, over which input."""
+
+    tool_call_id: str
+    attempt: int
+    input_hash: str
+    runtime_tool_call_id: str | None = None
+
+
+class Evaluation(Record, frozen=True, kw_only=True):
+    """One opinion on a call."""
+
+    source: PolicySource
+    result: Verdict
+    rule: str | None = None
+    reason: str | None = None
+
+
+class PolicySnapshot(Record, frozen=True, kw_only=True):
+    """The effective decision on a call and the opinions that led to it."""
+
+    permission_mode: PermissionMode
+    decision: Literal["allow", "deny"]
+    sources: list[Evaluation]
+
+
+class SandboxSummary(Record, frozen=True, kw_only=True):
+    """What the tool could reach while it ran."""
+
+    network: bool
+    timeout_ms: int | None = None
+    mounts: list[str] | None = None
+
+
+class Change(Record, frozen=True, kw_only=True):
+    """A file that a tool changed. `undo` names kept-apart content, or is null."""
+
+    path: str
+    diff_ref: ArtifactRef | None
+    undo: str | None
+
+
+class ToolSpec(Record, frozen=True, kw_only=True):
+    """A tool as it is offered to a runtime."""
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+    tool_class: ToolClass = msgspec.field(name="class")
+    safe_replay: bool = False
+
+
+class ManifestEntry(Record, frozen=True, kw_only=True):
+    """A tool in a record of what was offered: its name and the hash of its schema."""
+
+    name: str
+    schema_hash: str
