@@ -1,0 +1,76 @@
+"""Row structs ↔ the JSON bytes they are kept as. Every store keeps rows in this form, so all give back the same.
+
+Written strictly, read leniently: fields that a newer version added are passed over.
+"""
+
+from typing import TypeVar
+
+import msgspec
+
+from codesdk.contract.errors import InvalidRequest, StorageFailure
+from codesdk.contract.records import (
+    ApprovalRow,
+    ArtifactRow,
+    Changes,
+    KeyRow,
+    MessageRow,
+    SessionRow,
+    TaskRow,
+)
+
+Row = SessionRow | TaskRow | MessageRow | ApprovalRow | ArtifactRow | KeyRow
+R = TypeVar("R", SessionRow, TaskRow, MessageRow, ApprovalRow, ArtifactRow, KeyRow)
+
+_encoder = msgspec.json.Encoder()
+_decoders: dict[type[Row], msgspec.json.Decoder[Row]] = {
+    kind: msgspec.json.Decoder(kind)
+    for kind in (SessionRow, TaskRow, MessageRow, ApprovalRow, ArtifactRow, KeyRow)
+}
+
+
+def pack(row: Row) -> bytes:
+    """Return the stored form of a row. Raise `InvalidRequest` if it holds something that JSON cannot."""
+    try:
+        return _encoder.encode(row)
+    except (TypeError, ValueError) as error:
+        raise InvalidRequest(f"a {type(row).__name__} cannot be stored as JSON: {error}") from error
+
+
+def unpack(kind: type[R], data: bytes) -> R:
+    """Return the row of a stored form. Raise `StorageFailure` if it is damaged."""
+    try:
+        row = _decoders[kind].decode(data)
+    except ValueError as error:
+        raise StorageFailure(f"a stored {kind.__name__} is damaged and cannot be read: {error}") from error
+    assert isinstance(row, kind)
+    return row
+
+
+def is_pending(row: SessionRow) -> bool:
+    """Tell whether a session has work that a crash would interrupt."""
+    return row.active_task_id is not None or row.queued > 0
+
+
+class PackedChanges(msgspec.Struct, kw_only=True):
+    """`Changes` with every row in its stored form, next to the values that tables are keyed by."""
+
+    session: tuple[SessionRow, bytes] | None
+    snapshot: bytes | None
+    tasks: list[tuple[TaskRow, bytes]]
+    messages: list[tuple[MessageRow, bytes]]
+    approvals: list[tuple[ApprovalRow, bytes]]
+    artifacts: list[tuple[ArtifactRow, bytes]]
+    keys: list[tuple[KeyRow, bytes]]
+
+
+def pack_changes(changes: Changes) -> PackedChanges:
+    """Pack every row, before anything is written."""
+    return PackedChanges(
+        session=None if changes.session is None else (changes.session, pack(changes.session)),
+        snapshot=changes.snapshot,
+        tasks=[(row, pack(row)) for row in changes.tasks],
+        messages=[(row, pack(row)) for row in changes.messages],
+        approvals=[(row, pack(row)) for row in changes.approvals],
+        artifacts=[(row, pack(row)) for row in changes.artifacts],
+        keys=[(row, pack(row)) for row in changes.keys],
+    )
