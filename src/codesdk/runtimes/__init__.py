@@ -1,0 +1,1 @@
+"""Runtime adapters: the registry and one driver per runtime."""
