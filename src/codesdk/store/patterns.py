@@ -1,0 +1,112 @@
+"""What secrets look like: expressions for finished ones, for ones still arriving at the end of a text, and a quick look.
+
+Used by `redaction` alone. No match begins or ends inside the marker that replaces it.
+"""
+
+import re
+
+MARKER = "[redacted]"
+
+# A token begins where no word goes on; "\n" spelled out, as in quoted JSON, ends a word too.
+_EDGE = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf]))"
+_BEARER = r"(?:(?<=[Bb]earer\ )|(?<=BEARER\ ))"
+
+_HEADS = (
+    "sk-",
+    *(f"gh{kind}_" for kind in "pousr"),
+    "github_pat_",
+    "glpat-",
+    "AKIA",
+    "ASIA",
+    "AIza",
+    *(f"xox{kind}-" for kind in "abeoprs"),
+    "eyJ",
+)
+_PEM = "-----BEGIN "
+
+FINISHED = rf"""
+    {_EDGE}(?:
+        sk-(?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{{16,}}
+      | gh[pousr]_[A-Za-z0-9]{{20,}}
+      | github_pat_[A-Za-z0-9_]{{20,}}
+      | glpat-[A-Za-z0-9_-]{{20,}}
+      | A[KS]IA[0-9A-Z]{{16}}
+      | AIza[0-9A-Za-z_-]{{30,}}
+      | xox[abeoprs]-[A-Za-z0-9-]{{10,}}
+      | eyJ[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]*
+    )
+  | {_BEARER}[A-Za-z0-9._~+/=-]{{16,}}
+  | (?<=://)(?P<user>[^\s/:@"']{{0,200}}:)[^\s/"']{{1,1000}}(?=@)
+  | -----BEGIN\ [A-Z0-9 ]{{0,30}}PRIVATE\ KEY-----
+    (?:[\s\S]{{0,16000}}?-----END\ [A-Z0-9 ]{{0,30}}PRIVATE\ KEY-----|[A-Za-z0-9+/=\s\\]*)
+"""
+"""Secrets by their shape. The group `user` is what stays in front of a password in a URL."""
+
+_UNFINISHED = rf"""
+    {_EDGE}(?:
+        (?:sk-|gh[pousr]_|github_pat_|glpat-|AIza|xox[abeoprs]-)[A-Za-z0-9_-]*
+      | A[KS]IA[0-9A-Z]{{0,15}}
+      | eyJ[A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]*){{0,2}}
+    )\Z
+  | {_BEARER}[A-Za-z0-9._~+/=-]*\Z
+  | (?<=://)[^\s/"']{{0,1200}}\Z
+  | -----BEGIN\ [A-Z0-9 ]{{0,30}}
+    (?:-{{0,4}}|PRIVATE\ KEY-----(?![\s\S]*PRIVATE\ KEY-----)[\s\S]*)\Z
+"""
+
+
+def _beginnings(words: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted({word[:size] for word in words for size in range(1, len(word))}))
+
+
+_BEGINNINGS = _beginnings((*_HEADS, _PEM))
+_LONGEST_BEGINNING = max(map(len, _BEGINNINGS))
+_BEGUN = rf"""
+    {_EDGE}(?:{"|".join(map(re.escape, _beginnings(_HEADS)))})\Z
+  | (?:{"|".join(map(re.escape, _beginnings((_PEM,))))})\Z
+"""
+
+_unfinished = re.compile(f"{_UNFINISHED}|{_BEGUN}", re.VERBOSE)
+_begun = re.compile(_BEGUN, re.VERBOSE)
+
+_in_token = re.compile(r"[A-Za-z0-9._~+/=-]*")
+_in_pem = re.compile(r"[A-Za-z0-9+/=\s\\-]*")
+
+
+def may_contain(text: str) -> bool:
+    """Tell quickly whether `FINISHED` or an unfinished one could be in a text; False is certain."""
+    return (
+        "sk-" in text
+        or "eyJ" in text
+        or "://" in text
+        or "earer " in text
+        or "KIA" in text
+        or "SIA" in text
+        or "AIza" in text
+        or "xox" in text
+        or "ghp_" in text
+        or "_pat_" in text
+        or "glpat-" in text
+        or "gho_" in text
+        or "ghu_" in text
+        or "ghs_" in text
+        or "ghr_" in text
+        or "---BEGIN " in text
+        or "EARER " in text
+    )
+
+
+def find_unfinished(text: str, start: int) -> int:
+    """Return where the first secret begins that the end of the text cuts off; the length if there is none."""
+    if may_contain(text):
+        match = _unfinished.search(text, start)
+    elif text.endswith(_BEGINNINGS):
+        match = _begun.search(text, max(start, len(text) - _LONGEST_BEGINNING))
+    else:
+        return len(text)
+    return match.start() if match is not None else len(text)
+
+
+def rest_of(secret: str) -> re.Pattern[str]:
+    """Return what the characters after a secret match while they still belong to it."""
+    return _in_pem if secret.startswith(_PEM) else _in_token
