@@ -1,0 +1,181 @@
+"""Tools by name: a function and the type of its input → a tool that can be offered, checked and run.
+
+Implements `ToolRunner` for the engine. Knows nothing of policy, approvals or the log.
+"""
+
+import inspect
+import logging
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar, cast, get_type_hints
+
+import msgspec
+
+from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.ports import ToolInvocation, ToolRun, ToolSink
+from codesdk.contract.tools import ExecutionEnv, SandboxSummary, ToolClass, ToolSpec
+from codesdk.tools.schema import explain, input_schema
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
+_HOST = SandboxSummary(network=True)
+_log = logging.getLogger(__name__)
+
+
+class ToolError(Exception):
+    """The tool could not do it. The message is the result that the model reads."""
+
+
+class ToolContext(msgspec.Struct, frozen=True):
+    """What a tool is given besides its input."""
+
+    call: ToolInvocation
+    output: ToolSink
+
+
+ToolFunction = Callable[[Any, ToolContext], Awaitable[Any]]
+F = TypeVar("F", bound=ToolFunction)
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool: how it is offered, what it takes, what it does, and where."""
+
+    spec: ToolSpec
+    input_type: type[msgspec.Struct]
+    function: ToolFunction
+    execution_env: ExecutionEnv = "codesdk_host"
+    sandbox: SandboxSummary = _HOST
+
+
+class ToolRegistry:
+    """The tools of an application. Names are unique, also in the form that providers see."""
+
+    def __init__(self, tools: Sequence[Tool] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            self.add(tool)
+
+    def add(self, tool: Tool) -> None:
+        """Add a tool. Raise `ValueError` if its name is not possible or taken."""
+        name = tool.spec.name
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no tool name: write it like workspace.read, in lower case")
+        taken = next((known for known in self._tools if wire_name(known) == wire_name(name)), None)
+        if taken is not None:
+            raise ValueError(f"the tool {name} cannot be added: {taken} has the same name for a model")
+        self._tools[name] = tool
+
+    def tool(
+        self,
+        *,
+        name: str,
+        tool_class: ToolClass,
+        safe_replay: bool = False,
+        description: str | None = None,
+        sandbox: SandboxSummary = _HOST,
+    ) -> Callable[[F], F]:
+        """Make a tool of `async def f(args: SomeStruct, context: ToolContext)`.
+
+        The struct is the tool's input; the docstring describes it to the model. What the function
+        returns is the result; it may be a `ToolRun`. For an error that the model should read, raise `ToolError`.
+        """
+
+        def register(function: F) -> F:
+            self.add(
+                make_tool(
+                    function,
+                    name=name,
+                    tool_class=tool_class,
+                    safe_replay=safe_replay,
+                    description=description,
+                    sandbox=sandbox,
+                )
+            )
+            return function
+
+        return register
+
+    def specs(self) -> Sequence[ToolSpec]:
+        return [tool.spec for tool in self._tools.values()]
+
+    def environment(self, name: str) -> tuple[ExecutionEnv, SandboxSummary]:
+        tool = self._tools.get(name)
+        if tool is None:
+            return "unknown", SandboxSummary(network=False)
+        return tool.execution_env, tool.sandbox
+
+    def check(self, name: str, arguments: Any) -> str | None:
+        tool = self._tools.get(name)
+        if tool is None:
+            offered = ", ".join(sorted(self._tools)) or "none"
+            return f"There is no tool named {name}. The tools are: {offered}."
+        try:
+            msgspec.convert(arguments, tool.input_type, strict=True)
+        except msgspec.ValidationError as error:
+            return explain(name, tool.spec.input_schema, str(error))
+        return None
+
+    async def run(self, call: ToolInvocation, output: ToolSink) -> ToolRun:
+        """Run the tool. A failure of any kind is a result with `is_error`, except cancellation."""
+        problem = self.check(call.name, call.input)
+        if problem is not None:
+            return ToolRun(result=problem, is_error=True)
+        tool = self._tools[call.name]
+        try:
+            arguments = msgspec.convert(call.input, tool.input_type, strict=True)
+            result = await tool.function(arguments, ToolContext(call, output))
+        except ToolError as error:
+            return ToolRun(result=str(error), is_error=True)
+        except CodeSDKError as error:
+            return ToolRun(result=error.message, is_error=True)
+        except Exception as error:  # noqa: BLE001 - whatever an app's tool raises must not end the task
+            _log.exception("The tool %s failed", call.name)
+            message = (
+                f"The tool {call.name} failed unexpectedly ({type(error).__name__}). Its log has the details."
+            )
+            return ToolRun(result=message, is_error=True)
+        return result if isinstance(result, ToolRun) else ToolRun(result=result)
+
+
+def make_tool(
+    function: ToolFunction,
+    *,
+    name: str,
+    tool_class: ToolClass,
+    safe_replay: bool = False,
+    description: str | None = None,
+    sandbox: SandboxSummary = _HOST,
+) -> Tool:
+    """Return the tool that a function is. Raise `TypeError` if its signature or input type will not do."""
+    if not inspect.iscoroutinefunction(function):
+        raise TypeError(f"the tool {name} must be an async function")
+    input_type = _input_type(function, name)
+    text = description or inspect.getdoc(function)
+    if not text:
+        raise TypeError(f"the tool {name} needs a docstring: it tells the model what the tool does")
+    return Tool(
+        spec=ToolSpec(
+            name=name,
+            description=text,
+            input_schema=input_schema(input_type),
+            tool_class=tool_class,
+            safe_replay=safe_replay,
+        ),
+        input_type=input_type,
+        function=function,
+        sandbox=sandbox,
+    )
+
+
+def wire_name(name: str) -> str:
+    """Return the name as providers allow it: letters, digits, `_` and `-`."""
+    return name.replace(".", "_")
+
+
+def _input_type(function: ToolFunction, name: str) -> type[msgspec.Struct]:
+    parameters = list(inspect.signature(function).parameters)
+    if len(parameters) != 2:
+        raise TypeError(f"the tool {name} must take two parameters: its input and the context")
+    hint = cast("Any", get_type_hints(function).get(parameters[0]))
+    if not (isinstance(hint, type) and issubclass(hint, msgspec.Struct)):
+        raise TypeError(f"the first parameter of the tool {name} must be annotated with a msgspec.Struct")
+    return hint

@@ -1,0 +1,82 @@
+"""The type of a tool's input → the JSON Schema that models get, and errors against it in plain words.
+
+The schema is one piece, without references, unions and free-form maps: some
+providers refuse those.
+"""
+
+import re
+from typing import Any, cast
+
+import msgspec
+
+_PROBLEM = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
+
+
+def input_schema(input_type: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the schema of a struct. Raise `TypeError`, naming the field, for what a provider would refuse."""
+    schema = msgspec.json.schema(input_type)
+    inlined = cast("dict[str, Any]", _inline(schema, schema.get("$defs", {}), ()))
+    _require_plain(inlined, input_type.__name__)
+    inlined.pop("description", None)  # the class's docstring; the tool has its own description
+    return inlined
+
+
+def explain(name: str, schema: dict[str, Any], problem: str) -> str:
+    """Return a validation error as a sentence that a model can act on."""
+    found = _PROBLEM.fullmatch(problem)
+    what, where = (found["what"], found["where"]) if found else (problem, None)
+    what = what.replace("`", "").replace("Object ", "The object ").rstrip(".")
+    place = f"{where}: {what[:1].lower()}{what[1:]}" if where else what
+    return f"The input of {name} is not valid. {place}. {_fields(schema)}"
+
+
+def _fields(schema: dict[str, Any]) -> str:
+    required = schema.get("required", [])
+    fields = [
+        f"{name} ({field.get('type', 'any')}{', required' if name in required else ''})"
+        for name, field in schema.get("properties", {}).items()
+    ]
+    return f"It takes: {', '.join(fields)}." if fields else "It takes no fields."
+
+
+def _inline(value: Any, definitions: dict[str, Any], inside: tuple[str, ...]) -> Any:
+    """Put each definition where it is referred to; leave out titles, which only name our classes."""
+    if isinstance(value, list):
+        return [_inline(item, definitions, inside) for item in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    entries = cast("dict[str, Any]", value)
+    reference = entries.get("$ref")
+    if isinstance(reference, str):
+        name = reference.rpartition("/")[2]
+        if name in inside:
+            raise TypeError(f"{name} contains itself; a tool's input must have a fixed depth")
+        return _inline(definitions[name], definitions, (*inside, name))
+    return {
+        key: _inline_properties(item, definitions, inside)
+        if key == "properties"
+        else _inline(item, definitions, inside)
+        for key, item in entries.items()
+        if key not in ("$defs", "title")
+    }
+
+
+def _inline_properties(
+    properties: dict[str, Any], definitions: dict[str, Any], inside: tuple[str, ...]
+) -> Any:
+    """A property may be called title; only the keywords of a schema are filtered."""
+    return {name: _inline(field, definitions, inside) for name, field in properties.items()}
+
+
+def _require_plain(schema: dict[str, Any], place: str) -> None:
+    if "anyOf" in schema or "oneOf" in schema or isinstance(schema.get("type"), list):
+        raise TypeError(f"{place} is a union; give it one type and a default instead")
+    if "type" not in schema and "enum" not in schema:
+        raise TypeError(f"{place} can be anything; say what it is")
+    if schema.get("type") == "object":
+        if "properties" not in schema or isinstance(schema.get("additionalProperties"), dict):
+            raise TypeError(f"{place} is a free-form map; use a struct, or a list of pairs")
+        for name, field in schema["properties"].items():
+            _require_plain(field, f"{place}.{name}")
+    if schema.get("type") == "array":
+        _require_plain(schema.get("items", {}), f"{place}[]")
