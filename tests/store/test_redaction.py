@@ -1,0 +1,215 @@
+"""Secrets leave text, values, bytes and streams, wherever they are and however they arrive."""
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codesdk.contract.errors import InvalidRequest
+from codesdk.store.redaction import Redactor
+
+MARKER = "[redacted]"
+KEYS = [
+    "sk-ant-api03-abcdefghijklmnop0123",
+    "sk-proj-0123456789abcdefghij",
+    "ghp_" + "a1" * 18,
+    "github_pat_11ABCDEFG0abcdefghij_klmnop",
+    "glpat-abcdefghij0123456789",
+    "AKIAABCDEFGHIJKLMNOP",
+    "AIza" + "B" * 35,
+    "xoxb-123456789012-abcdefgh",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U",
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA75\nq+/=\n-----END RSA PRIVATE KEY-----",
+    "-----BEGIN PRIVATE KEY-----\\nMIIEowIBAAKCAQEA75\\n-----END PRIVATE KEY-----",
+]
+
+# Few letters, so that secrets overlap each other, the text and the marker.
+letters = st.text(alphabet='ab[]red\n"\\é', min_size=0, max_size=12)
+
+
+def accepted(secret: str) -> bool:
+    try:
+        Redactor([secret])
+    except InvalidRequest:
+        return False
+    return True
+
+
+secrets = st.lists(letters.filter(accepted), min_size=1, max_size=4)
+
+
+@st.composite
+def texts_with(draw: st.DrawFn, words: list[str]) -> str:
+    pieces = st.one_of(
+        st.sampled_from(words), letters, st.sampled_from([MARKER, *words]).map(lambda w: w[:-1])
+    )
+    return "".join(draw(st.lists(pieces, max_size=8)))
+
+
+def in_pieces(text: str, cuts: list[int]) -> list[str]:
+    places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    return [text[start:end] for start, end in pairwise(places)]
+
+
+def streamed(redactor: Redactor, pieces: list[str]) -> str:
+    stream = redactor.stream()
+    return "".join([*(stream.feed(piece) for piece in pieces), stream.flush()])
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("frame", ["{}", "key={}", "use '{}' here", '{{"a": "{}"}}', "line\\n{}", "({})"])
+def test_what_looks_like_a_key_is_replaced_whole(key: str, frame: str):
+    assert Redactor().text(frame.format(key)) == frame.format(MARKER)
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("size", [1, 2, 5, 17])
+def test_a_key_that_arrives_in_pieces_is_replaced_whole(key: str, size: int):
+    text = f"use {key} now, and {key}"
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    assert streamed(Redactor(), pieces) == f"use {MARKER} now, and {MARKER}"
+
+
+@pytest.mark.parametrize(
+    ("text", "redacted"),
+    [
+        ("Authorization: Bearer abcdef0123456789abcd", "Authorization: Bearer [redacted]"),
+        ("authorization: bearer abcdef0123456789abcd\n", "authorization: bearer [redacted]\n"),
+        ("postgres://app:hunter2@db:5432/x", "postgres://app:[redacted]@db:5432/x"),
+        ("redis://:p@ss[1]@cache/0", "redis://:[redacted]@cache/0"),
+    ],
+)
+def test_only_the_secret_part_of_a_header_or_url_goes(text: str, redacted: str):
+    assert Redactor().text(text) == redacted
+    assert [streamed(Redactor(), in_pieces(text, list(range(0, 99, step)))) for step in (1, 3, 7)] == [
+        redacted
+    ] * 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a task-0123456789abcdefghijkl is no key",
+        "pip install sk-learn-and-some-other-things",
+        "the bearer of bad news",
+        "see https://example.org:8080/a@b and ssh://git@example.org/x",
+        "-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----",
+        "SIAM, AKIAK, eyJ, sk-, ghp_ and xoxb- alone",
+    ],
+)
+def test_what_is_no_secret_stays_the_same_object(text: str):
+    redactor = Redactor(["hunter2secret"])
+    assert redactor.text(text) is text
+    assert streamed(redactor, list(text)) == text
+
+
+@given(st.data(), secrets)
+def test_no_known_secret_is_left_and_redacting_again_changes_nothing(data: st.DataObject, words: list[str]):
+    redactor = Redactor(words)
+    text = data.draw(texts_with(words))
+    redacted = redactor.text(text)
+    assert redactor.text(redacted) == redacted
+    for word in words:
+        assert word not in redacted.replace(MARKER, "\0")
+        assert word in MARKER or word not in redacted
+
+
+@given(st.data(), secrets)
+def test_in_any_pieces_a_stream_gives_what_the_whole_text_gives(data: st.DataObject, words: list[str]):
+    redactor = Redactor(words)
+    text = data.draw(texts_with(words))
+    pieces = in_pieces(text, data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
+    assert streamed(redactor, pieces) == redactor.text(text)
+
+
+@given(st.text(min_size=4).filter(accepted), st.text(max_size=20), st.text(max_size=20))
+def test_any_known_secret_is_found_also_inside_json(secret: str, before: str, after: str):
+    redactor = Redactor([secret])
+    try:
+        quoted = [msgspec.json.encode(before + secret + after).decode(), json.dumps(before + secret + after)]
+    except UnicodeEncodeError:
+        return
+    for text in (before + secret + after, *quoted):
+        assert MARKER in redactor.text(text)
+
+
+@given(st.data())
+def test_redacting_text_around_keys_again_changes_nothing(data: st.DataObject):
+    pieces = [*KEYS, "x", "7", " ", "Bearer ", "http://u:", "@", "secret-x", "-----BEGIN PRIVATE KEY-----"]
+    text = "".join(data.draw(st.lists(st.sampled_from(pieces), max_size=8)))
+    redactor = Redactor(["secret-x"])
+    once = redactor.text(text)
+    assert redactor.text(once) == once
+
+
+def test_a_stream_holds_back_no_more_than_it_must():
+    stream = Redactor(["hunter2secret"]).stream()
+    assert [stream.feed(piece) for piece in ["a hun", "ter", "2x the", " end s"]] == [
+        "a ",
+        "",
+        "hunter2x the",
+        " end ",
+    ]
+    assert stream.flush() == "s"
+
+
+@pytest.mark.parametrize("head", ["sk-1", "eyJhbGciOiJI.abcdefghi.", "-----BEGIN PRIVATE KEY-----\n"])
+def test_a_stream_does_not_hold_an_endless_key_and_does_not_let_its_end_out(head: str):
+    stream = Redactor().stream()
+    out = stream.feed("key " + head)
+    out += "".join(stream.feed("0123456789abcdef") for _ in range(2000))
+    assert len(stream._held) < 9000
+    out += stream.feed("tail") + stream.feed("!") + stream.flush()
+    assert out == "key [redacted]!"
+
+
+def test_values_are_walked_with_their_keys_and_kept_when_nothing_changes():
+    redactor = Redactor(["hunter2"])
+    clean: dict[str, Any] = {"a": [1, None, {"b": "c"}], "d": 1.5}
+    assert redactor.value(clean) is clean
+    dirty = {"a": [1, "is hunter2"], "hunter2": {"x": ("hunter2", True)}, "same": clean}
+    redacted = redactor.value(dirty)
+    assert redacted == {"a": [1, "is [redacted]"], MARKER: {"x": [MARKER, True]}, "same": clean}
+    assert redacted["same"] is clean
+    assert dirty["a"] == [1, "is hunter2"]
+
+
+def test_a_value_nested_too_deeply_is_refused():
+    value: list[Any] = []
+    for _ in range(100_000):
+        value = [value]
+    with pytest.raises(InvalidRequest, match="nested"):
+        Redactor().value(value)
+    while value:  # take it apart by hand: the interpreter would recurse
+        value = value.pop()
+
+
+def test_bytes_are_redacted_as_text_or_by_known_values():
+    redactor = Redactor(["hünter2"])
+    clean = b"nothing here \xff"
+    assert redactor.data(clean) is clean
+    assert redactor.data("a hünter2 sk-ant-api03-abcdefghijklmnop0123".encode()) == b"a [redacted] [redacted]"
+    assert redactor.data(b"\xff\xfe" + "hünter2".encode() + b"\x00") == b"\xff\xfe[redacted]\x00"
+    assert Redactor().data(b"\xff") == b"\xff"
+
+
+def test_many_secrets_are_found_too():
+    words = [f"secret-number-{n:04}" for n in range(200)]
+    redactor = Redactor(words)
+    assert redactor.text(" ".join(words)) == " ".join([MARKER] * 200)
+    assert redactor.text("nothing") == "nothing"
+
+
+@pytest.mark.parametrize("secret", ["", "abc", " abc\n", "acted]", "ab[redacted]cd", "abc[red"])
+def test_a_secret_that_would_match_everywhere_or_in_the_marker_is_refused(secret: str):
+    with pytest.raises(InvalidRequest) as caught:
+        Redactor([secret])
+    assert secret.strip()[:3] == "" or repr(secret) not in caught.value.message
+
+
+def test_a_secret_read_with_its_line_end_is_found_without_it():
+    assert Redactor(["hunter2\n"]).text("is hunter2.") == "is [redacted]."
