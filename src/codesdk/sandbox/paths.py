@@ -23,6 +23,10 @@ class PathRefused(Exception):
     """The path cannot be used; the message says why, for whoever asked."""
 
 
+class TooLarge(PathRefused):
+    """The file has more bytes than whoever asked wants."""
+
+
 class Changed(PathRefused):
     """The file is no longer what it was when it was read."""
 
@@ -32,9 +36,8 @@ class Opened(msgspec.Struct, frozen=True):
 
     data: bytes
     mode: int
+    owner: tuple[int, int]
     links: int
-    version: tuple[int, int, int, int]
-    """Device, inode, size and time of change: what must be the same for it to be the same content."""
 
 
 def split(path: str) -> list[str]:
@@ -84,19 +87,15 @@ class Beneath:
     ) -> bytes | None:
         """Put `data` in place of a file that was read as `before`, and return it as it was read back.
 
-        All or nothing, and on disk when it returns; the mode is kept. Raise `Changed` if the file is
-        not the one that was read, `PathRefused` if it has other names. `go_on` is asked just before the
-        file is put in place; if it says no, nothing is changed and None is returned.
+        All or nothing, and on disk when it returns; the mode is kept, without setuid and setgid. `go_on`
+        is asked just before the file is put in place; if it says no, nothing is changed and None returned.
+        Raise `Changed` if the content is not what was read, `PathRefused` if the file has other names.
         """
-        if before.links > 1:
-            raise PathRefused(
-                "the file is a hard link with other names; changing it could change files elsewhere"
-            )
         with self._parent(path) as (directory, name):
             temporary = f".{name[:32]}.{secrets.token_hex(8)}.tmp"
             fd = _create(directory, temporary)
             try:
-                written = _fill(fd, data, before.mode)
+                written = _fill(fd, data, before)
                 _require_unchanged(directory, name, before)
                 if not go_on():
                     return None
@@ -146,15 +145,15 @@ def _read(directory: int, name: str, max_bytes: int) -> Opened:
         info = os.fstat(fd)
         _require_regular(info, name)
         if info.st_size > max_bytes:
-            raise PathRefused(f"{name} has {info.st_size} bytes; files over {max_bytes} bytes are not opened")
+            raise TooLarge(f"{name} has {info.st_size} bytes; files over {max_bytes} bytes are not opened")
         data = _drain(fd, max_bytes)
         if len(data) > max_bytes:
-            raise PathRefused(f"{name} grew over {max_bytes} bytes while it was read")
+            raise TooLarge(f"{name} grew over {max_bytes} bytes while it was read")
     except OSError as error:
         raise PathRefused(_reason(error, name)) from None
     finally:
         os.close(fd)
-    return Opened(data, stat.S_IMODE(info.st_mode), info.st_nlink, _version(info))
+    return Opened(data, stat.S_IMODE(info.st_mode), (info.st_uid, info.st_gid), info.st_nlink)
 
 
 def _drain(fd: int, max_bytes: int) -> bytes:
@@ -174,26 +173,29 @@ def _create(directory: int, name: str) -> int:
         raise PathRefused(_reason(error)) from None
 
 
-def _fill(fd: int, data: bytes, mode: int) -> bytes:
+def _fill(fd: int, data: bytes, before: Opened) -> bytes:
     """Write a new file, make it durable, and return what it then holds."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
-    os.fchmod(fd, mode)
+    with contextlib.suppress(OSError):
+        os.fchown(fd, *before.owner)  # only root can give a file away; for others it is theirs now
+    os.fchmod(fd, before.mode & 0o777)
     os.fsync(fd)
     os.lseek(fd, 0, os.SEEK_SET)
     return _drain(fd, len(data))
 
 
 def _require_unchanged(directory: int, name: str, before: Opened) -> None:
-    info = os.stat(name, dir_fd=directory, follow_symlinks=False)
-    _require_regular(info, name)
-    if info.st_nlink > 1:
-        raise PathRefused(
-            "the file is a hard link with other names; changing it could change files elsewhere"
-        )
-    if _version(info) != before.version:
+    """Compare the content itself: times are too coarse to show every change."""
+    try:
+        now = _read(directory, name, len(before.data))
+    except TooLarge:
+        now = None
+    if now is None or now.data != before.data:
         raise Changed(f"{name} was changed by someone else meanwhile; read it again")
+    if now.links > 1:
+        raise PathRefused(f"{name} has other names (hard links); changing it could change files elsewhere")
 
 
 def _require_regular(info: os.stat_result, name: str) -> None:
@@ -201,10 +203,6 @@ def _require_regular(info: os.stat_result, name: str) -> None:
         raise PathRefused(f"{name} is a directory, not a file")
     if not stat.S_ISREG(info.st_mode):
         raise PathRefused(f"{name} is not a regular file")
-
-
-def _version(info: os.stat_result) -> tuple[int, int, int, int]:
-    return (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns)
 
 
 def _sync(directory: int) -> None:
