@@ -90,11 +90,15 @@ class Budgets(Record, frozen=True, kw_only=True):
 
 
 class Parent(Record, frozen=True, kw_only=True):
-    """Where a forked session branched off, and the transcript it started from."""
+    """Where a forked session branched off, and the transcript it started from: its messages, how
+    many there are, how many of them the model wrote, and the chain of their hashes."""
 
     session_id: str
     seq: int
     transcript_ref: ArtifactRef
+    messages: int
+    model_messages: int
+    chain: str
 
 
 class Resumes(Record, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ and one end; into it go tool results, denials, steering and stop. An adapter nev
 writes to the log: the engine gives each draft its seq and stores it.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -129,7 +129,7 @@ class Host(Protocol):
 class RuntimeTask(Protocol):
     """A running task of a runtime."""
 
-    def events(self) -> AsyncIterator[RuntimeItem]:
+    def events(self) -> AsyncGenerator[RuntimeItem, None]:
         """Yield what happens, in order, ending with `Finished` or `Failed`.
 
         Iterated once. Must not raise: a failure is a `Failed`. The engine treats an

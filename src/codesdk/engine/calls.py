@@ -1,0 +1,375 @@
+"""Tool calls of one task, from announcement to reply: the async shell around the ledger.
+
+Each call is judged, perhaps asked about, run, and answered; several at once. What
+is decided is stored before it takes effect. Used by `run`; calls the tools.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from codesdk.contract.canonical import CanonicalError, hash_json
+from codesdk.contract.errors import Conflict, NotFound
+from codesdk.contract.messages import ArtifactRef
+from codesdk.contract.ports import PolicyQuestion, ToolInvocation
+from codesdk.contract.runtime import ToolAnnouncement, ToolReply
+from codesdk.contract.tools import (
+    Actor,
+    Decision,
+    Evaluation,
+    Scope,
+    ToolIdentity,
+    ToolSpec,
+    Verdict,
+)
+from codesdk.engine import ledger, lifecycle
+from codesdk.engine.execution import Execution
+from codesdk.engine.intake import Intake
+from codesdk.engine.scope import SessionScope
+from codesdk.engine.stamps import iso, millis
+from codesdk.engine.state import CallState, Carried, call_key
+
+POLICY = Actor(kind="policy")
+MAX_NAME_CHARS = 256
+NOBODY_TO_ASK = (
+    "Nobody can be asked in a non-interactive session, and this call needs an answer. "
+    "Go on without it, or say in your answer what you would have done."
+)
+
+Reply = Callable[[ToolIdentity, ToolReply | str], Awaitable[None]]
+"""Hands a result, or the reason of a denial, to the runtime."""
+
+
+class Calls:
+    """The tool calls of one running task."""
+
+    def __init__(
+        self,
+        scope: SessionScope,
+        intake: Intake,
+        writes: asyncio.Lock,
+        reply: Reply,
+        on_fault: Callable[[BaseException], None],
+    ) -> None:
+        self._scope = scope
+        self._on_fault = on_fault
+        self._intake = intake
+        self._writes = writes
+        self._reply = reply
+        self._specs: dict[str, ToolSpec] = {spec.name: spec for spec in scope.ports.tools.specs()}
+        self._answers: dict[str, asyncio.Future[None]] = {}
+        self._running: dict[str, asyncio.Task[Any]] = {}
+        self._workers: set[asyncio.Task[None]] = set()
+
+    @property
+    def busy(self) -> bool:
+        """Whether any call is still on its way."""
+        return bool(self._workers)
+
+    async def announce(self, item: ToolAnnouncement) -> None:
+        """Open an attempt for a call seen in the stream, and see to it in the background."""
+        if not _is_sound(item):
+            await self._intake.malformed("a tool call without a usable name or id.", item)
+            return
+        try:
+            clean = self._scope.redactor.value(item.input)
+            digest = hash_json(clean)
+        except (CanonicalError, RecursionError) as error:
+            await self._intake.malformed(f"the input of a tool call is not JSON ({error}).", item)
+            return
+        if self._is_repeat(item, digest):
+            return
+        inline, ref = await self._place(clean)
+        raw, raw_ref = await self._intake.raw(item.raw)
+        spec = self._specs.get(item.name)
+        task = self._scope.state.task
+        call = ledger.request(
+            self._scope.journal,
+            name=item.name,
+            tool_class=spec.tool_class if spec else "dangerous",
+            input_hash=digest,
+            input=inline,
+            input_ref=ref,
+            input_redacted=clean is not item.input,
+            runtime_tool_call_id=item.runtime_tool_call_id,
+            message_id=item.message_id,
+            index=item.index,
+            raw=raw,
+            raw_ref=raw_ref,
+        )
+        if task is not None and task.stop is not None:
+            ledger.deny(self._scope.journal, call, lifecycle.ENGINE, lifecycle.STOP_REASON)
+        self._spawn(self._handle(call, item.input))
+
+    async def run_carried(self, carried: Carried) -> None:
+        """Issue an approved call of an interrupted task once more, and wait for its end."""
+        scope = self._scope
+        data = await scope.ports.blobs.get(carried.input_ref.content_hash)
+        value = msgspec.json.decode(data)
+        inline, ref = await self._place(value)
+        before = ToolIdentity(
+            tool_call_id=carried.tool_call_id, attempt=carried.attempt, input_hash=carried.input_hash
+        )
+        call = ledger.request(
+            scope.journal,
+            name=carried.name,
+            tool_class=carried.tool_class,
+            input_hash=hash_json(value),
+            input=inline,
+            input_ref=ref,
+            input_redacted=carried.input_redacted,
+            again=before,
+        )
+        by = carried.by or lifecycle.ENGINE
+        problem = self._unfit_to_run(carried, call)
+        if problem is not None:
+            ledger.evaluate(scope.journal, call, Evaluation(source="codesdk", result="deny", reason=problem))
+            ledger.deny(scope.journal, call, lifecycle.ENGINE, problem)
+        else:
+            opinion = Evaluation(source="user", result="allow", rule="carried", reason=carried.reason)
+            ledger.evaluate(scope.journal, call, opinion)
+            ledger.approve(scope.journal, call, by, carried.reason)
+            await self._execute(call, value)
+        await scope.recorder.settle()
+
+    def answer(
+        self,
+        tool_call_id: str,
+        decision: Decision,
+        by: Actor,
+        scope: Scope,
+        reason: str | None,
+        attempt: int | None,
+        input_hash: str | None,
+    ) -> None:
+        """Take a person's answer to a waiting call."""
+        task = self._scope.state.task
+        calls = (
+            []
+            if task is None
+            else [c for c in task.calls.values() if c.identity.tool_call_id == tool_call_id]
+        )
+        if not calls:
+            raise NotFound(f"No call {tool_call_id} waits for an answer in this task.")
+        call = calls[-1]
+        check_identity(call.identity, attempt, input_hash)
+        if call.phase != "waiting" or call.approval_id is None:
+            raise Conflict(f"Call {tool_call_id} does not wait for an answer (any more).")
+        waiting = self._answers.pop(call.approval_id, None)
+        ledger.answer(self._scope.journal, call, decision, by, scope, reason)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+
+    def stop(self) -> None:
+        """Wake what waits and cancel what runs, after a stop was written."""
+        for waiting in self._answers.values():
+            if not waiting.done():
+                waiting.set_result(None)
+        self._answers.clear()
+        for running in self._running.values():
+            running.cancel()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait for all calls to end; after the time, refuse what waits and cancel what runs."""
+        if self._workers:
+            await asyncio.wait(self._workers, timeout=timeout_s)
+        if not self._workers:
+            return
+        task = self._scope.state.task
+        if self._scope.recorder.broken is None and task is not None:
+            for call in list(task.calls.values()):
+                if call.phase == "waiting":
+                    ledger.refuse(self._scope.journal, call, lifecycle.ENGINE, "The runtime ended the task.")
+                elif call.phase == "approved":
+                    ledger.skip(self._scope.journal, call, "Not run: the runtime ended the task.")
+        self.stop()
+        await asyncio.wait(self._workers, timeout=timeout_s)
+        await self.abandon()
+
+    async def abandon(self) -> None:
+        """Cancel everything at once."""
+        workers = [*self._workers, *self._running.values()]
+        for worker in workers:
+            worker.cancel()
+        if workers:
+            await asyncio.wait(workers, timeout=self._scope.settings.stop_grace_s)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        worker = asyncio.create_task(work)
+        self._workers.add(worker)
+        worker.add_done_callback(self._done)
+
+    def _done(self, worker: asyncio.Task[None]) -> None:
+        self._workers.discard(worker)
+        error = None if worker.cancelled() else worker.exception()
+        if error is not None:
+            self._on_fault(error)
+
+    async def _handle(self, call: CallState, arguments: Any) -> None:
+        """See one call through. The ledger's state, not this coroutine, says where it stands."""
+        recorder = self._scope.recorder
+        reply: ToolReply | str
+        if self._is_open(call):
+            await self._decide(call, arguments)
+        if self._is_open(call):
+            reply = await self._execute(call, arguments)
+        else:
+            reply = self._closing_words(call)
+        await recorder.settle()
+        await self._reply(call.identity, reply)
+
+    async def _decide(self, call: CallState, arguments: Any) -> None:
+        opinion = self._judge(call, arguments)
+        journal = self._scope.journal
+        ledger.evaluate(journal, call, opinion)
+        if opinion.result == "allow":
+            ledger.approve(journal, call, POLICY)
+        elif opinion.result == "deny":
+            ledger.deny(journal, call, POLICY, opinion.reason or f"Denied by {opinion.rule}.")
+        elif self._scope.state.config.interaction_mode == "non_interactive":
+            ledger.evaluate(
+                journal,
+                call,
+                Evaluation(source="codesdk", result="deny", rule="non_interactive", reason=NOBODY_TO_ASK),
+            )
+            ledger.deny(journal, call, POLICY, NOBODY_TO_ASK)
+        else:
+            await self._question(call)
+
+    def _judge(self, call: CallState, arguments: Any) -> Evaluation:
+        state = self._scope.state
+        if call.name not in self._specs:
+            known = ", ".join(sorted(self._specs)) or "none"
+            return _opinion("deny", "tool:unknown", f"There is no tool {call.name}. On offer: {known}.")
+        problem = self._scope.ports.tools.check(call.name, arguments)
+        if problem is not None:
+            return _opinion("deny", "input:invalid", self._scope.redactor.text(problem))
+        if call.name in state.grants:
+            return _opinion("allow", f"grant:{call.name}", "Approved for this session.")
+        return self._scope.ports.policy.evaluate(
+            PolicyQuestion(
+                session_id=state.session_id,
+                name=call.name,
+                tool_class=call.tool_class,
+                input=arguments,
+                permission_mode=state.config.permission_mode,
+            )
+        )
+
+    async def _question(self, call: CallState) -> None:
+        timeout_s = self._scope.settings.approval_timeout_s
+        journal = self._scope.journal
+        expires = iso(millis(journal.stamper.now()) + int(timeout_s * 1000))
+        approval_id = ledger.ask(journal, call, ledger.summarize(call.name, call.input), expires)
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._answers[approval_id] = waiting
+        await asyncio.wait([waiting], timeout=timeout_s)
+        self._answers.pop(approval_id, None)
+        if self._is_open(call) and call.phase == "waiting":
+            why = f"Nobody answered within {timeout_s:g} s."
+            ledger.refuse(journal, call, lifecycle.ENGINE, why)
+
+    async def _execute(self, call: CallState, arguments: Any) -> ToolReply | str:
+        """Run an approved call: reading tools side by side, all others one at a time."""
+        if call.tool_class == "read_only":
+            return await self._execute_now(call, arguments)
+        async with self._writes:
+            return await self._execute_now(call, arguments)
+
+    async def _execute_now(self, call: CallState, arguments: Any) -> ToolReply | str:
+        if not self._is_open(call):
+            return self._closing_words(call)
+        state = self._scope.state
+        key = call_key(call.identity.tool_call_id, call.identity.attempt)
+        execution = Execution(self._scope, call)
+        execution.begin()
+        await self._scope.recorder.settle()
+        if state.task is not None and state.task.stop is not None:
+            return await execution.finish_unrun(lifecycle.STOP_REASON)
+        invocation = ToolInvocation(
+            session_id=state.session_id,
+            task_id=state.task.task_id if state.task else None,
+            tool_call_id=call.identity.tool_call_id,
+            attempt=call.identity.attempt,
+            name=call.name,
+            input=arguments,
+            workspace=state.config.workspace,
+        )
+        running = asyncio.create_task(self._scope.ports.tools.run(invocation, execution.take_output))
+        self._running[key] = running
+        try:
+            await asyncio.wait([running])
+        finally:
+            self._running.pop(key, None)
+            running.cancel()
+        return await execution.finish(running)
+
+    def _is_open(self, call: CallState) -> bool:
+        task = self._scope.state.task
+        key = call_key(call.identity.tool_call_id, call.identity.attempt)
+        return task is not None and task.calls.get(key) is call
+
+    def _closing_words(self, call: CallState) -> str:
+        """Return why a call that did not run was closed, as the ledger has it."""
+        return call.closed_because or "The call was not run."
+
+    def _is_repeat(self, item: ToolAnnouncement, digest: str) -> bool:
+        task = self._scope.state.task
+        if task is None or item.runtime_tool_call_id is None:
+            return False
+        seen = task.seen_calls.get(item.runtime_tool_call_id)
+        if seen is None:
+            return False
+        same = seen.input_hash == digest
+        lifecycle.notice(
+            self._scope.journal,
+            "warning" if same else "violation",
+            f"The runtime announced call {item.runtime_tool_call_id} twice"
+            + ("; it was joined to the first." if same else " with different inputs; both are kept apart."),
+            {"runtime_tool_call_id": item.runtime_tool_call_id, "tool_call_id": seen.tool_call_id},
+        )
+        return same
+
+    async def _place(self, value: Any) -> tuple[Any, ArtifactRef | None]:
+        data = msgspec.json.encode(value)
+        if len(data) <= self._scope.settings.input_inline_bytes:
+            return value, None
+        return msgspec.UNSET, await self._scope.put_artifact(data, "application/json", "input")
+
+    def _unfit_to_run(self, carried: Carried, call: CallState) -> str | None:
+        if carried.input_redacted:
+            return "Its input held a secret, which is not stored, so it cannot be run again."
+        if call.identity.input_hash != carried.input_hash:
+            return "Its stored input is not the one that was approved."
+        if carried.name not in self._specs:
+            return f"There is no tool {carried.name} any more."
+        return None
+
+
+def check_identity(identity: ToolIdentity, attempt: int | None, input_hash: str | None) -> None:
+    """Raise `Conflict` if an answer was meant for another attempt or another input."""
+    if attempt is not None and attempt != identity.attempt:
+        raise Conflict(
+            f"Call {identity.tool_call_id} is at attempt {identity.attempt}, not {attempt}. Look again."
+        )
+    if input_hash is not None and input_hash != identity.input_hash:
+        raise Conflict(f"Call {identity.tool_call_id} has another input than the one answered. Look again.")
+
+
+def _opinion(result: Verdict, rule: str, reason: str) -> Evaluation:
+    return Evaluation(source="codesdk", result=result, rule=rule, reason=reason)
+
+
+def _is_sound(item: ToolAnnouncement) -> bool:
+    """Check what the types promise: an adapter may pass on what a program of others said."""
+    name: Any = item.name
+    index: Any = item.index
+    texts: tuple[Any, ...] = (item.runtime_tool_call_id, item.message_id)
+    return (
+        isinstance(name, str)
+        and 0 < len(name) <= MAX_NAME_CHARS
+        and all(isinstance(text, str | None) for text in texts)
+        and isinstance(index, int | None)
+    )

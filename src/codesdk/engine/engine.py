@@ -1,0 +1,404 @@
+"""`Engine`: the door. Sessions by id, made, found, forked, listed and ended.
+
+Built by `sdk` (and later the daemon) on the ports; owns every `LiveSession`. A
+session is loaded when it is first needed and let go when many others are.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from codesdk.contract.canonical import hash_json
+from codesdk.contract.capabilities import Isolation
+from codesdk.contract.codec import decode
+from codesdk.contract.errors import Busy, CodeSDKError, Conflict, InvalidRequest, NotFound
+from codesdk.contract.events import CONTRACT_VERSION, Event, Parent, SessionCreated
+from codesdk.contract.ids import is_task_id
+from codesdk.contract.messages import ArtifactRef, Message
+from codesdk.contract.records import ApprovalRow, KeyRow, MessageRow, SessionRow, SessionStatus, TaskRow
+from codesdk.contract.runtime import Runtime
+from codesdk.contract.settings import OnBusy, SessionConfig
+from codesdk.engine import lifecycle
+from codesdk.engine.journal import LOCAL
+from codesdk.engine.recovery import close_interrupted, load_state, plain_messages, transcript_at
+from codesdk.engine.scope import Ports, store_artifact
+from codesdk.engine.session import LiveSession
+from codesdk.engine.slots import Slots
+from codesdk.engine.state import EMPTY_CHAIN, SessionState
+from codesdk.store.redaction import Redactor
+
+KEEP_LOADED = 4096
+GARBAGE_GRACE_S = 3600.0
+
+
+class Engine:
+    """All sessions of one log. One engine per log may be open at a time."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        runtime: Callable[[str], Runtime],
+        *,
+        owner: str,
+        secrets: Iterable[str] = (),
+    ) -> None:
+        self.ports = ports
+        self.slots = Slots(ports.limits)
+        self._find_runtime = runtime
+        self._owner = owner
+        self._secrets = tuple(secrets)
+        self._redactor = Redactor(self._secrets)
+        self._live: OrderedDict[str, LiveSession] = OrderedDict()
+        self._loading: dict[str, asyncio.Task[LiveSession]] = {}
+        self._keys: dict[tuple[str, str, str], asyncio.Task[str]] = {}
+        self._session_secrets: dict[str, tuple[str, ...]] = {}
+        self._open_sessions = 0
+        self._closing = False
+
+    async def open(self) -> None:
+        """Close what a crash left open, and be ready."""
+        self._open_sessions = await self.ports.log.count_sessions("open")
+        for session_id in await self.ports.log.interrupted():
+            await self._load(session_id)
+
+    async def close(self, reason: str = "CodeSDK is shutting down") -> None:
+        """Stop every running task, wait until all is stored, and let go of everything."""
+        self._closing = True
+        live = list(self._live.values())
+        await asyncio.gather(*(session.halt(lifecycle.ENGINE, reason) for session in live))
+        for session in live:
+            if session.recorder.broken is None:
+                await session.recorder.settle()
+            session.recorder.feed.close()
+            if session.state.created is not None:
+                await self._find_runtime(session.state.runtime_name).close_session(session.session_id)
+        self._live.clear()
+
+    async def create_session(
+        self,
+        config: SessionConfig,
+        *,
+        principal: str = LOCAL,
+        secrets: Iterable[str] = (),
+        key: str | None = None,
+    ) -> LiveSession:
+        """Create a session. With a key, the same request again returns the first session."""
+        body = msgspec.to_builtins(config)
+        session_id = await self._once(
+            principal, "sessions", key, body, lambda row: self._create(config, principal, tuple(secrets), row)
+        )
+        return await self.session(session_id, principal=principal)
+
+    async def fork(
+        self, session_id: str, seq: int | None = None, *, principal: str = LOCAL, title: str | None = None
+    ) -> LiveSession:
+        """Create a session that starts from another's transcript as it was at a seq (now, if not given)."""
+        source = await self.session(session_id, principal=principal)
+        await source.recorder.settle()
+        at = source.state.seq if seq is None else seq
+        if not 1 <= at <= source.state.seq:
+            raise InvalidRequest(
+                f"Session {session_id} has events 1 to {source.state.seq}; it cannot fork at {at}."
+            )
+        rows = await transcript_at(self.ports.log, source.state, self.ports.stamper, at)
+        secrets = self._session_secrets.get(session_id, ())
+        new_id = await self._create_fork(source, rows, at, principal, secrets, title)
+        return await self.session(new_id, principal=principal)
+
+    async def session(
+        self, session_id: str, *, principal: str = LOCAL, secrets: Iterable[str] | None = None
+    ) -> LiveSession:
+        """Return a session by id, loading it if need be. Another principal's is not found."""
+        if secrets is not None:
+            self._session_secrets[session_id] = tuple(secrets)
+        live = self._live.get(session_id)
+        if live is None:
+            loading = self._loading.get(session_id)
+            if loading is None:
+                loading = asyncio.create_task(self._load(session_id))
+                self._loading[session_id] = loading
+                loading.add_done_callback(lambda _: self._loading.pop(session_id, None))
+            live = await asyncio.shield(loading)
+        else:
+            self._live.move_to_end(session_id)
+        if live.state.principal != principal:
+            raise _unknown(session_id)
+        return live
+
+    async def start(
+        self,
+        session: LiveSession,
+        messages: list[Message],
+        *,
+        on_busy: OnBusy = "queue",
+        task_id: str | None = None,
+        key: str | None = None,
+    ) -> str:
+        """Start a task in a session, as its `start` does, once per idempotency key."""
+        self._refuse_if_closing()
+        if task_id is not None:
+            await self._check_task_id(task_id)
+        body = [session.session_id, msgspec.to_builtins(messages), on_busy, task_id]
+
+        async def begin(row: KeyRow | None) -> str:
+            new_id = task_id or self.ports.stamper.mint("task")
+            if row is not None:
+                row = msgspec.structs.replace(row, answer=new_id)
+            return await session.start(messages, on_busy=on_busy, task_id=new_id, key=row)
+
+        return await self._once(session.state.principal, "tasks", key, body, begin)
+
+    async def resume(self, session: LiveSession, messages: list[Message] | None = None) -> str:
+        """Go on in an interrupted session. Return the id of the new task."""
+        self._refuse_if_closing()
+        return await session.resume(messages or [], self.ports.stamper.mint("task"))
+
+    async def delete(self, session_id: str, *, principal: str = LOCAL) -> None:
+        """Remove a session and everything stored of it. It must not be running."""
+        live = await self.session(session_id, principal=principal)
+        if not live.idle:
+            raise Conflict(f"Session {session_id} is running. Close it first.")
+        if not live.state.closed:
+            self._open_sessions -= 1
+        live.recorder.feed.close()
+        self._live.pop(session_id, None)
+        self._session_secrets.pop(session_id, None)
+        await self.ports.log.delete(session_id)
+
+    async def close_session(self, session_id: str, reason: str, *, principal: str = LOCAL) -> None:
+        """Close a session for good; its log stays."""
+        live = await self.session(session_id, principal=principal)
+        if not live.state.closed:
+            await live.close(reason)
+            self._open_sessions -= 1
+
+    async def sessions(
+        self,
+        *,
+        principal: str = LOCAL,
+        after: str | None = None,
+        limit: int = 100,
+        status: SessionStatus | None = None,
+    ) -> list[SessionRow]:
+        """Return stored sessions, newest first."""
+        return await self.ports.log.sessions(after=after, limit=limit, principal=principal, status=status)
+
+    async def approvals(self, *, principal: str = LOCAL, session_id: str | None = None) -> list[ApprovalRow]:
+        """Return the approvals that wait for an answer, and those that wait for a resume."""
+        return await self.ports.log.approvals(principal=principal, session_id=session_id)
+
+    async def task(self, task_id: str, *, principal: str = LOCAL) -> TaskRow:
+        """Return a task by id."""
+        row = await self.ports.log.task(task_id)
+        if row is None:
+            raise NotFound(f"There is no task {task_id}.")
+        await self.session(row.session_id, principal=principal)
+        return row
+
+    async def put_artifact(
+        self, data: bytes, content_type: str, name: str | None = None, *, principal: str = LOCAL
+    ) -> ArtifactRef:
+        """Store bytes that a message can then attach."""
+        row = await store_artifact(
+            self.ports,
+            self._redactor,
+            scope=principal,
+            principal=principal,
+            data=data,
+            content_type=content_type,
+            name=name,
+        )
+        await self.ports.log.add_artifact(row)
+        return row.ref
+
+    async def read_artifact(
+        self, artifact_id: str, start: int = 0, end: int | None = None, *, principal: str = LOCAL
+    ) -> tuple[ArtifactRef, bytes]:
+        """Return an artifact and its bytes, or the range [start, end) of them."""
+        row = await self.ports.log.artifact(artifact_id)
+        if row is None or row.principal != principal:
+            raise NotFound(f"There is no artifact {artifact_id}.")
+        return row.ref, await self.ports.blobs.get(row.ref.content_hash, start, end)
+
+    async def collect_garbage(self, older_than_s: float = GARBAGE_GRACE_S) -> int:
+        """Remove stored bytes that no artifact names any more. Return how many went."""
+        return await self.ports.blobs.sweep(self.ports.log.referenced, older_than_s)
+
+    async def event_at(self, session_id: str, seq: int) -> Event:
+        """Return one stored event."""
+        frames = await self.ports.log.read(session_id, seq - 1, 1)
+        if not frames or frames[0].damage is not None:
+            raise NotFound(f"Event {seq} of session {session_id} cannot be read.")
+        return decode(frames[0].data)
+
+    async def _create(
+        self, config: SessionConfig, principal: str, secrets: tuple[str, ...], key: KeyRow | None
+    ) -> str:
+        able = self._find_runtime(config.runtime).capabilities()
+        payload = SessionCreated(
+            contract_version=CONTRACT_VERSION,
+            runtime=self._find_runtime(config.runtime).name,
+            workspace=config.workspace,
+            permission_mode=config.permission_mode,
+            interaction_mode=config.interaction_mode,
+            native_tools=config.native_tools,
+            isolation=Isolation(level="namespaced", mode=able.recommended_isolation_mode),
+            credential_namespace=principal,
+            settings=msgspec.to_builtins(config.settings),
+            title=config.title,
+            model=config.model,
+        )
+        return await self._write_new(payload, principal, secrets, key, [])
+
+    async def _create_fork(
+        self,
+        source: LiveSession,
+        rows: list[MessageRow],
+        at: int,
+        principal: str,
+        secrets: tuple[str, ...],
+        title: str | None,
+    ) -> str:
+        rows = [msgspec.structs.replace(row, seq=1) for row in rows]
+        ref = await source.scope.put_json(plain_messages(rows), "forked transcript")
+        await self._own_artifact(source, ref)
+        parent = Parent(
+            session_id=source.session_id,
+            seq=at,
+            transcript_ref=ref,
+            messages=len(rows),
+            model_messages=sum(row.message.role == "assistant" for row in rows),
+            chain=rows[-1].chain if rows else EMPTY_CHAIN,
+        )
+        payload = msgspec.structs.replace(
+            source.state.config, parent=parent, title=title or source.state.config.title
+        )
+        return await self._write_new(payload, principal, secrets, None, rows)
+
+    async def _own_artifact(self, source: LiveSession, ref: ArtifactRef) -> None:
+        """Record a fork's transcript at once: no event of the source will mention it."""
+        rows = source.recorder.journal.changes.artifacts
+        mine = next(row for row in rows if row.ref.artifact_id == ref.artifact_id)
+        rows.remove(mine)
+        await self.ports.log.add_artifact(mine)
+
+    async def _write_new(
+        self,
+        payload: SessionCreated,
+        principal: str,
+        secrets: tuple[str, ...],
+        key: KeyRow | None,
+        rows: Sequence[MessageRow],
+    ) -> str:
+        self._refuse_if_closing()
+        if self._open_sessions >= self.ports.limits.max_sessions:
+            raise Busy(
+                f"There are {self._open_sessions} open sessions, which is the limit. Close some.",
+                code="OVERLOADED",
+            )
+        session_id = self.ports.stamper.mint("ses")
+        redactor = Redactor((*self._secrets, *secrets))
+        plain = msgspec.to_builtins(payload)
+        clean = redactor.value(plain)
+        if clean is not plain:
+            payload = msgspec.convert(clean, type=SessionCreated)
+        self._open_sessions += 1
+        try:
+            row = SessionRow(
+                session_id=session_id,
+                principal=principal,
+                status="open",
+                runtime=payload.runtime,
+                workspace=payload.workspace,
+                permission_mode=payload.permission_mode,
+                created_at=self.ports.stamper.now(),
+                updated_at=self.ports.stamper.now(),
+            )
+            epoch = await self.ports.log.create(row, self._owner)
+            state = SessionState(session_id=session_id, principal=principal)
+            live = self._adopt(state, epoch, secrets)
+            journal = live.recorder.journal
+            journal.changes.messages.extend(rows)
+            if key is not None:
+                live.recorder.add_key(msgspec.structs.replace(key, answer=session_id))
+            lifecycle.create(journal, payload)
+            await live.recorder.settle()
+        except CodeSDKError:
+            self._open_sessions -= 1
+            raise
+        return session_id
+
+    async def _load(self, session_id: str) -> LiveSession:
+        row = await self.ports.log.session(session_id)
+        if row is None:
+            raise _unknown(session_id)
+        epoch = await self.ports.log.take(session_id, self._owner)
+        state = await load_state(self.ports.log, session_id, row.principal)
+        live = self._adopt(state, epoch, self._session_secrets.get(session_id, ()))
+        await close_interrupted(live.scope)
+        return live
+
+    def _adopt(self, state: SessionState, epoch: int, secrets: tuple[str, ...]) -> LiveSession:
+        redactor = Redactor((*self._secrets, *secrets)) if secrets else self._redactor
+        live = LiveSession(self.ports, self.slots, self._find_runtime, state, epoch, redactor, self._drop)
+        if secrets:
+            self._session_secrets[state.session_id] = secrets
+        self._live[state.session_id] = live
+        if len(self._live) > KEEP_LOADED:
+            self._let_go()
+        return live
+
+    def _let_go(self) -> None:
+        """Unload the sessions that were used longest ago, as long as they are idle."""
+        for session_id, live in list(self._live.items())[: len(self._live) - KEEP_LOADED]:
+            if live.idle and not live.recorder.feed.watched and live.state.created is not None:
+                del self._live[session_id]
+
+    def _drop(self, session_id: str) -> None:
+        """Forget a session whose log could not be written; it is loaded anew when needed."""
+        self._live.pop(session_id, None)
+
+    async def _once(
+        self,
+        principal: str,
+        route: str,
+        key: str | None,
+        body: Any,
+        act: Callable[[KeyRow | None], Any],
+    ) -> str:
+        """Do something once per (principal, route, key); another body under the same key is a conflict."""
+        if key is None:
+            return await act(None)
+        slot = (principal, route, key)
+        digest = hash_json(body)
+        while slot in self._keys:
+            await asyncio.wait([self._keys[slot]])
+        found = await self.ports.log.key(principal, route, key)
+        if found is not None:
+            if found.body_hash != digest:
+                raise Conflict(f"The idempotency key {key!r} was used for another request.")
+            return str(found.answer)
+        row = KeyRow(principal=principal, route=route, key=key, body_hash=digest, answer=None)
+        doing: asyncio.Task[str] = asyncio.ensure_future(act(row))
+        self._keys[slot] = doing
+        try:
+            return await doing
+        finally:
+            self._keys.pop(slot, None)
+
+    async def _check_task_id(self, task_id: str) -> None:
+        if not is_task_id(task_id):
+            raise InvalidRequest("A task id is `task_` and 1 to 64 letters, digits, `-` or `_`.")
+        if await self.ports.log.task(task_id) is not None:
+            raise Conflict(f"There is already a task {task_id}.")
+
+    def _refuse_if_closing(self) -> None:
+        if self._closing:
+            raise Busy("CodeSDK is shutting down.", code="OVERLOADED")
+
+
+def _unknown(session_id: str) -> NotFound:
+    return NotFound(f"There is no session {session_id}. `codesdk sessions` lists those there are.")

@@ -1,0 +1,131 @@
+"""One run of an approved call: its output, its result and its changes, as events and artifacts."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.messages import ArtifactRef
+from codesdk.contract.ports import FileChange, ToolRun
+from codesdk.contract.runtime import ToolReply
+from codesdk.contract.tools import Change, OutputStream
+from codesdk.engine import ledger
+from codesdk.engine.scope import SessionScope
+from codesdk.engine.state import CallState
+from codesdk.store.redaction import StreamRedactor
+
+MAX_DELTA_BYTES = 1024 * 1024
+MAX_KEPT_BYTES = 16 * 1024 * 1024
+PREVIEW_CHARS = 2000
+
+
+class Execution:
+    """Writes what happens between `tool.call.started` and `tool.call.completed`."""
+
+    def __init__(self, scope: SessionScope, call: CallState) -> None:
+        self._scope = scope
+        self._call = call
+        self._redactors: dict[OutputStream, StreamRedactor] = {}
+        self._kept: dict[OutputStream, list[str]] = {}
+        self._bytes = 0
+        self._truncated = False
+
+    def begin(self) -> None:
+        """Write that the call starts. To be stored before it does."""
+        env, sandbox = self._scope.ports.tools.environment(self._call.name)
+        ledger.started(self._scope.journal, self._call, env, sandbox)
+
+    def take_output(self, stream: OutputStream, text: str) -> None:
+        """Pass on a running tool's output, as far as the bounds allow."""
+        if self._scope.recorder.broken is not None:
+            return
+        redactor = self._redactors.get(stream)
+        if redactor is None:
+            redactor = self._redactors[stream] = self._scope.redactor.stream()
+        self._emit(stream, redactor.feed(text))
+
+    async def finish_unrun(self, why: str) -> ToolReply:
+        """End a call that was started on paper only."""
+        words = f"Not run: {why}."
+        ledger.completed(self._scope.journal, self._call, is_error=True, result_preview=words)
+        return ToolReply(result=words, is_error=True)
+
+    async def finish(self, running: asyncio.Task[ToolRun]) -> ToolReply:
+        """End the call with what the tool gave back, whatever that is."""
+        run = _outcome(running)
+        result = self._clean(run.result)
+        preview, ref = await self._present(result)
+        changes = [await self._change(change) for change in run.changes]
+        refs = await self._close_output()
+        journal = self._scope.journal
+        if refs is not None:
+            ledger.output_end(journal, self._call, self._bytes, self._truncated, refs)
+        ledger.completed(
+            journal,
+            self._call,
+            is_error=run.is_error,
+            result_preview=preview,
+            result_ref=ref,
+            exit_code=run.exit_code,
+            changes=changes,
+        )
+        return ToolReply(result=result, is_error=run.is_error)
+
+    def _emit(self, stream: OutputStream, text: str) -> None:
+        if not text:
+            return
+        size = len(text.encode("utf-8", "replace"))
+        if self._bytes + size <= MAX_DELTA_BYTES:
+            ledger.output(self._scope.journal, self._call, stream, text)
+        if self._bytes + size <= MAX_KEPT_BYTES:
+            self._kept.setdefault(stream, []).append(text)
+        else:
+            self._truncated = True
+        self._bytes += size
+
+    async def _close_output(self) -> list[ArtifactRef] | None:
+        for stream, redactor in self._redactors.items():
+            self._emit(stream, redactor.flush())
+        if not self._redactors:
+            return None
+        refs: list[ArtifactRef] = []
+        for stream, texts in self._kept.items():
+            data = "".join(texts).encode("utf-8", "replace")
+            refs.append(await self._scope.put_artifact(data, "text/plain; charset=utf-8", stream))
+        return refs
+
+    def _clean(self, result: Any) -> Any:
+        try:
+            plain = msgspec.to_builtins(result)
+            msgspec.json.encode(plain)
+        except (TypeError, ValueError, RecursionError, OverflowError):
+            plain = repr(result)
+        return self._scope.redactor.value(plain)
+
+    async def _present(self, result: Any) -> tuple[Any, ArtifactRef | None]:
+        """Return a result as the event shows it: whole if small, else a preview and a reference."""
+        is_text = isinstance(result, str)
+        data = result.encode("utf-8", "replace") if is_text else msgspec.json.encode(result)
+        if len(data) <= self._scope.settings.result_inline_bytes:
+            return result, None
+        kind = "text/plain; charset=utf-8" if is_text else "application/json"
+        ref = await self._scope.put_artifact(data, kind, "result")
+        text = data[: PREVIEW_CHARS * 4].decode("utf-8", "replace")[:PREVIEW_CHARS]
+        return f"{text}… ({len(data):,} bytes in all, kept as artifact {ref.artifact_id})", ref
+
+    async def _change(self, change: FileChange) -> Change:
+        data = change.diff.encode("utf-8", "replace")
+        ref = await self._scope.put_artifact(data, "text/x-diff; charset=utf-8", change.path)
+        return Change(path=change.path, diff_ref=ref, undo=None)
+
+
+def _outcome(running: asyncio.Task[ToolRun]) -> ToolRun:
+    if not running.done() or running.cancelled():
+        return ToolRun(result="Cancelled: the task was stopped while this ran.", is_error=True)
+    error = running.exception()
+    if error is None:
+        return running.result()
+    if isinstance(error, CodeSDKError):
+        return ToolRun(result=error.message, is_error=True)
+    return ToolRun(result=f"The tool failed: {type(error).__name__}: {error}", is_error=True)

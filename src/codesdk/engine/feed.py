@@ -1,0 +1,118 @@
+"""Committed events to subscribers: a short ring in memory, the store behind it.
+
+A subscriber holds only a cursor and a wake-up. While its cursor is in the ring it
+is served from there; when it has fallen behind, it pages from the store and
+rejoins. So a slow reader loses nothing and costs nobody anything.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
+
+from codesdk.contract.codec import decode
+from codesdk.contract.events import Event
+from codesdk.contract.ports import EventLog
+
+RING_EVENTS = 512
+PAGE_EVENTS = 500
+
+
+class Published(NamedTuple):
+    """A committed event and its one encoding."""
+
+    event: Event
+    frame: bytes
+
+
+class Feed:
+    """What a session has committed, for whoever listens."""
+
+    def __init__(self, log: EventLog, session_id: str, committed: int) -> None:
+        self.log = log
+        self.session_id = session_id
+        self.committed = committed
+        self.catch_ups = 0
+        self._ring: deque[Published] = deque(maxlen=RING_EVENTS)
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._error: Exception | None = None
+        self._closed = False
+
+    @property
+    def watched(self) -> bool:
+        """Whether anybody waits for more."""
+        return bool(self._waiting)
+
+    def publish(self, items: Sequence[Published]) -> None:
+        """Show events that are committed. Must not be called with any other."""
+        self._ring.extend(items)
+        self.committed = items[-1].event.seq
+        self._wake()
+
+    def close(self, error: Exception | None = None) -> None:
+        """End all subscriptions once they have read what was committed, with an error if given."""
+        self._closed = True
+        self._error = error
+        self._wake()
+
+    def forget(self) -> None:
+        """Free the ring; subscribers that still need it read the store."""
+        if not self._waiting:
+            self._ring.clear()
+
+    def since(self, cursor: int) -> list[Published] | None:
+        """Return what the ring holds after the cursor, or None if the ring no longer reaches back."""
+        missing = self.committed - cursor
+        if missing <= 0:
+            return []
+        size = len(self._ring)
+        if missing > size:
+            return None
+        return [self._ring[place] for place in range(size - missing, size)]
+
+    async def wait(self) -> bool:
+        """Wait for more. Return false when the feed is closed; raise the error it was closed with."""
+        if self._closed:
+            if self._error is not None:
+                raise self._error
+            return False
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting.add(waiting)
+        try:
+            await waiting
+        finally:
+            self._waiting.discard(waiting)
+        return True
+
+    def _wake(self) -> None:
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_result(None)
+
+
+async def follow(feed: Feed, after_seq: int) -> AsyncIterator[list[Published]]:
+    """Yield batches of committed events after a seq, without gap or repeat, until the feed closes."""
+    cursor = after_seq
+    while True:
+        items = feed.since(cursor)
+        if items is None:
+            feed.catch_ups += 1
+            items = await read_page(feed.log, feed.session_id, cursor)
+        if items:
+            cursor = items[-1].event.seq
+            yield items
+        elif not await feed.wait():
+            return
+
+
+async def read_page(log: EventLog, session_id: str, after_seq: int) -> list[Published]:
+    """Return the next page of a stored log, leaving out frames that are damaged."""
+    while True:
+        frames = await log.read(session_id, after_seq, PAGE_EVENTS)
+        items: list[Published] = []
+        for frame in frames:
+            after_seq = frame.seq
+            if frame.damage is None:
+                items.append(Published(decode(frame.data), frame.data))
+        if items or not frames:
+            return items

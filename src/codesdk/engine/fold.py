@@ -1,0 +1,240 @@
+"""One event into a session's state, and into the rows that the store keeps of it.
+
+`fold(state, event)` is the only code that changes a `SessionState`: the recorder
+runs it on new events, recovery and replay on stored ones. It decides nothing
+and tolerates anything that a log can hold.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from codesdk.contract import events as ev
+from codesdk.contract.events import Event
+from codesdk.contract.messages import text_of
+from codesdk.contract.records import Changes, SessionRow, TaskRow, TaskState
+from codesdk.contract.tools import Actor
+from codesdk.engine import transcript
+from codesdk.engine.fold_calls import HANDLERS, seal_done
+from codesdk.engine.state import ActiveTask, OpenBlock, QueuedTask, SessionState, StopAsked
+
+Handler = Callable[[SessionState, Event, Any, Changes], None]
+
+
+def fold(state: SessionState, event: Event, changes: Changes) -> None:
+    """Apply an event. Rows that change with it are put into `changes`."""
+    state.seq = event.seq
+    runtime = event.runtime
+    if runtime.runtime_session_id is not None:
+        state.runtime_session_id = runtime.runtime_session_id
+    payload: object = event.payload
+    handler = _HANDLERS.get(type(payload))
+    if handler is not None:
+        handler(state, event, payload, changes)
+
+
+def session_row(state: SessionState) -> SessionRow:
+    """Return the row that lists show for this state."""
+    config = state.config
+    return SessionRow(
+        session_id=state.session_id,
+        principal=state.principal,
+        status="closed" if state.closed else "open",
+        runtime=state.runtime_name,
+        workspace=config.workspace,
+        permission_mode=config.permission_mode,
+        created_at=state.created_at,
+        updated_at=state.updated_at,
+        title=config.title,
+        model=state.model,
+        active_task_id=state.task.task_id if state.task else None,
+        queued=len(state.queue),
+        parent_session_id=config.parent.session_id if config.parent else None,
+    )
+
+
+def _touch(state: SessionState, event: Event, changes: Changes) -> None:
+    state.updated_at = event.time
+    changes.session = session_row(state)
+
+
+def _created(state: SessionState, event: Event, payload: ev.SessionCreated, changes: Changes) -> None:
+    state.created = payload
+    state.created_at = event.time
+    state.runtime_name = payload.runtime
+    state.model = payload.model
+    if payload.parent is not None:
+        state.messages = payload.parent.messages
+        state.chain = payload.parent.chain
+        state.model_messages = payload.parent.model_messages
+    _touch(state, event, changes)
+
+
+def _resumed(state: SessionState, event: Event, payload: ev.SessionResumed, changes: Changes) -> None:
+    state.runtime_name = payload.runtime
+    _touch(state, event, changes)
+
+
+def _closed(state: SessionState, event: Event, payload: ev.SessionClosed, changes: Changes) -> None:
+    state.closed = True
+    _touch(state, event, changes)
+
+
+def _queued(state: SessionState, event: Event, payload: ev.TaskQueued, changes: Changes) -> None:
+    state.queue.append(QueuedTask(task_id=payload.task_id, messages=payload.messages, created_at=event.time))
+    changes.tasks.append(
+        TaskRow(task_id=payload.task_id, session_id=state.session_id, state="queued", created_at=event.time)
+    )
+    _touch(state, event, changes)
+
+
+def _started(state: SessionState, event: Event, payload: ev.TaskStarted, changes: Changes) -> None:
+    task_id = event.trace.task_id or ""
+    waiting = next((entry for entry in state.queue if entry.task_id == task_id), None)
+    if waiting is not None:
+        state.queue.remove(waiting)
+    state.task = ActiveTask(
+        task_id=task_id,
+        started_seq=event.seq,
+        started_at=event.time,
+        created_at=waiting.created_at if waiting else event.time,
+        resumes=payload.resumes.task_id if payload.resumes else None,
+    )
+    if payload.resumes is not None:
+        state.interrupted_task = None
+    transcript.add_user(state, payload.messages)
+    seal_done(state, event, changes)
+    changes.tasks.append(_task_row(state, "running"))
+    _touch(state, event, changes)
+
+
+def _steered(state: SessionState, event: Event, payload: ev.TaskSteered, changes: Changes) -> None:
+    transcript.add_user(state, payload.messages)
+    seal_done(state, event, changes)
+
+
+def _request_started(state: SessionState, event: Event, payload: ev.RequestStarted, _: Changes) -> None:
+    if state.task is not None:
+        state.task.requests.append(payload.request_id)
+
+
+def _request_completed(state: SessionState, event: Event, payload: ev.RequestCompleted, _: Changes) -> None:
+    if state.task is not None and payload.request_id in state.task.requests:
+        state.task.requests.remove(payload.request_id)
+
+
+def _delta(state: SessionState, event: Event, payload: ev.OutputDelta, _: Changes) -> None:
+    task = state.task
+    if task is None or event.trace.task_id is None:
+        return
+    block = task.blocks.get(payload.block_id)
+    if block is None:
+        task.blocks[payload.block_id] = OpenBlock(
+            block_id=payload.block_id,
+            kind=payload.kind,
+            message_id=payload.message_id,
+            language=payload.language,
+            chunks=[payload.delta],
+        )
+    else:
+        block.chunks.append(payload.delta)
+
+
+def _retracted(state: SessionState, event: Event, payload: ev.OutputRetracted, _: Changes) -> None:
+    if state.task is not None:
+        for block_id in payload.block_ids:
+            state.task.blocks.pop(block_id, None)
+
+
+def _completed(state: SessionState, event: Event, payload: ev.OutputCompleted, changes: Changes) -> None:
+    task = state.task
+    if task is None or event.trace.task_id is None:
+        return
+    task.blocks = {key: b for key, b in task.blocks.items() if b.message_id != payload.message_id}
+    task.completed_messages[payload.message_id] = event.seq
+    state.model_messages += 1
+    text = text_of(payload.content)
+    if text:
+        task.text = text
+    part = transcript.part_of(state, payload.message_id)
+    if part is not None:
+        part.content = payload.content
+    seal_done(state, event, changes)
+
+
+def _usage(state: SessionState, event: Event, payload: ev.UsageReported, _: Changes) -> None:
+    task = state.task
+    if task is None or event.trace.task_id is None:
+        return
+    total = task.usage
+    task.cost_known = task.cost_known and payload.cost_usd is not None
+    cost = (total.cost_usd or 0.0) + (payload.cost_usd or 0.0)
+    task.usage = ev.UsageTotals(
+        input=total.input + payload.input,
+        output=total.output + payload.output,
+        cache_read=total.cache_read + payload.cache_read,
+        cache_write=total.cache_write + payload.cache_write,
+        reasoning=total.reasoning + payload.reasoning,
+        cost_usd=cost if task.cost_known else None,
+    )
+
+
+def _notice(state: SessionState, event: Event, payload: ev.RuntimeNotice, _: Changes) -> None:
+    if payload.kind == "stop_requested" and state.task is not None and event.trace.task_id is not None:
+        by = msgspec.convert(payload.details.get("by"), type=Actor)
+        state.task.stop = StopAsked(by=by, reason=payload.message)
+    if payload.kind == "grant_revoked":
+        state.grants = [name for name in state.grants if name != payload.details.get("tool")]
+
+
+def _terminal(state: SessionState, event: Event, payload: Any, changes: Changes) -> None:
+    task = state.task
+    if task is None:
+        return
+    changes.messages.extend(transcript.seal(state, event.seq, everything=True))
+    failed = payload.error if isinstance(payload, ev.TaskFailed) else None
+    ended: TaskState = "failed" if failed else "stopped"
+    if isinstance(payload, ev.TaskCompleted):
+        ended = "completed"
+    if failed is not None and failed.code == "INTERRUPTED":
+        state.interrupted_task = task.task_id
+    changes.tasks.append(_task_row(state, ended, event))
+    state.last_task = task.task_id
+    state.task = None
+    _touch(state, event, changes)
+
+
+def _task_row(state: SessionState, ended: TaskState, event: Event | None = None) -> TaskRow:
+    task = state.task
+    assert task is not None
+    return TaskRow(
+        task_id=task.task_id,
+        session_id=state.session_id,
+        state=ended,
+        created_at=task.created_at,
+        started_seq=task.started_seq,
+        ended_seq=event.seq if event else None,
+        ended_at=event.time if event else None,
+    )
+
+
+_HANDLERS: dict[type, Handler] = {
+    **HANDLERS,
+    ev.SessionCreated: _created,
+    ev.SessionResumed: _resumed,
+    ev.SessionClosed: _closed,
+    ev.TaskQueued: _queued,
+    ev.TaskStarted: _started,
+    ev.TaskSteered: _steered,
+    ev.RequestStarted: _request_started,
+    ev.RequestCompleted: _request_completed,
+    ev.OutputDelta: _delta,
+    ev.OutputRetracted: _retracted,
+    ev.OutputCompleted: _completed,
+    ev.UsageReported: _usage,
+    ev.RuntimeNotice: _notice,
+    ev.TaskCompleted: _terminal,
+    ev.TaskFailed: _terminal,
+    ev.TaskStopped: _terminal,
+}

@@ -1,0 +1,145 @@
+"""What a runtime yields, made safe: checked against the contract, redacted, raw kept or put away.
+
+Stands between a runtime's stream and the journal. An item that is not what it says
+becomes a notice, never an exception.
+"""
+
+from typing import Any, get_args
+
+import msgspec
+
+from codesdk.contract.events import TYPE_OF, OutputCompleted, OutputDelta, OutputRetracted
+from codesdk.contract.messages import ArtifactRef
+from codesdk.contract.runtime import Draft, DraftPayload
+from codesdk.engine import lifecycle
+from codesdk.engine.scope import SessionScope
+from codesdk.store.redaction import StreamRedactor
+
+_DRAFTS: frozenset[type] = frozenset(get_args(DraftPayload))
+_DELTA_KINDS = frozenset({"text_delta", "json_delta", "code_delta", "reasoning_delta", "unknown_delta"})
+
+
+class _Stream:
+    """A streaming block: its redactor and the last delta, whose ids the held-back rest gets."""
+
+    __slots__ = ("last", "redactor")
+
+    def __init__(self, redactor: StreamRedactor, last: OutputDelta) -> None:
+        self.redactor = redactor
+        self.last = last
+
+
+class Intake:
+    """Takes the drafts of one task."""
+
+    def __init__(self, scope: SessionScope) -> None:
+        self._scope = scope
+        self._streams: dict[str, _Stream] = {}
+
+    async def draft(self, draft: Draft) -> None:
+        """Write a draft, in the order of arrival."""
+        payload: Any = draft.payload
+        problem = self._problem(payload)
+        if problem is not None:
+            await self.malformed(problem, draft)
+            return
+        raw, raw_ref = await self.raw(draft.raw)
+        journal = self._scope.journal
+        if type(payload) is OutputDelta:
+            delta = self._delta(payload)
+            if delta is not None:
+                lifecycle.draft(journal, delta, raw, raw_ref)
+            return
+        if isinstance(payload, OutputCompleted):
+            self.release(payload.message_id)
+        elif isinstance(payload, OutputRetracted):
+            for block_id in payload.block_ids:
+                self._streams.pop(block_id, None)
+        lifecycle.draft(journal, self.redact(payload), raw, raw_ref)
+
+    def release(self, message_id: str | None = None) -> None:
+        """Write what was held back of a message's blocks, or of all."""
+        for block_id, stream in list(self._streams.items()):
+            if message_id is None or stream.last.message_id == message_id:
+                del self._streams[block_id]
+                rest = stream.redactor.flush()
+                if rest:
+                    lifecycle.draft(self._scope.journal, msgspec.structs.replace(stream.last, delta=rest))
+
+    def redact(self, payload: Any) -> Any:
+        """Return a payload without secrets: the same object if there were none."""
+        source: object = payload
+        kind = type(source)
+        plain = msgspec.to_builtins(payload)
+        clean = self._scope.redactor.value(plain)
+        return payload if clean is plain else msgspec.convert(clean, type=kind)
+
+    async def raw(self, raw: Any) -> tuple[Any, ArtifactRef | None]:
+        """Return the runtime's own message as an event carries it: inline, by reference, or not at all."""
+        settings = self._scope.settings
+        if raw is None or not settings.raw_capture:
+            return None, None
+        try:
+            clean = self._scope.redactor.value(raw)
+            data = msgspec.json.encode(clean)
+        except (TypeError, ValueError, RecursionError, OverflowError):
+            clean = self._scope.redactor.text(repr(raw)[: settings.raw_inline_bytes])
+            return clean, None
+        if len(data) <= settings.raw_inline_bytes:
+            return clean, None
+        return None, await self._scope.put_artifact(data, "application/json", "raw")
+
+    async def malformed(self, problem: str, item: Any) -> None:
+        """Note an item that the contract does not know."""
+        shown: object = getattr(item, "raw", None) or repr(item)[:1000]
+        raw, raw_ref = await self.raw(shown)
+        lifecycle.notice(
+            self._scope.journal,
+            "unknown_frame",
+            f"The runtime sent something that CodeSDK does not understand: {problem}",
+            {"item": type(item).__name__},
+            raw,
+            raw_ref,
+        )
+
+    def _delta(self, payload: OutputDelta) -> OutputDelta | None:
+        stream = self._streams.get(payload.block_id)
+        if stream is None:
+            stream = _Stream(self._scope.redactor.stream(), payload)
+            self._streams[payload.block_id] = stream
+        stream.last = payload
+        text = stream.redactor.feed(payload.delta)
+        if text == payload.delta:
+            return payload
+        return msgspec.structs.replace(payload, delta=text) if text else None
+
+    def _problem(self, payload: Any) -> str | None:
+        """Return what is wrong with a draft's payload. The common case is checked by hand: it is hot."""
+        if type(payload) is OutputDelta:
+            return _delta_problem(payload, self._scope.ports.limits.max_event_bytes)
+        source: object = payload
+        kind = type(source)
+        if kind not in _DRAFTS:
+            return f"a runtime may not draft {TYPE_OF.get(kind, kind.__name__)}."
+        try:
+            msgspec.convert(msgspec.to_builtins(payload), type=kind)
+            size = len(msgspec.json.encode(payload))
+        except (TypeError, ValueError, RecursionError, OverflowError) as error:
+            return self._scope.redactor.text(f"{TYPE_OF[kind]}: {error}.")
+        return _size_problem(size, self._scope.ports.limits.max_event_bytes)
+
+
+def _delta_problem(payload: Any, limit: int) -> str | None:
+    if payload.kind not in _DELTA_KINDS:
+        return f"model.output.delta has no kind {payload.kind!r}."
+    for field in ("block_id", "message_id", "delta"):
+        if type(getattr(payload, field)) is not str:
+            return f"model.output.delta needs text in {field}."
+    for field in ("tool_call_id", "language"):
+        if not isinstance(getattr(payload, field), str | None):
+            return f"model.output.delta needs text in {field}."
+    return _size_problem(len(payload.delta), limit)
+
+
+def _size_problem(size: int, limit: int) -> str | None:
+    return f"an event may have {limit:,} bytes; this one has {size:,}." if size > limit else None

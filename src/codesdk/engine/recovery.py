@@ -1,0 +1,131 @@
+"""Stored sessions brought back: state from snapshot and tail, open tasks closed, transcripts cut.
+
+Reads no more of a log than what came after its last snapshot.
+"""
+
+from typing import Any
+
+import msgspec
+
+from codesdk.contract.codec import decode
+from codesdk.contract.errors import StorageFailure
+from codesdk.contract.events import Event
+from codesdk.contract.messages import ArtifactRef
+from codesdk.contract.ports import EventLog, Stamper
+from codesdk.contract.records import Changes, MessageRow
+from codesdk.engine import ledger, lifecycle
+from codesdk.engine.feed import PAGE_EVENTS, read_page
+from codesdk.engine.fold import fold
+from codesdk.engine.journal import Journal
+from codesdk.engine.scope import SessionScope
+from codesdk.engine.state import EMPTY_CHAIN, SessionState, call_key, decode_state
+
+
+async def load_state(log: EventLog, session_id: str, principal: str) -> SessionState:
+    """Return a stored session's state. A damaged frame is passed over; the rest still counts."""
+    state = SessionState(session_id=session_id, principal=principal)
+    snapshot = await log.snapshot(session_id)
+    if snapshot is not None:
+        try:
+            state = decode_state(snapshot.state)
+        except ValueError:
+            state = SessionState(session_id=session_id, principal=principal)
+    while frames := await log.read(session_id, state.seq, PAGE_EVENTS):
+        for frame in frames:
+            if frame.damage is None:
+                fold(state, decode(frame.data), Changes())
+            state.seq = frame.seq
+    if state.created is None:
+        raise StorageFailure(
+            f"Session {session_id} has no readable session.created event. Run `codesdk verify {session_id}`."
+        )
+    return state
+
+
+async def close_interrupted(scope: SessionScope) -> None:
+    """Close the task that a crash left open, keeping its open questions."""
+    task = scope.state.task
+    if task is None:
+        return
+    inputs: dict[str, ArtifactRef] = {}
+    for call in task.calls.values():
+        if call.phase == "waiting" and call.approval_id is not None:
+            key = call_key(call.identity.tool_call_id, call.identity.attempt)
+            inputs[key] = call.input_ref or await scope.put_json(call.input, "input")
+    lifecycle.recover(scope.journal, inputs)
+    await scope.recorder.settle()
+
+
+async def transcript_at(log: EventLog, state: SessionState, stamper: Stamper, seq: int) -> list[MessageRow]:
+    """Return the transcript as it stood at a seq; a task that ran then folds as if stopped there."""
+    task = await log.task_at(state.session_id, seq)
+    started = task.started_seq if task is not None else None
+    limit = seq if started is None else started - 1
+    rows = [row for row in await read_transcript(log, state.session_id) if row.seq <= limit]
+    if started is not None:
+        rows.extend(await _cut_task(log, state, stamper, rows, started, seq))
+    return rows
+
+
+async def read_transcript(log: EventLog, session_id: str) -> list[MessageRow]:
+    """Return the whole stored transcript."""
+    pages: list[list[MessageRow]] = []
+    before: int | None = None
+    while page := await log.messages(session_id, before=before, limit=PAGE_EVENTS):
+        pages.append(page)
+        before = page[0].index
+        if before == 0:
+            break
+    return [row for page in reversed(pages) for row in page]
+
+
+async def _cut_task(
+    log: EventLog,
+    state: SessionState,
+    stamper: Stamper,
+    rows: list[MessageRow],
+    started: int,
+    seq: int,
+) -> list[MessageRow]:
+    cut = SessionState(
+        session_id=state.session_id,
+        principal=state.principal,
+        created=state.created,
+        seq=started - 1,
+        messages=len(rows),
+        chain=rows[-1].chain if rows else EMPTY_CHAIN,
+    )
+    journal = Journal(cut, stamper, _discard)
+    while cut.seq < seq:
+        page = await read_page(log, state.session_id, cut.seq)
+        if not page:
+            break
+        for item in page:
+            if item.event.seq > seq:
+                cut.seq = seq
+                break
+            fold(cut, item.event, journal.changes)
+    if cut.task is not None:
+        _stop_short(journal)
+    return journal.changes.messages
+
+
+def _stop_short(journal: Journal) -> None:
+    """End a folded task as a stop would have."""
+    lifecycle.ask_stop(journal, lifecycle.ENGINE, "forked here")
+    task = journal.state.task
+    if task is not None:
+        for call in list(task.calls.values()):
+            ledger.completed(
+                journal, call, is_error=True, result_preview="Cut off: the session was forked here."
+            )
+        lifecycle.end(journal)
+
+
+def _discard(event: Event) -> None:
+    """Take an event that nobody will see."""
+
+
+def plain_messages(rows: list[MessageRow]) -> Any:
+    """Return a transcript as the JSON document that a fork keeps."""
+    return msgspec.to_builtins([row.message for row in rows])

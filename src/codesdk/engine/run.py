@@ -1,0 +1,318 @@
+"""One run of a task: context compiled, runtime started, stream taken in, end written.
+
+Started by `session`. The runtime is never trusted to end: a stop, a fault of ours or
+silence ends the task after a grace period, with or without it.
+"""
+
+import asyncio
+from contextlib import aclosing
+
+from codesdk.contract.canonical import hash_json
+from codesdk.contract.errors import CodeSDKError, ErrorInfo
+from codesdk.contract.events import ModelInput, TaskSteered
+from codesdk.contract.messages import Message
+from codesdk.contract.runtime import (
+    Draft,
+    Failed,
+    Finished,
+    Identified,
+    Runtime,
+    RuntimeEnv,
+    RuntimeItem,
+    RuntimeTask,
+    TaskInput,
+    ToolAnnouncement,
+    ToolReply,
+)
+from codesdk.contract.tools import Actor, ToolIdentity
+from codesdk.engine import lifecycle
+from codesdk.engine.calls import Calls
+from codesdk.engine.context import Compiled, Window, compile_input, schema_hashes
+from codesdk.engine.intake import Intake
+from codesdk.engine.scope import SessionScope
+
+YIELD_EVERY = 64
+NO_SOURCES = {
+    "disabled": True,
+    "reason": "This runtime reads nothing that CodeSDK did not hand to it.",
+}
+
+Ending = Finished | Failed
+
+
+class TaskRun:
+    """Drives one task from `task.started` to its terminal event."""
+
+    def __init__(
+        self, scope: SessionScope, runtime: Runtime, window: Window, writes: asyncio.Lock, new_messages: int
+    ) -> None:
+        task = scope.state.task
+        assert task is not None, "a run needs a started task"
+        self.task_id = task.task_id
+        self._scope = scope
+        self._runtime = runtime
+        self._window = window
+        self._new_messages = new_messages
+        self._intake = Intake(scope)
+        self._halted: asyncio.Future[Failed] = asyncio.get_running_loop().create_future()
+        self._handle: RuntimeTask | None = None
+        self._last_item_s = 0.0
+        self._stopping: asyncio.Task[None] | None = None
+        self.calls = Calls(scope, self._intake, writes, self._reply, self._on_fault)
+
+    async def run(self) -> None:
+        """Play the task to its end. Raises only if the log cannot be written."""
+        ending = await self._guarded()
+        try:
+            await self._finish(ending)
+        finally:
+            if self._stopping is not None:
+                self._stopping.cancel()
+
+    def stop(self, by: Actor, reason: str) -> None:
+        """Ask the task to end. Returns at once; the grace period runs in the background."""
+        task = self._scope.state.task
+        if task is None or task.task_id != self.task_id or task.stop is not None:
+            return
+        lifecycle.ask_stop(self._scope.journal, by, reason)
+        self.calls.stop()
+        self._stopping = asyncio.create_task(self._press(reason))
+
+    async def steer(self, messages: list[Message]) -> None:
+        """Record more user input and hand it to the runtime."""
+        self._scope.journal.write(TaskSteered(messages=messages))
+        await self._scope.recorder.settle()
+        if self._handle is not None:
+            await asyncio.wait_for(self._handle.steer(messages), self._scope.settings.start_timeout_s)
+
+    def abort(self, error: CodeSDKError) -> None:
+        """End the run because of a fault of our own."""
+        if not self._halted.done():
+            self._halted.set_result(Failed(error=error.info()))
+
+    async def _guarded(self) -> Ending:
+        playing = asyncio.create_task(self._play())
+        idle = asyncio.create_task(self._watch_silence())
+        try:
+            await asyncio.wait([playing, self._halted], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            idle.cancel()
+            if not playing.done():
+                playing.cancel()
+                await asyncio.wait([playing], timeout=self._scope.settings.stop_grace_s)
+        if self._halted.done():
+            _forget(playing)
+            return self._halted.result()
+        return self._ending_of(playing)
+
+    async def _play(self) -> Ending:
+        state = self._scope.state
+        for carried in [entry for entry in state.carried if entry.approved]:
+            await self.calls.run_carried(carried)
+        if self._is_stopping():
+            return Finished(stop_reason="stopped")
+        compiled = await self._compile()
+        handle = await asyncio.wait_for(
+            self._runtime.start_task(self._scope, self._task_input(compiled)),
+            self._scope.settings.start_timeout_s,
+        )
+        self._handle = handle
+        self._last_item_s = asyncio.get_running_loop().time()
+        if self._is_stopping():
+            return Finished(stop_reason="stopped")
+        return await self._pull(handle)
+
+    async def _compile(self) -> Compiled:
+        scope = self._scope
+        await scope.recorder.settle()
+        await self._window.catch_up(scope.ports.log, scope.state.session_id, scope.state.messages)
+        tools = scope.ports.tools.specs()
+        config = scope.settings.runtime_config
+        compiled = compile_input(
+            self._window, schema_hashes(tools), scope.redactor.value(config), self._new_messages
+        )
+        input_ref = await scope.put_json(compiled.manifest, "compiled input")
+        sources_ref = await scope.put_json(NO_SOURCES, "implicit sources")
+        scope.journal.write(
+            ModelInput(
+                capture="compiled",
+                input_ref=input_ref,
+                input_hash=hash_json(compiled.manifest),
+                implicit_sources_ref=sources_ref,
+                tool_manifest=compiled.tool_manifest,
+                runtime_config=compiled.manifest["runtime_config"],
+                context_window=compiled.context_window,
+            )
+        )
+        return compiled
+
+    def _task_input(self, compiled: Compiled) -> TaskInput:
+        state, config = self._scope.state, self._scope.state.config
+        return TaskInput(
+            session_id=state.session_id,
+            task_id=self.task_id,
+            env=RuntimeEnv(
+                cwd=config.workspace,
+                env={},
+                credential_namespace=config.credential_namespace,
+                isolation=config.isolation,
+            ),
+            messages=compiled.messages,
+            model_messages=state.model_messages,
+            tools=self._scope.ports.tools.specs(),
+            permission_mode=config.permission_mode,
+            interaction_mode=config.interaction_mode,
+            runtime_config=self._scope.settings.runtime_config,
+            model=state.model,
+            runtime_session_id=state.runtime_session_id,
+        )
+
+    async def _pull(self, handle: RuntimeTask) -> Ending:
+        """Take the stream in. Pauses while the log is behind, so that the runtime feels it."""
+        recorder = self._scope.recorder
+        clock = asyncio.get_running_loop().time
+        taken = 0
+        async with aclosing(handle.events()) as items:
+            async for item in items:
+                self._last_item_s = clock()
+                if isinstance(item, Finished | Failed):
+                    return item
+                await self._take(item)
+                taken += 1
+                if taken % YIELD_EVERY == 0:
+                    await asyncio.sleep(0)
+                    await recorder.ready()
+        return self._crash("its stream ended without saying how the task went")
+
+    async def _take(self, item: RuntimeItem) -> None:
+        if isinstance(item, Draft):
+            await self._intake.draft(item)
+        elif isinstance(item, ToolAnnouncement):
+            await self.calls.announce(item)
+        elif isinstance(item, Identified):
+            self._scope.journal.identify(item.model, item.runtime_session_id)
+        else:
+            await self._intake.malformed("an item of an unknown kind.", item)
+
+    async def _finish(self, ending: Ending) -> None:
+        """Close what is open and write the terminal event."""
+        scope = self._scope
+        if scope.recorder.broken is not None:
+            await self.calls.abandon()
+            await self._close_handle()
+            raise scope.recorder.broken
+        task = scope.state.task
+        grace = scope.settings.stop_grace_s if self._is_stopping() else scope.settings.end_grace_s
+        if isinstance(ending, Failed):
+            grace = min(grace, scope.settings.stop_grace_s)
+            await self.calls.drain(0 if self._halted.done() else grace)
+        else:
+            await self.calls.drain(grace)
+        await self._close_handle()
+        self._intake.release()
+        assert task is not None, "only this run ends its task"
+        if isinstance(ending, Failed):
+            lifecycle.end(scope.journal, error=self._clean(ending.error))
+        else:
+            lifecycle.end(scope.journal, stop_reason=scope.redactor.text(ending.stop_reason))
+        await scope.recorder.settle()
+
+    async def _press(self, reason: str) -> None:
+        """Give the runtime its grace period to stop, then stop waiting for it."""
+        grace = self._scope.settings.stop_grace_s
+        deadline = asyncio.get_running_loop().time() + grace
+        if self._handle is not None:
+            stopping = asyncio.ensure_future(self._handle.stop(reason))
+            await asyncio.wait([stopping], timeout=grace)
+            _forget(stopping)
+        await asyncio.sleep(max(0.0, deadline - asyncio.get_running_loop().time()))
+        if not self._halted.done():
+            error = ErrorInfo(
+                code="TIMEOUT", message="The runtime did not end after it was asked to stop.", retryable=False
+            )
+            self._halted.set_result(Failed(error=error))
+
+    async def _watch_silence(self) -> None:
+        """Halt the run when the runtime says nothing for too long while nothing of ours is open."""
+        clock = asyncio.get_running_loop().time
+        limit = self._scope.settings.idle_timeout_s
+        while True:
+            quiet = clock() - self._last_item_s if self._last_item_s else 0.0
+            await asyncio.sleep(max(limit - quiet, 0.01))
+            if self.calls.busy or not self._last_item_s:
+                self._last_item_s = clock() if self._last_item_s else 0.0
+            elif clock() - self._last_item_s >= limit and not self._halted.done():
+                message = f"The runtime sent nothing for {limit:g} s. Try again, or raise idle_timeout_s."
+                error = ErrorInfo(code="TIMEOUT", message=message, retryable=True)
+                self._halted.set_result(Failed(error=error))
+                return
+
+    async def _reply(self, call: ToolIdentity, reply: ToolReply | str) -> None:
+        handle = self._handle
+        if handle is None:
+            return
+        sending = (
+            handle.send_tool_denied(call, reply)
+            if isinstance(reply, str)
+            else handle.send_tool_result(call, reply)
+        )
+        await asyncio.wait_for(sending, self._scope.settings.start_timeout_s)
+
+    async def _close_handle(self) -> None:
+        if self._handle is not None:
+            closing = asyncio.ensure_future(self._handle.close())
+            await asyncio.wait([closing], timeout=self._scope.settings.stop_grace_s)
+            _forget(closing)
+
+    def _ending_of(self, playing: asyncio.Task[Ending]) -> Ending:
+        if playing.cancelled():
+            return self._crash("it was cancelled from inside")
+        error = playing.exception()
+        if error is None:
+            return playing.result()
+        if isinstance(error, CodeSDKError):
+            return Failed(error=error.info())
+        if isinstance(error, TimeoutError) and self._handle is None:
+            limit = self._scope.settings.start_timeout_s
+            return Failed(
+                error=ErrorInfo(
+                    code="RUNTIME_UNAVAILABLE",
+                    message=f"The runtime {self._runtime.name} did not start within {limit:g} s.",
+                    retryable=True,
+                    runtime=self._runtime.name,
+                )
+            )
+        return self._crash(f"{type(error).__name__}: {error}")
+
+    def _crash(self, why: str) -> Failed:
+        return Failed(
+            error=ErrorInfo(
+                code="RUNTIME_CRASHED",
+                message=f"The runtime {self._runtime.name} broke off: {why}. The task can be tried again.",
+                retryable=True,
+                runtime=self._runtime.name,
+            )
+        )
+
+    def _clean(self, error: ErrorInfo) -> ErrorInfo:
+        redacted: ErrorInfo = self._intake.redact(error)
+        return redacted
+
+    def _on_fault(self, error: BaseException) -> None:
+        if isinstance(error, CodeSDKError):
+            self.abort(error)
+        else:
+            self.abort(CodeSDKError(f"CodeSDK failed in a tool call ({type(error).__name__}: {error})."))
+
+    def _is_stopping(self) -> bool:
+        task = self._scope.state.task
+        return task is not None and task.stop is not None
+
+
+def _forget(future: "asyncio.Future[Ending] | asyncio.Future[None]") -> None:
+    """Cancel a future and take its error, so that nobody is told of it later."""
+    if future.done():
+        if not future.cancelled():
+            future.exception()
+    else:
+        future.cancel()

@@ -1,0 +1,105 @@
+"""What the parts of a running session share: its recorder, its ports, its settings.
+
+Built by `session`, handed to `run`, `calls` and `intake`. Also the `Host` that a
+runtime talks to while a task runs.
+"""
+
+import dataclasses
+from typing import Any
+
+import msgspec
+
+from codesdk.contract.errors import InvalidRequest, NotFound
+from codesdk.contract.ids import artifact_id
+from codesdk.contract.messages import ArtifactRef
+from codesdk.contract.ports import Blobs, EventLog, Policy, Stamper, ToolRunner
+from codesdk.contract.records import ArtifactRow
+from codesdk.contract.settings import Limits, SessionSettings
+from codesdk.engine.journal import Journal
+from codesdk.engine.recorder import Recorder
+from codesdk.engine.state import SessionState
+from codesdk.store.redaction import Redactor
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ports:
+    """What an engine is built on."""
+
+    log: EventLog
+    blobs: Blobs
+    tools: ToolRunner
+    policy: Policy
+    stamper: Stamper
+    limits: Limits
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SessionScope:
+    """One live session's share of the engine. Implements `Host`."""
+
+    ports: Ports
+    recorder: Recorder
+    settings: SessionSettings
+    redactor: Redactor
+
+    @property
+    def state(self) -> SessionState:
+        """The session's state."""
+        return self.recorder.state
+
+    @property
+    def journal(self) -> Journal:
+        """The journal that decisions are written through."""
+        return self.recorder.journal
+
+    async def put_artifact(self, data: bytes, content_type: str, name: str | None = None) -> ArtifactRef:
+        """Store bytes, redacted; their row is committed with the next event."""
+        row = await store_artifact(
+            self.ports,
+            self.redactor,
+            scope=self.state.session_id,
+            principal=self.state.principal,
+            data=data,
+            content_type=content_type,
+            name=name,
+        )
+        self.recorder.add_artifact(row)
+        return row.ref
+
+    async def put_json(self, value: Any, name: str) -> ArtifactRef:
+        """Store a JSON document."""
+        return await self.put_artifact(msgspec.json.encode(value), "application/json", name)
+
+    async def read_artifact(self, artifact_id: str) -> bytes:
+        """Return the bytes of an artifact of this session."""
+        row = await self.ports.log.artifact(artifact_id)
+        if row is None or row.scope != self.state.session_id:
+            raise NotFound(f"There is no artifact {artifact_id} in this session.")
+        return await self.ports.blobs.get(row.ref.content_hash)
+
+
+async def store_artifact(
+    ports: Ports,
+    redactor: Redactor,
+    *,
+    scope: str,
+    principal: str,
+    data: bytes,
+    content_type: str,
+    name: str | None,
+) -> ArtifactRow:
+    """Redact bytes, store them, and return the row that makes them an artifact."""
+    if len(data) > ports.limits.max_artifact_bytes:
+        raise InvalidRequest(
+            f"An artifact may have {ports.limits.max_artifact_bytes:,} bytes; this one has {len(data):,}."
+        )
+    clean = redactor.data(data)
+    stored = await ports.blobs.put(clean)
+    ref = ArtifactRef(
+        artifact_id=artifact_id(scope, stored, content_type, name),
+        content_hash=stored,
+        content_type=content_type,
+        size_bytes=len(clean),
+        name=name,
+    )
+    return ArtifactRow(ref=ref, scope=scope, principal=principal, created_at=ports.stamper.now())

@@ -1,0 +1,324 @@
+"""A live session: what callers ask of it, turned into decisions and runs.
+
+Loaded and owned by `Engine`. Everything here happens on the loop, so each decision
+is whole before anything else is looked at; what it promised is stored when the call returns.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import msgspec
+
+from codesdk.contract.capabilities import Capabilities
+from codesdk.contract.errors import Busy, CodeSDKError, Conflict, InvalidRequest, NotFound
+from codesdk.contract.events import SessionClosed, SessionResumed
+from codesdk.contract.messages import ArtifactBlock, Message
+from codesdk.contract.records import KeyRow
+from codesdk.contract.runtime import Runtime
+from codesdk.contract.settings import OnBusy, SessionSettings
+from codesdk.contract.tools import Actor, Decision, Scope, ToolIdentity
+from codesdk.engine import ledger, lifecycle
+from codesdk.engine.calls import check_identity
+from codesdk.engine.context import Window
+from codesdk.engine.feed import Published, follow
+from codesdk.engine.recorder import Recorder
+from codesdk.engine.run import TaskRun
+from codesdk.engine.scope import Ports, SessionScope
+from codesdk.engine.slots import Slots
+from codesdk.engine.state import Carried, SessionState
+from codesdk.store.redaction import Redactor
+
+PERSON = Actor(kind="user")
+
+
+class LiveSession:
+    """One session that this engine owns."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        slots: Slots,
+        runtime: Callable[[str], Runtime],
+        state: SessionState,
+        epoch: int,
+        redactor: Redactor,
+        on_broken: Callable[[str], None],
+    ) -> None:
+        self.session_id = state.session_id
+        self._ports = ports
+        self._slots = slots
+        self._find_runtime = runtime
+        self._on_broken = on_broken
+        self.recorder = Recorder(
+            ports.log,
+            state,
+            epoch,
+            ports.stamper,
+            max_backlog=ports.limits.max_backlog_frames,
+            on_broken=self._broke,
+        )
+        self._redactor = redactor
+        self._scope: SessionScope | None = None
+        self._window: Window | None = None
+        self._writes = asyncio.Lock()
+        self._run: TaskRun | None = None
+        self._driver: asyncio.Task[None] | None = None
+
+    @property
+    def state(self) -> SessionState:
+        """The session's state, all written events folded in."""
+        return self.recorder.state
+
+    @property
+    def scope(self) -> SessionScope:
+        """What the parts of this session share. There once the session has its first event."""
+        if self._scope is None:
+            settings = msgspec.convert(self.state.config.settings, type=SessionSettings)
+            self._scope = SessionScope(
+                ports=self._ports, recorder=self.recorder, settings=settings, redactor=self._redactor
+            )
+        return self._scope
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs, waits to run or waits to be committed."""
+        return self._driver is None and not self.recorder.backlog and not self.state.queue
+
+    def follow(self, after_seq: int) -> AsyncIterator[list[Published]]:
+        """Yield batches of events after a seq, as they are committed."""
+        return follow(self.recorder.feed, after_seq)
+
+    async def start(
+        self,
+        messages: list[Message],
+        *,
+        on_busy: OnBusy,
+        task_id: str,
+        key: KeyRow | None = None,
+    ) -> str:
+        """Start a task, let it wait, or steer the running one. Return the id of the task it became."""
+        self._require_open()
+        messages = await self._accept(messages)
+        running = self.state.task
+        if running is not None and on_busy == "steer":
+            return await self.steer(messages)
+        if running is not None and on_busy == "reject":
+            raise Busy(
+                f"Session {self.session_id} is busy with {running.task_id}. Wait for it, or queue the task.",
+                code="SESSION_BUSY",
+            )
+        if key is not None:
+            self.recorder.add_key(key)
+        free = running is None and not self.state.queue
+        if free and self._slots.take(self.state.runtime_name):
+            self._launch(task_id, messages)
+        else:
+            self._enqueue(task_id, messages, reject=on_busy == "reject")
+        await self.recorder.settle()
+        return task_id
+
+    async def steer(self, messages: list[Message]) -> str:
+        """Add user input to the running task."""
+        run = self._running_run()
+        if not self._capabilities().supports_steer:
+            raise InvalidRequest(
+                f"The runtime {self.state.runtime_name} cannot be steered; queue a task instead."
+            )
+        await run.steer(await self._accept(messages))
+        return run.task_id
+
+    async def stop(self, task_id: str | None, by: Actor, reason: str) -> None:
+        """Stop the running task, or take a waiting one out of the queue. Again is no error."""
+        target = task_id or (self.state.task.task_id if self.state.task else None)
+        if target is None:
+            raise Conflict(f"Session {self.session_id} has no running task to stop.")
+        if any(entry.task_id == target for entry in self.state.queue):
+            lifecycle.drop_queued(self.recorder.journal, target, by, reason)
+        elif self._run is not None and self._run.task_id == target:
+            self._run.stop(by, reason)
+        elif await self._ports.log.task(target) is None:
+            raise NotFound(f"There is no task {target}.")
+        await self.recorder.settle()
+
+    async def answer(
+        self,
+        tool_call_id: str,
+        decision: Decision,
+        *,
+        by: Actor = PERSON,
+        scope: Scope = "once",
+        reason: str | None = None,
+        attempt: int | None = None,
+        input_hash: str | None = None,
+    ) -> None:
+        """Approve or deny a call that waits for an answer, or one that a crash left waiting."""
+        if reason is not None:
+            reason = self._redactor.text(reason)
+        carried = next((c for c in self.state.carried if c.tool_call_id == tool_call_id), None)
+        if carried is not None:
+            if carried.approved is not None:
+                raise Conflict(f"Call {tool_call_id} was already answered; resume the session to run it.")
+            check_identity(_identity(carried), attempt, input_hash)
+            ledger.answer_carried(self.recorder.journal, carried.approval_id, decision, by, reason)
+        elif self._run is not None:
+            self._run.calls.answer(tool_call_id, decision, by, scope, reason, attempt, input_hash)
+        else:
+            raise NotFound(f"No call {tool_call_id} waits for an answer in session {self.session_id}.")
+        await self.recorder.settle()
+
+    async def resume(self, messages: list[Message], task_id: str) -> str:
+        """Go on after an interruption: run what was approved meanwhile, then continue the runtime."""
+        self._require_open()
+        state = self.state
+        if state.task is not None:
+            raise Busy(f"Session {self.session_id} is running {state.task.task_id}.", code="SESSION_BUSY")
+        approved = [entry for entry in state.carried if entry.approved]
+        if state.interrupted_task is None and not approved and not state.queue:
+            raise Conflict(f"Session {self.session_id} was not interrupted; start a task instead.")
+        messages = await self._accept(messages) if messages else []
+        if not self._slots.take(state.runtime_name):
+            raise Busy("All task slots are taken; try again when a task has ended.")
+        journal = self.recorder.journal
+        journal.write(
+            SessionResumed(
+                resume_model="reconstruct", from_seq=state.seq, runtime=state.runtime_name, lost=[]
+            ),
+            in_task=False,
+        )
+        if state.interrupted_task is not None or approved or messages:
+            self._launch(task_id, messages, resumes=state.interrupted_task or state.last_task)
+        else:
+            waiting = state.queue[0]
+            task_id = waiting.task_id
+            self._launch(task_id, waiting.messages)
+        await self.recorder.settle()
+        return task_id
+
+    async def close(self, reason: str) -> None:
+        """End the session: stop its task, empty its queue, take no more."""
+        if self.state.closed:
+            return
+        for waiting in list(self.state.queue):
+            lifecycle.drop_queued(self.recorder.journal, waiting.task_id, PERSON, reason)
+        await self.halt(PERSON, reason)
+        for carried in [entry for entry in self.state.carried if entry.approved is None]:
+            ledger.answer_carried(
+                self.recorder.journal,
+                carried.approval_id,
+                "deny",
+                lifecycle.ENGINE,
+                "The session was closed.",
+            )
+        self.recorder.journal.write(SessionClosed(reason=self._redactor.text(reason)), in_task=False)
+        await self.recorder.settle()
+        await self._find_runtime(self.state.runtime_name).close_session(self.session_id)
+
+    async def halt(self, by: Actor, reason: str) -> None:
+        """Stop the running task, if any, and wait for its end."""
+        if self._run is not None:
+            self._run.stop(by, reason)
+        if self._driver is not None:
+            await asyncio.wait([self._driver])
+
+    def _launch(self, task_id: str, messages: list[Message], resumes: str | None = None) -> None:
+        """Write `task.started` and set the task going. The slot is taken already."""
+        scope = self.scope
+        config = self._redactor.value(scope.settings.runtime_config)
+        lifecycle.start(self.recorder.journal, task_id, messages, config, resumes=resumes)
+        if self._window is None:
+            self._window = Window(scope.settings.context_budget_tokens)
+        runtime = self._find_runtime(self.state.runtime_name)
+        self._run = TaskRun(scope, runtime, self._window, self._writes, len(messages))
+        self._driver = asyncio.create_task(self._drive(self._run))
+
+    async def _drive(self, run: TaskRun) -> None:
+        runtime_name = self.state.runtime_name
+        try:
+            await run.run()
+        except CodeSDKError:
+            if self.recorder.broken is None:
+                raise
+        finally:
+            self._run = None
+            self._driver = None
+            self._slots.give_back(runtime_name)
+            self._next()
+
+    def _next(self) -> None:
+        """Start the first waiting task if there is room, else wait for room."""
+        state = self.state
+        if self.recorder.broken is not None or state.task is not None or not state.queue or state.closed:
+            if self.recorder.broken is None and state.task is None:
+                self.recorder.feed.forget()
+            return
+        if self._slots.take(state.runtime_name):
+            self._slots.leave(self.session_id)
+            self._launch(state.queue[0].task_id, state.queue[0].messages)
+        else:
+            self._slots.wait(self.session_id, state.runtime_name, self._next)
+
+    def _enqueue(self, task_id: str, messages: list[Message], *, reject: bool) -> None:
+        limit = self._ports.limits.max_queue
+        if reject:
+            raise Busy("All task slots are taken; try again when a task has ended.")
+        if len(self.state.queue) >= limit:
+            raise Busy(
+                f"Session {self.session_id} already has {limit} tasks waiting. Try again when one has run.",
+                code="QUEUE_FULL",
+            )
+        lifecycle.queue(self.recorder.journal, task_id, messages)
+        if self.state.task is None:
+            self._next()
+
+    async def _accept(self, messages: list[Message]) -> list[Message]:
+        """Check user messages and take secrets out of them."""
+        size = len(msgspec.json.encode(messages))
+        limit = self._ports.limits.max_message_bytes
+        if size > limit:
+            raise InvalidRequest(
+                f"The messages have {size:,} bytes; {limit:,} are allowed. Attach a file instead."
+            )
+        if not messages:
+            raise InvalidRequest("A task needs at least one message.")
+        for message in messages:
+            if message.role != "user" or not message.content:
+                raise InvalidRequest("A task takes user messages with at least one block each.")
+            for block in message.content:
+                if isinstance(block, ArtifactBlock):
+                    await self._check_attachment(block)
+        plain = msgspec.to_builtins(messages)
+        clean = self._redactor.value(plain)
+        return messages if clean is plain else msgspec.convert(clean, type=list[Message])
+
+    async def _check_attachment(self, block: ArtifactBlock) -> None:
+        row = await self._ports.log.artifact(block.artifact_id)
+        if row is None or row.scope not in (self.session_id, self.state.principal):
+            raise NotFound(f"There is no artifact {block.artifact_id} to attach.")
+        able = self._capabilities()
+        image = row.ref.content_type.startswith("image/")
+        if not (able.supports_images if image else able.supports_artifacts):
+            what = "images" if image else "files"
+            raise InvalidRequest(f"The runtime {self.state.runtime_name} cannot take {what}.")
+
+    def _capabilities(self) -> Capabilities:
+        return self._find_runtime(self.state.runtime_name).capabilities()
+
+    def _running_run(self) -> TaskRun:
+        if self._run is None:
+            raise Conflict(f"Session {self.session_id} has no running task.")
+        return self._run
+
+    def _require_open(self) -> None:
+        if self.state.closed:
+            raise Conflict(f"Session {self.session_id} is closed. Fork it to go on from where it was.")
+
+    def _broke(self, error: CodeSDKError) -> None:
+        if self._run is not None:
+            self._run.abort(error)
+        self._on_broken(self.session_id)
+
+
+def _identity(carried: Carried) -> ToolIdentity:
+    return ToolIdentity(
+        tool_call_id=carried.tool_call_id, attempt=carried.attempt, input_hash=carried.input_hash
+    )

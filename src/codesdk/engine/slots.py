@@ -1,0 +1,45 @@
+"""Who may run now: at most so many tasks at once, in all and per runtime, first come first served."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from codesdk.contract.settings import Limits
+
+
+class Slots:
+    """Counts running tasks and wakes the sessions that wait for room."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._running: Counter[str] = Counter()
+        self._waiting: dict[str, tuple[str, Callable[[], None]]] = {}
+
+    @property
+    def running(self) -> int:
+        """How many tasks run."""
+        return self._running.total()
+
+    def take(self, runtime: str) -> bool:
+        """Take a slot if there is one."""
+        full = self._running.total() >= self._limits.max_tasks
+        if full or self._running[runtime] >= self._limits.max_tasks_per_runtime:
+            return False
+        self._running[runtime] += 1
+        return True
+
+    def wait(self, session_id: str, runtime: str, wake: Callable[[], None]) -> None:
+        """Have `wake` called once a slot for the runtime may be free. Once per session."""
+        self._waiting.setdefault(session_id, (runtime, wake))
+
+    def leave(self, session_id: str) -> None:
+        """Wait no longer."""
+        self._waiting.pop(session_id, None)
+
+    def give_back(self, runtime: str) -> None:
+        """Return a slot, and wake the first session that can use it."""
+        self._running[runtime] -= 1
+        for session_id, (wanted, wake) in self._waiting.items():
+            if self._running[wanted] < self._limits.max_tasks_per_runtime:
+                del self._waiting[session_id]
+                wake()
+                return

@@ -1,0 +1,47 @@
+"""Real time and fresh ids for the engine: `SystemStamper` implements the `Stamper` port."""
+
+import secrets
+import time
+from datetime import UTC, datetime
+
+from codesdk.contract.ids import Prefix, ulid
+
+
+def iso(time_ms: int) -> str:
+    """Return a time in milliseconds since the epoch as UTC ISO-8601 with `Z`."""
+    moment = datetime.fromtimestamp(time_ms // 1000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03d}Z"
+
+
+def millis(text: str) -> int:
+    """Return a time of the contract's form in milliseconds since the epoch."""
+    moment = datetime.fromisoformat(text)
+    return int(moment.timestamp()) * 1000 + moment.microsecond // 1000
+
+
+class SystemStamper:
+    """Never goes back in time, and never repeats an id."""
+
+    def __init__(self) -> None:
+        self._last_ms = 0
+        self._text = ""
+        self._id_ms = 0
+        self._random = 0
+
+    def now(self) -> str:
+        """Return the current time; the same text for the same millisecond."""
+        now_ms = time.time_ns() // 1_000_000
+        if now_ms > self._last_ms:
+            self._last_ms = now_ms
+            self._text = iso(now_ms)
+        return self._text
+
+    def mint(self, prefix: Prefix) -> str:
+        """Return a new id. Ids of one process sort in the order they were minted."""
+        now_ms = time.time_ns() // 1_000_000
+        if now_ms > self._id_ms:
+            self._id_ms = now_ms
+            self._random = secrets.randbits(79)
+        else:
+            self._random += 1 + secrets.randbits(32)
+        return f"{prefix}_{ulid(self._id_ms, self._random)}"
