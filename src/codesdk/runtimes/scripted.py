@@ -144,9 +144,7 @@ class ScriptedTask:
 
     async def events(self) -> AsyncIterator[RuntimeItem]:
         """Play. One flat loop, because a burst is only as fast as the layers it passes."""
-        for part in self._parts():
-            if self._ending:
-                break
+        for part in self._parts() if not self._ending else ():
             if isinstance(part, Emit):
                 item = part.item
                 for _ in range(part.count):
@@ -159,6 +157,8 @@ class ScriptedTask:
                 return
             else:
                 await self._control(part)
+            if self._ending:  # before the next part is made: it may need the replies that now never come
+                break
         if self._closed:
             return
         for late in self._late:

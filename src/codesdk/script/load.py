@@ -6,8 +6,9 @@ by side. `dump` is the way back, to plain data that loads to an equal script.
 
 import difflib
 import json
+import re
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import msgspec
 from msgspec import inspect
@@ -188,10 +189,10 @@ class _Reader:
         wanted, types = _SCALARS[type(kind)]
         if not isinstance(node.value, types) or (isinstance(node.value, bool) and bool not in types):
             self.refuse(node.line, path, f"expected {wanted}, got {describe(node)}")
-        try:
-            return msgspec.convert(node.value, _annotated(kind))
-        except msgspec.ValidationError as error:
-            self.refuse(node.line, path, f"{str(error)[:1].lower()}{str(error)[1:]}, got {describe(node)}")
+        problem = _out_of_bounds(kind, node.value)
+        if problem is not None:
+            self.refuse(node.line, path, f"{problem}, got {describe(node)}")
+        return float(node.value) if isinstance(kind, inspect.FloatType) else node.value
 
     def refuse(self, line: int | None, path: str, message: str) -> NoReturn:
         raise fault(self.source, line, f"{path}: {message}" if path else message)
@@ -205,14 +206,19 @@ _SCALARS: dict[type, tuple[str, tuple[type, ...]]] = {
 }
 
 
-def _annotated(kind: inspect.Type) -> Any:
-    """Return the Python type that a description of one stands for, with its bounds."""
+def _out_of_bounds(kind: inspect.Type, value: Any) -> str | None:
+    """Return which bound of its type a value breaks, in words."""
     if isinstance(kind, inspect.IntType | inspect.FloatType):
-        base = int if isinstance(kind, inspect.IntType) else float
-        return Annotated[base, msgspec.Meta(ge=kind.ge, le=kind.le)]
-    if isinstance(kind, inspect.StrType):
-        return Annotated[str, msgspec.Meta(min_length=kind.min_length, pattern=kind.pattern)]
-    return bool
+        if kind.ge is not None and value < kind.ge:
+            return f"must be at least {kind.ge:g}"
+        if kind.le is not None and value > kind.le:
+            return f"must be at most {kind.le:.0f}"
+    elif isinstance(kind, inspect.StrType):
+        if len(value) < (kind.min_length or 0):
+            return "must not be empty"
+        if kind.pattern is not None and not re.search(kind.pattern, value):
+            return f"must be {model.IN_WORDS[kind.pattern]}"
+    return None
 
 
 def join(path: str, key: str) -> str:

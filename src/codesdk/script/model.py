@@ -15,6 +15,10 @@ from codesdk.contract.errors import ErrorCode
 Chunks = Annotated[tuple[str, ...], Meta(min_length=1)]
 """Text as it streams. A file may give one string instead of a list."""
 
+_LABEL = r"^[A-Za-z][A-Za-z0-9_-]{0,63}\Z"
+IN_WORDS = {_LABEL: "a letter followed by letters, digits, _ or -, at most 64 in all"}
+"""What a pattern asks for, as it is said in errors."""
+
 Names = tuple[str, ...]
 Count = Annotated[int, Meta(ge=0, le=9_007_199_254_740_991)]
 
@@ -40,7 +44,7 @@ class CallStep(Step, frozen=True, tag="call"):
 
     tool: Annotated[str, Meta(min_length=1)]
     input: Any = msgspec.field(default_factory=dict[str, Any])
-    id: Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")] | None = None
+    id: Annotated[str, Meta(pattern=_LABEL)] | None = None
 
 
 class DelayStep(Step, frozen=True, tag="delay_s"):

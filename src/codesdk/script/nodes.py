@@ -142,6 +142,9 @@ def read_yaml(text: str, source: str) -> Node:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "this is not YAML"
         raise fault(source, mark.line + 1 if mark else None, problem) from None
+    except UnicodeEncodeError as error:
+        line = text.count("\n", 0, error.start) + 1
+        raise fault(source, line, "half of a surrogate pair is not a character") from None
     except yaml.YAMLError as error:
         raise fault(source, None, f"this is not YAML: {str(error).splitlines()[0]}") from None
     if tree.root is None:
