@@ -56,3 +56,8 @@ def key_taken(key: str) -> Conflict:
 def closed() -> StorageFailure:
     """Something was asked of a log after its end."""
     return StorageFailure("the event log is closed")
+
+
+def read_only() -> StorageFailure:
+    """A change was asked of a log that is open for reading."""
+    return StorageFailure("the event log is open for reading only")

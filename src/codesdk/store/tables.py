@@ -1,0 +1,221 @@
+"""Appends and row changes → SQL, inside a transaction that the writer has begun.
+
+`Tables` knows the sessions it has seen (key, epoch, head), so an append costs no read; `forget` after a rollback.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+from zlib import crc32
+
+import msgspec
+
+from codesdk.contract.records import ArtifactRow, Changes, SessionRow
+from codesdk.store import refusals
+from codesdk.store.rows import PackedChanges, is_pending, pack, pack_changes
+
+_KNOWN_SESSIONS = 50_000
+_PURGE_ROWS = 2_000
+
+_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?)"
+_SESSION = "UPDATE sessions SET principal = ?, status = ?, pending = ?, row = ? WHERE key = ?"
+_SNAPSHOT = "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)"
+_MESSAGE = "INSERT OR REPLACE INTO messages VALUES (?, ?, ?)"
+_ARTIFACT = "INSERT OR REPLACE INTO artifacts VALUES (?, ?, ?, ?)"
+_APPROVAL = """INSERT INTO approvals (id, session, open, row) VALUES (?, ?, ?, ?)
+    ON CONFLICT (id) DO UPDATE SET open = excluded.open, row = excluded.row"""
+# A row of another session becomes NULL, which its column refuses: the check costs nothing when all is well.
+_TASK = """INSERT INTO tasks (id, session, started_seq, row) VALUES (?, ?, ?, ?)
+    ON CONFLICT (id) DO UPDATE SET started_seq = excluded.started_seq, row = excluded.row,
+    session = CASE session WHEN excluded.session THEN session END"""
+_KEY = """INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT (principal, route, key) DO UPDATE SET row = excluded.row,
+    session = CASE WHEN session = excluded.session AND body_hash = excluded.body_hash THEN session END"""
+
+_TABLES_OF_SESSION = ("snapshots", "tasks", "messages", "approvals", "keys")
+
+
+class _Known(msgspec.Struct):
+    key: int
+    epoch: int
+    head: int
+
+
+class _Pending(msgspec.Struct):
+    """Rows that wait for `flush`; of a session and its snapshot only the last counts."""
+
+    events: list[tuple[int, int, int, int, bytes]] = []
+    sessions: dict[int, tuple[Any, ...]] = {}
+    snapshots: dict[int, tuple[int, int, bytes]] = {}
+    tasks: list[tuple[Any, ...]] = []
+    messages: list[tuple[Any, ...]] = []
+    approvals: list[tuple[Any, ...]] = []
+    artifacts: list[tuple[Any, ...]] = []
+    keys: list[tuple[Any, ...]] = []
+    changed: bool = False
+
+
+class Tables:
+    """The write side of the tables. Every method runs in the writer's thread and in its transaction."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._known: dict[str, _Known] = {}
+        self._pending = _Pending()
+        self._cursor = self._last_cursor()
+
+    def forget(self) -> None:
+        """Drop all that was not committed, and all that is known of it. Must not raise. Cursors may have gaps."""
+        self._known.clear()
+        self._pending = _Pending()
+
+    def trim(self) -> None:
+        """Keep what is known within bounds; only after a commit, as a head may be ahead of the file until then."""
+        if len(self._known) > _KNOWN_SESSIONS:
+            self._known.clear()
+
+    def append(
+        self, session_id: str, epoch: int, first_seq: int, frames: Sequence[bytes], changes: Changes | None
+    ) -> None:
+        """Check an append and take its rows; `flush` writes them. Raise `Conflict` before anything is taken."""
+        known = self._know(session_id)
+        if known is None:
+            raise refusals.gone(session_id)
+        if epoch != known.epoch:
+            raise refusals.lost(session_id, epoch, known.epoch)
+        if first_seq != known.head + 1:
+            raise refusals.misfit(session_id, first_seq, known.head)
+        packed = None if changes is None else pack_changes(changes)
+        cursor, seq, key, take = self._cursor, known.head, known.key, self._pending.events.append
+        for frame in frames:
+            cursor += 1
+            seq += 1
+            take((cursor, key, seq, crc32(frame), frame))
+        self._cursor, known.head = cursor, seq
+        if packed is not None:
+            self._change(key, seq, packed)
+
+    def _change(self, key: int, head: int, changes: PackedChanges) -> None:
+        pending = self._pending
+        pending.changed = True
+        if changes.session is not None:
+            row, data = changes.session
+            pending.sessions[key] = (row.principal, row.status, is_pending(row), data, key)
+        if changes.snapshot is not None:
+            pending.snapshots[key] = (key, head, changes.snapshot)
+        pending.tasks += [(row.task_id, key, row.started_seq, data) for row, data in changes.tasks]
+        pending.messages += [(key, row.index, data) for row, data in changes.messages]
+        pending.approvals += [
+            (row.approval_id, key, row.state != "closed", data) for row, data in changes.approvals
+        ]
+        pending.artifacts += [_artifact(row, data) for row, data in changes.artifacts]
+        pending.keys += [
+            (row.principal, row.route, row.key, key, row.body_hash, data) for row, data in changes.keys
+        ]
+
+    def flush(self) -> int:
+        """Write the rows taken so far; return how many of them are events."""
+        pending = self._pending
+        count = len(pending.events)
+        if count:
+            self._db.executemany(_EVENT, pending.events)
+            pending.events = []
+        if pending.changed:
+            self._flush_changes(pending)
+            self._pending = _Pending()
+        return count
+
+    def _flush_changes(self, pending: _Pending) -> None:
+        many = self._db.executemany
+        many(_SESSION, pending.sessions.values())
+        many(_SNAPSHOT, pending.snapshots.values())
+        many(_MESSAGE, pending.messages)
+        many(_APPROVAL, pending.approvals)
+        many(_ARTIFACT, pending.artifacts)
+        try:
+            many(_TASK, pending.tasks)
+        except sqlite3.IntegrityError as error:
+            raise refusals.task_taken(str(pending.tasks[0][0])) from error
+        try:
+            many(_KEY, pending.keys)
+        except sqlite3.IntegrityError as error:
+            raise refusals.key_taken(str(pending.keys[0][2])) from error
+
+    def create(self, row: SessionRow, owner: str) -> int:
+        """Add a session and return its epoch."""
+        values = (row.session_id, owner, row.principal, row.status, is_pending(row), pack(row))
+        try:
+            added = self._db.execute(
+                "INSERT INTO sessions (id, epoch, owner, principal, status, pending, row) VALUES (?, 1, ?, ?, ?, ?, ?)",
+                values,
+            )
+        except sqlite3.IntegrityError:
+            raise refusals.exists(row.session_id) from None
+        self._known[row.session_id] = _Known(key=added.lastrowid or 0, epoch=1, head=0)
+        return 1
+
+    def take(self, session_id: str, owner: str) -> int:
+        """Raise a session's epoch and return it."""
+        known = self._know(session_id)
+        if known is None:
+            raise refusals.missing(session_id)
+        known.epoch += 1
+        self._db.execute(
+            "UPDATE sessions SET epoch = ?, owner = ? WHERE key = ?", (known.epoch, owner, known.key)
+        )
+        return known.epoch
+
+    def add_artifact(self, row: ArtifactRow) -> None:
+        """Add an artifact that no event mentions."""
+        self._db.execute(_ARTIFACT, _artifact(row, pack(row)))
+
+    def bury(self, session_id: str) -> int:
+        """Remove a session and its rows but for its events, which are hidden from now on. Return its key."""
+        known = self._know(session_id)
+        if known is None:
+            raise refusals.missing(session_id)
+        self._db.execute("DELETE FROM sessions WHERE key = ?", (known.key,))
+        for table in _TABLES_OF_SESSION:
+            self._db.execute(f"DELETE FROM {table} WHERE session = ?", (known.key,))
+        self._db.execute("DELETE FROM artifacts WHERE scope = ?", (session_id,))
+        self._db.execute("INSERT INTO graves VALUES (?)", (known.key,))
+        # Cursors go on from here even if the events with the highest ones are gone.
+        self._db.execute("UPDATE meta SET value = ? WHERE name = 'cursor_floor'", (self._cursor,))
+        del self._known[session_id]
+        return known.key
+
+    def graves(self) -> list[int]:
+        """Return the keys of deleted sessions that may still have events."""
+        return [int(key) for (key,) in self._db.execute("SELECT session FROM graves")]
+
+    def purge(self, key: int) -> bool:
+        """Remove some events of a deleted session; True if none is left."""
+        removed = self._db.execute(
+            "DELETE FROM events WHERE cursor IN (SELECT cursor FROM events WHERE session = ? LIMIT ?)",
+            (key, _PURGE_ROWS),
+        ).rowcount
+        if removed < _PURGE_ROWS:
+            self._db.execute("DELETE FROM graves WHERE session = ?", (key,))
+        return removed < _PURGE_ROWS
+
+    def _know(self, session_id: str) -> _Known | None:
+        known = self._known.get(session_id)
+        if known is None:
+            found = self._db.execute(
+                "SELECT key, epoch, (SELECT max(seq) FROM events WHERE session = key) FROM sessions WHERE id = ?",
+                (session_id,),
+            ).fetchone()
+            if found is not None:
+                known = _Known(key=found[0], epoch=found[1], head=found[2] or 0)
+                self._known[session_id] = known
+        return known
+
+    def _last_cursor(self) -> int:
+        found = self._db.execute(
+            "SELECT max(value, (SELECT ifnull(max(cursor), 0) FROM events)) FROM meta WHERE name = 'cursor_floor'"
+        ).fetchone()
+        return int(found[0])
+
+
+def _artifact(row: ArtifactRow, data: bytes) -> tuple[str, str, str, bytes]:
+    return (row.ref.artifact_id, row.scope, row.ref.content_hash, data)
