@@ -5,7 +5,7 @@ model messages points at, so a session goes on where it was after a restart, too
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from itertools import repeat
 from pathlib import Path
 from typing import Any, cast
@@ -142,7 +142,7 @@ class ScriptedTask:
         self._closed = False
         self._wake = asyncio.Event()
 
-    async def events(self) -> AsyncIterator[RuntimeItem]:
+    async def events(self) -> AsyncGenerator[RuntimeItem, None]:
         """Play. One flat loop, because a burst is only as fast as the layers it passes."""
         for part in self._parts() if not self._ending else ():
             if isinstance(part, Emit):

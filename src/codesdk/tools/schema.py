@@ -4,12 +4,26 @@ The schema is one piece, without references, unions and free-form maps: some
 providers refuse those.
 """
 
+import json
 import re
 from typing import Any, cast
 
 import msgspec
 
 _PROBLEM = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
+
+# What msgspec says, in the words of JSON Schema.
+_IN_WORDS = [
+    (re.compile(r"^Object missing required field `(.*)`"), r"the required field \1 is missing"),
+    (re.compile(r"^Object contains unknown field `(.*)`"), r"the field \1 is unknown"),
+    (re.compile(r"^Expected"), "expected"),
+    (re.compile(r"^Invalid"), "invalid"),
+    (re.compile(r"`int`"), "integer"),
+    (re.compile(r"`float`"), "number"),
+    (re.compile(r"`str`"), "string"),
+    (re.compile(r"`bool`"), "boolean"),
+    (re.compile(r"`"), ""),
+]
 
 
 def input_schema(input_type: type[msgspec.Struct]) -> dict[str, Any]:
@@ -25,18 +39,25 @@ def explain(name: str, schema: dict[str, Any], problem: str) -> str:
     """Return a validation error as a sentence that a model can act on."""
     found = _PROBLEM.fullmatch(problem)
     what, where = (found["what"], found["where"]) if found else (problem, None)
-    what = what.replace("`", "").replace("Object ", "The object ").rstrip(".")
-    place = f"{where}: {what[:1].lower()}{what[1:]}" if where else what
+    for pattern, words in _IN_WORDS:
+        what = pattern.sub(words, what)
+    place = f"{where}: {what}" if where else f"{what[:1].upper()}{what[1:]}"
     return f"The input of {name} is not valid. {place}. {_fields(schema)}"
 
 
 def _fields(schema: dict[str, Any]) -> str:
     required = schema.get("required", [])
     fields = [
-        f"{name} ({field.get('type', 'any')}{', required' if name in required else ''})"
+        f"{name} ({_kind(field)}{', required' if name in required else ''})"
         for name, field in schema.get("properties", {}).items()
     ]
     return f"It takes: {', '.join(fields)}." if fields else "It takes no fields."
+
+
+def _kind(field: dict[str, Any]) -> str:
+    if "enum" in field:
+        return "one of " + ", ".join(json.dumps(value) for value in field["enum"])
+    return str(field["type"])
 
 
 def _inline(value: Any, definitions: dict[str, Any], inside: tuple[str, ...]) -> Any:
