@@ -38,7 +38,8 @@ def connect_writer(
     path: Path, migrations: Sequence[Migration] = MIGRATIONS, max_pages: int | None = None
 ) -> sqlite3.Connection:
     """Open a file for writing, make or upgrade its tables. `max_pages` limits its size, as a full disk would."""
-    db = _connect(path, "rwc")
+    path.touch(mode=0o600)  # for the owner only; the files that SQLite puts beside it get the same mode
+    db = _connect(path, "rw")
     try:
         db.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
         check_version(version_of(db, path), len(migrations), path)  # before anything is written
@@ -84,7 +85,7 @@ def connect_reader(path: Path, known: int = len(MIGRATIONS)) -> sqlite3.Connecti
     return db
 
 
-def _connect(path: Path, mode: Literal["rwc", "ro"], options: str = "") -> sqlite3.Connection:
+def _connect(path: Path, mode: Literal["rw", "ro"], options: str = "") -> sqlite3.Connection:
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}{options}",
         uri=True,

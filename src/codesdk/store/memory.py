@@ -221,12 +221,12 @@ class MemoryLog:
         if session is None:
             return []
         after = max(after_seq, 0)
-        return [self._frame(cursor) for cursor in session.cursors[after : after + limit]]
+        return [self._frame(cursor) for cursor in session.cursors[after : after + max(limit, 0)]]
 
     async def read_all(self, after_cursor: int, limit: int) -> list[StoredFrame]:
         """Return up to `limit` frames of all sessions after a cursor, in commit order."""
         start = bisect_right(self._frames, after_cursor, key=_cursor_of)
-        return self._frames[start : start + limit]
+        return self._frames[start : start + max(limit, 0)]
 
     def _frame(self, cursor: int) -> StoredFrame:
         return self._frames[bisect_right(self._frames, cursor - 1, key=_cursor_of)]
@@ -283,7 +283,7 @@ class MemoryLog:
 
     async def tasks(self, session_id: str, *, limit: int) -> list[TaskRow]:
         """Return the tasks of a session, newest first."""
-        return self._tasks_of(session_id)[:limit]
+        return self._tasks_of(session_id)[: max(limit, 0)]
 
     async def task_at(self, session_id: str, seq: int) -> TaskRow | None:
         """Return the task that was running at `seq`."""
@@ -330,7 +330,7 @@ class MemoryLog:
             (row for row in self._artifacts.values() if row.scope == scope),
             key=lambda row: row.ref.artifact_id,
         )
-        return [row for row in rows if after is None or row.ref.artifact_id > after][:limit]
+        return [row for row in rows if after is None or row.ref.artifact_id > after][: max(limit, 0)]
 
     async def referenced(self, hashes: Sequence[str]) -> set[str]:
         """Return those of the content hashes that some artifact row still names."""
