@@ -549,8 +549,9 @@ async def test_a_session_plays_on_with_the_script_it_loaded_until_it_is_closed(t
     ],
 )
 async def test_a_session_without_a_script_that_can_be_played_does_not_start(config, message, tmp_path):
+    env = RuntimeEnv(cwd=str(tmp_path), env={}, credential_namespace="x", isolation=ENV.isolation)
     with pytest.raises(InvalidRequest) as caught:
-        await ScriptedRuntime().start_task(HOST, task_input(runtime_config=config))
+        await ScriptedRuntime().start_task(HOST, task_input(env=env, runtime_config=config))
     assert caught.value.message.startswith(message)
 
 

@@ -110,7 +110,7 @@ class ScriptedRuntime:
         if known is not None and known[0] == given:
             return known[1]
         if isinstance(given, str):
-            script = await asyncio.to_thread(load_script, Path(task.env.cwd) / given)
+            script = await asyncio.to_thread(load_script, Path(task.env.cwd) / given, given)
         elif isinstance(given, dict):
             script = parse_object(given, 'runtime_config["script"]')
         else:

@@ -25,27 +25,29 @@ _LAST = (model.CrashStep, model.FailStep, *model.GatewayOnlyStep.__args__)
 _ALONE = (model.HttpStep, model.ContextTooLargeStep, model.EmptyStep)
 
 
-def load_script(path: str | Path) -> model.Script:
+def load_script(path: str | Path, source: str | None = None) -> model.Script:
     """Return the script in a file: JSON if its name ends in `.json`, otherwise YAML.
 
-    Raise `InvalidRequest`, with a message that names the place, if there is no valid one.
+    Raise `InvalidRequest`, with a message that names the place, if there is no valid one. `source` names
+    the file in messages, where its whole path is nobody's business.
     """
     path = Path(path)
+    source = source or str(path)
     try:
         if not path.is_file():
-            raise InvalidRequest(f"{path}: there is no script file here")
+            raise InvalidRequest(f"{source}: there is no script file here")
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
-        raise InvalidRequest(f"{path}: the script cannot be read: {error}") from None
+        raise InvalidRequest(f"{source}: the script cannot be read ({type(error).__name__})") from None
     if len(data) > MAX_BYTES:
-        raise InvalidRequest(f"{path}: a script may have at most {MAX_BYTES} bytes")
+        raise InvalidRequest(f"{source}: a script may have at most {MAX_BYTES} bytes")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise fault(str(path), line, "the script is not UTF-8 text") from None
-    return parse_script(text, str(path))
+        raise fault(source, line, "the script is not UTF-8 text") from None
+    return parse_script(text, source)
 
 
 def parse_script(text: str, source: str) -> model.Script:
