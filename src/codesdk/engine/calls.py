@@ -59,6 +59,7 @@ class Calls:
         self._writes = writes
         self._reply = reply
         self._specs: dict[str, ToolSpec] = {spec.name: spec for spec in scope.ports.tools.specs()}
+        self._judged: dict[str, asyncio.Future[None]] = {}
         self._answers: dict[str, asyncio.Future[None]] = {}
         self._running: dict[str, asyncio.Task[Any]] = {}
         self._workers: set[asyncio.Task[None]] = set()
@@ -101,6 +102,8 @@ class Calls:
         )
         if task is not None and task.stop is not None:
             ledger.deny(self._scope.journal, call, lifecycle.ENGINE, lifecycle.STOP_REASON)
+        key = call_key(call.identity.tool_call_id, call.identity.attempt)
+        self._judged[key] = asyncio.get_running_loop().create_future()
         self._spawn(self._handle(call, item.input))
 
     async def run_carried(self, carried: Carried) -> None:
@@ -134,7 +137,7 @@ class Calls:
             await self._execute(call, value)
         await scope.recorder.settle()
 
-    def answer(
+    async def answer(
         self,
         tool_call_id: str,
         decision: Decision,
@@ -144,23 +147,38 @@ class Calls:
         attempt: int | None,
         input_hash: str | None,
     ) -> None:
-        """Take a person's answer to a waiting call."""
-        task = self._scope.state.task
-        calls = (
-            []
-            if task is None
-            else [c for c in task.calls.values() if c.identity.tool_call_id == tool_call_id]
-        )
-        if not calls:
-            raise NotFound(f"No call {tool_call_id} waits for an answer in this task.")
-        call = calls[-1]
+        """Take a person's answer to a call. Agreeing with what was already decided is no error."""
+        call = self._find(tool_call_id, decision)
+        if call is None:
+            return
         check_identity(call.identity, attempt, input_hash)
-        if call.phase != "waiting" or call.approval_id is None:
-            raise Conflict(f"Call {tool_call_id} does not wait for an answer (any more).")
+        judged = self._judged.get(call_key(call.identity.tool_call_id, call.identity.attempt))
+        if judged is not None:
+            await asyncio.wait([judged])
+        if call.phase != "waiting" or call.approval_id is None or not self._is_open(call):
+            self._find(tool_call_id, decision)
+            return
         waiting = self._answers.pop(call.approval_id, None)
         ledger.answer(self._scope.journal, call, decision, by, scope, reason)
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
+
+    def _find(self, tool_call_id: str, decision: Decision) -> CallState | None:
+        """Return the call if it still waits, or None if it was decided the same way already."""
+        task = self._scope.state.task
+        attempts = (
+            [] if task is None else [key for key in task.decisions if key.startswith(f"{tool_call_id}#")]
+        )
+        open_calls = [] if task is None else list(task.calls.values())
+        for call in reversed(open_calls):
+            if call.identity.tool_call_id == tool_call_id and call.phase == "waiting":
+                return call
+        if task is None or not attempts:
+            raise NotFound(f"No call {tool_call_id} waits for an answer in this task.")
+        approved = task.decisions[attempts[-1]]
+        if approved != (decision == "approve"):
+            raise Conflict(f"Call {tool_call_id} was already {'approved' if approved else 'denied'}.")
+        return None
 
     def stop(self) -> None:
         """Wake what waits and cancel what runs, after a stop was written."""
@@ -222,6 +240,9 @@ class Calls:
 
     async def _decide(self, call: CallState, arguments: Any) -> None:
         opinion = self._judge(call, arguments)
+        judged = self._judged.pop(call_key(call.identity.tool_call_id, call.identity.attempt), None)
+        if judged is not None:
+            judged.set_result(None)
         journal = self._scope.journal
         ledger.evaluate(journal, call, opinion)
         if opinion.result == "allow":

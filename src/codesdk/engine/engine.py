@@ -6,23 +6,22 @@ session is loaded when it is first needed and let go when many others are.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import msgspec
 
-from codesdk.contract.canonical import hash_json
 from codesdk.contract.capabilities import Isolation
-from codesdk.contract.codec import decode
-from codesdk.contract.errors import Busy, CodeSDKError, Conflict, InvalidRequest, NotFound
-from codesdk.contract.events import CONTRACT_VERSION, Event, Parent, SessionCreated
+from codesdk.contract.errors import Busy, CodeSDKError, Conflict, InvalidRequest
+from codesdk.contract.events import CONTRACT_VERSION, Parent, SessionCreated
 from codesdk.contract.ids import is_task_id
 from codesdk.contract.messages import ArtifactRef, Message
-from codesdk.contract.records import ApprovalRow, KeyRow, MessageRow, SessionRow, SessionStatus, TaskRow
+from codesdk.contract.records import Changes, KeyRow, MessageRow, SessionRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import OnBusy, SessionConfig
 from codesdk.engine import lifecycle
+from codesdk.engine.archive import Archive, unknown_session
 from codesdk.engine.journal import LOCAL
+from codesdk.engine.keys import Keys
 from codesdk.engine.recovery import close_interrupted, load_state, plain_messages, transcript_at
 from codesdk.engine.scope import Ports, store_artifact
 from codesdk.engine.session import LiveSession
@@ -46,6 +45,7 @@ class Engine:
         secrets: Iterable[str] = (),
     ) -> None:
         self.ports = ports
+        self.archive = Archive(ports.log, ports.blobs)
         self.slots = Slots(ports.limits)
         self._find_runtime = runtime
         self._owner = owner
@@ -53,7 +53,7 @@ class Engine:
         self._redactor = Redactor(self._secrets)
         self._live: OrderedDict[str, LiveSession] = OrderedDict()
         self._loading: dict[str, asyncio.Task[LiveSession]] = {}
-        self._keys: dict[tuple[str, str, str], asyncio.Task[str]] = {}
+        self._keys = Keys(ports.log)
         self._session_secrets: dict[str, tuple[str, ...]] = {}
         self._open_sessions = 0
         self._closing = False
@@ -87,7 +87,7 @@ class Engine:
     ) -> LiveSession:
         """Create a session. With a key, the same request again returns the first session."""
         body = msgspec.to_builtins(config)
-        session_id = await self._once(
+        session_id = await self._keys.once(
             principal, "sessions", key, body, lambda row: self._create(config, principal, tuple(secrets), row)
         )
         return await self.session(session_id, principal=principal)
@@ -125,7 +125,7 @@ class Engine:
         else:
             self._live.move_to_end(session_id)
         if live.state.principal != principal:
-            raise _unknown(session_id)
+            raise unknown_session(session_id)
         return live
 
     async def start(
@@ -149,7 +149,7 @@ class Engine:
                 row = msgspec.structs.replace(row, answer=new_id)
             return await session.start(messages, on_busy=on_busy, task_id=new_id, key=row)
 
-        return await self._once(session.state.principal, "tasks", key, body, begin)
+        return await self._keys.once(session.state.principal, "tasks", key, body, begin)
 
     async def resume(self, session: LiveSession, messages: list[Message] | None = None) -> str:
         """Go on in an interrupted session. Return the id of the new task."""
@@ -175,29 +175,6 @@ class Engine:
             await live.close(reason)
             self._open_sessions -= 1
 
-    async def sessions(
-        self,
-        *,
-        principal: str = LOCAL,
-        after: str | None = None,
-        limit: int = 100,
-        status: SessionStatus | None = None,
-    ) -> list[SessionRow]:
-        """Return stored sessions, newest first."""
-        return await self.ports.log.sessions(after=after, limit=limit, principal=principal, status=status)
-
-    async def approvals(self, *, principal: str = LOCAL, session_id: str | None = None) -> list[ApprovalRow]:
-        """Return the approvals that wait for an answer, and those that wait for a resume."""
-        return await self.ports.log.approvals(principal=principal, session_id=session_id)
-
-    async def task(self, task_id: str, *, principal: str = LOCAL) -> TaskRow:
-        """Return a task by id."""
-        row = await self.ports.log.task(task_id)
-        if row is None:
-            raise NotFound(f"There is no task {task_id}.")
-        await self.session(row.session_id, principal=principal)
-        return row
-
     async def put_artifact(
         self, data: bytes, content_type: str, name: str | None = None, *, principal: str = LOCAL
     ) -> ArtifactRef:
@@ -214,25 +191,9 @@ class Engine:
         await self.ports.log.add_artifact(row)
         return row.ref
 
-    async def read_artifact(
-        self, artifact_id: str, start: int = 0, end: int | None = None, *, principal: str = LOCAL
-    ) -> tuple[ArtifactRef, bytes]:
-        """Return an artifact and its bytes, or the range [start, end) of them."""
-        row = await self.ports.log.artifact(artifact_id)
-        if row is None or row.principal != principal:
-            raise NotFound(f"There is no artifact {artifact_id}.")
-        return row.ref, await self.ports.blobs.get(row.ref.content_hash, start, end)
-
     async def collect_garbage(self, older_than_s: float = GARBAGE_GRACE_S) -> int:
         """Remove stored bytes that no artifact names any more. Return how many went."""
         return await self.ports.blobs.sweep(self.ports.log.referenced, older_than_s)
-
-    async def event_at(self, session_id: str, seq: int) -> Event:
-        """Return one stored event."""
-        frames = await self.ports.log.read(session_id, seq - 1, 1)
-        if not frames or frames[0].damage is not None:
-            raise NotFound(f"Event {seq} of session {session_id} cannot be read.")
-        return decode(frames[0].data)
 
     async def _create(
         self, config: SessionConfig, principal: str, secrets: tuple[str, ...], key: KeyRow | None
@@ -251,7 +212,9 @@ class Engine:
             title=config.title,
             model=config.model,
         )
-        return await self._write_new(payload, principal, secrets, key, [])
+        session_id = self.ports.stamper.mint("ses")
+        changes = Changes(keys=[msgspec.structs.replace(key, answer=session_id)] if key else [])
+        return await self._write_new(session_id, payload, principal, secrets, changes)
 
     async def _create_fork(
         self,
@@ -262,13 +225,21 @@ class Engine:
         secrets: tuple[str, ...],
         title: str | None,
     ) -> str:
+        session_id = self.ports.stamper.mint("ses")
         rows = [msgspec.structs.replace(row, seq=1) for row in rows]
-        ref = await source.scope.put_json(plain_messages(rows), "forked transcript")
-        await self._own_artifact(source, ref)
+        kept = await store_artifact(
+            self.ports,
+            self._redactor,
+            scope=session_id,
+            principal=principal,
+            data=msgspec.json.encode(plain_messages(rows)),
+            content_type="application/json",
+            name="transcript",
+        )
         parent = Parent(
             session_id=source.session_id,
             seq=at,
-            transcript_ref=ref,
+            transcript_ref=kept.ref,
             messages=len(rows),
             model_messages=sum(row.message.role == "assistant" for row in rows),
             chain=rows[-1].chain if rows else EMPTY_CHAIN,
@@ -276,22 +247,16 @@ class Engine:
         payload = msgspec.structs.replace(
             source.state.config, parent=parent, title=title or source.state.config.title
         )
-        return await self._write_new(payload, principal, secrets, None, rows)
-
-    async def _own_artifact(self, source: LiveSession, ref: ArtifactRef) -> None:
-        """Record a fork's transcript at once: no event of the source will mention it."""
-        rows = source.recorder.journal.changes.artifacts
-        mine = next(row for row in rows if row.ref.artifact_id == ref.artifact_id)
-        rows.remove(mine)
-        await self.ports.log.add_artifact(mine)
+        changes = Changes(messages=rows, artifacts=[kept])
+        return await self._write_new(session_id, payload, principal, secrets, changes)
 
     async def _write_new(
         self,
+        session_id: str,
         payload: SessionCreated,
         principal: str,
         secrets: tuple[str, ...],
-        key: KeyRow | None,
-        rows: Sequence[MessageRow],
+        changes: Changes,
     ) -> str:
         self._refuse_if_closing()
         if self._open_sessions >= self.ports.limits.max_sessions:
@@ -299,7 +264,6 @@ class Engine:
                 f"There are {self._open_sessions} open sessions, which is the limit. Close some.",
                 code="OVERLOADED",
             )
-        session_id = self.ports.stamper.mint("ses")
         redactor = Redactor((*self._secrets, *secrets))
         plain = msgspec.to_builtins(payload)
         clean = redactor.value(plain)
@@ -320,11 +284,8 @@ class Engine:
             epoch = await self.ports.log.create(row, self._owner)
             state = SessionState(session_id=session_id, principal=principal)
             live = self._adopt(state, epoch, secrets)
-            journal = live.recorder.journal
-            journal.changes.messages.extend(rows)
-            if key is not None:
-                live.recorder.add_key(msgspec.structs.replace(key, answer=session_id))
-            lifecycle.create(journal, payload)
+            live.recorder.journal.changes = changes
+            lifecycle.create(live.recorder.journal, payload)
             await live.recorder.settle()
         except CodeSDKError:
             self._open_sessions -= 1
@@ -334,7 +295,7 @@ class Engine:
     async def _load(self, session_id: str) -> LiveSession:
         row = await self.ports.log.session(session_id)
         if row is None:
-            raise _unknown(session_id)
+            raise unknown_session(session_id)
         epoch = await self.ports.log.take(session_id, self._owner)
         state = await load_state(self.ports.log, session_id, row.principal)
         live = self._adopt(state, epoch, self._session_secrets.get(session_id, ()))
@@ -361,34 +322,6 @@ class Engine:
         """Forget a session whose log could not be written; it is loaded anew when needed."""
         self._live.pop(session_id, None)
 
-    async def _once(
-        self,
-        principal: str,
-        route: str,
-        key: str | None,
-        body: Any,
-        act: Callable[[KeyRow | None], Any],
-    ) -> str:
-        """Do something once per (principal, route, key); another body under the same key is a conflict."""
-        if key is None:
-            return await act(None)
-        slot = (principal, route, key)
-        digest = hash_json(body)
-        while slot in self._keys:
-            await asyncio.wait([self._keys[slot]])
-        found = await self.ports.log.key(principal, route, key)
-        if found is not None:
-            if found.body_hash != digest:
-                raise Conflict(f"The idempotency key {key!r} was used for another request.")
-            return str(found.answer)
-        row = KeyRow(principal=principal, route=route, key=key, body_hash=digest, answer=None)
-        doing: asyncio.Task[str] = asyncio.ensure_future(act(row))
-        self._keys[slot] = doing
-        try:
-            return await doing
-        finally:
-            self._keys.pop(slot, None)
-
     async def _check_task_id(self, task_id: str) -> None:
         if not is_task_id(task_id):
             raise InvalidRequest("A task id is `task_` and 1 to 64 letters, digits, `-` or `_`.")
@@ -398,7 +331,3 @@ class Engine:
     def _refuse_if_closing(self) -> None:
         if self._closing:
             raise Busy("CodeSDK is shutting down.", code="OVERLOADED")
-
-
-def _unknown(session_id: str) -> NotFound:
-    return NotFound(f"There is no session {session_id}. `codesdk sessions` lists those there are.")

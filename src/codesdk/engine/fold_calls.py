@@ -148,6 +148,7 @@ def _approved(state: SessionState, event: Event, payload: ev.ToolCallApproved, _
     if call is not None:
         call.phase = "approved"
         call.policy = payload.policy_snapshot
+    _note_decision(state, payload, True)
 
 
 def _denied(state: SessionState, event: Event, payload: ev.ToolCallDenied, changes: Changes) -> None:
@@ -162,6 +163,7 @@ def _denied(state: SessionState, event: Event, payload: ev.ToolCallDenied, chang
         ),
     )
     _close_call(state, payload, payload.reason)
+    _note_decision(state, payload, False)
     seal_done(state, event, changes)
 
 
@@ -190,6 +192,11 @@ def _tool_completed(
     )
     _close_call(state, payload, str(payload.result_preview))
     seal_done(state, event, changes)
+
+
+def _note_decision(state: SessionState, payload: ToolIdentity, approved: bool) -> None:
+    if state.task is not None:
+        state.task.decisions[call_key(payload.tool_call_id, payload.attempt)] = approved
 
 
 def _close_call(state: SessionState, payload: ToolIdentity, why: str) -> None:

@@ -63,6 +63,7 @@ class LiveSession:
         self._writes = asyncio.Lock()
         self._run: TaskRun | None = None
         self._driver: asyncio.Task[None] | None = None
+        self._winding_down = False
 
     @property
     def state(self) -> SessionState:
@@ -161,7 +162,7 @@ class LiveSession:
             check_identity(_identity(carried), attempt, input_hash)
             ledger.answer_carried(self.recorder.journal, carried.approval_id, decision, by, reason)
         elif self._run is not None:
-            self._run.calls.answer(tool_call_id, decision, by, scope, reason, attempt, input_hash)
+            await self._run.calls.answer(tool_call_id, decision, by, scope, reason, attempt, input_hash)
         else:
             raise NotFound(f"No call {tool_call_id} waits for an answer in session {self.session_id}.")
         await self.recorder.settle()
@@ -214,7 +215,8 @@ class LiveSession:
         await self._find_runtime(self.state.runtime_name).close_session(self.session_id)
 
     async def halt(self, by: Actor, reason: str) -> None:
-        """Stop the running task, if any, and wait for its end."""
+        """Stop the running task, if any, wait for its end, and start none of those that wait."""
+        self._winding_down = True
         if self._run is not None:
             self._run.stop(by, reason)
         if self._driver is not None:
@@ -247,9 +249,9 @@ class LiveSession:
     def _next(self) -> None:
         """Start the first waiting task if there is room, else wait for room."""
         state = self.state
-        if self.recorder.broken is not None or state.task is not None or not state.queue or state.closed:
-            if self.recorder.broken is None and state.task is None:
-                self.recorder.feed.forget()
+        if state.task is None:
+            self.recorder.feed.forget()
+        if self.recorder.broken or self._winding_down or state.task is not None or not state.queue:
             return
         if self._slots.take(state.runtime_name):
             self._slots.leave(self.session_id)

@@ -89,6 +89,7 @@ class ActiveTask(msgspec.Struct, kw_only=True):
     created_at: str
     calls: dict[str, CallState] = {}
     seen_calls: dict[str, ToolIdentity] = {}
+    decisions: dict[str, bool] = {}
     blocks: dict[str, OpenBlock] = {}
     completed_messages: dict[str, int] = {}
     requests: list[str] = []

@@ -1,0 +1,355 @@
+"""`CodeSDK` and its handles: the public face, and the place where all parts are put together.
+
+async with CodeSDK.open(data_dir=".codesdk") as sdk:
+    session = await sdk.create_session(runtime="scripted", workspace=".")
+    task = await session.start("Summarize this repo")
+    print((await task.result()).text)
+"""
+
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from codesdk.contract.errors import InvalidRequest, TaskFailure, from_info
+from codesdk.contract.events import TERMINAL_TYPES, Event, TaskCompleted, TaskFailed, TaskStopped, UsageTotals
+from codesdk.contract.messages import ArtifactRef, Message, user
+from codesdk.contract.ports import Policy, ToolRunner
+from codesdk.contract.records import ApprovalRow, SessionRow, SessionStatus, TaskRow
+from codesdk.contract.runtime import Runtime
+from codesdk.contract.settings import Limits, OnBusy, SessionConfig, SessionSettings
+from codesdk.contract.tools import Actor, InteractionMode, PermissionMode, Scope
+from codesdk.engine.archive import Archive
+from codesdk.engine.control import ControlServer
+from codesdk.engine.engine import Engine
+from codesdk.engine.journal import LOCAL
+from codesdk.engine.scope import Ports
+from codesdk.engine.session import LiveSession
+from codesdk.engine.stamps import SystemStamper
+from codesdk.policy.modes import ModePolicy
+from codesdk.runtimes.registry import create_runtime, resolve
+from codesdk.store.blobs import MemoryBlobs
+from codesdk.store.directory import DataDir
+from codesdk.store.memory import MemoryLog
+from codesdk.tools.workspace import builtin_registry
+
+
+class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How a task ended. `text` is its last answer."""
+
+    task_id: str
+    state: Literal["completed", "stopped"]
+    text: str
+    stop_reason: str
+    usage: UsageTotals
+    duration_ms: int
+
+
+class CodeSDK:
+    """One data directory, opened for work. Get it from `CodeSDK.open`."""
+
+    def __init__(self, engine: Engine, principal: str) -> None:
+        self.engine = engine
+        self._principal = principal
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        data_dir: str | os.PathLike[str] | None = None,
+        *,
+        runtimes: Mapping[str, Runtime] | None = None,
+        tools: ToolRunner | None = None,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+        secrets: Iterable[str] = (),
+        synchronous: Literal["auto", "full", "normal"] = "auto",
+        principal: str = LOCAL,
+    ) -> AsyncGenerator["CodeSDK"]:
+        """Open a data directory for work; without one, keep everything in memory.
+
+        `runtimes` adds adapters by name, or replaces built-in ones. `tools` and `policy` replace
+        the built-in tools and the permission modes. `secrets` never reach an event, a log or an
+        artifact. Leaving the block stops what runs and waits until all is stored.
+        """
+        async with AsyncExitStack() as stack:
+            directory: DataDir | None = None
+            if data_dir is not None:
+                directory = await DataDir.open_writer(Path(data_dir), synchronous=synchronous)
+                stack.push_async_callback(directory.close)
+            ports = Ports(
+                log=directory.log if directory else MemoryLog(),
+                blobs=directory.blobs if directory else MemoryBlobs(),
+                tools=tools or builtin_registry(),
+                policy=policy or ModePolicy(),
+                stamper=SystemStamper(),
+                limits=limits or Limits(),
+            )
+            engine = Engine(
+                ports, _Runtimes(runtimes or {}).find, owner=f"pid:{os.getpid()}", secrets=secrets
+            )
+            await engine.open()
+            stack.push_async_callback(engine.close)
+            if directory is not None:
+                control = ControlServer(engine, directory.path)
+                await control.start()
+                stack.push_async_callback(control.close)
+            yield cls(engine, principal)
+
+    async def create_session(
+        self,
+        *,
+        runtime: str,
+        workspace: str | os.PathLike[str] = ".",
+        permission_mode: PermissionMode = "ask",
+        interaction_mode: InteractionMode = "interactive",
+        title: str | None = None,
+        model: str | None = None,
+        settings: SessionSettings | None = None,
+        secrets: Iterable[str] = (),
+        idempotency_key: str | None = None,
+    ) -> "Session":
+        """Create a session of a runtime on a workspace directory."""
+        config = SessionConfig(
+            runtime=runtime,
+            workspace=_workspace(workspace),
+            title=title,
+            model=model,
+            permission_mode=permission_mode,
+            interaction_mode=interaction_mode,
+            settings=settings or SessionSettings(),
+        )
+        live = await self.engine.create_session(
+            config, principal=self._principal, secrets=secrets, key=idempotency_key
+        )
+        return Session(self.engine, live.session_id, self._principal)
+
+    async def session(self, session_id: str, *, secrets: Iterable[str] | None = None) -> "Session":
+        """Return a stored session. Its secrets are not stored: give them again if it had any."""
+        await self.engine.session(session_id, principal=self._principal, secrets=secrets)
+        return Session(self.engine, session_id, self._principal)
+
+    async def sessions(
+        self, *, after: str | None = None, limit: int = 100, status: SessionStatus | None = None
+    ) -> list[SessionRow]:
+        """Return stored sessions, newest first; `after` is the last id of the page before."""
+        return await self.archive.sessions(principal=self._principal, after=after, limit=limit, status=status)
+
+    async def delete_session(self, session_id: str) -> None:
+        """Remove a session and everything stored of it."""
+        await self.engine.delete(session_id, principal=self._principal)
+
+    async def approvals(self) -> list[ApprovalRow]:
+        """Return what waits for an answer, over all sessions."""
+        return await self.archive.approvals(principal=self._principal)
+
+    async def put_artifact(self, data: bytes, content_type: str, name: str | None = None) -> ArtifactRef:
+        """Store bytes that a message can attach."""
+        return await self.engine.put_artifact(data, content_type, name, principal=self._principal)
+
+    async def read_artifact(self, artifact_id: str, start: int = 0, end: int | None = None) -> bytes:
+        """Return an artifact's bytes, or the range [start, end) of them."""
+        _, data = await self.archive.read_artifact(artifact_id, start, end, principal=self._principal)
+        return data
+
+    @property
+    def archive(self) -> Archive:
+        """Everything stored, to be read."""
+        return self.engine.archive
+
+
+class Session:
+    """A session by its id. Cheap to make; the engine holds what is live."""
+
+    def __init__(self, engine: Engine, session_id: str, principal: str) -> None:
+        self.id = session_id
+        self._engine = engine
+        self._principal = principal
+
+    async def start(
+        self,
+        message: str | list[Message],
+        *,
+        on_busy: OnBusy = "queue",
+        task_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> "Task":
+        """Start a task. While another one runs it is queued, or as `on_busy` says."""
+        live = await self._live()
+        started = await self._engine.start(
+            live, _messages(message), on_busy=on_busy, task_id=task_id, key=idempotency_key
+        )
+        return Task(self, started)
+
+    async def resume(self, message: str | list[Message] | None = None) -> "Task":
+        """Go on after an interruption, running first what was approved meanwhile."""
+        live = await self._live()
+        return Task(self, await self._engine.resume(live, _messages(message) if message else None))
+
+    async def fork(self, seq: int | None = None, *, title: str | None = None) -> "Session":
+        """Return a new session that starts from this one's transcript as it was at `seq`."""
+        live = await self._engine.fork(self.id, seq, principal=self._principal, title=title)
+        return Session(self._engine, live.session_id, self._principal)
+
+    async def approve(
+        self,
+        tool_call_id: str,
+        *,
+        reason: str | None = None,
+        scope: Scope = "once",
+        attempt: int | None = None,
+        input_hash: str | None = None,
+    ) -> None:
+        """Let a waiting tool call run; with scope `session`, this tool is not asked about again."""
+        live = await self._live()
+        await live.answer(
+            tool_call_id,
+            "approve",
+            by=self._person(),
+            scope=scope,
+            reason=reason,
+            attempt=attempt,
+            input_hash=input_hash,
+        )
+
+    async def deny(
+        self, tool_call_id: str, reason: str, *, attempt: int | None = None, input_hash: str | None = None
+    ) -> None:
+        """Refuse a waiting tool call. The reason is told to the model."""
+        live = await self._live()
+        await live.answer(
+            tool_call_id, "deny", by=self._person(), reason=reason, attempt=attempt, input_hash=input_hash
+        )
+
+    async def stop(self, reason: str = "stopped by the user", *, task_id: str | None = None) -> None:
+        """Stop the running task, or one that waits."""
+        live = await self._live()
+        await live.stop(task_id, self._person(), reason)
+
+    async def steer(self, message: str | list[Message]) -> None:
+        """Add user input to the running task, where the runtime can take it."""
+        await (await self._live()).steer(_messages(message))
+
+    async def close(self, reason: str = "closed by the user") -> None:
+        """End the session; its log stays and can be read, forked and verified."""
+        await self._engine.close_session(self.id, reason, principal=self._principal)
+
+    async def events(self, after_seq: int = 0) -> AsyncIterator[Event]:
+        """Yield the session's events, stored ones first, then live ones, until the SDK is closed."""
+        live = await self._live()
+        async for batch in live.follow(after_seq):
+            for item in batch:
+                yield item.event
+
+    async def transcript(self) -> list[Message]:
+        """Return the messages so far."""
+        return await self._engine.archive.transcript(self.id, principal=self._principal)
+
+    async def info(self) -> SessionRow:
+        """Return the session as lists show it."""
+        return await self._engine.archive.session(self.id, principal=self._principal)
+
+    def task(self, task_id: str) -> "Task":
+        """Return a handle on one of its tasks."""
+        return Task(self, task_id)
+
+    async def task_info(self, task_id: str) -> TaskRow:
+        """Return one of its tasks as lists show it."""
+        return await self._engine.archive.task(task_id, principal=self._principal)
+
+    async def event(self, seq: int) -> Event:
+        """Return one stored event."""
+        return await self._engine.archive.event(self.id, seq)
+
+    async def _live(self) -> LiveSession:
+        return await self._engine.session(self.id, principal=self._principal)
+
+    def _person(self) -> Actor:
+        return Actor(kind="user", id=None if self._principal == LOCAL else self._principal)
+
+
+class Task:
+    """A task by its id."""
+
+    def __init__(self, session: Session, task_id: str) -> None:
+        self.id = task_id
+        self.session = session
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Yield the task's events from `task.started` to the terminal one, stored and live."""
+        row = await self.session.task_info(self.id)
+        after = row.started_seq - 1 if row.started_seq else 0
+        async for event in self.session.events(after):
+            if event.trace.task_id == self.id:
+                yield event
+                if event.type in TERMINAL_TYPES:
+                    return
+
+    async def result(self) -> TaskResult:
+        """Wait for the end. Raise the task's error if it failed; a stopped task has a result too."""
+        row = await self.session.task_info(self.id)
+        if row.ended_seq is not None:
+            return self._result_of(await self.session.event(row.ended_seq))
+        async for event in self.events():
+            if event.type in TERMINAL_TYPES:
+                return self._result_of(event)
+        raise TaskFailure("CodeSDK was closed before the task ended.", code="INTERRUPTED", retryable=True)
+
+    async def approve(self, tool_call_id: str, **options: Any) -> None:
+        """Let a waiting tool call run. Options as in `Session.approve`."""
+        await self.session.approve(tool_call_id, **options)
+
+    async def deny(self, tool_call_id: str, reason: str, **options: Any) -> None:
+        """Refuse a waiting tool call. Options as in `Session.deny`."""
+        await self.session.deny(tool_call_id, reason, **options)
+
+    async def stop(self, reason: str = "stopped by the user") -> None:
+        """Ask the task to end; `result` waits for it."""
+        await self.session.stop(reason, task_id=self.id)
+
+    async def steer(self, message: str | list[Message]) -> None:
+        """Add user input to the task while it runs."""
+        await self.session.steer(message)
+
+    def _result_of(self, event: Event) -> TaskResult:
+        payload = event.payload
+        if isinstance(payload, TaskFailed):
+            raise from_info(payload.error)
+        assert isinstance(payload, TaskCompleted | TaskStopped), "a terminal event has one of three payloads"
+        done = isinstance(payload, TaskCompleted)
+        return TaskResult(
+            task_id=self.id,
+            state="completed" if done else "stopped",
+            text=payload.text if done else "",
+            stop_reason=payload.stop_reason if done else payload.reason,
+            usage=payload.usage,
+            duration_ms=payload.duration_ms,
+        )
+
+
+class _Runtimes:
+    """Runtimes by name: the given ones first, built-in ones made when first used."""
+
+    def __init__(self, given: Mapping[str, Runtime]) -> None:
+        self._known = dict(given)
+
+    def find(self, name: str) -> Runtime:
+        if name not in self._known:
+            name = resolve(name)
+        if name not in self._known:
+            self._known[name] = create_runtime(name)
+        return self._known[name]
+
+
+def _workspace(path: str | os.PathLike[str]) -> str:
+    found = Path(path).resolve()
+    if not found.is_dir():
+        raise InvalidRequest(f"The workspace {str(path)!r} is not a directory.")
+    return str(found)
+
+
+def _messages(message: str | list[Message]) -> list[Message]:
+    return [user(message)] if isinstance(message, str) else message
