@@ -79,9 +79,9 @@ def _read_narrowly(
     """Read a page row by row. Seqs have no gaps, so those that cannot be found can be named."""
     found: dict[int, StoredFrame] = {}
     try:
-        last = min(_head(db, key), after + limit)
+        last = end = min(_head(db, key), after + limit)
     except sqlite3.DatabaseError:
-        last = 0  # the index is damaged at its end; perhaps the table itself can tell
+        last, end = after, LARGEST  # the index is damaged at its end; perhaps the table itself can tell
     for seq in range(after + 1, last + 1):
         try:
             row = db.execute(f"{_FRAMES} WHERE session = ? AND seq = ?", (key, seq)).fetchone()
@@ -89,12 +89,12 @@ def _read_narrowly(
             continue
         if row is not None:
             found[seq] = _frame(row, session_id)
-    if len(found) < last - after:
+    if len(found) < end - after:
         for frame in _scan(db, key, session_id, after, limit):
             found.setdefault(frame.seq, frame)
     if not found and last <= after:
         raise error
-    last = max(last, *found) if found else last
+    last = max(last, *found, after)
     frames = [found.get(seq) or _unreadable(seq, 0, session_id, error) for seq in range(after + 1, last + 1)]
     return frames[:limit], 2 * len(frames)
 
