@@ -1,0 +1,90 @@
+"""The contract's structs → JSON Schema (2020-12), one document per event type, for clients in any language.
+
+`scripts/export-schema` writes them to `docs/schema`. Nothing at run time validates with them: the codec does.
+A schema says what this version writes and, like a reader, lets fields that it does not know pass.
+"""
+
+import json
+from typing import Any, cast
+
+import msgspec
+
+from codesdk.contract.errors import ErrorInfo
+from codesdk.contract.events import CONTRACT_VERSION, EVENT_TYPES, SCHEMA_VERSION, TERMINAL_TYPES, Event
+from codesdk.contract.messages import Message
+
+Schema = dict[str, Any]
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+TIME_PATTERN = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$"
+
+
+def event_schemas() -> dict[str, Schema]:
+    """Return the schema of each event type: the envelope with this `type` and this payload."""
+    return {name: _event_schema(name, payload) for name, payload in EVENT_TYPES.items()}
+
+
+def schema_files() -> dict[str, str]:
+    """Return every file of the exported folder: its name and its text."""
+    documents = {f"{name}.json": schema for name, schema in event_schemas().items()}
+    documents["error.json"] = _struct_schema("error", ErrorInfo)
+    documents["message.json"] = _struct_schema("message", Message)
+    documents["index.json"] = _index()
+    return {name: json.dumps(document, indent=2) + "\n" for name, document in documents.items()}
+
+
+def _index() -> dict[str, Any]:
+    return {
+        "contract_version": CONTRACT_VERSION,
+        "schema_version": SCHEMA_VERSION,
+        "events": {name: f"{name}.json" for name in EVENT_TYPES},
+        "terminal": sorted(TERMINAL_TYPES),
+        "error": "error.json",
+        "message": "message.json",
+    }
+
+
+def _event_schema(name: str, payload: type) -> Schema:
+    reference, definitions = _definitions(payload)
+    envelope = _definitions(Event)[1]
+    schema = envelope.pop("Event")
+    schema["properties"] |= {
+        "schema_version": {"const": SCHEMA_VERSION},
+        "seq": {"type": "integer", "minimum": 1},
+        "time": {"type": "string", "pattern": TIME_PATTERN},
+        "type": {"const": name},
+        "payload": reference,
+    }
+    description = definitions[payload.__name__]["description"]
+    return _document(name, schema | {"description": description}, envelope | definitions)
+
+
+def _struct_schema(name: str, struct: type) -> Schema:
+    _, definitions = _definitions(struct)
+    schema = definitions.pop(struct.__name__)
+    return _document(name, schema, definitions)
+
+
+def _document(name: str, schema: Schema, definitions: dict[str, Schema]) -> Schema:
+    head = {"$schema": DIALECT, "$id": f"urn:codesdk:schema:{SCHEMA_VERSION}:{name}"}
+    return head | schema | {"title": name, "$defs": dict(sorted(definitions.items()))}
+
+
+def _definitions(struct: type) -> tuple[Schema, dict[str, Schema]]:
+    (reference,), definitions = msgspec.json.schema_components([struct], ref_template="#/$defs/{name}")
+    return reference, {name: _plain(schema) for name, schema in definitions.items()}
+
+
+def _plain(node: Any) -> Any:
+    """Return a schema in the dialect alone and the same on every Python.
+
+    `discriminator` is a word of OpenAPI that strict validators refuse; the indent of docstrings differs by version.
+    """
+    if isinstance(node, list):
+        return [_plain(item) for item in cast("list[Any]", node)]
+    if not isinstance(node, dict):
+        return node
+    plain = {key: _plain(value) for key, value in cast("Schema", node).items() if key != "discriminator"}
+    if isinstance(text := plain.get("description"), str):
+        plain["description"] = " ".join(text.split())
+    return plain
