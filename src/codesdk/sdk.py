@@ -281,8 +281,8 @@ class Task:
     async def events(self) -> AsyncIterator[Event]:
         """Yield the task's events from `task.started` to the terminal one, stored and live."""
         row = await self.session.task_info(self.id)
-        after = row.started_seq - 1 if row.started_seq else 0
-        async for event in self.session.events(after):
+        first = row.started_seq or row.queued_seq or 1
+        async for event in self.session.events(first - 1):
             if event.trace.task_id == self.id:
                 yield event
                 if event.type in TERMINAL_TYPES:

@@ -39,6 +39,7 @@ class TaskRow(Record, frozen=True, kw_only=True):
     session_id: str
     state: TaskState
     created_at: str
+    queued_seq: int | None = None
     started_seq: int | None = None
     ended_seq: int | None = None
     ended_at: str | None = None

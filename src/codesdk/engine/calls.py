@@ -158,10 +158,9 @@ class Calls:
         if call.phase != "waiting" or call.approval_id is None or not self._is_open(call):
             self._find(tool_call_id, decision)
             return
-        waiting = self._answers.pop(call.approval_id, None)
+        approval_id = call.approval_id
         ledger.answer(self._scope.journal, call, decision, by, scope, reason)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(None)
+        self._wake(approval_id)
 
     def _find(self, tool_call_id: str, decision: Decision) -> CallState | None:
         """Return the call if it still waits, or None if it was decided the same way already."""
@@ -182,29 +181,48 @@ class Calls:
 
     def stop(self) -> None:
         """Wake what waits and cancel what runs, after a stop was written."""
-        for waiting in self._answers.values():
-            if not waiting.done():
-                waiting.set_result(None)
-        self._answers.clear()
+        for approval_id in list(self._answers):
+            self._wake(approval_id)
         for running in self._running.values():
             running.cancel()
 
+    def give_up_questions(self, why: str) -> None:
+        """Refuse the calls that wait for a person: there is nobody left to give the answer to."""
+        task = self._scope.state.task
+        for call in list(task.calls.values()) if task is not None else []:
+            if call.phase == "waiting" and call.approval_id is not None:
+                ledger.refuse(self._scope.journal, call, lifecycle.ENGINE, why)
+                self._wake(call.approval_id)
+
     async def drain(self, timeout_s: float) -> None:
-        """Wait for all calls to end; after the time, refuse what waits and cancel what runs."""
+        """Wait for all calls to end; after the time, cancel what runs and close whatever is open."""
         if self._workers:
             await asyncio.wait(self._workers, timeout=timeout_s)
-        if not self._workers:
-            return
+        if self._workers:
+            self.give_up_questions("The runtime ended the task before anyone answered.")
+            self.stop()
+            await asyncio.wait(self._workers, timeout=timeout_s)
+            await self.abandon()
         task = self._scope.state.task
         if self._scope.recorder.broken is None and task is not None:
             for call in list(task.calls.values()):
-                if call.phase == "waiting":
-                    ledger.refuse(self._scope.journal, call, lifecycle.ENGINE, "The runtime ended the task.")
-                elif call.phase == "approved":
-                    ledger.skip(self._scope.journal, call, "Not run: the runtime ended the task.")
-        self.stop()
-        await asyncio.wait(self._workers, timeout=timeout_s)
-        await self.abandon()
+                self._close(call)
+
+    def _close(self, call: CallState) -> None:
+        """Close a call that its worker left open."""
+        journal = self._scope.journal
+        if call.phase == "waiting":
+            ledger.refuse(journal, call, lifecycle.ENGINE, "The task ended.")
+        elif call.phase == "approved":
+            ledger.skip(journal, call, "Not run: the task ended.")
+        else:
+            why = "It did not end when it was cancelled; whether it took effect is not known."
+            ledger.completed(journal, call, is_error=True, outcome="unknown", result_preview=why)
+
+    def _wake(self, approval_id: str) -> None:
+        waiting = self._answers.pop(approval_id, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
 
     async def abandon(self) -> None:
         """Cancel everything at once."""
@@ -257,7 +275,7 @@ class Calls:
             )
             ledger.deny(journal, call, POLICY, NOBODY_TO_ASK)
         else:
-            await self._question(call)
+            await self._question(call, arguments)
 
     def _judge(self, call: CallState, arguments: Any) -> Evaluation:
         state = self._scope.state
@@ -279,11 +297,13 @@ class Calls:
             )
         )
 
-    async def _question(self, call: CallState) -> None:
+    async def _question(self, call: CallState, arguments: Any) -> None:
         timeout_s = self._scope.settings.approval_timeout_s
         journal = self._scope.journal
         expires = iso(millis(journal.stamper.now()) + int(timeout_s * 1000))
-        approval_id = ledger.ask(journal, call, ledger.summarize(call.name, call.input), expires)
+        approval_id = ledger.ask(
+            journal, call, ledger.summarize(call.name, self._scope.redactor.value(arguments)), expires
+        )
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._answers[approval_id] = waiting
         await asyncio.wait([waiting], timeout=timeout_s)

@@ -73,8 +73,7 @@ class Engine:
             if session.recorder.broken is None:
                 await session.recorder.settle()
             session.recorder.feed.close()
-            if session.state.created is not None:
-                await self._find_runtime(session.state.runtime_name).close_session(session.session_id)
+            await session.release()
         self._live.clear()
 
     async def create_session(
@@ -315,7 +314,7 @@ class Engine:
     def _let_go(self) -> None:
         """Unload the sessions that were used longest ago, as long as they are idle."""
         for session_id, live in list(self._live.items())[: len(self._live) - KEEP_LOADED]:
-            if live.idle and not live.recorder.feed.watched and live.state.created is not None:
+            if live.idle and not live.recorder.feed.readers and live.state.created is not None:
                 del self._live[session_id]
 
     def _drop(self, session_id: str) -> None:

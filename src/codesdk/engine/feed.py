@@ -33,15 +33,11 @@ class Feed:
         self.session_id = session_id
         self.committed = committed
         self.catch_ups = 0
+        self.readers = 0
         self._ring: deque[Published] = deque(maxlen=RING_EVENTS)
         self._waiting: set[asyncio.Future[None]] = set()
         self._error: Exception | None = None
         self._closed = False
-
-    @property
-    def watched(self) -> bool:
-        """Whether anybody waits for more."""
-        return bool(self._waiting)
 
     def publish(self, items: Sequence[Published]) -> None:
         """Show events that are committed. Must not be called with any other."""
@@ -57,7 +53,7 @@ class Feed:
 
     def forget(self) -> None:
         """Free the ring; subscribers that still need it read the store."""
-        if not self._waiting:
+        if not self.readers:
             self._ring.clear()
 
     def since(self, cursor: int) -> list[Published] | None:
@@ -93,16 +89,20 @@ class Feed:
 async def follow(feed: Feed, after_seq: int) -> AsyncIterator[list[Published]]:
     """Yield batches of committed events after a seq, without gap or repeat, until the feed closes."""
     cursor = after_seq
-    while True:
-        items = feed.since(cursor)
-        if items is None:
-            feed.catch_ups += 1
-            items = await read_page(feed.log, feed.session_id, cursor)
-        if items:
-            cursor = items[-1].event.seq
-            yield items
-        elif not await feed.wait():
-            return
+    feed.readers += 1
+    try:
+        while True:
+            items = feed.since(cursor)
+            if items is None:
+                feed.catch_ups += 1
+                items = await read_page(feed.log, feed.session_id, cursor)
+            if items:
+                cursor = items[-1].event.seq
+                yield items
+            elif not await feed.wait():
+                return
+    finally:
+        feed.readers -= 1
 
 
 async def read_page(log: EventLog, session_id: str, after_seq: int) -> list[Published]:

@@ -82,9 +82,17 @@ def _closed(state: SessionState, event: Event, payload: ev.SessionClosed, change
 
 
 def _queued(state: SessionState, event: Event, payload: ev.TaskQueued, changes: Changes) -> None:
-    state.queue.append(QueuedTask(task_id=payload.task_id, messages=payload.messages, created_at=event.time))
+    state.queue.append(
+        QueuedTask(task_id=payload.task_id, messages=payload.messages, created_at=event.time, seq=event.seq)
+    )
     changes.tasks.append(
-        TaskRow(task_id=payload.task_id, session_id=state.session_id, state="queued", created_at=event.time)
+        TaskRow(
+            task_id=payload.task_id,
+            session_id=state.session_id,
+            state="queued",
+            created_at=event.time,
+            queued_seq=event.seq,
+        )
     )
     _touch(state, event, changes)
 
@@ -99,6 +107,7 @@ def _started(state: SessionState, event: Event, payload: ev.TaskStarted, changes
         started_seq=event.seq,
         started_at=event.time,
         created_at=waiting.created_at if waiting else event.time,
+        queued_seq=waiting.seq if waiting else None,
         resumes=payload.resumes.task_id if payload.resumes else None,
     )
     if payload.resumes is not None:
@@ -213,6 +222,7 @@ def _task_row(state: SessionState, ended: TaskState, event: Event | None = None)
         session_id=state.session_id,
         state=ended,
         created_at=task.created_at,
+        queued_seq=task.queued_seq,
         started_seq=task.started_seq,
         ended_seq=event.seq if event else None,
         ended_at=event.time if event else None,

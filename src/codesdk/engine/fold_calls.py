@@ -85,6 +85,7 @@ def _asked(state: SessionState, event: Event, payload: ev.ApprovalRequested, cha
         call = state.task.calls.get(call_key(payload.tool_call_id, payload.attempt or 1))
     if call is not None:
         call.approval_id = payload.approval_id
+        call.summary = payload.summary
     changes.approvals.append(
         ApprovalRow(
             approval_id=payload.approval_id,

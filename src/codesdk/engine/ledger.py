@@ -233,7 +233,7 @@ def carry(journal: Journal, call: CallState, inputs: dict[str, ArtifactRef]) -> 
             attempt=call.identity.attempt,
             name=call.name,
             tool_class=call.tool_class,
-            summary=summarize(call.name, call.input),
+            summary=call.summary or call.name,
             input_ref=inputs[key],
             input_hash=call.identity.input_hash,
             input_redacted=call.input_redacted,

@@ -8,7 +8,7 @@ import asyncio
 from contextlib import aclosing
 
 from codesdk.contract.canonical import hash_json
-from codesdk.contract.errors import CodeSDKError, ErrorInfo
+from codesdk.contract.errors import CodeSDKError, Conflict, ErrorInfo
 from codesdk.contract.events import ModelInput, TaskSteered
 from codesdk.contract.messages import Message
 from codesdk.contract.runtime import (
@@ -58,6 +58,8 @@ class TaskRun:
         self._handle: RuntimeTask | None = None
         self._last_item_s = 0.0
         self._stopping: asyncio.Task[None] | None = None
+        self._early_steering: list[Message] = []
+        self._ending = False
         self.calls = Calls(scope, self._intake, writes, self._reply, self._on_fault)
 
     async def run(self) -> None:
@@ -79,10 +81,14 @@ class TaskRun:
         self._stopping = asyncio.create_task(self._press(reason))
 
     async def steer(self, messages: list[Message]) -> None:
-        """Record more user input and hand it to the runtime."""
+        """Record more user input and hand it to the runtime, at once or when it has started."""
+        if self._ending or self._is_stopping():
+            raise Conflict(f"Task {self.task_id} is ending and takes no more input; start another task.")
         self._scope.journal.write(TaskSteered(messages=messages))
         await self._scope.recorder.settle()
-        if self._handle is not None:
+        if self._handle is None:
+            self._early_steering.extend(messages)
+        else:
             await asyncio.wait_for(self._handle.steer(messages), self._scope.settings.start_timeout_s)
 
     def abort(self, error: CodeSDKError) -> None:
@@ -120,6 +126,8 @@ class TaskRun:
         self._last_item_s = asyncio.get_running_loop().time()
         if self._is_stopping():
             return Finished(stop_reason="stopped")
+        if self._early_steering:
+            await handle.steer(self._early_steering)
         return await self._pull(handle)
 
     async def _compile(self) -> Compiled:
@@ -197,6 +205,7 @@ class TaskRun:
     async def _finish(self, ending: Ending) -> None:
         """Close what is open and write the terminal event."""
         scope = self._scope
+        self._ending = True
         if scope.recorder.broken is not None:
             await self.calls.abandon()
             await self._close_handle()
@@ -204,10 +213,9 @@ class TaskRun:
         task = scope.state.task
         grace = scope.settings.stop_grace_s if self._is_stopping() else scope.settings.end_grace_s
         if isinstance(ending, Failed):
+            self.calls.give_up_questions("The runtime ended the task before anyone answered.")
             grace = min(grace, scope.settings.stop_grace_s)
-            await self.calls.drain(0 if self._halted.done() else grace)
-        else:
-            await self.calls.drain(grace)
+        await self.calls.drain(0 if self._halted.done() else grace)
         await self._close_handle()
         self._intake.release()
         assert task is not None, "only this run ends its task"

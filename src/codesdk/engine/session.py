@@ -63,6 +63,7 @@ class LiveSession:
         self._writes = asyncio.Lock()
         self._run: TaskRun | None = None
         self._driver: asyncio.Task[None] | None = None
+        self._runtime: Runtime | None = None
         self._winding_down = False
 
     @property
@@ -108,13 +109,13 @@ class LiveSession:
                 f"Session {self.session_id} is busy with {running.task_id}. Wait for it, or queue the task.",
                 code="SESSION_BUSY",
             )
-        if key is not None:
-            self.recorder.add_key(key)
         free = running is None and not self.state.queue
         if free and self._slots.take(self.state.runtime_name):
             self._launch(task_id, messages)
         else:
             self._enqueue(task_id, messages, reject=on_busy == "reject")
+        if key is not None:
+            self.recorder.add_key(key)
         await self.recorder.settle()
         return task_id
 
@@ -212,7 +213,12 @@ class LiveSession:
             )
         self.recorder.journal.write(SessionClosed(reason=self._redactor.text(reason)), in_task=False)
         await self.recorder.settle()
-        await self._find_runtime(self.state.runtime_name).close_session(self.session_id)
+        await self.release()
+
+    async def release(self) -> None:
+        """Have the runtime let go of what it keeps for this session."""
+        if self._runtime is not None:
+            await self._runtime.close_session(self.session_id)
 
     async def halt(self, by: Actor, reason: str) -> None:
         """Stop the running task, if any, wait for its end, and start none of those that wait."""
@@ -224,12 +230,16 @@ class LiveSession:
 
     def _launch(self, task_id: str, messages: list[Message], resumes: str | None = None) -> None:
         """Write `task.started` and set the task going. The slot is taken already."""
+        try:
+            runtime = self._use_runtime()
+        except CodeSDKError:
+            self._slots.give_back(self.state.runtime_name)
+            raise
         scope = self.scope
         config = self._redactor.value(scope.settings.runtime_config)
         lifecycle.start(self.recorder.journal, task_id, messages, config, resumes=resumes)
         if self._window is None:
             self._window = Window(scope.settings.context_budget_tokens)
-        runtime = self._find_runtime(self.state.runtime_name)
         self._run = TaskRun(scope, runtime, self._window, self._writes, len(messages))
         self._driver = asyncio.create_task(self._drive(self._run))
 
@@ -303,7 +313,12 @@ class LiveSession:
             raise InvalidRequest(f"The runtime {self.state.runtime_name} cannot take {what}.")
 
     def _capabilities(self) -> Capabilities:
-        return self._find_runtime(self.state.runtime_name).capabilities()
+        return self._use_runtime().capabilities()
+
+    def _use_runtime(self) -> Runtime:
+        if self._runtime is None:
+            self._runtime = self._find_runtime(self.state.runtime_name)
+        return self._runtime
 
     def _running_run(self) -> TaskRun:
         if self._run is None:

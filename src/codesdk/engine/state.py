@@ -36,6 +36,7 @@ class CallState(msgspec.Struct, kw_only=True):
     input_redacted: bool = False
     evaluations: list[Evaluation] = []
     approval_id: str | None = None
+    summary: str | None = None
     policy: PolicySnapshot | None = None
     execution_env: ExecutionEnv = "unknown"
     sandbox: SandboxSummary | None = None
@@ -87,6 +88,7 @@ class ActiveTask(msgspec.Struct, kw_only=True):
     started_seq: int
     started_at: str
     created_at: str
+    queued_seq: int | None = None
     calls: dict[str, CallState] = {}
     seen_calls: dict[str, ToolIdentity] = {}
     decisions: dict[str, bool] = {}
@@ -107,6 +109,7 @@ class QueuedTask(msgspec.Struct, kw_only=True):
     task_id: str
     messages: list[Message]
     created_at: str
+    seq: int
 
 
 class Carried(msgspec.Struct, kw_only=True):
