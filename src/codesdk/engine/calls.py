@@ -13,7 +13,7 @@ import msgspec
 from codesdk.contract.canonical import CanonicalError, hash_json
 from codesdk.contract.errors import Conflict, NotFound
 from codesdk.contract.messages import ArtifactRef
-from codesdk.contract.ports import PolicyQuestion, ToolInvocation
+from codesdk.contract.ports import ToolInvocation
 from codesdk.contract.runtime import ToolAnnouncement, ToolReply
 from codesdk.contract.tools import (
     Actor,
@@ -22,17 +22,16 @@ from codesdk.contract.tools import (
     Scope,
     ToolIdentity,
     ToolSpec,
-    Verdict,
 )
 from codesdk.engine import ledger, lifecycle
 from codesdk.engine.execution import Execution
 from codesdk.engine.intake import Intake
+from codesdk.engine.judgement import check_identity, is_sound, judge, unfit_to_run
 from codesdk.engine.scope import SessionScope
 from codesdk.engine.stamps import iso, millis
 from codesdk.engine.state import CallState, Carried, call_key
 
 POLICY = Actor(kind="policy")
-MAX_NAME_CHARS = 256
 NOBODY_TO_ASK = (
     "Nobody can be asked in a non-interactive session, and this call needs an answer. "
     "Go on without it, or say in your answer what you would have done."
@@ -71,7 +70,7 @@ class Calls:
 
     async def announce(self, item: ToolAnnouncement) -> None:
         """Open an attempt for a call seen in the stream, and see to it in the background."""
-        if not _is_sound(item):
+        if not is_sound(item):
             await self._intake.malformed("a tool call without a usable name or id.", item)
             return
         try:
@@ -126,7 +125,7 @@ class Calls:
             again=before,
         )
         by = carried.by or lifecycle.ENGINE
-        problem = self._unfit_to_run(carried, call)
+        problem = unfit_to_run(self._specs, carried, call)
         if problem is not None:
             ledger.evaluate(scope.journal, call, Evaluation(source="codesdk", result="deny", reason=problem))
             ledger.deny(scope.journal, call, lifecycle.ENGINE, problem)
@@ -257,7 +256,7 @@ class Calls:
         await self._reply(call.identity, reply)
 
     async def _decide(self, call: CallState, arguments: Any) -> None:
-        opinion = self._judge(call, arguments)
+        opinion = judge(self._scope, self._specs, call, arguments)
         judged = self._judged.pop(call_key(call.identity.tool_call_id, call.identity.attempt), None)
         if judged is not None:
             judged.set_result(None)
@@ -276,26 +275,6 @@ class Calls:
             ledger.deny(journal, call, POLICY, NOBODY_TO_ASK)
         else:
             await self._question(call, arguments)
-
-    def _judge(self, call: CallState, arguments: Any) -> Evaluation:
-        state = self._scope.state
-        if call.name not in self._specs:
-            known = ", ".join(sorted(self._specs)) or "none"
-            return _opinion("deny", "tool:unknown", f"There is no tool {call.name}. On offer: {known}.")
-        problem = self._scope.ports.tools.check(call.name, arguments)
-        if problem is not None:
-            return _opinion("deny", "input:invalid", self._scope.redactor.text(problem))
-        if call.name in state.grants:
-            return _opinion("allow", f"grant:{call.name}", "Approved for this session.")
-        return self._scope.ports.policy.evaluate(
-            PolicyQuestion(
-                session_id=state.session_id,
-                name=call.name,
-                tool_class=call.tool_class,
-                input=arguments,
-                permission_mode=state.config.permission_mode,
-            )
-        )
 
     async def _question(self, call: CallState, arguments: Any) -> None:
         timeout_s = self._scope.settings.approval_timeout_s
@@ -378,39 +357,3 @@ class Calls:
         if len(data) <= self._scope.settings.input_inline_bytes:
             return value, None
         return msgspec.UNSET, await self._scope.put_artifact(data, "application/json", "input")
-
-    def _unfit_to_run(self, carried: Carried, call: CallState) -> str | None:
-        if carried.input_redacted:
-            return "Its input held a secret, which is not stored, so it cannot be run again."
-        if call.identity.input_hash != carried.input_hash:
-            return "Its stored input is not the one that was approved."
-        if carried.name not in self._specs:
-            return f"There is no tool {carried.name} any more."
-        return None
-
-
-def check_identity(identity: ToolIdentity, attempt: int | None, input_hash: str | None) -> None:
-    """Raise `Conflict` if an answer was meant for another attempt or another input."""
-    if attempt is not None and attempt != identity.attempt:
-        raise Conflict(
-            f"Call {identity.tool_call_id} is at attempt {identity.attempt}, not {attempt}. Look again."
-        )
-    if input_hash is not None and input_hash != identity.input_hash:
-        raise Conflict(f"Call {identity.tool_call_id} has another input than the one answered. Look again.")
-
-
-def _opinion(result: Verdict, rule: str, reason: str) -> Evaluation:
-    return Evaluation(source="codesdk", result=result, rule=rule, reason=reason)
-
-
-def _is_sound(item: ToolAnnouncement) -> bool:
-    """Check what the types promise: an adapter may pass on what a program of others said."""
-    name: Any = item.name
-    index: Any = item.index
-    texts: tuple[Any, ...] = (item.runtime_tool_call_id, item.message_id)
-    return (
-        isinstance(name, str)
-        and 0 < len(name) <= MAX_NAME_CHARS
-        and all(isinstance(text, str | None) for text in texts)
-        and isinstance(index, int | None)
-    )

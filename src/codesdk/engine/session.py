@@ -18,9 +18,9 @@ from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import OnBusy, SessionSettings
 from codesdk.contract.tools import Actor, Decision, Scope, ToolIdentity
 from codesdk.engine import ledger, lifecycle
-from codesdk.engine.calls import check_identity
 from codesdk.engine.context import Window
 from codesdk.engine.feed import Published, follow
+from codesdk.engine.judgement import check_identity
 from codesdk.engine.recorder import Recorder
 from codesdk.engine.run import TaskRun
 from codesdk.engine.scope import Ports, SessionScope

@@ -1,0 +1,72 @@
+"""Questions about a tool call that are answered without waiting: is it sound, may it run, is it the one meant."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from codesdk.contract.errors import Conflict
+from codesdk.contract.ports import PolicyQuestion
+from codesdk.contract.runtime import ToolAnnouncement
+from codesdk.contract.tools import Evaluation, ToolIdentity, ToolSpec, Verdict
+from codesdk.engine.scope import SessionScope
+from codesdk.engine.state import CallState, Carried
+
+MAX_NAME_CHARS = 256
+
+
+def is_sound(item: ToolAnnouncement) -> bool:
+    """Check what the types promise: an adapter may pass on what a program of others said."""
+    name: Any = item.name
+    index: Any = item.index
+    texts: tuple[Any, ...] = (item.runtime_tool_call_id, item.message_id)
+    return (
+        isinstance(name, str)
+        and 0 < len(name) <= MAX_NAME_CHARS
+        and all(isinstance(text, str | None) for text in texts)
+        and isinstance(index, int | None)
+    )
+
+
+def judge(scope: SessionScope, specs: Mapping[str, ToolSpec], call: CallState, arguments: Any) -> Evaluation:
+    """Return what CodeSDK thinks of a call: unknown tools and bad inputs first, then grants and policy."""
+    if call.name not in specs:
+        known = ", ".join(sorted(specs)) or "none"
+        return _opinion("deny", "tool:unknown", f"There is no tool {call.name}. On offer: {known}.")
+    problem = scope.ports.tools.check(call.name, arguments)
+    if problem is not None:
+        return _opinion("deny", "input:invalid", scope.redactor.text(problem))
+    if call.name in scope.state.grants:
+        return _opinion("allow", f"grant:{call.name}", "Approved for this session.")
+    return scope.ports.policy.evaluate(
+        PolicyQuestion(
+            session_id=scope.state.session_id,
+            name=call.name,
+            tool_class=call.tool_class,
+            input=arguments,
+            permission_mode=scope.state.config.permission_mode,
+        )
+    )
+
+
+def unfit_to_run(specs: Mapping[str, ToolSpec], carried: Carried, call: CallState) -> str | None:
+    """Return why an approved call of an interrupted task cannot be run from the store, or None."""
+    if carried.input_redacted:
+        return "Its input held a secret, which is not stored, so it cannot be run again."
+    if call.identity.input_hash != carried.input_hash:
+        return "Its stored input is not the one that was approved."
+    if carried.name not in specs:
+        return f"There is no tool {carried.name} any more."
+    return None
+
+
+def check_identity(identity: ToolIdentity, attempt: int | None, input_hash: str | None) -> None:
+    """Raise `Conflict` if an answer was meant for another attempt or another input."""
+    if attempt is not None and attempt != identity.attempt:
+        raise Conflict(
+            f"Call {identity.tool_call_id} is at attempt {identity.attempt}, not {attempt}. Look again."
+        )
+    if input_hash is not None and input_hash != identity.input_hash:
+        raise Conflict(f"Call {identity.tool_call_id} has another input than the one answered. Look again.")
+
+
+def _opinion(result: Verdict, rule: str, reason: str) -> Evaluation:
+    return Evaluation(source="codesdk", result=result, rule=rule, reason=reason)
