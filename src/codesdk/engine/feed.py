@@ -1,4 +1,4 @@
-"""Committed events to subscribers: a short ring in memory, the store behind it.
+"""Committed events to subscribers: a short ring in memory (a batch at least), the store behind it.
 
 A subscriber holds only a cursor and a wake-up. While its cursor is in the ring it
 is served from there; when it has fallen behind, it pages from the store and
@@ -34,14 +34,17 @@ class Feed:
         self.committed = committed
         self.catch_ups = 0
         self.readers = 0
-        self._ring: deque[Published] = deque(maxlen=RING_EVENTS)
+        self._ring: deque[Published] = deque()
         self._waiting: set[asyncio.Future[None]] = set()
         self._error: Exception | None = None
         self._closed = False
 
     def publish(self, items: Sequence[Published]) -> None:
         """Show events that are committed. Must not be called with any other."""
-        self._ring.extend(items)
+        ring = self._ring
+        ring.extend(items)
+        for _ in range(len(ring) - max(RING_EVENTS, len(items))):
+            ring.popleft()
         self.committed = items[-1].event.seq
         self._wake()
 

@@ -36,6 +36,21 @@ class Intake:
         self._scope = scope
         self._streams: dict[str, _Stream] = {}
 
+    def quick(self, draft: Draft) -> bool:
+        """Write a plain delta without waiting: most of what comes is one. Return false if it is not."""
+        payload: Any = draft.payload
+        if type(payload) is not OutputDelta or self._problem(payload) is not None:
+            return False
+        raw: Any = None
+        if draft.raw is not None and self._scope.settings.raw_capture:
+            raw, data = self._clean(draft.raw)
+            if len(data) > self._scope.settings.raw_inline_bytes:
+                return False
+        delta = self._delta(payload)
+        if delta is not None:
+            lifecycle.draft(self._scope.journal, delta, raw)
+        return True
+
     async def draft(self, draft: Draft) -> None:
         """Write a draft, in the order of arrival."""
         payload: Any = draft.payload
@@ -70,24 +85,31 @@ class Intake:
         """Return a payload without secrets: the same object if there were none."""
         source: object = payload
         kind = type(source)
-        plain = msgspec.to_builtins(payload)
-        clean = self._scope.redactor.value(plain)
-        return payload if clean is plain else msgspec.convert(clean, type=kind)
+        if not self._scope.redactor.suspects(msgspec.json.encode(payload).decode()):
+            return payload
+        return msgspec.convert(self._scope.redactor.value(msgspec.to_builtins(payload)), type=kind)
 
     async def raw(self, raw: Any) -> tuple[Any, ArtifactRef | None]:
         """Return the runtime's own message as an event carries it: inline, by reference, or not at all."""
         settings = self._scope.settings
         if raw is None or not settings.raw_capture:
             return None, None
-        try:
-            clean = self._scope.redactor.value(raw)
-            data = msgspec.json.encode(clean)
-        except (TypeError, ValueError, RecursionError, OverflowError):
-            clean = self._scope.redactor.text(repr(raw)[: settings.raw_inline_bytes])
-            return clean, None
+        clean, data = self._clean(raw)
         if len(data) <= settings.raw_inline_bytes:
             return clean, None
         return None, await self._scope.put_artifact(data, "application/json", "raw")
+
+    def _clean(self, raw: Any) -> tuple[Any, bytes]:
+        """Return a message of the runtime without secrets, and as JSON; as its repr if it is not JSON."""
+        redactor = self._scope.redactor
+        try:
+            data = msgspec.json.encode(raw)
+            if not redactor.suspects(data.decode()):
+                return raw, data
+            clean = redactor.value(raw)
+        except (TypeError, ValueError, RecursionError, OverflowError):
+            clean = redactor.text(repr(raw)[: self._scope.settings.raw_inline_bytes // 4])
+        return clean, msgspec.json.encode(clean)
 
     async def malformed(self, problem: str, item: Any) -> None:
         """Note an item that the contract does not know."""
@@ -132,12 +154,10 @@ class Intake:
 def _delta_problem(payload: Any, limit: int) -> str | None:
     if payload.kind not in _DELTA_KINDS:
         return f"model.output.delta has no kind {payload.kind!r}."
-    for field in ("block_id", "message_id", "delta"):
-        if type(getattr(payload, field)) is not str:
-            return f"model.output.delta needs text in {field}."
-    for field in ("tool_call_id", "language"):
-        if not isinstance(getattr(payload, field), str | None):
-            return f"model.output.delta needs text in {field}."
+    if not (type(payload.block_id) is type(payload.message_id) is type(payload.delta) is str):
+        return "model.output.delta needs text in block_id, message_id and delta."
+    if not isinstance(payload.tool_call_id, str | None) or not isinstance(payload.language, str | None):
+        return "model.output.delta needs text in tool_call_id and language, or nothing."
     return _size_problem(len(payload.delta), limit)
 
 

@@ -185,7 +185,8 @@ class TaskRun:
                 self._last_item_s = clock()
                 if isinstance(item, Finished | Failed):
                     return item
-                await self._take(item)
+                if type(item) is not Draft or not self._intake.quick(item):
+                    await self._take(item)
                 taken += 1
                 if taken % YIELD_EVERY == 0:
                     await asyncio.sleep(0)
