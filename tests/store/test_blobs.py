@@ -159,7 +159,7 @@ async def test_a_blob_cut_short_is_mended_by_putting_it_again(root: Path):
 
 async def test_a_write_that_fails_leaves_nothing_behind(root: Path, monkeypatch: pytest.MonkeyPatch):
     blobs = FileBlobs(root)
-    await blobs.put(b"first")
+    write(root / content_hash(b"second")[7:9] / "neighbour", b"first")
     before = names(root)
 
     def fail(handle: int) -> None:

@@ -204,11 +204,16 @@ def test_many_secrets_are_found_too():
     assert redactor.text("nothing") == "nothing"
 
 
-@pytest.mark.parametrize("secret", ["", "abc", " abc\n", "acted]", "ab[redacted]cd", "abc[red"])
+def test_a_secret_that_is_part_of_the_marker_leaves_the_marker_alone():
+    redactor = Redactor(["acted", "hunter2"])
+    assert redactor.text("hunter2 reacted to [redacted]") == "[redacted] re[redacted] to [redacted]"
+
+
+@pytest.mark.parametrize("secret", ["", "abc", " abc\n", "abcd\ud800", "acted]", "ab[redacted]cd", "abc[red"])
 def test_a_secret_that_would_match_everywhere_or_in_the_marker_is_refused(secret: str):
     with pytest.raises(InvalidRequest) as caught:
         Redactor([secret])
-    assert secret.strip()[:3] == "" or repr(secret) not in caught.value.message
+    assert "must have" in caught.value.message or secret not in caught.value.message.replace(MARKER, "")
 
 
 def test_a_secret_read_with_its_line_end_is_found_without_it():

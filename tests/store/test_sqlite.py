@@ -11,6 +11,7 @@ from codesdk.contract.errors import NotFound, StorageFailure
 from codesdk.contract.records import Changes
 from codesdk.store.schema import MIGRATIONS
 from codesdk.store.sqlite import SqliteLog
+from codesdk.store.tables import Tables
 
 pytestmark = pytest.mark.anyio
 
@@ -151,6 +152,28 @@ async def test_a_delete_that_was_cut_off_goes_on_at_the_next_start(path: Path):
     db = sqlite3.connect(path)
     assert db.execute("SELECT count(*) FROM events").fetchone() == (0,)
     assert db.execute("SELECT count(*) FROM graves").fetchone() == (0,)
+
+
+async def test_a_delete_that_fails_half_way_is_reported_and_finished_at_the_next_start(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    await fill(path, frames=5000)
+    log = await SqliteLog.open(path)
+
+    def fail(tables: Tables, key: int) -> bool:
+        raise sqlite3.OperationalError("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tables, "purge", fail)
+        with pytest.raises(StorageFailure, match="the database refused"):
+            await log.delete("ses_1")
+    assert await log.session("ses_1") is None
+    await log.close()
+    log = await SqliteLog.open(path)
+    await log.create(session(), "me")
+    await log.delete("ses_1")  # waits its turn behind the one left over
+    await log.close()
+    assert sqlite3.connect(path).execute("SELECT count(*) FROM events").fetchone() == (0,)
 
 
 async def test_cursors_go_on_after_a_restart_even_if_the_last_events_are_deleted(path: Path):

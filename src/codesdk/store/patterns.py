@@ -96,9 +96,12 @@ def may_contain(text: str) -> bool:
     )
 
 
-def find_unfinished(text: str, start: int) -> int:
-    """Return where the first secret begins that the end of the text cuts off; the length if there is none."""
-    if may_contain(text):
+def find_unfinished(text: str, start: int, suspected: bool) -> int:
+    """Return where the first secret begins that the end of the text cuts off; the length if there is none.
+
+    `suspected` is true if `may_contain` is.
+    """
+    if suspected:
         match = _unfinished.search(text, start)
     elif text.endswith(_BEGINNINGS):
         match = _begun.search(text, max(start, len(text) - _LONGEST_BEGINNING))

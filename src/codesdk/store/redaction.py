@@ -34,7 +34,7 @@ class Redactor:
         if any(needle in MARKER for needle in words):
             words.insert(0, MARKER)  # found first, it is left as it is
         known = "|".join(re.escape(word) for word in words)
-        self._words = [(word, word[0], len(word)) for word in words]
+        self._words = [(word, word[0], word[:2], len(word)) for word in words]
         self._any_known = re.compile(known) if words else None
         self._pattern = re.compile((f"{known}|" if words else "") + FINISHED, re.VERBOSE)
         self._known_bytes = re.compile(known.encode()) if words else None
@@ -84,23 +84,24 @@ class Redactor:
         """Return the secrets in a text from `start` on; what is before it counts as context."""
         return self._pattern.finditer(text, start)
 
-    def find_cut(self, text: str, start: int) -> int:
+    def find_cut(self, text: str, start: int, suspected: bool) -> int:
         """Return where a secret may begin that the end of the text cuts off; the length if nowhere."""
-        cut = find_unfinished(text, start)
+        cut = find_unfinished(text, start, suspected)
         size = len(text)
-        for word, first, length in self._words:
-            at = text.find(first, max(start, size - length + 1), cut)
-            while at >= 0:
-                if word.startswith(text[at:]):
-                    cut = at
-                    break
-                at = text.find(first, at + 1, cut)
+        for word, first, opening, length in self._words:
+            at = text.find(opening, max(start, size - length + 1), cut + 1)
+            while at >= 0 and not word.startswith(text[at:]):
+                at = text.find(opening, at + 1, cut + 1)
+            if at >= 0:
+                cut = at
+            elif cut == size > start and text[-1] == first:
+                cut = size - 1
         return cut
 
     @property
     def longest(self) -> int:
         """The length of the longest known value."""
-        return max((length for _, _, length in self._words), default=0)
+        return max((length for *_, length in self._words), default=0)
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -145,10 +146,14 @@ class StreamRedactor:
             return ""
         start = len(self._context)
         text = self._context + self._held + delta
-        cut = self._redactor.find_cut(text, start)
+        suspected = self._redactor.suspects(text)
+        cut = self._redactor.find_cut(text, start, suspected)
         if len(text) - cut > self._limit:
             cut = len(text)
-        return self._release(text, start, cut)
+        if suspected:
+            return self._release(text, start, cut)
+        self._keep(text, cut)
+        return text[start:cut]
 
     def flush(self) -> str:
         """Return what is left, at the end of the stream."""
@@ -168,20 +173,22 @@ class StreamRedactor:
     def _release(self, text: str, start: int, cut: int) -> str:
         parts: list[str] = []
         at = start
-        if self._redactor.suspects(text):
-            for match in self._redactor.matches(text, start):
-                if match.start() >= cut:
-                    break
-                if match.end() > cut:  # the match is certain, so what is held begins behind it
-                    cut = self._redactor.find_cut(text, match.end())
-                parts += (text[at : match.start()], _replace(match))
-                at = match.end()
-                if at == len(text) and at - match.start() > self._limit:
-                    self._dropping = rest_of(match[0])
+        for match in self._redactor.matches(text, start):
+            if match.start() >= cut:
+                break
+            if match.end() > cut:  # the match is certain, so what is held begins behind it
+                cut = self._redactor.find_cut(text, match.end(), True)
+            parts += (text[at : match.start()], _replace(match))
+            at = match.end()
+            if at == len(text) and at - match.start() > self._limit:
+                self._dropping = rest_of(match[0])
         parts.append(text[at:cut])
+        self._keep(text, cut)
+        return "".join(parts)
+
+    def _keep(self, text: str, cut: int) -> None:
         self._context = text[max(0, cut - _CONTEXT) : cut]
         self._held = text[cut:]
-        return "".join(parts)
 
 
 def _replace(match: re.Match[str]) -> str:
@@ -199,7 +206,10 @@ def _spellings(secret: str) -> set[str]:
         raise InvalidRequest(
             f"a secret must have at least {_SHORTEST} characters, or it would match everywhere"
         )
-    escaped = msgspec.json.encode(plain)[1:-1].decode()
+    try:
+        escaped = msgspec.json.encode(plain)[1:-1].decode()
+    except UnicodeEncodeError:
+        raise InvalidRequest("a secret holds characters that no text can have; give it in UTF-8") from None
     return {_apart_from_marker(form) for form in (plain, escaped, json.dumps(plain)[1:-1])}
 
 
