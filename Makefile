@@ -19,7 +19,8 @@ help: ## list the targets
 setup: $(READY) ## make .venv from the lock files; does nothing when it is current
 	@:
 
-$(READY): pyproject.toml requirements/bootstrap.lock requirements/dev.lock scripts/setup scripts/system-packages
+$(READY): pyproject.toml requirements/bootstrap.lock requirements/dev.lock requirements/hashing.lock \
+          scripts/setup scripts/system-packages scripts/other-pythons
 	@scripts/setup </dev/null
 
 .venv/.installer: requirements/bootstrap.in
@@ -59,6 +60,7 @@ demo: $(READY) ## a short tour that needs no network and no account
 lock: .venv/.installer ## remake the lock files; UPGRADE=1 takes newer versions
 	@$(COMPILE) requirements/bootstrap.in -o requirements/bootstrap.lock
 	@$(COMPILE) pyproject.toml requirements/dev.in -o requirements/dev.lock
+	@$(COMPILE) requirements/hashing.in -o requirements/hashing.lock
 
 clean: ## remove .venv, caches and build output
 	@rm -rf .venv dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov
