@@ -74,7 +74,7 @@ def _event(
         runtime=ev.RuntimeInfo(
             name=RUNTIME,
             model=MODEL,
-            runtime_session_id="2b6f0c1e-77a4-4c0b-9a57-3f1d6f3a8e10" if identified else None,
+            runtime_session_id="2b6f0c1e" if identified else None,
             raw=raw,
         ),
         payload=payload,

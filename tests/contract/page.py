@@ -16,7 +16,7 @@ from codesdk.contract.events import EVENT_TYPES
 
 PAGE = Path(__file__).parents[2] / "docs" / "contract.md"
 GOLDEN = Path(__file__).parent / "golden_events.jsonl"
-WIDTH = 100
+WIDTH = 118
 
 _SLOT = re.compile(r"(<!-- example: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
