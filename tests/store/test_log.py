@@ -265,6 +265,8 @@ async def test_sessions_with_work_in_hand_are_found_after_a_crash(log: EventLog)
     await start(log, "ses_1", "ses_2", "ses_3")
     await change(log, Changes(session=session("ses_2", active_task_id="task_1")), "ses_2")
     await change(log, Changes(session=session("ses_3", queued=1)), "ses_3")
+    assert await log.interrupted() == ["ses_1", "ses_2", "ses_3"]  # of ses_1, nothing was written yet
+    await change(log, Changes(session=session("ses_1")), "ses_1")
     assert await log.interrupted() == ["ses_2", "ses_3"]
     await change(log, Changes(session=session("ses_2")), "ses_2")
     assert await log.interrupted() == ["ses_3"]

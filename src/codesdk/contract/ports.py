@@ -107,7 +107,10 @@ class EventLog(Protocol):
     async def count_sessions(self, status: SessionStatus) -> int: ...
 
     async def interrupted(self) -> list[str]:
-        """Return the ids of sessions whose row has an active task or queued ones."""
+        """Return the ids of sessions that a crash may have interrupted, in order.
+
+        Those whose row has an active task or queued ones, and those whose row no append has changed yet.
+        """
         ...
 
     async def snapshot(self, session_id: str) -> Snapshot | None: ...

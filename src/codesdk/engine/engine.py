@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from codesdk.contract.capabilities import Isolation
-from codesdk.contract.errors import Busy, CodeSDKError, Conflict, InvalidRequest
+from codesdk.contract.errors import Busy, CodeSDKError, Conflict, InvalidRequest, StorageFailure
 from codesdk.contract.events import CONTRACT_VERSION, Parent, SessionCreated
 from codesdk.contract.ids import is_task_id
 from codesdk.contract.messages import ArtifactRef, Message
@@ -22,7 +22,13 @@ from codesdk.engine import lifecycle
 from codesdk.engine.archive import Archive, unknown_session
 from codesdk.engine.journal import LOCAL
 from codesdk.engine.keys import Keys
-from codesdk.engine.recovery import close_interrupted, load_state, plain_messages, transcript_at
+from codesdk.engine.recovery import (
+    UnreadableSession,
+    close_interrupted,
+    load_state,
+    plain_messages,
+    transcript_at,
+)
 from codesdk.engine.scope import Ports, store_artifact
 from codesdk.engine.session import LiveSession
 from codesdk.engine.slots import Slots
@@ -60,9 +66,9 @@ class Engine:
 
     async def open(self) -> None:
         """Close what a crash left open, and be ready."""
-        self._open_sessions = await self.ports.log.count_sessions("open")
         for session_id in await self.ports.log.interrupted():
-            await self._load(session_id)
+            await self._recover(session_id)
+        self._open_sessions = await self.ports.log.count_sessions("open")
 
     async def close(self, reason: str = "CodeSDK is shutting down") -> None:
         """Stop every running task, wait until all is stored, and let go of everything."""
@@ -244,7 +250,10 @@ class Engine:
             chain=rows[-1].chain if rows else EMPTY_CHAIN,
         )
         payload = msgspec.structs.replace(
-            source.state.config, parent=parent, title=title or source.state.config.title
+            source.state.config,
+            contract_version=CONTRACT_VERSION,
+            parent=parent,
+            title=title or source.state.config.title,
         )
         changes = Changes(messages=rows, artifacts=[kept])
         return await self._write_new(session_id, payload, principal, secrets, changes)
@@ -291,8 +300,21 @@ class Engine:
             raise
         return session_id
 
+    async def _recover(self, session_id: str) -> None:
+        """Close what a crash left open in a session. One that is damaged is left as it is, for who asks for it."""
+        if await self.ports.log.head(session_id) == 0:
+            await self.ports.log.delete(session_id)  # registered, but nobody was told of it
+            return
+        try:
+            await self._load(session_id)
+        except UnreadableSession:
+            return
+
     async def _load(self, session_id: str) -> LiveSession:
-        row = await self.ports.log.session(session_id)
+        try:
+            row = await self.ports.log.session(session_id)
+        except StorageFailure as error:
+            raise UnreadableSession(error.message) from error
         if row is None:
             raise unknown_session(session_id)
         epoch = await self.ports.log.take(session_id, self._owner)

@@ -100,6 +100,8 @@ def _queued(state: SessionState, event: Event, payload: ev.TaskQueued, changes: 
 def _started(state: SessionState, event: Event, payload: ev.TaskStarted, changes: Changes) -> None:
     task_id = event.trace.task_id or ""
     waiting = next((entry for entry in state.queue if entry.task_id == task_id), None)
+    if not payload.executed:
+        return  # one that never runs: it leaves the queue with its end, whatever runs meanwhile
     if waiting is not None:
         state.queue.remove(waiting)
     state.task = ActiveTask(
@@ -191,15 +193,22 @@ def _usage(state: SessionState, event: Event, payload: ev.UsageReported, _: Chan
 
 def _notice(state: SessionState, event: Event, payload: ev.RuntimeNotice, _: Changes) -> None:
     if payload.kind == "stop_requested" and state.task is not None and event.trace.task_id is not None:
-        by = msgspec.convert(payload.details.get("by"), type=Actor)
-        state.task.stop = StopAsked(by=by, reason=payload.message)
+        state.task.stop = StopAsked(by=_actor(payload.details.get("by")), reason=payload.message)
     if payload.kind == "grant_revoked":
         state.grants = [name for name in state.grants if name != payload.details.get("tool")]
 
 
+def _actor(value: Any) -> Actor:
+    try:
+        return msgspec.convert(value, type=Actor)
+    except msgspec.ValidationError:
+        return Actor(kind="engine")
+
+
 def _terminal(state: SessionState, event: Event, payload: Any, changes: Changes) -> None:
     task = state.task
-    if task is None:
+    if task is None or task.task_id != event.trace.task_id:
+        _drop(state, event, changes)
         return
     changes.messages.extend(transcript.seal(state, event.seq, everything=True))
     failed = payload.error if isinstance(payload, ev.TaskFailed) else None
@@ -211,6 +220,26 @@ def _terminal(state: SessionState, event: Event, payload: Any, changes: Changes)
     changes.tasks.append(_task_row(state, ended, event))
     state.last_task = task.task_id
     state.task = None
+    _touch(state, event, changes)
+
+
+def _drop(state: SessionState, event: Event, changes: Changes) -> None:
+    """Take a task that never ran out of the queue. Its messages are no part of the transcript."""
+    waiting = next((entry for entry in state.queue if entry.task_id == event.trace.task_id), None)
+    if waiting is None:
+        return
+    state.queue.remove(waiting)
+    changes.tasks.append(
+        TaskRow(
+            task_id=waiting.task_id,
+            session_id=state.session_id,
+            state="stopped",
+            created_at=waiting.created_at,
+            queued_seq=waiting.seq,
+            ended_seq=event.seq,
+            ended_at=event.time,
+        )
+    )
     _touch(state, event, changes)
 
 

@@ -21,22 +21,28 @@ from codesdk.engine.scope import SessionScope
 from codesdk.engine.state import EMPTY_CHAIN, SessionState, call_key, decode_state
 
 
+class UnreadableSession(StorageFailure):
+    """A session is too damaged to be opened. The others are not."""
+
+
 async def load_state(log: EventLog, session_id: str, principal: str) -> SessionState:
     """Return a stored session's state. A damaged frame is passed over; the rest still counts."""
     state = SessionState(session_id=session_id, principal=principal)
     snapshot = await log.snapshot(session_id)
     if snapshot is not None:
         try:
-            state = decode_state(snapshot.state)
+            stored = decode_state(snapshot.state)
+            if (stored.session_id, stored.seq) == (session_id, snapshot.seq):
+                state = stored
         except ValueError:
-            state = SessionState(session_id=session_id, principal=principal)
+            pass  # damaged: the log itself still has everything
     while frames := await log.read(session_id, state.seq, PAGE_EVENTS):
         for frame in frames:
             if frame.damage is None:
                 fold(state, decode(frame.data), Changes())
             state.seq = frame.seq
     if state.created is None:
-        raise StorageFailure(
+        raise UnreadableSession(
             f"Session {session_id} has no readable session.created event. Run `codesdk verify {session_id}`."
         )
     return state

@@ -130,12 +130,16 @@ def _notice(deck: Deck, event: Event, payload: ev.RuntimeNotice) -> None:
 
 
 def _started(deck: Deck, event: Event, payload: ev.TaskStarted) -> None:
+    if not payload.executed:
+        stopped = deck.tape.peek_payload(1)
+        assert isinstance(stopped, ev.TaskStopped), "a task that never runs ends at once"
+        lifecycle.drop_queued(deck.journal, event.trace.task_id or "", stopped.by, stopped.reason)
+        return
     lifecycle.start(
         deck.journal,
         event.trace.task_id or "",
         payload.messages,
         payload.runtime_config,
-        executed=payload.executed,
         resumes=payload.resumes.task_id if payload.resumes else None,
     )
 

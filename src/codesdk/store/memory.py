@@ -36,6 +36,7 @@ class _Session(msgspec.Struct):
     cursors: list[int] = []
     snapshot: Snapshot | None = None
     messages: dict[int, bytes] = {}
+    pending: bool = True
 
     @property
     def head(self) -> int:
@@ -195,6 +196,7 @@ class MemoryLog:
     def _change(self, session_id: str, session: _Session, changes: PackedChanges) -> None:
         if changes.session is not None:
             session.row = changes.session[1]
+            session.pending = is_pending(changes.session[0])
         if changes.snapshot is not None:
             session.snapshot = Snapshot(seq=session.head, state=changes.snapshot)
         for task, data in changes.tasks:
@@ -267,9 +269,8 @@ class MemoryLog:
         return sum(unpack(SessionRow, session.row).status == status for session in self._sessions.values())
 
     async def interrupted(self) -> list[str]:
-        """Return the ids of sessions whose row has an active task or queued ones."""
-        rows = [unpack(SessionRow, session.row) for session in self._sessions.values()]
-        return sorted(row.session_id for row in rows if is_pending(row))
+        """Return the ids of sessions that a crash may have interrupted."""
+        return sorted(session_id for session_id, session in self._sessions.items() if session.pending)
 
     async def snapshot(self, session_id: str) -> Snapshot | None:
         """Return a session's last snapshot."""

@@ -194,7 +194,7 @@ def count_sessions(db: sqlite3.Connection, status: str) -> tuple[int, int]:
 
 
 def interrupted(db: sqlite3.Connection) -> tuple[list[str], int]:
-    """Return the ids of sessions with an active or queued task."""
+    """Return the ids of sessions with an active or queued task, or with nothing but their registration."""
     rows = db.execute("SELECT id FROM sessions WHERE pending ORDER BY id").fetchall()
     return [row[0] for row in rows], len(rows)
 

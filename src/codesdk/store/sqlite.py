@@ -271,7 +271,7 @@ class SqliteLog:
         return await self._ask(reading.count_sessions, status)
 
     async def interrupted(self) -> list[str]:
-        """Return the ids of sessions whose row has an active task or queued ones."""
+        """Return the ids of sessions that a crash may have interrupted."""
         return await self._ask(reading.interrupted)
 
     async def snapshot(self, session_id: str) -> Snapshot | None:

@@ -143,10 +143,10 @@ class Tables:
 
     def create(self, row: SessionRow, owner: str) -> int:
         """Add a session and return its epoch."""
-        values = (row.session_id, owner, row.principal, row.status, is_pending(row), pack(row))
+        values = (row.session_id, owner, row.principal, row.status, pack(row))
         try:
-            added = self._db.execute(
-                "INSERT INTO sessions (id, epoch, owner, principal, status, pending, row) VALUES (?, 1, ?, ?, ?, ?, ?)",
+            added = self._db.execute(  # pending until an append says otherwise: a crash may come before it
+                "INSERT INTO sessions (id, epoch, owner, principal, status, pending, row) VALUES (?, 1, ?, ?, ?, 1, ?)",
                 values,
             )
         except sqlite3.IntegrityError:
