@@ -1,0 +1,54 @@
+"""What SQLite itself can do here: rows into our own table, without any code of ours around it."""
+
+import sqlite3
+import time
+from pathlib import Path
+
+from bench.measure import median, scratch
+from bench.rig import FRAME_BYTES
+from codesdk.store.connection import connect_writer
+
+_INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?)"
+_BATCH = 500
+
+
+def bulk_rate(sessions: int, events: int, rounds: int = 3) -> float:
+    """Return events a second in batches of 500, the sessions taking turns."""
+    return median([_with_database(lambda db: _bulk(db, sessions, events)) for _ in range(rounds)])
+
+
+def commit_rate(events: int, synchronous: str, rounds: int = 3) -> float:
+    """Return events a second with a commit for each."""
+    return median([_with_database(lambda db: _commits(db, events, synchronous)) for _ in range(rounds)])
+
+
+def _with_database(work) -> float:
+    with scratch() as path:
+        db = connect_writer(Path(path) / "raw.db")
+        try:
+            return work(db)
+        finally:
+            db.close()
+
+
+def _bulk(db: sqlite3.Connection, sessions: int, events: int) -> float:
+    frame = bytes(FRAME_BYTES)
+    rows = [(n, n % sessions, n // sessions, 0, frame) for n in range(1, events + 1)]
+    db.execute("PRAGMA synchronous = NORMAL")
+    started = time.perf_counter()
+    for at in range(0, events, _BATCH):
+        db.execute("BEGIN IMMEDIATE")
+        db.executemany(_INSERT, rows[at : at + _BATCH])
+        db.execute("COMMIT")
+    return events / (time.perf_counter() - started)
+
+
+def _commits(db: sqlite3.Connection, events: int, synchronous: str) -> float:
+    frame = bytes(FRAME_BYTES)
+    db.execute(f"PRAGMA synchronous = {synchronous}")
+    started = time.perf_counter()
+    for n in range(1, events + 1):
+        db.execute("BEGIN IMMEDIATE")
+        db.execute(_INSERT, (n, 1, n, 0, frame))
+        db.execute("COMMIT")
+    return events / (time.perf_counter() - started)

@@ -1,0 +1,79 @@
+"""The bench runs and says what it should; how fast anything is, is no matter for a test."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bench", *arguments],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_a_quick_run_prints_a_table_and_keeps_its_figures(tmp_path: Path):
+    kept = tmp_path / "figures.json"
+    run = bench("encoding", "path", "--quick", "--json", str(kept))
+    assert run.returncode == 0, run.stderr
+    document = json.loads(kept.read_text())
+    lines = document["lines"]
+    assert {line["bench"] for line in lines} == {"encoding", "path"}
+    assert all(line["name"] in run.stdout for line in lines)
+    assert document["verdict"] in run.stdout
+    assert document["facts"]["cores"] > 0
+
+
+def test_nothing_is_lost_even_in_a_quick_run(tmp_path: Path):
+    kept = tmp_path / "figures.json"
+    run = bench("path", "sessions", "--quick", "--json", str(kept))
+    assert run.returncode == 0, run.stderr
+    lost = {
+        line["name"]: line["figure"]
+        for line in json.loads(kept.read_text())["lines"]
+        if "lost" in line["name"]
+    }
+    assert len(lost) == 4
+    assert set(lost.values()) == {0}
+
+
+def test_the_figures_name_neither_a_host_nor_a_path(tmp_path: Path):
+    import socket
+
+    kept = tmp_path / "figures.json"
+    assert bench("encoding", "--quick", "--json", str(kept)).returncode == 0
+    text = kept.read_text()
+    assert socket.gethostname() not in text
+    assert str(ROOT) not in text
+    assert str(tmp_path) not in text
+
+
+def test_a_line_is_judged_by_its_goal():
+    from bench.table import Line, Report, Table, at_most, ratio_at_least
+
+    lines: list[Line] = []
+    report = Report("here", lines.append)
+    report.line("fast", 50.0, "/s", against=("raw", 100.0), goal=ratio_at_least(0.5))
+    report.line("slow", 6.0, "ms", goal=at_most(5))
+    report.line("plain", 1.0, "ms")
+    report.missing("absent", "not there yet")
+    table = Table()
+    for line in lines:
+        table.add(line)
+    assert [line.ok for line in lines] == [True, False, None, None]
+    assert table.verdict() == (
+        "1 of 2 goals are met. Short: here, slow (6 ms, goal ≤ 5). Not measured: here, absent."
+    )
+
+
+def test_an_unknown_name_is_refused():
+    run = bench("nonsense")
+    assert run.returncode == 2
+    assert "there is no nonsense" in run.stderr
