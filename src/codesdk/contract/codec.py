@@ -40,10 +40,14 @@ def encode(event: Event) -> bytes:
 
 def decode(frame: bytes) -> Event:
     """Return the event of a stored frame. Raise `ValueError` if it is not one."""
-    envelope = _envelope.decode(frame)
-    if envelope.schema_version < SCHEMA_VERSION:
-        frame = msgspec.json.encode(upcast(cast("dict[str, Any]", msgspec.json.decode(frame))))
-        envelope = _envelope.decode(frame)
+    try:
+        return _decode(frame)
+    except RecursionError:
+        raise ValueError("the event is nested too deeply") from None
+
+
+def _decode(frame: bytes) -> Event:
+    envelope = _envelope_of(frame)
     payload = _payloads.get(envelope.type)
     newer = envelope.schema_version > SCHEMA_VERSION
     return Event(
@@ -57,6 +61,21 @@ def decode(frame: bytes) -> Event:
         if payload is None or newer
         else payload.decode(envelope.payload),
     )
+
+
+def _envelope_of(frame: bytes) -> _Envelope:
+    """Read the envelope; one of an older version is brought up first, since its very shape may differ."""
+    try:
+        envelope = _envelope.decode(frame)
+    except msgspec.ValidationError:
+        envelope = None
+    if envelope is not None and envelope.schema_version >= SCHEMA_VERSION:
+        return envelope
+    event = msgspec.json.decode(frame)
+    version = cast("dict[str, Any]", event).get("schema_version") if isinstance(event, dict) else None
+    if isinstance(version, int) and version < SCHEMA_VERSION:
+        frame = msgspec.json.encode(upcast(cast("dict[str, Any]", event)))
+    return _envelope.decode(frame)
 
 
 def upcast(

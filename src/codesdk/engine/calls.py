@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from codesdk.contract.canonical import CanonicalError, hash_json
-from codesdk.contract.errors import Conflict, NotFound
+from codesdk.contract.errors import CodeSDKError, Conflict, NotFound
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import ToolInvocation
 from codesdk.contract.runtime import ToolAnnouncement, ToolReply
@@ -27,7 +27,7 @@ from codesdk.engine import ledger, lifecycle
 from codesdk.engine.execution import Execution
 from codesdk.engine.intake import Intake
 from codesdk.engine.judgement import check_identity, is_sound, judge, unfit_to_run
-from codesdk.engine.scope import SessionScope
+from codesdk.engine.scope import MAX_DEPTH, SessionScope, is_deep
 from codesdk.engine.stamps import iso, millis
 from codesdk.engine.state import CallState, Carried, call_key
 
@@ -76,8 +76,10 @@ class Calls:
         try:
             clean = self._scope.redactor.value(item.input)
             digest = hash_json(clean)
-        except (CanonicalError, RecursionError) as error:
-            await self._intake.malformed(f"the input of a tool call is not JSON ({error}).", item)
+            if is_deep(msgspec.json.encode(clean)):
+                raise CanonicalError(f"it is nested deeper than {MAX_DEPTH} levels")
+        except (CanonicalError, CodeSDKError, RecursionError) as error:
+            await self._intake.malformed(f"the input of a tool call is not usable ({error}).", item)
             return
         if self._is_repeat(item, digest):
             return

@@ -3,7 +3,7 @@
 `Window` keeps the part of the transcript that fits, so that each task adds only what
 is new; a reopened session reads back no more than the budget holds. The
 compiled input is a short manifest: a range of the transcript with the chain of
-hashes before and after it, the tools, the settings and the omissions.
+hashes through its end, the tools, the settings and the omissions.
 """
 
 from collections import deque

@@ -11,7 +11,7 @@ from codesdk.contract.ports import FileChange, ToolRun
 from codesdk.contract.runtime import ToolReply
 from codesdk.contract.tools import Change, OutputStream
 from codesdk.engine import ledger
-from codesdk.engine.scope import SessionScope
+from codesdk.engine.scope import SessionScope, is_deep
 from codesdk.engine.state import CallState
 from codesdk.store.redaction import StreamRedactor
 
@@ -98,7 +98,9 @@ class Execution:
     def _clean(self, result: Any) -> Any:
         try:
             plain = msgspec.to_builtins(result)
-            msgspec.json.encode(plain)
+            data = msgspec.json.encode(plain)
+            if is_deep(data):
+                plain = data.decode()
         except (TypeError, ValueError, RecursionError, OverflowError):
             plain = repr(result)
         return self._scope.redactor.value(plain)

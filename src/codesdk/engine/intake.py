@@ -8,14 +8,16 @@ from typing import Any, get_args
 
 import msgspec
 
-from codesdk.contract.events import TYPE_OF, OutputCompleted, OutputDelta, OutputRetracted
+from codesdk.contract.events import TYPE_OF, OutputCompleted, OutputDelta, OutputRetracted, RuntimeNotice
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.runtime import Draft, DraftPayload
 from codesdk.engine import lifecycle
-from codesdk.engine.scope import SessionScope
+from codesdk.engine.scope import MAX_DEPTH, SessionScope, is_deep
 from codesdk.store.redaction import StreamRedactor
 
 _DRAFTS: frozenset[type] = frozenset(get_args(DraftPayload))
+_RESERVED_NOTICES = frozenset({"stop_requested", "recovered", "grant_revoked"})
+"""What only the engine may say: these change a session's state."""
 _DELTA_KINDS = frozenset({"text_delta", "json_delta", "code_delta", "reasoning_delta", "unknown_delta"})
 
 
@@ -104,9 +106,12 @@ class Intake:
         redactor = self._scope.redactor
         try:
             data = msgspec.json.encode(raw)
-            if not redactor.suspects(data.decode()):
+            if is_deep(data):
+                clean = redactor.text(data.decode())
+            elif not redactor.suspects(data.decode()):
                 return raw, data
-            clean = redactor.value(raw)
+            else:
+                clean = redactor.value(raw)
         except (TypeError, ValueError, RecursionError, OverflowError):
             clean = redactor.text(repr(raw)[: self._scope.settings.raw_inline_bytes // 4])
         return clean, msgspec.json.encode(clean)
@@ -143,12 +148,16 @@ class Intake:
         kind = type(source)
         if kind not in _DRAFTS:
             return f"a runtime may not draft {TYPE_OF.get(kind, kind.__name__)}."
+        if isinstance(payload, RuntimeNotice) and payload.kind in _RESERVED_NOTICES:
+            return f"a runtime may not write a notice of kind {payload.kind}."
         try:
             msgspec.convert(msgspec.to_builtins(payload), type=kind)
-            size = len(msgspec.json.encode(payload))
+            data = msgspec.json.encode(payload)
         except (TypeError, ValueError, RecursionError, OverflowError) as error:
             return self._scope.redactor.text(f"{TYPE_OF[kind]}: {error}.")
-        return _size_problem(size, self._scope.ports.limits.max_event_bytes)
+        if is_deep(data):
+            return f"{TYPE_OF[kind]}: nested deeper than {MAX_DEPTH} levels."
+        return _size_problem(len(data), self._scope.ports.limits.max_event_bytes)
 
 
 def _delta_problem(payload: Any, limit: int) -> str | None:

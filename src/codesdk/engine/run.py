@@ -29,7 +29,7 @@ from codesdk.engine import lifecycle
 from codesdk.engine.calls import Calls
 from codesdk.engine.context import Compiled, Window, compile_input, schema_hashes
 from codesdk.engine.intake import Intake
-from codesdk.engine.scope import SessionScope
+from codesdk.engine.scope import RuntimeHost, SessionScope
 
 YIELD_EVERY = 64
 NO_SOURCES = {
@@ -119,7 +119,7 @@ class TaskRun:
             return Finished(stop_reason="stopped")
         compiled = await self._compile()
         handle = await asyncio.wait_for(
-            self._runtime.start_task(self._scope, self._task_input(compiled)),
+            self._runtime.start_task(RuntimeHost(self._scope), self._task_input(compiled)),
             self._scope.settings.start_timeout_s,
         )
         self._handle = handle

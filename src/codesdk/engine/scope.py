@@ -1,7 +1,7 @@
 """What the parts of a running session share: its recorder, its ports, its settings.
 
-Built by `session`, handed to `run`, `calls` and `intake`. Also the `Host` that a
-runtime talks to while a task runs.
+Built by `session`, handed to `run`, `calls` and `intake`. `RuntimeHost` is the part of it
+that a runtime may use while a task runs.
 """
 
 import dataclasses
@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from codesdk.contract.errors import InvalidRequest, NotFound
+from codesdk.contract.events import ArtifactCreated
 from codesdk.contract.ids import artifact_id
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import Blobs, EventLog, Policy, Stamper, ToolRunner
@@ -19,6 +20,9 @@ from codesdk.engine.journal import Journal
 from codesdk.engine.recorder import Recorder
 from codesdk.engine.state import SessionState
 from codesdk.store.redaction import Redactor
+
+MAX_DEPTH = 100
+"""How deep JSON from outside may be nested: what is stored must be readable on any stack."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,7 +39,7 @@ class Ports:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SessionScope:
-    """One live session's share of the engine. Implements `Host`."""
+    """One live session's share of the engine."""
 
     ports: Ports
     recorder: Recorder
@@ -76,6 +80,43 @@ class SessionScope:
         if row is None or row.scope != self.state.session_id:
             raise NotFound(f"There is no artifact {artifact_id} in this session.")
         return await self.ports.blobs.get(row.ref.content_hash)
+
+
+class RuntimeHost:
+    """What a runtime may ask for while its task runs. Implements the `Host` port."""
+
+    def __init__(self, scope: SessionScope) -> None:
+        self._scope = scope
+
+    async def put_artifact(self, data: bytes, content_type: str, name: str | None = None) -> ArtifactRef:
+        """Store bytes for the runtime, and say so in the log."""
+        ref = await self._scope.put_artifact(data, content_type, name)
+        self._scope.journal.write(ArtifactCreated(artifact=ref, reason="put by the runtime"))
+        return ref
+
+    async def read_artifact(self, artifact_id: str) -> bytes:
+        """Return the bytes of an artifact of this session."""
+        return await self._scope.read_artifact(artifact_id)
+
+
+def is_deep(data: bytes) -> bool:
+    """Tell whether a JSON document is nested deeper than `MAX_DEPTH`."""
+    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+        return False
+    depth = deepest = 0
+    in_string = escaped = False
+    for byte in data:
+        if in_string:
+            in_string = escaped or byte != 0x22
+            escaped = byte == 0x5C and not escaped
+        elif byte == 0x22:
+            in_string = True
+        elif byte in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif byte in b"]}":
+            depth -= 1
+    return deepest > MAX_DEPTH
 
 
 async def store_artifact(
