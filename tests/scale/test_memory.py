@@ -1,0 +1,44 @@
+"""What nobody reads is not kept in memory."""
+
+import gc
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from codesdk import CodeSDK, SessionSettings
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+SCRIPT = {"loop": True, "turns": [{"steps": [{"burst": {"count": 1_000, "size": 64}}]}]}
+TASKS = 50
+
+
+async def test_a_subscriber_that_does_not_read_costs_no_memory_and_loses_nothing(tmp_path: Path):
+    async with CodeSDK.open(tmp_path / "data", synchronous="normal") as sdk:
+        session = await sdk.create_session(
+            runtime="scripted",
+            workspace=tmp_path,
+            settings=SessionSettings(runtime_config={"script": SCRIPT}, context_budget_tokens=20_000),
+        )
+        live = await sdk.engine.session(session.id)
+        await (await session.start("warm up")).result()
+        lazy = live.follow(0)
+        seen = [item.event.seq for item in await anext(lazy)]
+        gc.collect()
+        tracemalloc.start()
+        try:
+            for number in range(TASKS):
+                await (await session.start(f"task {number}")).result()
+            gc.collect()
+            grown, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        head = await sdk.archive.log.head(session.id)
+        stored = (tmp_path / "data" / "codesdk.db").stat().st_size
+        assert head > 50_000
+        assert stored > 15_000_000
+        assert grown < 3_000_000
+        while seen[-1] < head:
+            seen += [item.event.seq for item in await anext(lazy)]
+        assert seen == list(range(1, head + 1))
