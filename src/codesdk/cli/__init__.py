@@ -1,0 +1,1 @@
+"""The command line: `codesdk` and `codesdkd`. The top layer; nothing imports it."""

@@ -1,0 +1,172 @@
+"""The `codesdk` command group: commands loaded when they are used, errors turned into exit codes."""
+
+import asyncio
+import os
+import shlex
+import sys
+import traceback
+from importlib import import_module
+from typing import NamedTuple
+
+import click
+
+from codesdk import __version__
+from codesdk.cli.exits import BAD_INPUT, INTERRUPTED, MEANINGS, READER_GONE, report
+from codesdk.contract.errors import CodeSDKError, ErrorInfo
+
+DEFAULT_DATA_DIR = ".codesdk"
+
+
+class Entry(NamedTuple):
+    """A command that is not loaded yet: where it is, and what the list of commands says of it."""
+
+    module: str
+    attribute: str
+    summary: str
+
+
+COMMANDS: dict[str, dict[str, Entry]] = {
+    "Work": {
+        "demo": Entry("demo", "demo", "Run a short session that needs no model and no account."),
+        "run": Entry("run", "run", "Run a task and show what happens."),
+        "resume": Entry("run", "resume", "Go on with a session that was interrupted."),
+    },
+    "Answer a running task": {
+        "approve": Entry("answer", "approve", "Let a waiting tool call run; list what waits."),
+        "deny": Entry("answer", "deny", "Refuse a waiting tool call; list what waits."),
+        "steer": Entry("answer", "steer", "Add a message to the running task."),
+        "stop": Entry("answer", "stop", "Stop the running task."),
+    },
+    "Look": {
+        "sessions": Entry("look", "sessions", "List sessions, newest first."),
+        "events": Entry("look", "events", "Show a session's events, also while it runs."),
+        "transcript": Entry("look", "transcript", "Show a session's messages."),
+        "artifacts": Entry("artifacts", "artifacts", "List or read what a session stored."),
+    },
+    "Check": {
+        "verify": Entry("check", "verify", "Check stored logs against the contract."),
+        "replay": Entry("check", "replay", "Play a log again; the same events must come out."),
+    },
+    "Set up": {
+        "completion": Entry("completion", "completion", "Print the completion script for a shell."),
+    },
+}
+_ENTRIES = {name: entry for entries in COMMANDS.values() for name, entry in entries.items()}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports one only when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return all names, in the order of the help."""
+        return list(_ENTRIES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        entry = _ENTRIES.get(cmd_name)
+        if entry is None:
+            return None
+        found = getattr(import_module(f"codesdk.cli.commands.{entry.module}"), entry.attribute)
+        assert isinstance(found, click.Command), "the table names commands only"
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without loading any."""
+        for title, entries in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, entry.summary) for name, entry in entries.items()], col_spacing=3)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what the exit codes mean."""
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), meaning) for code, meaning in MEANINGS.items()], col_spacing=3)
+
+
+class Setup(NamedTuple):
+    """What the group's options say, for the commands. `given` is false if the default directory is used."""
+
+    data_dir: str
+    given: bool
+    shown: str
+    """How a command that a person is told to type next names the data directory: an option, or nothing."""
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    no_args_is_help=False,
+    invoke_without_command=True,
+)
+@click.option(
+    "--data-dir",
+    metavar="DIR",
+    envvar="CODESDK_DATA_DIR",
+    help=f"Where sessions are stored. [env: CODESDK_DATA_DIR; default: {DEFAULT_DATA_DIR}]",
+)
+@click.version_option(__version__, prog_name="codesdk", message="%(prog)s %(version)s")
+@click.pass_context
+def group(ctx: click.Context, data_dir: str | None) -> None:
+    """Run coding agents behind one recorded, policed and testable interface.
+
+    A SESSION is named by its id, by the beginning or the end of it, or by the word `last`.
+    """
+    from_option = ctx.get_parameter_source("data_dir") is click.core.ParameterSource.COMMANDLINE
+    ctx.obj = Setup(
+        data_dir=data_dir or DEFAULT_DATA_DIR,
+        given=bool(data_dir),
+        shown=f" --data-dir {shlex.quote(data_dir)}" if data_dir and from_option else "",
+    )
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def run(args: list[str]) -> int:
+    """Run one command line. Must not raise; return the exit code."""
+    as_json = "--json" in (args[: args.index("--")] if "--" in args else args)
+    try:
+        code = _run(args, as_json)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = READER_GONE
+    except OSError as error:
+        failure = ErrorInfo(code="STORAGE_FAILED", message=f"{error}.", retryable=False)
+        return report(failure, as_json=as_json)
+    if code == READER_GONE:
+        _silence_stdout()
+    return code
+
+
+def _run(args: list[str], as_json: bool) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+    try:
+        result = group.main(args, prog_name="codesdk", standalone_mode=False)
+    except click.ClickException as error:
+        return _report_usage(error, as_json)
+    except CodeSDKError as error:
+        return report(error.info(), as_json=as_json)
+    except (click.Abort, KeyboardInterrupt, asyncio.CancelledError):
+        return INTERRUPTED
+    except OSError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the last stop: a bug must be reported like every other error
+        if os.environ.get("CODESDK_DEBUG"):
+            traceback.print_exc()
+        words = f"{type(error).__name__}: {error}. This is a bug; CODESDK_DEBUG=1 shows where."
+        return report(ErrorInfo(code="INTERNAL", message=words, retryable=False), as_json=as_json)
+    return result if isinstance(result, int) else 0
+
+
+def _report_usage(error: click.ClickException, as_json: bool) -> int:
+    message = error.format_message()
+    context = getattr(error, "ctx", None)
+    if isinstance(context, click.Context):
+        message += f" `{context.command_path} --help` says more."
+    report(ErrorInfo(code="INVALID_REQUEST", message=message, retryable=False), as_json=as_json)
+    return BAD_INPUT
+
+
+def _silence_stdout() -> None:
+    """Let what is still in the buffer go nowhere, so that Python does not complain at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

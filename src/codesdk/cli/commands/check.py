@@ -1,0 +1,152 @@
+"""`codesdk verify` and `codesdk replay`: stored logs → what is wrong with them, or that nothing is."""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import click
+
+from codesdk.cli.app import Setup
+from codesdk.cli.exits import FAILED, OK
+from codesdk.cli.lookup import all_sessions, find_session, has_owner, reading
+from codesdk.cli.loop import run_async
+from codesdk.cli.options import json_option, session_argument
+from codesdk.cli.out import write_json, write_text
+from codesdk.cli.safe import one_line
+from codesdk.contract.ports import EventLog
+from codesdk.contract.records import StoredFrame
+from codesdk.engine.archive import Archive
+
+PATIENCE_S = 0.5
+REFRESH_S = 0.1
+
+
+@click.command()
+@session_argument(required=False)
+@click.option("--all", "every", is_flag=True, help="Check all sessions.")
+@json_option("Print one result a session as JSON.")
+@click.pass_obj
+def verify(setup: Setup, session: str | None, every: bool, as_json: bool) -> int:
+    """Check a stored log against the contract's nine invariants. Exits 1 if one is broken."""
+    if every == (session is not None):
+        raise click.UsageError("Name a session, or use --all.")
+    return run_async(_verify(setup, session, as_json))
+
+
+@click.command()
+@session_argument()
+@json_option("Print the result as JSON.")
+@click.pass_obj
+def replay(setup: Setup, session: str, as_json: bool) -> int:
+    """Play a stored log through a fresh engine. Exits 1 unless the same comes out, bit for bit."""
+    return run_async(_replay(setup, session, as_json))
+
+
+async def _verify(setup: Setup, given: str | None, as_json: bool) -> int:
+    from codesdk.engine.invariants import verify_session
+
+    code = OK
+    async with reading(setup.data_dir) as archive:
+        owned = await has_owner(setup.data_dir)
+        for session_id in await _chosen(archive, given):
+            head = await archive.log.head(session_id)
+            async with _progress(archive.log, head, "checked") as log:
+                findings = await verify_session(log, archive.blobs, session_id, running=owned)
+            if findings:
+                code = FAILED
+            if as_json:
+                found = {"findings": findings}
+                write_json({"session_id": session_id, "ok": not findings, "events": head, **found})
+                continue
+            lines = [
+                f"{_place(found.seq)}{f'invariant {found.invariant}: ' if found.invariant else ''}{found.message}"
+                for found in findings
+            ]
+            _tell(session_id, lines, f"{head:,} events, all nine invariants hold")
+    return code
+
+
+async def _replay(setup: Setup, given: str, as_json: bool) -> int:
+    from codesdk.engine.replay import replay_session
+
+    async with reading(setup.data_dir) as archive:
+        session_id = (await find_session(archive, given)).session_id
+        head = await archive.log.head(session_id)
+        async with _progress(archive.log, head, "replayed") as log:
+            count, differences = await replay_session(log, archive.blobs, session_id)
+    if as_json:
+        found = {"differences": differences}
+        write_json({"session_id": session_id, "ok": not differences, "events": count, **found})
+    else:
+        lines = [f"{_place(difference.seq)}{difference.message}" for difference in differences]
+        _tell(session_id, lines, f"{count:,} events, replayed bit for bit")
+    return FAILED if differences else OK
+
+
+async def _chosen(archive: Archive, given: str | None) -> list[str]:
+    if given is not None:
+        return [(await find_session(archive, given)).session_id]
+    return [row.session_id async for row in all_sessions(archive)]
+
+
+def _place(seq: int | None) -> str:
+    return "" if seq is None else f"seq {seq}: "
+
+
+def _tell(session_id: str, problems: Sequence[str], good: str) -> None:
+    """Print the problems, or that there are none."""
+    if not problems:
+        click.secho("✓ ", fg="green", nl=False)
+        click.echo(f"{session_id}: {good}")
+        return
+    count = len(problems)
+    click.secho("✗ ", fg="red", nl=False)
+    click.echo(f"{session_id}: {count} {'problem' if count == 1 else 'problems'}")
+    for problem in problems:
+        click.echo(f"  {one_line(problem)}")
+
+
+class _Counting:
+    """A log that counts how far it was read; in all else the log itself."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self.seq = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def read(self, session_id: str, after_seq: int, limit: int) -> list[StoredFrame]:
+        frames = await self._log.read(session_id, after_seq, limit)
+        if frames:
+            self.seq = frames[-1].seq
+        return frames
+
+
+@asynccontextmanager
+async def _progress(log: EventLog, head: int, done: str) -> AsyncGenerator[EventLog]:
+    """Show on a terminal's stderr how far a long check is."""
+    if not sys.stderr.isatty():
+        yield log
+        return
+    counting = _Counting(log)
+    showing = asyncio.create_task(_show_progress(counting, head, done))
+    try:
+        yield cast("EventLog", counting)
+    finally:
+        showing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await showing
+
+
+async def _show_progress(counting: _Counting, head: int, done: str) -> None:
+    await asyncio.sleep(PATIENCE_S)
+    try:
+        while True:
+            write_text(sys.stderr, f"\r\x1b[2K{done} {counting.seq:,} of {head:,} events")
+            await asyncio.sleep(REFRESH_S)
+    finally:
+        write_text(sys.stderr, "\r\x1b[2K")

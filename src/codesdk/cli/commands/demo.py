@@ -1,0 +1,177 @@
+"""`codesdk demo`: a whole session on the scripted runtime, in a directory of its own, then checked and replayed."""
+
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import click
+import msgspec
+
+from codesdk.cli.app import Setup
+from codesdk.cli.exits import FAILED, exit_of_ending
+from codesdk.cli.interrupts import Interrupts
+from codesdk.cli.lookup import short
+from codesdk.cli.loop import run_async
+from codesdk.cli.options import json_option
+from codesdk.cli.working import Setting, work
+from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.ports import PolicyQuestion
+from codesdk.contract.tools import Evaluation
+from codesdk.engine.invariants import verify_session
+from codesdk.engine.replay import replay_session
+from codesdk.policy.modes import ModePolicy
+from codesdk.runtimes.scripted import ScriptedRuntime
+from codesdk.script import Script, parse_script
+from codesdk.script.model import DelayStep, ReasoningStep, Step, TextStep
+from codesdk.sdk import CodeSDK
+
+PROMPT = "Fix the greeting in greet.py"
+PROGRAM = 'def greet(name):\n    return f"Helo, {name}!"\n\n\nprint(greet("world"))\n'
+SETTINGS = "# Nothing secret here, but the demo's rules keep this file closed.\nGREETING_COLOUR=blue\n"
+WORD_S = 0.035
+THOUGHT_S = 0.5
+
+
+class KeepEnvClosed:
+    """The permission modes, and one rule before them: nobody touches `.env`."""
+
+    def __init__(self) -> None:
+        self._modes = ModePolicy()
+
+    def evaluate(self, question: PolicyQuestion) -> Evaluation:
+        """Judge a call."""
+        match question.input:
+            case {"path": ".env"}:
+                reason = "A rule of this workspace keeps .env closed. Do the work without it."
+                return Evaluation(source="codesdk", result="deny", rule="deny:.env", reason=reason)
+            case _:
+                return self._modes.evaluate(question)
+
+
+@click.command()
+@click.option("--clean", is_flag=True, help="Remove everything at the end.")
+@json_option("Print one stored event a line and nothing else.")
+@click.pass_obj
+def demo(setup: Setup, clean: bool, as_json: bool) -> int:
+    """Run a short session that needs no model, no key and no network.
+
+    A scripted model reads a file, is refused another, and edits the first. Then the stored log is checked
+    and replayed. All of it happens in a new directory under the system's temporary one, which is kept for
+    you to look at.
+    """
+    place = Path(tempfile.mkdtemp(prefix="codesdk-demo-"))
+    try:
+        workspace = place / "workspace"
+        workspace.mkdir()
+        (workspace / "greet.py").write_text(PROGRAM)
+        (workspace / ".env").write_text(SETTINGS)
+        data_dir = Path(setup.data_dir) if setup.given else place / "data"
+        return run_async(_demo(workspace, data_dir, as_json, keep=not clean))
+    finally:
+        if clean:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+async def _demo(workspace: Path, data_dir: Path, as_json: bool, *, keep: bool) -> int:
+    runtime = ScriptedRuntime(_script(paced=not as_json and sys.stdout.isatty()))
+    setting = Setting(as_json, "nobody", f" --data-dir {shlex.quote(str(data_dir))}")
+    with Interrupts() as interrupts:
+        async with CodeSDK.open(data_dir, runtimes={"scripted": runtime}, policy=KeepEnvClosed()) as sdk:
+            session = await sdk.create_session(
+                runtime="scripted",
+                workspace=workspace,
+                permission_mode="yolo",
+                interaction_mode="non_interactive",
+                title="Demo",
+            )
+            if not as_json:
+                await _introduce()
+            ending = await work(sdk, session, lambda: session.start(PROMPT), setting, interrupts, after=0)
+            checked = await _check(sdk, session.id)
+    if not as_json:
+        await _conclude(workspace, data_dir, short(session.id), checked, keep=keep)
+    code = exit_of_ending(ending)
+    return code or (0 if checked else FAILED)
+
+
+async def _check(sdk: CodeSDK, session_id: str) -> int:
+    """Verify and replay the session's own log. Return how many events it has."""
+    log, blobs = sdk.archive.log, sdk.archive.blobs
+    findings = await verify_session(log, blobs, session_id)
+    events, differences = await replay_session(log, blobs, session_id)
+    if findings or differences:
+        first = [*findings, *differences][0]
+        raise CodeSDKError(f"The demo's own log does not hold: seq {first.seq}: {first.message}.")
+    return events
+
+
+async def _introduce() -> None:
+    from rich.text import Text
+
+    from codesdk.cli.screen import Screen
+
+    async with Screen() as screen:
+        screen.console.print(Text.assemble(("> ", "bold green"), (PROMPT, "bold")))
+
+
+async def _conclude(workspace: Path, data_dir: Path, name: str, events: int, *, keep: bool) -> None:
+    from rich.text import Text
+
+    from codesdk.cli.next_steps import step_lines
+    from codesdk.cli.screen import Screen
+
+    async with Screen() as screen:
+        show = screen.console.print
+        for words in (
+            f"verified: all nine invariants hold over {events} events",
+            "replayed: bit for bit the same",
+        ):
+            show(Text.assemble(("✓ ", "green"), words))
+        if not keep:
+            return
+        show(
+            Text.assemble(
+                "\n", ("Look around", "bold"), ("  it all stays in ", "dim"), (str(workspace.parent), "dim")
+            )
+        )
+        command = f"codesdk --data-dir {shlex.quote(str(data_dir))}"
+        steps = [
+            (f"{command} transcript {name}", "the conversation"),
+            (f"{command} events {name} --type 'tool.*'", "each call, decided and done"),
+            (f"{command} artifacts {name}", "inputs and diffs that were stored"),
+            (f"{command} verify {name}", "check the log yourself"),
+        ]
+        for line in step_lines(steps, screen.console.width):
+            show(line, soft_wrap=True)
+
+
+def _script(*, paced: bool) -> Script:
+    text = files("codesdk.cli").joinpath("demo.yaml").read_text("utf-8")
+    script = parse_script(text, "demo.yaml")
+    turns = tuple(
+        msgspec.structs.replace(turn, steps=tuple(_spoken(turn.steps, paced=paced))) for turn in script.turns
+    )
+    return msgspec.structs.replace(script, turns=turns)
+
+
+def _spoken(steps: Iterator[Step] | tuple[Step, ...], *, paced: bool) -> Iterator[Step]:
+    """Stream texts word by word, with pauses if somebody looks on."""
+    for step in steps:
+        if isinstance(step, TextStep | ReasoningStep):
+            if paced:
+                yield DelayStep(THOUGHT_S)
+            for word in _words("".join(step.chunks)):
+                yield type(step)((word,))
+                if paced:
+                    yield DelayStep(WORD_S)
+        else:
+            yield step
+
+
+def _words(text: str) -> list[str]:
+    first, *rest = text.split(" ")
+    return [first, *(f" {word}" for word in rest)]

@@ -1,0 +1,177 @@
+"""`codesdk sessions`, `events` and `transcript`: what is stored, also while another process writes it."""
+
+import sys
+from collections.abc import AsyncIterator
+from fnmatch import fnmatchcase
+from typing import Any
+
+import click
+import msgspec
+
+from codesdk.cli.app import Setup
+from codesdk.cli.exits import OK, STORAGE
+from codesdk.cli.lookup import find_session, has_owner, reading, waiting
+from codesdk.cli.loop import run_async
+from codesdk.cli.options import json_option, session_argument
+from codesdk.cli.out import write_bytes, write_json, write_text
+from codesdk.contract.codec import decode
+from codesdk.contract.events import Event
+from codesdk.contract.records import SessionRow, SessionStatus, StoredFrame
+from codesdk.engine.archive import Archive
+
+LINES_AT_ONCE = 200
+
+
+class Listed(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A session with what its row does not say."""
+
+    session: SessionRow
+    events: int
+    waiting: int
+
+
+@click.command()
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many at most.")
+@click.option("--status", type=click.Choice(["open", "closed"]), help="Only these.")
+@json_option("Print one session a line as JSON.")
+@click.pass_obj
+def sessions(setup: Setup, limit: int, status: SessionStatus | None, as_json: bool) -> int:
+    """List sessions, newest first."""
+    return run_async(_sessions(setup, limit, status, as_json))
+
+
+@click.command()
+@session_argument()
+@click.option("--follow", is_flag=True, help="Go on with new events until the session is closed or Ctrl-C.")
+@click.option(
+    "--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Only those with a greater seq."
+)
+@click.option(
+    "--type", "types", multiple=True, metavar="GLOB", help="Only these types, such as 'tool.*'; repeatable."
+)
+@json_option("Print the stored events as they are, one a line.")
+@click.pass_obj
+def events(
+    setup: Setup, session: str, follow: bool, after: int, types: tuple[str, ...], as_json: bool
+) -> int:
+    """Show a session's events, one a line. A damaged one is named on stderr and passed over."""
+    return run_async(_events(setup, session, follow, after, types, as_json))
+
+
+@click.command()
+@session_argument()
+@json_option("Print one message a line as JSON.")
+@click.pass_obj
+def transcript(setup: Setup, session: str, as_json: bool) -> int:
+    """Show a session's messages as the next task would see them."""
+    return run_async(_transcript(setup, session, as_json))
+
+
+async def _sessions(setup: Setup, limit: int, status: SessionStatus | None, as_json: bool) -> int:
+    async with reading(setup.data_dir) as archive:
+        rows = await archive.sessions(limit=limit, status=status)
+        listed = [await _listed(archive, row) for row in rows]
+    if as_json:
+        for entry in listed:
+            row: dict[str, Any] = msgspec.to_builtins(entry.session)
+            write_json(row | {"events": entry.events, "waiting": entry.waiting})
+        return OK
+    from codesdk.cli.screen import Screen
+    from codesdk.cli.tables import session_table
+
+    async with Screen() as screen:
+        if listed:
+            owned = await has_owner(setup.data_dir)
+            screen.console.print(
+                session_table([(e.session, e.events, e.waiting) for e in listed], owned=owned)
+            )
+        else:
+            screen.console.print("No sessions yet. `codesdk demo` and `codesdk run` make some.")
+    return OK
+
+
+async def _listed(archive: Archive, row: SessionRow) -> Listed:
+    return Listed(
+        session=row,
+        events=await archive.log.head(row.session_id),
+        waiting=len(await waiting(archive, row.session_id)),
+    )
+
+
+async def _events(
+    setup: Setup, given: str, follow: bool, after: int, types: tuple[str, ...], as_json: bool
+) -> int:
+    async with reading(setup.data_dir) as archive:
+        session = await find_session(archive, given)
+        stored = _Stored(types)
+        chosen = stored.read(archive.frames(session.session_id, after_seq=after, follow=follow))
+        if as_json:
+            async for frame, _ in chosen:
+                write_bytes(frame.data + b"\n")
+        else:
+            await _print_events(chosen, follow)
+    return STORAGE if stored.damaged else OK
+
+
+async def _print_events(chosen: AsyncIterator[tuple[StoredFrame, Event]], follow: bool) -> None:
+    from codesdk.cli.screen import Screen
+    from codesdk.cli.tables import EventLines
+
+    async with Screen() as screen:
+        lines = EventLines(screen.console.width if screen.console.is_terminal else None)
+        printed = 0
+        async for _, event in chosen:
+            for line in lines.of(event):
+                screen.console.print(line, soft_wrap=True)
+            printed += 1
+            if follow or printed % LINES_AT_ONCE == 0:
+                await screen.send()
+
+
+class _Stored:
+    """Frames as read → those that were asked for, decoded; damage is reported and passed over."""
+
+    def __init__(self, types: tuple[str, ...]) -> None:
+        self._types = types
+        self.damaged = 0
+
+    async def read(self, frames: AsyncIterator[StoredFrame]) -> AsyncIterator[tuple[StoredFrame, Event]]:
+        """Yield until the frames end, or the session is closed."""
+        async for frame in frames:
+            event = self._decode(frame)
+            if event is None:
+                continue
+            if not self._types or any(fnmatchcase(event.type, pattern) for pattern in self._types):
+                yield frame, event
+            if event.type == "session.closed":
+                return
+
+    def _decode(self, frame: StoredFrame) -> Event | None:
+        problem = frame.damage
+        if problem is None:
+            try:
+                return decode(frame.data)
+            except ValueError as error:
+                problem = str(error)
+        self.damaged += 1
+        write_text(sys.stderr, f"event {frame.seq} is damaged: {problem}\n")
+        return None
+
+
+async def _transcript(setup: Setup, given: str, as_json: bool) -> int:
+    async with reading(setup.data_dir) as archive:
+        session = await find_session(archive, given)
+        messages = await archive.transcript(session.session_id)
+    if as_json:
+        for message in messages:
+            write_json(message)
+        return OK
+    from codesdk.cli.screen import Screen
+    from codesdk.cli.tables import print_message
+
+    async with Screen() as screen:
+        for message in messages:
+            print_message(screen.console, message)
+        if not messages:
+            screen.console.print("No messages yet.")
+    return OK

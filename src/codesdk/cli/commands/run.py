@@ -1,0 +1,173 @@
+"""`codesdk run` and `codesdk resume`: a prompt → a task, shown while it runs."""
+
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from codesdk.cli.app import Setup
+from codesdk.cli.exits import exit_of_ending
+from codesdk.cli.interrupts import Interrupts
+from codesdk.cli.lookup import find_session, reading, short
+from codesdk.cli.loop import run_async
+from codesdk.cli.options import json_option, session_argument
+from codesdk.cli.working import Setting, choose_answering, scripted, work
+from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.events import Event, SessionCreated
+from codesdk.contract.records import SessionRow
+from codesdk.contract.runtime import Runtime
+from codesdk.contract.tools import PermissionMode
+from codesdk.engine.archive import Archive
+from codesdk.sdk import CodeSDK, Session, Task
+
+_JSON_HELP = "Print one stored event a line and nothing else; errors go to stderr as JSON."
+_INTERACTIVE_HELP = "Without a terminal, wait for answers from `codesdk approve` instead of denying."
+_MODES = {"ask": "ask", "auto": "auto", "yolo": "yolo"}
+
+
+class NewSession(NamedTuple):
+    """What a session that `run` makes is told."""
+
+    runtime: str
+    workspace: str
+    permission_mode: PermissionMode
+    title: str | None
+    model: str | None
+
+
+@click.command()
+@click.argument("prompt")
+@click.option("--runtime", metavar="NAME", help="What runs the task. [default: scripted]")
+@click.option("--script", metavar="FILE", help="The script that the scripted runtime plays.")
+@click.option("--workspace", metavar="DIR", help="The directory to work in. [default: .]")
+@click.option(
+    "--permission-mode",
+    "mode",
+    type=click.Choice(list(_MODES)),
+    help="ask before every tool, auto: before all but reading, yolo: never. [default: ask]",
+)
+@click.option("--model", metavar="NAME", help="The model, where the runtime has a choice.")
+@click.option("--title", metavar="TEXT", help="A name for the new session.")
+@click.option("--session", metavar="SESSION", help="Go on in this session instead of a new one.")
+@click.option("--interactive", is_flag=True, help=_INTERACTIVE_HELP)
+@json_option(_JSON_HELP)
+@click.pass_obj
+def run(
+    setup: Setup,
+    prompt: str,
+    runtime: str | None,
+    script: str | None,
+    workspace: str | None,
+    mode: PermissionMode | None,
+    model: str | None,
+    title: str | None,
+    session: str | None,
+    interactive: bool,
+    as_json: bool,
+) -> int:
+    """Run a task: PROMPT is what to do, or - to read it from stdin.
+
+    A tool call that needs an answer is asked about at the terminal. Without a terminal it is denied at once,
+    or, with --interactive, waits for `codesdk approve` from elsewhere. Ctrl-C stops the task.
+    """
+    text = _read_prompt(prompt)
+    setting = Setting(as_json, choose_answering(as_json, interactive), setup.shown)
+    if session is None:
+        new = NewSession(runtime or "scripted", workspace or ".", mode or "ask", title, model)
+        if not Path(new.workspace).is_dir():
+            raise InvalidRequest(f"The workspace {new.workspace} is not a directory.")
+        return run_async(_run_new(setup, text, new, scripted(new.runtime, script), setting))
+    for option, value in (
+        ("--runtime", runtime),
+        ("--workspace", workspace),
+        ("--permission-mode", mode),
+        ("--model", model),
+        ("--title", title),
+    ):
+        if value is not None:
+            raise InvalidRequest(
+                f"{option} is for a new session; {session} has its own. Leave out one of the two."
+            )
+    return run_async(_go_on(setup, session, script, setting, lambda found: found.start(text)))
+
+
+@click.command()
+@session_argument()
+@click.argument("prompt", required=False)
+@click.option("--script", metavar="FILE", help="The script that the scripted runtime plays.")
+@click.option("--interactive", is_flag=True, help=_INTERACTIVE_HELP)
+@json_option(_JSON_HELP)
+@click.pass_obj
+def resume(
+    setup: Setup, session: str, prompt: str | None, script: str | None, interactive: bool, as_json: bool
+) -> int:
+    """Go on with a session whose task was interrupted.
+
+    Calls that were approved meanwhile run first. PROMPT adds a message; - reads it from stdin.
+    """
+    text = None if prompt is None else _read_prompt(prompt)
+    setting = Setting(as_json, choose_answering(as_json, interactive), setup.shown)
+    return run_async(_go_on(setup, session, script, setting, lambda found: found.resume(text)))
+
+
+async def _run_new(
+    setup: Setup, text: str, new: NewSession, runtimes: Mapping[str, Runtime], setting: Setting
+) -> int:
+    with Interrupts() as interrupts:
+        async with CodeSDK.open(setup.data_dir, runtimes=runtimes) as sdk:
+            session = await sdk.create_session(
+                runtime=new.runtime,
+                workspace=new.workspace,
+                permission_mode=new.permission_mode,
+                interaction_mode="non_interactive" if setting.answering == "nobody" else "interactive",
+                title=new.title,
+                model=new.model,
+            )
+            ending = await work(sdk, session, lambda: session.start(text), setting, interrupts, after=0)
+            return await _close(ending, setting)
+
+
+async def _go_on(
+    setup: Setup,
+    given: str,
+    script: str | None,
+    setting: Setting,
+    begin: Callable[[Session], Awaitable[Task]],
+) -> int:
+    """Do something in a stored session. The seq to begin at is read once the directory is ours."""
+    with Interrupts() as interrupts:
+        async with reading(setup.data_dir) as archive:
+            row = await find_session(archive, given)
+            runtimes = await _runtimes_of(archive, row, script)
+        async with CodeSDK.open(setup.data_dir, runtimes=runtimes) as sdk:
+            session = await sdk.session(row.session_id)
+            after = await sdk.archive.log.head(session.id)
+            ending = await work(sdk, session, lambda: begin(session), setting, interrupts, after=after)
+            return await _close(ending, setting)
+
+
+async def _runtimes_of(archive: Archive, row: SessionRow, script: str | None) -> Mapping[str, Runtime]:
+    """Return the runtimes to open a stored session with. One that was given its script in its settings has it."""
+    if script is None and row.runtime == "scripted":
+        created = (await archive.event(row.session_id, 1)).payload
+        if isinstance(created, SessionCreated) and created.settings.get("runtime_config", {}).get("script"):
+            return {}
+    return scripted(row.runtime, script)
+
+
+def _read_prompt(prompt: str) -> str:
+    text = sys.stdin.read() if prompt == "-" else prompt
+    if not text.strip():
+        raise InvalidRequest("The prompt is empty: say what to do.")
+    return text
+
+
+async def _close(ending: Event, setting: Setting) -> int:
+    """Tell a person where to look next, and return the exit code."""
+    if not setting.as_json:
+        from codesdk.cli.next_steps import show_next
+
+        await show_next(ending, setting.hint, short(ending.trace.session_id))
+    return exit_of_ending(ending)

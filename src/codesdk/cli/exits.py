@@ -1,0 +1,71 @@
+"""Errors → exit codes and words on stderr. The one table of exit codes, and the text of it in `--help`."""
+
+import sys
+from typing import Final
+
+import msgspec
+
+from codesdk.contract.errors import ErrorCode, ErrorInfo
+from codesdk.contract.events import Event
+
+OK: Final = 0
+FAILED: Final = 1
+BAD_INPUT: Final = 2
+NOT_FOUND: Final = 3
+BUSY: Final = 4
+STORAGE: Final = 5
+INTERRUPTED: Final = 130
+READER_GONE: Final = 141
+
+MEANINGS: dict[int, str] = {
+    OK: "all went well",
+    FAILED: "the task failed, or a check found something",
+    BAD_INPUT: "bad usage, bad input, or not allowed",
+    NOT_FOUND: "there is no such session, call or artifact",
+    BUSY: "conflict or busy: another process or another answer was first",
+    STORAGE: "the data directory cannot be read or written",
+    INTERRUPTED: "interrupted: the task was stopped",
+    READER_GONE: "whoever read the output went away",
+}
+
+EXIT_OF: dict[ErrorCode, int] = {
+    "INVALID_REQUEST": BAD_INPUT,
+    "CONTEXT_TOO_LARGE": BAD_INPUT,
+    "FORBIDDEN": BAD_INPUT,
+    "AUTH_REQUIRED": BAD_INPUT,
+    "AUTH_FAILED": BAD_INPUT,
+    "NOT_FOUND": NOT_FOUND,
+    "CONFLICT": BUSY,
+    "SESSION_BUSY": BUSY,
+    "QUEUE_FULL": BUSY,
+    "RATE_LIMITED": BUSY,
+    "OVERLOADED": BUSY,
+    "STORAGE_FAILED": STORAGE,
+}
+"""An error that ends a command. Codes that are not here are failures of a task or of CodeSDK itself: 1."""
+
+_ENDINGS = {"task.completed": OK, "task.failed": FAILED, "task.stopped": INTERRUPTED}
+
+
+def exit_of(code: ErrorCode) -> int:
+    """Return the exit code for an error."""
+    return EXIT_OF.get(code, FAILED)
+
+
+def exit_of_ending(event: Event) -> int:
+    """Return the exit code for a task's terminal event."""
+    return _ENDINGS[event.type]
+
+
+def report(error: ErrorInfo, *, as_json: bool) -> int:
+    """Write an error to stderr, in one line, and return its exit code."""
+    try:
+        if as_json:
+            print(msgspec.json.encode({"error": error}).decode(), file=sys.stderr, flush=True)
+        else:
+            from codesdk.cli.safe import printable
+
+            print(f"error ({error.code}): {printable(error.message)}", file=sys.stderr, flush=True)
+    except OSError:
+        pass  # nobody reads stderr; the exit code still tells
+    return exit_of(error.code)

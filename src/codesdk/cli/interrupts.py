@@ -1,0 +1,43 @@
+"""Ctrl-C and the signals that ask a process to end → the task is stopped first; only a second Ctrl-C is rude."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+
+from codesdk.cli.exits import INTERRUPTED
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupts:
+    """While it is entered, signals call `on_stop`; without one they cancel the task that entered it.
+
+    SIGTERM may come twice (a supervisor sends it to the process and to its group), so it never quits at once.
+    """
+
+    def __init__(self) -> None:
+        self.on_stop: Callable[[], None] | None = None
+        self._asked = False
+        self._owner: asyncio.Task[object] | None = None
+
+    def __enter__(self) -> "Interrupts":
+        self._owner = asyncio.current_task()
+        for number in _SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, self._take, number)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in _SIGNALS:
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+    def _take(self, number: int) -> None:
+        if self._asked:
+            if number == signal.SIGINT:
+                os._exit(INTERRUPTED)
+            return
+        self._asked = True
+        if self.on_stop is not None:
+            self.on_stop()
+        elif self._owner is not None:
+            self._owner.cancel()

@@ -1,0 +1,21 @@
+"""A coroutine → its result, on uvloop where there is one."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def run_async(main: Coroutine[Any, Any, T]) -> T:
+    """Run a command's coroutine to its end."""
+    with asyncio.Runner(loop_factory=_factory()) as runner:
+        return runner.run(main)
+
+
+def _factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

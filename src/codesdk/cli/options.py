@@ -1,0 +1,47 @@
+"""Options and arguments that several commands share, and completion of session ids in the shell."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from codesdk.contract.errors import CodeSDKError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def json_option(help_text: str) -> Callable[[F], F]:
+    """Add `--json`."""
+    return click.option("--json", "as_json", is_flag=True, help=help_text)
+
+
+def session_argument(*, required: bool = True) -> Callable[[F], F]:
+    """Add the argument SESSION, completed from the stored sessions."""
+    return click.argument("session", required=required, shell_complete=_complete)
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    try:
+        return [item for item in _stored(ctx) if item.value.startswith(incomplete)]
+    except (CodeSDKError, OSError):
+        return []
+
+
+def _stored(ctx: click.Context) -> list[CompletionItem]:
+    from codesdk.cli.app import DEFAULT_DATA_DIR
+    from codesdk.cli.lookup import LAST, reading
+    from codesdk.cli.loop import run_async
+    from codesdk.cli.safe import one_line
+
+    given = ctx.find_root().params.get("data_dir") or DEFAULT_DATA_DIR
+    if not Path(given).is_dir():
+        return []
+
+    async def read() -> list[CompletionItem]:
+        async with reading(given) as archive:
+            rows = await archive.sessions(limit=50)
+        return [CompletionItem(row.session_id, help=one_line(row.title or row.runtime, 60)) for row in rows]
+
+    return [CompletionItem(LAST, help="the newest session"), *run_async(read())]

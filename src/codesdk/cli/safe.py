@@ -1,0 +1,42 @@
+"""Text from models, tools and files → text that a terminal only shows, never obeys."""
+
+import re
+
+# Controls but tab and line feed, the second set of controls, signs that turn the direction of
+# writing, and halves of pairs, which cannot be written at all.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Return the text with everything that could steer a terminal replaced by a visible sign."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSAFE.sub(_picture, text.replace("\r\n", "\n"))
+
+
+def one_line(text: str, limit: int | None = None) -> str:
+    """Return the text on one line, cut to `limit` characters if given."""
+    if limit is not None and len(text) > 4 * limit:
+        text = text[: 4 * limit]
+    flat = " ".join(printable(text).split())
+    if limit is not None and len(flat) > limit:
+        return flat[: max(limit - 1, 0)] + "…"
+    return flat
+
+
+def is_text(data: bytes) -> bool:
+    """Tell whether bytes are text that a person could read."""
+    if b"\0" in data:
+        return False
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _picture(found: re.Match[str]) -> str:
+    code = ord(found.group())
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "␡" if code == 0x7F else "\ufffd"

@@ -1,0 +1,162 @@
+"""A task, from its start to its terminal event, shown as it goes. Shared by `run`, `resume` and `demo`."""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Literal, NamedTuple, Protocol
+
+from codesdk.cli.interrupts import Interrupts
+from codesdk.cli.out import write_bytes
+from codesdk.contract.errors import CodeSDKError, InvalidRequest, StorageFailure
+from codesdk.contract.events import TERMINAL_TYPES, ApprovalRequested, Event
+from codesdk.contract.runtime import Runtime
+from codesdk.engine.feed import Published
+from codesdk.runtimes.registry import resolve
+from codesdk.sdk import CodeSDK, Session, Task
+
+Answering = Literal["terminal", "others", "nobody"]
+"""Who answers questions: a person here, a second terminal, or no one, so that they are denied."""
+
+NOBODY = (
+    "Nobody can be asked: this command runs without a terminal. "
+    "Go on without it, or say in your answer what you would have done."
+)
+
+
+class View(Protocol):
+    """Shows events as they come."""
+
+    async def show(self, items: Sequence[Published]) -> None: ...
+
+    async def remark(self, text: str) -> None: ...
+
+
+class JsonView:
+    """One stored event a line, as it is stored, and nothing else."""
+
+    async def show(self, items: Sequence[Published]) -> None:
+        """Write a batch."""
+        await asyncio.to_thread(write_bytes, b"".join(item.frame + b"\n" for item in items))
+
+    async def remark(self, text: str) -> None:
+        """Keep quiet."""
+
+
+class Setting(NamedTuple):
+    """How a task is shown and who answers its questions."""
+
+    as_json: bool
+    answering: Answering
+    hint: str
+    """What stands after `codesdk` in commands that a person is told to type."""
+
+
+def choose_answering(as_json: bool, interactive: bool) -> Answering:
+    """Tell who answers: a person if there is a terminal both ways, else others if that is asked for."""
+    if not as_json and sys.stdin.isatty() and sys.stdout.isatty():
+        return "terminal"
+    return "others" if interactive else "nobody"
+
+
+def scripted(runtime: str, script: str | None) -> Mapping[str, Runtime]:
+    """Return the runtimes to open the SDK with: the scripted one with its script, loaded and checked."""
+    if resolve(runtime) != "scripted":
+        if script is not None:
+            raise InvalidRequest(f"--script is for the scripted runtime, not for {runtime}.")
+        return {}
+    if script is None:
+        raise InvalidRequest(
+            "The scripted runtime plays a script in place of a model: give it one with --script FILE."
+            " `codesdk demo` shows one at work."
+        )
+    from codesdk.runtimes.scripted import ScriptedRuntime
+    from codesdk.script import load_script
+
+    return {"scripted": ScriptedRuntime(load_script(script))}
+
+
+async def work(
+    sdk: CodeSDK,
+    session: Session,
+    begin: Callable[[], Awaitable[Task]],
+    setting: Setting,
+    interrupts: Interrupts,
+    *,
+    after: int,
+) -> Event:
+    """Begin a task and show the session's events after a seq until the task's terminal one. Return that."""
+    async with _view(sdk, session, setting) as view:
+        task = await begin()
+        stopping: set[asyncio.Task[None]] = set()
+        interrupts.on_stop = lambda: stopping.add(asyncio.create_task(_stop(task, view)))
+        try:
+            return await _follow(sdk, task, view, after, deny=setting.answering == "nobody")
+        finally:
+            interrupts.on_stop = _nothing
+            if stopping:
+                await asyncio.wait(stopping)
+
+
+async def _follow(sdk: CodeSDK, task: Task, view: View, after: int, *, deny: bool) -> Event:
+    live = await sdk.engine.session(task.session.id)
+    async with contextlib.aclosing(_batches(live.follow(after), task.id)) as batches:
+        async for batch in batches:
+            await view.show(batch)
+            for item in batch:
+                if deny and isinstance(item.event.payload, ApprovalRequested):
+                    await _refuse(task, item.event.payload)
+            if _ends(batch[-1].event, task.id):
+                return batch[-1].event
+    raise StorageFailure("The session's log was closed before its task ended.")
+
+
+async def _batches(batches: Any, task_id: str) -> AsyncGenerator[list[Published]]:
+    """Cut the last batch after the terminal event."""
+    async for batch in batches:
+        end = next((index for index, item in enumerate(batch) if _ends(item.event, task_id)), None)
+        yield batch if end is None else batch[: end + 1]
+
+
+def _ends(event: Event, task_id: str) -> bool:
+    return event.type in TERMINAL_TYPES and event.trace.task_id == task_id
+
+
+async def _stop(task: Task, view: View) -> None:
+    try:
+        await asyncio.gather(
+            view.remark("stopping; Ctrl-C again quits at once"), task.stop("interrupted at the terminal")
+        )
+    except (CodeSDKError, OSError):
+        pass  # it has ended by itself, or nobody looks on any more
+
+
+async def _refuse(task: Task, question: ApprovalRequested) -> None:
+    try:
+        await task.deny(question.tool_call_id or "", NOBODY, attempt=question.attempt)
+    except CodeSDKError:
+        pass  # somebody was faster
+
+
+@asynccontextmanager
+async def _view(sdk: CodeSDK, session: Session, setting: Setting) -> AsyncGenerator[View]:
+    if setting.as_json:
+        yield JsonView()
+        return
+    from codesdk.cli.live import LiveView
+    from codesdk.cli.screen import Screen
+
+    async with Screen() as screen:
+        asked = session if setting.answering == "terminal" else None
+        view = LiveView(screen, sdk.read_artifact, setting.hint, asked)
+        try:
+            async with view.spinner:
+                yield view
+        finally:
+            if view.asker is not None:
+                view.asker.close()
+
+
+def _nothing() -> None:
+    """Do nothing: the task is over, and what is left takes a moment only."""
