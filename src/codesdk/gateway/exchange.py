@@ -1,0 +1,226 @@
+"""What the wire formats share: a request as `Ask`, an answer as a row of `Part`s, and the `Codec` between.
+
+A codec is pure: bytes and JSON in, bytes and JSON out. The server moves the bytes, the
+script or the provider makes the answer; neither knows a format.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+Wire = Literal["anthropic", "responses", "chat", "gemini"]
+AskKind = Literal["generate", "count_tokens"]
+StopReason = Literal["end_turn", "tool_use", "max_tokens", "refusal"]
+FaultKind = Literal[
+    "invalid",
+    "authentication",
+    "permission",
+    "not_found",
+    "too_large",
+    "rate_limit",
+    "quota",
+    "context_too_large",
+    "server",
+    "unavailable",
+    "overloaded",
+]
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """What a path asks for. `model` and `stream` are set where the path, not the body, says so."""
+
+    wire: Wire
+    kind: AskKind
+    model: str | None = None
+    stream: bool | None = None
+
+
+class AskText(msgspec.Struct, frozen=True, tag="text"):
+    """Text in a request."""
+
+    text: str
+
+
+class AskCall(msgspec.Struct, frozen=True, tag="call"):
+    """A tool call that the model made earlier. `name` is the wire's name for the tool."""
+
+    id: str
+    name: str
+    input: Any
+
+
+class AskResult(msgspec.Struct, frozen=True, tag="result"):
+    """The result of an earlier call, as text. `id` is the call's; Gemini's older requests give only names."""
+
+    id: str
+    text: str
+    is_error: bool = False
+
+
+class AskOther(msgspec.Struct, frozen=True, tag="other"):
+    """Anything else: an image, a document, reasoning, an item of a provider's own."""
+
+    kind: str
+
+
+AskBlock = AskText | AskCall | AskResult | AskOther
+
+
+class AskMessage(msgspec.Struct, frozen=True):
+    """One message of a request. `place` is where it stands in the body, as a JSON pointer."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    blocks: Sequence[AskBlock]
+    place: str
+
+
+class OfferedTool(msgspec.Struct, frozen=True):
+    """A tool that the request offers to the model, by the wire's name for it."""
+
+    name: str
+    description: str = ""
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """A model request, whatever its format. System texts are messages of role `system`, in order."""
+
+    wire: Wire
+    kind: AskKind
+    model: str
+    stream: bool
+    messages: Sequence[AskMessage]
+    tools: Sequence[OfferedTool]
+    body: dict[str, Any]
+
+
+class TextChunk(msgspec.Struct, frozen=True, tag="text"):
+    """A piece of the answer's text."""
+
+    text: str
+
+
+class ReasoningChunk(msgspec.Struct, frozen=True, tag="reasoning"):
+    """A piece of what the model thinks."""
+
+    text: str
+
+
+class Call(msgspec.Struct, frozen=True, tag="call"):
+    """A tool call of the answer. `name` is the wire's name for the tool."""
+
+    id: str
+    name: str
+    input: Any
+
+
+class Tokens(msgspec.Struct, frozen=True, kw_only=True):
+    """Token counts as CodeSDK counts them: `input` leaves out what came from or went to a cache."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+
+
+class Finish(msgspec.Struct, frozen=True, tag="finish"):
+    """The end of an answer. The last part, exactly once."""
+
+    stop_reason: StopReason
+    tokens: Tokens | None = None
+    refusal: str | None = None
+
+
+Part = TextChunk | ReasoningChunk | Call | Finish
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """A refusal to answer, to be said in the provider's own words."""
+
+    status: int
+    kind: FaultKind
+    message: str
+    retry_after_s: float | None = None
+
+
+class Encoder(Protocol):
+    """Turns the parts of one answer into the frames of one stream. Made anew for each answer."""
+
+    def start(self) -> bytes:
+        """Return what a stream begins with; may be empty."""
+        ...
+
+    def feed(self, part: Part) -> bytes:
+        """Return the frames of a part. After `Finish` the stream is complete."""
+        ...
+
+
+class Seen(msgspec.Struct, kw_only=True):
+    """What was read out of an answer on its way through."""
+
+    model: str | None = None
+    text: str = ""
+    reasoning: str = ""
+    calls: list[Call] = []
+    stop_reason: str | None = None
+    tokens: Tokens | None = None
+    error: str | None = None
+
+
+class Decoder(Protocol):
+    """Reads an answer while it passes: a stream chunk by chunk (cut anywhere), or a whole body."""
+
+    def feed(self, chunk: bytes) -> None:
+        """Take more bytes of a stream. Must not raise: what cannot be read is passed over."""
+        ...
+
+    def whole(self, body: bytes) -> None:
+        """Take a whole answer that is not a stream, or an error's body. Must not raise."""
+        ...
+
+    def result(self) -> Seen:
+        """Return what was seen so far."""
+        ...
+
+
+class Codec(Protocol):
+    """One wire format."""
+
+    wire: Wire
+
+    def route(self, method: str, path: str) -> Route | None:
+        """Tell whether a path (without query, beginning with `/`) is one of this format's."""
+        ...
+
+    def parse(self, route: Route, body: dict[str, Any]) -> Ask:
+        """Read a request. Raise `ValueError` that names the field for one that no provider would take."""
+        ...
+
+    def encoder(self, ask: Ask, answer_id: str) -> Encoder:
+        """Return the encoder of one streamed answer; `answer_id` makes its ids."""
+        ...
+
+    def whole(self, ask: Ask, answer_id: str, parts: Iterable[Part]) -> bytes:
+        """Return an answer that is not streamed."""
+        ...
+
+    def count(self, ask: Ask, tokens: int) -> bytes:
+        """Return the answer to a count_tokens request."""
+        ...
+
+    def error(self, fault: Fault) -> tuple[dict[str, str], bytes]:
+        """Return headers and body of an error, as the provider would say it."""
+        ...
+
+    def broken_frame(self) -> bytes:
+        """Return a frame of a stream that no client of this format can parse."""
+        ...
+
+    def stream_error(self, fault: Fault) -> bytes:
+        """Return the frame that tells of an error in the middle of a stream."""
+        ...
+
+    def decoder(self) -> Decoder:
+        """Return a reader for one answer."""
+        ...
