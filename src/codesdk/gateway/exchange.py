@@ -34,6 +34,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     kind: AskKind
     model: str | None = None
     stream: bool | None = None
+    sse: bool = True
+    """Whether a stream is server-sent events. Gemini's is a JSON array unless the query has `alt=sse`."""
 
 
 class AskText(msgspec.Struct, frozen=True, tag="text"):
@@ -92,6 +94,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     messages: Sequence[AskMessage]
     tools: Sequence[OfferedTool]
     body: dict[str, Any]
+    sse: bool = True
+    """As in `Route`: the content type of a stream is `text/event-stream`, or else `application/json`."""
 
 
 class TextChunk(msgspec.Struct, frozen=True, tag="text"):
@@ -189,8 +193,8 @@ class Codec(Protocol):
 
     wire: Wire
 
-    def route(self, method: str, path: str) -> Route | None:
-        """Tell whether a path (without query, beginning with `/`) is one of this format's."""
+    def route(self, method: str, path: str, query: str = "") -> Route | None:
+        """Tell whether a path (without query, beginning with `/`) is one of this format's. Only Gemini reads the query."""
         ...
 
     def parse(self, route: Route, body: dict[str, Any]) -> Ask:
