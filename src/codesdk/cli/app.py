@@ -12,6 +12,7 @@ import click
 
 from codesdk import __version__
 from codesdk.cli.exits import BAD_INPUT, INTERRUPTED, MEANINGS, READER_GONE, report
+from codesdk.cli.out import ReaderGone
 from codesdk.contract.errors import CodeSDKError, ErrorInfo
 
 DEFAULT_DATA_DIR = ".codesdk"
@@ -124,16 +125,16 @@ def run(args: list[str]) -> int:
     """Run one command line. Must not raise; return the exit code."""
     as_json = "--json" in (args[: args.index("--")] if "--" in args else args)
     try:
-        code = _run(args, as_json)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        code = READER_GONE
-    except OSError as error:
-        failure = ErrorInfo(code="STORAGE_FAILED", message=f"{error}.", retryable=False)
-        return report(failure, as_json=as_json)
-    if code == READER_GONE:
+        return _run(args, as_json)
+    except ReaderGone:
         _silence_stdout()
-    return code
+        return READER_GONE
+    except (click.Abort, KeyboardInterrupt, asyncio.CancelledError):
+        return INTERRUPTED
+    except SystemExit as error:  # click's own way out of completion and of a pipe that broke under it
+        return error.code if isinstance(error.code, int) else 1
+    except Exception as error:  # noqa: BLE001 - the last stop: a bug must be reported like every other error
+        return _report_bug(error, as_json)
 
 
 def _run(args: list[str], as_json: bool) -> int:
@@ -141,20 +142,13 @@ def _run(args: list[str], as_json: bool) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     try:
-        result = group.main(args, prog_name="codesdk", standalone_mode=False)
+        result: object = group.main(args, prog_name="codesdk", standalone_mode=False)
     except click.ClickException as error:
         return _report_usage(error, as_json)
     except CodeSDKError as error:
         return report(error.info(), as_json=as_json)
-    except (click.Abort, KeyboardInterrupt, asyncio.CancelledError):
-        return INTERRUPTED
-    except OSError:
-        raise
-    except Exception as error:  # noqa: BLE001 - the last stop: a bug must be reported like every other error
-        if os.environ.get("CODESDK_DEBUG"):
-            traceback.print_exc()
-        words = f"{type(error).__name__}: {error}. This is a bug; CODESDK_DEBUG=1 shows where."
-        return report(ErrorInfo(code="INTERNAL", message=words, retryable=False), as_json=as_json)
+    except OSError as error:
+        return report(ErrorInfo(code="STORAGE_FAILED", message=f"{error}.", retryable=False), as_json=as_json)
     return result if isinstance(result, int) else 0
 
 
@@ -165,6 +159,13 @@ def _report_usage(error: click.ClickException, as_json: bool) -> int:
         message += f" `{context.command_path} --help` says more."
     report(ErrorInfo(code="INVALID_REQUEST", message=message, retryable=False), as_json=as_json)
     return BAD_INPUT
+
+
+def _report_bug(error: Exception, as_json: bool) -> int:
+    if os.environ.get("CODESDK_DEBUG"):
+        traceback.print_exc()
+    words = f"{type(error).__name__}: {error}. This is a bug; CODESDK_DEBUG=1 shows where."
+    return report(ErrorInfo(code="INTERNAL", message=words, retryable=False), as_json=as_json)
 
 
 def _silence_stdout() -> None:

@@ -20,7 +20,7 @@ from codesdk.sdk import Session
 
 DENIED = "Denied at the terminal."
 NO_INPUT = "Denied: the terminal's input has ended."
-_CHOICES = (("y", "yes"), ("n", "no, or n and a reason"), ("a", "always in this session"), ("s", "show all"))
+_CHOICES = (("y", "yes"), ("n", "no [reason]"), ("a", "always in this session"), ("s", "show"))
 
 
 class Keyboard:

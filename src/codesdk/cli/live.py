@@ -13,6 +13,7 @@ from codesdk.cli.lookup import short
 from codesdk.cli.pieces import (
     ASKS,
     BAD,
+    GOOD,
     call_line,
     diff_lines,
     ending_line,
@@ -61,9 +62,6 @@ class LiveView:
 
     async def show(self, items: Sequence[Published]) -> None:
         """Show a batch of events."""
-        self.spinner.clear()
-        if self.asker is not None and self._is_visible(items):
-            self.asker.step_aside()
         for item in items:
             await self._event(item.event)
         self._flush()
@@ -75,11 +73,8 @@ class LiveView:
 
     async def remark(self, text: str) -> None:
         """Say something that is no event."""
-        self.spinner.clear()
-        if self.asker is not None:
-            self.asker.step_aside()
         self._break()
-        self._console.print(note(text, "yellow"))
+        self._print(note(text, "yellow"))
         await self._screen.send()
 
     def _introduce(self, tool_call_id: str) -> Any:
@@ -89,7 +84,7 @@ class LiveView:
         self._head(tool_call_id)
         given = self._calls.get(tool_call_id, ("", None))[1]
         for line in replacement_lines(given):
-            self._console.print(line)
+            self._print(line)
         return given
 
     def _doing(self) -> str | None:
@@ -98,9 +93,12 @@ class LiveView:
             return None
         return self._running or "working"
 
-    def _is_visible(self, items: Sequence[Published]) -> bool:
-        kinds: set[type] = {type(item.event.payload) for item in items}
-        return bool(kinds & {ev.OutputDelta, *self._tellers})
+    def _print(self, text: Text | str = "", *, end: str = "\n", flowing: bool = False) -> None:
+        """Print, once the spinner and the prompt have made room."""
+        self.spinner.clear()
+        if self.asker is not None:
+            self.asker.step_aside()
+        self._console.print(text, end=end, soft_wrap=flowing)
 
     async def _event(self, event: Event) -> None:
         payload: object = event.payload
@@ -142,7 +140,7 @@ class LiveView:
 
     def _write(self, text: str) -> None:
         if text:
-            self._console.print(Text(text, self._flow_style), end="", soft_wrap=True)
+            self._print(Text(text, self._flow_style), end="", flowing=True)
 
     def _width(self) -> int | None:
         return self._console.width if self._console.is_terminal else None
@@ -150,7 +148,7 @@ class LiveView:
     def _enter(self, section: str) -> None:
         """Leave an empty line between things of different kinds."""
         if self._section and self._section != section:
-            self._console.print()
+            self._print()
         self._section = section
 
     # --- what is told of each kind of event ------------------------------------------------------
@@ -159,18 +157,18 @@ class LiveView:
         self._enter("head")
         title = f"{p.title} · " if p.title else ""
         words = f"{title}{p.runtime} · {p.permission_mode} · {p.workspace}"
-        self._console.print(Text(one_line(words), "dim", no_wrap=True, overflow="ellipsis"))
+        self._print(Text(one_line(words), "dim", no_wrap=True, overflow="ellipsis"))
 
     async def _steered(self, p: ev.TaskSteered, event: Event) -> None:
         self._break()
         self._enter("note")
         said = " ".join(text_of(message.content) for message in p.messages)
-        self._console.print(note(f"steered: {said}"))
+        self._print(note(f"steered: {said}"))
 
     async def _retracted(self, p: ev.OutputRetracted, event: Event) -> None:
         self._break()
         self._enter("note")
-        self._console.print(note(f"the text above was taken back: {p.reason}", "yellow"))
+        self._print(note(f"the text above was taken back: {p.reason}", "yellow"))
 
     async def _output(self, p: ev.OutputCompleted, event: Event) -> None:
         self._break()
@@ -181,7 +179,7 @@ class LiveView:
             self._whole(text_of(p.content), "text", "")
         if p.partial:
             self._enter("note")
-            self._console.print(note("the answer was cut off here", "yellow"))
+            self._print(note("the answer was cut off here", "yellow"))
 
     def _whole(self, text: str, section: str, style: str) -> None:
         if text:
@@ -205,7 +203,7 @@ class LiveView:
             return
         self._last_call = tool_call_id
         name, given = self._calls.get(tool_call_id, (tool_call_id, None))
-        self._console.print(call_line(name, given, self._console.width, again=again))
+        self._print(call_line(name, given, self._console.width, again=again))
 
     async def _asked(self, p: ev.ApprovalRequested, event: Event) -> None:
         if self.asker is not None:
@@ -215,23 +213,20 @@ class LiveView:
         self._enter("call")
         self._head(p.tool_call_id or "")
         call = f"{short(event.trace.session_id)} {short(p.tool_call_id or p.approval_id)}"
-        self._console.print(
-            note(f"waits for an answer: codesdk{self._hint} approve {call}", "yellow", f"  {ASKS}")
-        )
+        self._print(note(f"waits for an answer: codesdk{self._hint} approve {call}", "yellow", f"  {ASKS}"))
 
     async def _answered(self, p: ev.ApprovalAnswered, event: Event) -> None:
         if self.asker is not None:
             self.asker.settle(p)
-        if p.by.kind != "user" or p.by.id is not None:
-            self._enter("call")
-            words = f"  {p.decision} by {who(p.by)}" + (f": {p.reason}" if p.reason else "")
-            self._console.print(Text(one_line(words), "dim"))
+        if p.decision == "approve" and p.by.id is not None:  # not by a person at this terminal
+            words = f"approved by {who(p.by)}" + (f": {p.reason}" if p.reason else "")
+            self._print(Text(f"  {GOOD} {one_line(words)}", "dim"))
 
     async def _denied(self, p: ev.ToolCallDenied, event: Event) -> None:
         self._break()
         self._enter("call")
         self._head(p.tool_call_id, again=True)
-        self._console.print(Text(f"  {BAD} denied by {who(p.by)}: {one_line(p.reason)}", "red"))
+        self._print(Text(f"  {BAD} denied by {who(p.by)}: {one_line(p.reason)}", "red"))
 
     async def _started(self, p: ev.ToolCallStarted, event: Event) -> None:
         self._running = f"{one_line(p.name, 60)} is running"
@@ -242,7 +237,7 @@ class LiveView:
         self._head(p.tool_call_id, again=True)
         style = "red" if p.stream == "stderr" else "dim"
         for line in printable(p.delta).removesuffix("\n").split("\n"):
-            self._console.print(Text(f"  {line.expandtabs(4)}", style))
+            self._print(Text(f"  {line.expandtabs(4)}", style))
 
     async def _done(self, p: ev.ToolCallCompleted, event: Event) -> None:
         self._running = None
@@ -250,18 +245,18 @@ class LiveView:
         self._enter("call")
         self._head(p.tool_call_id, again=True)
         for line in result_lines(p.result_preview, is_error=p.is_error):
-            self._console.print(line)
+            self._print(line)
         for change in p.changes:
             if change.diff_ref is not None:
                 data: bytes = await self._load(change.diff_ref.artifact_id)
                 for line in diff_lines(data.decode("utf-8", "replace")):
-                    self._console.print(line)
+                    self._print(line)
 
     async def _notice(self, p: ev.RuntimeNotice, event: Event) -> None:
         if p.kind not in _HIDDEN_NOTICES:
             self._break()
             self._enter("note")
-            self._console.print(note(f"{p.kind}: {p.message}", "yellow"))
+            self._print(note(f"{p.kind}: {p.message}", "yellow"))
 
     async def _ended(self, p: ev.TaskCompleted | ev.TaskFailed | ev.TaskStopped, event: Event) -> None:
         self._over = True
@@ -269,7 +264,7 @@ class LiveView:
         if self.asker is not None:
             self.asker.close()
         self._enter("end")
-        self._console.print(ending_line(p))
+        self._print(ending_line(p))
 
     _tellers: ClassVar[dict[type, Teller]] = {
         ev.SessionCreated: _created,

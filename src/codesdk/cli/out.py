@@ -9,16 +9,20 @@ from typing import Any, TextIO
 import msgspec
 
 
+class ReaderGone(Exception):
+    """Nobody takes the output any more: a closed pipe, or a terminal that is gone."""
+
+
 def write_text(stream: TextIO, text: str) -> None:
-    """Write a text. `BrokenPipeError` if the reader or the terminal is gone."""
-    with _broken_as_pipe():
+    """Write a text. Raise `ReaderGone` if nobody takes it."""
+    with _gone():
         stream.write(text)
         stream.flush()
 
 
 def write_bytes(data: bytes) -> None:
-    """Write bytes to stdout. `BrokenPipeError` if the reader or the terminal is gone."""
-    with _broken_as_pipe():
+    """Write bytes to stdout. Raise `ReaderGone` if nobody takes them."""
+    with _gone():
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 
@@ -29,10 +33,10 @@ def write_json(value: Any) -> None:
 
 
 @contextmanager
-def _broken_as_pipe() -> Generator[None]:
+def _gone() -> Generator[None]:
     try:
         yield
     except OSError as error:
         if error.errno in (errno.EPIPE, errno.EIO):
-            raise BrokenPipeError(error.errno, error.strerror) from error
+            raise ReaderGone from error
         raise

@@ -89,6 +89,8 @@ def note(text: str, style: Literal["dim", "yellow", "red"] = "dim", mark: str = 
 def _clipped(lines: list[str], limit: int, style: str) -> list[Text]:
     while lines and not lines[-1].strip():
         lines.pop()
+    if len(lines) == limit + 1:
+        limit += 1  # the last line takes no more room than saying that there is one
     shown = [
         Text(f"  {printable(line).expandtabs(4)}", style, no_wrap=True, overflow="ellipsis")
         for line in lines[:limit]

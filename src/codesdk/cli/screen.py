@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, TextIO, cast
 
 from rich.console import Console
 
-from codesdk.cli.out import write_text
+from codesdk.cli.out import ReaderGone, write_text
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -48,7 +48,7 @@ class Outlet:
         return self._stream.fileno()
 
     async def send(self) -> None:
-        """Write what was kept. `BrokenPipeError` if nobody takes it any more."""
+        """Write what was kept. Raise `ReaderGone` if nobody takes it any more."""
         async with self._order:
             text = "".join(self._parts)
             self._parts.clear()
@@ -71,7 +71,7 @@ class Screen:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: "TracebackType | None"
     ) -> None:
-        if not isinstance(error, OSError):
+        if not isinstance(error, ReaderGone):
             await self.send()
 
 

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from codesdk.cli.out import ReaderGone
 from codesdk.cli.screen import Screen
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -56,5 +57,5 @@ class Spinner:
             self._shown = True
             try:
                 await self._screen.send()
-            except OSError:
+            except ReaderGone:
                 return

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -14,6 +15,8 @@ from codesdk.cli.safe import one_line, printable
 from codesdk.contract import messages as blocks
 from codesdk.contract.events import Event
 from codesdk.contract.records import ArtifactRow, SessionRow
+
+Part = tuple[str, str]
 
 _TYPE_WIDTH = 26
 _STYLES = {
@@ -83,28 +86,35 @@ def ago(stamp: str, now: datetime | None = None) -> str:
 
 
 class EventLines:
-    """Events as one line each, with a line for each new day."""
+    """Events as one line each, with a line for each new day, cut to a width if there is one."""
 
     def __init__(self, width: int | None) -> None:
         self._width = width
         self._day: date | None = None
 
-    def of(self, event: Event) -> list[Text]:
-        """Return the line of an event, after that of its day if it is a new one."""
+    def of(self, event: Event) -> list[list[Part]]:
+        """Return the line of an event, after that of its day if it is a new one. A line is parts with styles."""
         when = local_time(event.time)
-        lines: list[Text] = []
+        lines: list[list[Part]] = []
         if when.date() != self._day:
             self._day = when.date()
-            lines.append(Text(f"{when:%Y-%m-%d}", "dim"))
+            lines.append([(f"{when:%Y-%m-%d}", "dim")])
         start = f"{event.seq:>5}  "
         clock = f"{when:%H:%M:%S}.{when.microsecond // 1000:03}  "
         kind = f"{one_line(event.type, 60):<{_TYPE_WIDTH}} "
-        rest = 1000 if self._width is None else max(self._width - len(start + clock + kind), 10)
+        words = gist(event, 200 if self._width is None else self._width)
+        if self._width is not None:
+            words = fit(words, max(self._width - len(start + clock + kind), 10))
         style = _STYLES.get(event.type, "")
-        lines.append(
-            Text.assemble(start, (clock, "dim"), (kind, style or "cyan"), (gist(event, rest), style)),
-        )
+        lines.append([(start, ""), (clock, "dim"), (kind, style or "cyan"), (words, style)])
         return lines
+
+
+def fit(text: str, cells: int) -> str:
+    """Cut a line to what fits in this many cells of a terminal."""
+    if len(text) <= cells and (text.isascii() or cell_len(text) <= cells):
+        return text
+    return set_cell_size(text, cells - 1).rstrip() + "…"
 
 
 def print_message(console: Console, message: blocks.Message) -> None:

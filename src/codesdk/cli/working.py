@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Literal, NamedTuple, Protocol
 
 from codesdk.cli.interrupts import Interrupts
-from codesdk.cli.out import write_bytes
+from codesdk.cli.out import ReaderGone, write_bytes
 from codesdk.contract.errors import CodeSDKError, InvalidRequest, StorageFailure
 from codesdk.contract.events import TERMINAL_TYPES, ApprovalRequested, Event
 from codesdk.contract.runtime import Runtime
@@ -128,7 +128,7 @@ async def _stop(task: Task, view: View) -> None:
         await asyncio.gather(
             view.remark("stopping; Ctrl-C again quits at once"), task.stop("interrupted at the terminal")
         )
-    except (CodeSDKError, OSError):
+    except (CodeSDKError, ReaderGone):
         pass  # it has ended by itself, or nobody looks on any more
 
 

@@ -135,7 +135,10 @@ async def _conclude(workspace: Path, data_dir: Path, name: str, events: int, *, 
             return
         show(
             Text.assemble(
-                "\n", ("Look around", "bold"), ("  it all stays in ", "dim"), (str(workspace.parent), "dim")
+                "\n",
+                ("Look around", "bold"),
+                ("  all of it stays in ", "dim"),
+                (str(workspace.parent), "dim"),
             )
         )
         command = f"codesdk --data-dir {shlex.quote(str(data_dir))}"

@@ -114,15 +114,21 @@ async def _events(
 
 
 async def _print_events(chosen: AsyncIterator[tuple[StoredFrame, Event]], follow: bool) -> None:
+    from rich.text import Text
+
     from codesdk.cli.screen import Screen
     from codesdk.cli.tables import EventLines
 
     async with Screen() as screen:
-        lines = EventLines(screen.console.width if screen.console.is_terminal else None)
+        console = screen.console
+        lines = EventLines(console.width if console.is_terminal else None)
         printed = 0
         async for _, event in chosen:
             for line in lines.of(event):
-                screen.console.print(line, soft_wrap=True)
+                if console.is_terminal:
+                    console.print(Text.assemble(*line), soft_wrap=True)
+                else:
+                    console.file.write("".join(text for text, _ in line) + "\n")
             printed += 1
             if follow or printed % LINES_AT_ONCE == 0:
                 await screen.send()
