@@ -1,0 +1,90 @@
+"""What the invariant checks keep in mind while they read a log, and what they find.
+
+Shared by `invariants_log` and `invariants_calls`. Nothing here outlives its task but the carried questions.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from codesdk.contract import events as ev
+from codesdk.contract.tools import Decision, Evaluation, PolicySnapshot
+from codesdk.engine.stamps import millis
+
+Report = Callable[[int, str], None]
+"""Takes the number of an invariant and what is wrong with the event at hand."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A fault of a stored session. No `seq`: the log as a whole or its end. No `invariant`: the store is damaged."""
+
+    seq: int | None
+    invariant: int | None
+    message: str
+
+
+class Attempt(msgspec.Struct, kw_only=True):
+    """An open attempt. `unrun`: it was overtaken before it started, so it must not have run."""
+
+    key: str
+    request: ev.ToolCallRequested
+    phase: Literal["requested", "approved", "running"] = "requested"
+    opinions: list[Evaluation] = []
+    answer: Decision | None = None
+    policy: PolicySnapshot | None = None
+    started: ev.ToolCallStarted | None = None
+    started_at: str = ""
+    output_ended: bool = False
+    unrun: bool = False
+    carried: ev.ApprovalCarried | None = None
+
+
+class TaskCheck(msgspec.Struct, kw_only=True):
+    """What must be remembered of a task until it ends."""
+
+    task_id: str
+    seq: int
+    started_at: str
+    time: str
+    executed: bool = True
+    stop: ev.RuntimeNotice | None = None
+    recovered: bool = False
+    gave_up: bool = False
+    calls: dict[str, Attempt] = {}
+    ended: dict[str, str] = {}
+    questions: dict[str, Attempt | None] = {}
+    blocks: dict[str, str] = {}
+    messages: set[str] = set()
+    usage: ev.UsageTotals = ev.UsageTotals()
+    cost_known: bool = True
+    text: str = ""
+
+    def add_usage(self, reported: ev.UsageReported) -> None:
+        """Add to the totals. The cost is unknown as soon as one part of it is."""
+        total = self.usage
+        self.cost_known = self.cost_known and reported.cost_usd is not None
+        cost = (total.cost_usd or 0.0) + (reported.cost_usd or 0.0)
+        self.usage = ev.UsageTotals(
+            input=total.input + reported.input,
+            output=total.output + reported.output,
+            cache_read=total.cache_read + reported.cache_read,
+            cache_write=total.cache_write + reported.cache_write,
+            reasoning=total.reasoning + reported.reasoning,
+            cost_usd=cost if self.cost_known else None,
+        )
+
+
+class CarriedQuestion(msgspec.Struct):
+    """A question that outlived its task, and its answer."""
+
+    payload: ev.ApprovalCarried
+    answer: Decision | None = None
+
+
+def elapsed_ms(start: str, end: str) -> int | None:
+    """Return the time between two stamps, never negative; None if one of them is no time."""
+    try:
+        return max(0, millis(end) - millis(start))
+    except ValueError:
+        return None

@@ -1,0 +1,365 @@
+"""Healthy logs, written by the real engine on memory stores.
+
+A `Rig` is an engine with the scripted runtime and tools that wait for a gate. Each function of `HEALTHY`
+plays a story and leaves its log behind.
+"""
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from codesdk.contract.codec import decode
+from codesdk.contract.events import TERMINAL_TYPES, Event
+from codesdk.contract.messages import user
+from codesdk.contract.ports import ToolRun
+from codesdk.contract.settings import Limits, SessionConfig, SessionSettings
+from codesdk.contract.tools import Actor
+from codesdk.engine.engine import Engine
+from codesdk.engine.scope import Ports
+from codesdk.engine.session import LiveSession
+from codesdk.engine.stamps import SystemStamper
+from codesdk.policy.modes import ModePolicy
+from codesdk.runtimes.scripted import ScriptedRuntime
+from codesdk.script import parse_object
+from codesdk.store.blobs import MemoryBlobs
+from codesdk.store.memory import MemoryLog
+from codesdk.tools.registry import ToolContext
+from codesdk.tools.workspace import builtin_registry
+
+PERSON = Actor(kind="user", id="ann")
+READ = {"call": {"tool": "workspace.read", "input": {"path": "a.txt"}}}
+EDIT = {"call": {"tool": "workspace.edit", "input": {"path": "a.txt", "old": "x", "new": "y"}}}
+
+
+def wait_for(gate: str, tool: str = "gate.write") -> dict[str, Any]:
+    """A call that runs until its gate opens."""
+    return {"call": {"tool": tool, "input": {"gate": gate}}}
+
+
+class GateInput(msgspec.Struct):
+    gate: str
+
+
+class Rig:
+    """An engine on memory stores. `crash` abandons it; a second rig on the same stores recovers."""
+
+    def __init__(
+        self, turns: list[Any], workspace: Path, *, before: "Rig | None" = None, runtime: Any = None
+    ) -> None:
+        script = {"turns": [turn if isinstance(turn, dict) else {"steps": turn} for turn in turns]}
+        self.runtime = runtime or ScriptedRuntime(parse_object(script, "test"))
+        self.log = before.log if before else MemoryLog()
+        self.blobs = before.blobs if before else MemoryBlobs()
+        self.workspace = workspace
+        self._others = asyncio.all_tasks()
+        self.gates: dict[str, asyncio.Event] = {}
+        self.tools = builtin_registry()
+        for name in ("gate.write", "gate.read", "gate.stubborn"):
+            self._add_gate(name)
+        self.engine = Engine(
+            Ports(
+                log=self.log,
+                blobs=self.blobs,
+                tools=self.tools,
+                policy=ModePolicy(),
+                stamper=SystemStamper(),
+                limits=Limits(),
+            ),
+            lambda _: self.runtime,
+            owner="test",
+        )
+
+    def _add_gate(self, name: str) -> None:
+        @self.tools.tool(name=name, tool_class="read_only" if name == "gate.read" else "write")
+        async def gate(args: GateInput, context: ToolContext) -> ToolRun:
+            """Wait for a gate."""
+            context.output("stdout", "waiting\n")
+            stubborn = name == "gate.stubborn"
+            await self._pass(args.gate, stubborn=stubborn)
+            if not stubborn:
+                context.output("stderr", "open\n")
+            return ToolRun(result={"opened": args.gate}, exit_code=0)
+
+    async def _pass(self, name: str, *, stubborn: bool) -> None:
+        gate = self.gate(name)
+        while not gate.is_set():
+            try:
+                await gate.wait()
+            except asyncio.CancelledError:
+                if not stubborn:
+                    raise
+
+    def gate(self, name: str) -> asyncio.Event:
+        return self.gates.setdefault(name, asyncio.Event())
+
+    async def open(self, mode: Any = "auto", **settings: Any) -> LiveSession:
+        """Open the engine and a session in it."""
+        (self.workspace / "a.txt").write_text("x\n")
+        await self.engine.open()
+        fields: dict[str, Any] = {"stop_grace_s": 2.0} | settings
+        return await self.engine.create_session(
+            SessionConfig(
+                runtime="scripted",
+                workspace=str(self.workspace),
+                permission_mode=mode,
+                settings=SessionSettings(**fields),
+            )
+        )
+
+    async def crash(self) -> None:
+        """Leave as a killed process does: nothing more is written."""
+        self.log.fault = lambda _: RuntimeError("this process is gone")
+        mine = asyncio.all_tasks() - self._others
+        for task in mine:
+            task.cancel()
+        await asyncio.gather(*mine, return_exceptions=True)
+        gc.collect()
+        self.log.fault = None
+
+    async def events(self, session_id: str) -> list[Event]:
+        return [decode(frame.data) for frame in await self.log.read(session_id, 0, 1_000_000)]
+
+
+async def until(session: LiveSession, *types: str, count: int = 1, after: int = 0) -> list[Event]:
+    """Read on until `count` events of these types have come; return those."""
+    found: list[Event] = []
+    async for batch in session.follow(after):
+        for item in batch:
+            if item.event.type in types:
+                found.append(item.event)
+                if len(found) == count:
+                    return found
+    raise AssertionError(f"the feed ended before {count} of {types}")
+
+
+async def ended(session: LiveSession, count: int = 1) -> list[Event]:
+    return await until(session, *TERMINAL_TYPES, count=count)
+
+
+async def answer(session: LiveSession, asked: Event, decision: Any = "approve", **more: Any) -> None:
+    await session.answer(asked.payload.tool_call_id, decision, by=PERSON, **more)
+
+
+# --- stories -------------------------------------------------------------------------------------------
+
+
+class Story(msgspec.Struct):
+    """A log and what it lies in."""
+
+    session_id: str
+    events: list[Event]
+    log: MemoryLog
+    blobs: MemoryBlobs
+
+
+async def _told(rig: Rig, session: LiveSession) -> Story:
+    story = Story(session.session_id, await rig.events(session.session_id), rig.log, rig.blobs)
+    await rig.engine.close()
+    return story
+
+
+async def busy(workspace: Path) -> Story:
+    """Calls side by side, an approval, a denial, a retraction, usage, and two tasks that waited."""
+    rig = Rig(
+        [
+            {
+                "steps": [{"reasoning": "hm"}, {"text": ["Hel", "lo"]}, READ, EDIT, EDIT, READ],
+                "usage": {"input": 3, "output": 4, "cost_usd": 0.1},
+            },
+            {
+                "steps": [
+                    {"text": "wrong"},
+                    {"retract": "a broken stream"},
+                    {"text": "do"},
+                    {"text": "ne"},
+                ],
+                "usage": {"input": 5, "output": 1, "reasoning": 2, "cost_usd": 0.2},
+            },
+            [{"text": "second"}],
+            [{"text": "third"}],
+        ],
+        workspace,
+    )
+    session = await rig.open(input_inline_bytes=24, result_inline_bytes=4, raw_inline_bytes=20)
+    await rig.engine.start(session, [user("one")])
+    await rig.engine.start(session, [user("two")])
+    await rig.engine.start(session, [user("three")])
+    first, second = await until(session, "approval.requested", count=2)
+    await until(session, "tool.call.completed", count=2)
+    await answer(session, first)
+    await answer(session, second, "deny", reason="once is enough")
+    await ended(session, 3)
+    return await _told(rig, session)
+
+
+async def stopped(workspace: Path) -> Story:
+    """A stop that meets a running call, one that waits to run, one that waits for an answer, and text."""
+    calls = [wait_for("a"), wait_for("b"), wait_for("c"), wait_for("d", "gate.read")]
+    rig = Rig([[{"text": "so far"}, *calls, {"text": "more"}, {"stall": "stopped"}]], workspace)
+    session = await rig.open()
+    await rig.engine.start(session, [user("go")])
+    one, two, _ = await until(session, "approval.requested", count=3)
+    await answer(session, one)
+    await until(session, "tool.output.delta", count=2)
+    await answer(session, two)
+    await session.stop(None, PERSON, "enough")
+    await ended(session)
+    return await _told(rig, session)
+
+
+async def crashed(workspace: Path) -> tuple[Rig, LiveSession]:
+    """A crash that meets an open question, an approved call, two running ones and a stream; recovered."""
+    calls = [wait_for("a"), wait_for("b"), wait_for("c"), wait_for("d", "gate.read")]
+    first = Rig([[{"text": "so far"}, *calls, {"text": "more"}, {"stall": "stopped"}]], workspace)
+    session = await first.open()
+    await first.engine.start(session, [user("go")])
+    await first.engine.start(session, [user("and then")])
+    one, two, _ = await until(session, "approval.requested", count=3)
+    await answer(session, one)
+    await until(session, "tool.output.delta", count=2)
+    await answer(session, two)
+    await until(session, "model.output.delta", count=2)
+    await first.crash()
+    rig = Rig([[{"text": "again"}], [{"text": "two"}], [{"text": "three"}]], workspace, before=first)
+    await rig.engine.open()
+    return rig, await rig.engine.session(session.session_id)
+
+
+async def interrupted(workspace: Path) -> Story:
+    """Recovered and left at that: a question is carried, a task waits."""
+    rig, session = await crashed(workspace)
+    return await _told(rig, session)
+
+
+async def resumed(workspace: Path) -> Story:
+    """The carried call is approved and run by a resume; the task that waited comes after it."""
+    rig, session = await crashed(workspace)
+    (carried,) = session.state.carried
+    await session.answer(carried.tool_call_id, "approve", by=PERSON, reason="go on")
+    rig.gate("c").set()
+    await rig.engine.resume(session)
+    await ended(session, 3)
+    return await _told(rig, session)
+
+
+async def refused(workspace: Path) -> Story:
+    """The carried call is denied; the session goes on and is closed."""
+    rig, session = await crashed(workspace)
+    (carried,) = session.state.carried
+    await session.answer(carried.tool_call_id, "deny", by=PERSON)
+    await rig.engine.resume(session, [user("without it")])
+    await ended(session, 3)
+    await rig.engine.close_session(session.session_id, "done")
+    return await _told(rig, session)
+
+
+async def forked(workspace: Path) -> Story:
+    """Forked in the middle of a task, then played on."""
+    rig = Rig([[{"text": "one"}, READ], [{"text": "two"}], [{"text": "three"}]], workspace)
+    session = await rig.open("yolo")
+    await rig.engine.start(session, [user("go")])
+    await ended(session)
+    started = (await until(session, "tool.call.started"))[0]
+    fork = await rig.engine.fork(session.session_id, started.seq)
+    await rig.engine.start(fork, [user("again")])
+    await ended(fork)
+    return await _told(rig, fork)
+
+
+async def steered(workspace: Path) -> Story:
+    """More input on the way, and a runtime that repeats itself and sends nonsense."""
+    rig = Rig(
+        [
+            [
+                {"text": "wait"},
+                {"await_steer": True},
+                {"malformed": "item"},
+                {"malformed": "payload"},
+                READ,
+                {"duplicate_ids": "call"},
+                {"duplicate_ids": "message"},
+            ],
+            [{"text": "done"}],
+        ],
+        workspace,
+    )
+    session = await rig.open("yolo")
+    await rig.engine.start(session, [user("go")])
+    await until(session, "model.output.delta")
+    await session.steer([user("left")])
+    await ended(session)
+    return await _told(rig, session)
+
+
+async def failed(workspace: Path) -> Story:
+    """A runtime that breaks off in mid-sentence, one that reports an error, and a script that is over."""
+    rig = Rig(
+        [
+            [{"text": "half a"}, {"crash": "raise"}],
+            [{"text": "no"}, {"fail": {"code": "MODEL_ERROR", "message": "overloaded"}}],
+        ],
+        workspace,
+    )
+    session = await rig.open("yolo")
+    for number in range(3):
+        await rig.engine.start(session, [user("go")])
+        await ended(session, number + 1)
+    return await _told(rig, session)
+
+
+async def unattended(workspace: Path) -> Story:
+    """Nobody to ask, an unknown tool, a wrong input, and an approval that nobody gives in time."""
+    odd = [{"call": {"tool": "no.such"}}, {"call": {"tool": "workspace.read", "input": {"path": 5}}}]
+    rig = Rig([[EDIT, *odd], [{"text": "done"}]], workspace)
+    session = await rig.open(approval_timeout_s=0.01)
+    await rig.engine.start(session, [user("go")])
+    await ended(session)
+    return await _told(rig, session)
+
+
+async def dropped(workspace: Path) -> Story:
+    """Tasks that wait are stopped, one while another runs, one by the close of the session."""
+    rig = Rig(
+        [[{"text": "one"}, wait_for("a", "gate.read")], [{"text": "two"}], [{"text": "three"}]], workspace
+    )
+    session = await rig.open()
+    await rig.engine.start(session, [user("one")])
+    second, _, fourth = [await rig.engine.start(session, [user(text)]) for text in ("two", "three", "four")]
+    await until(session, "tool.output.delta")
+    await session.stop(second, PERSON, "not needed")
+    await session.stop(fourth, PERSON, "not needed either")
+    rig.gate("a").set()
+    await ended(session, 3)
+    await rig.engine.close_session(session.session_id, "done")
+    return await _told(rig, session)
+
+
+async def stubborn(workspace: Path) -> Story:
+    """A tool that does not end when it is cancelled, in a task that is stopped."""
+    rig = Rig([[wait_for("a", "gate.stubborn")]], workspace)
+    session = await rig.open("yolo", stop_grace_s=0.05)
+    await rig.engine.start(session, [user("go")])
+    await until(session, "tool.output.delta")
+    await session.stop(None, PERSON, "enough")
+    await ended(session)
+    rig.gate("a").set()
+    return await _told(rig, session)
+
+
+HEALTHY: list[Callable[[Path], Awaitable[Story]]] = [
+    busy,
+    stopped,
+    interrupted,
+    resumed,
+    refused,
+    forked,
+    steered,
+    failed,
+    unattended,
+    dropped,
+    stubborn,
+]
