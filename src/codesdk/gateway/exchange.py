@@ -119,7 +119,10 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True):
-    """Token counts as CodeSDK counts them: `input` leaves out what came from or went to a cache."""
+    """Token counts as CodeSDK counts them: no token twice, so that the sum is what the provider counted in all.
+
+    `input` leaves out what came from or went to a cache, `output` the reasoning where the provider tells it apart.
+    """
 
     input: int = 0
     output: int = 0
@@ -140,12 +143,17 @@ Part = TextChunk | ReasoningChunk | Call | Finish
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """A refusal to answer, to be said in the provider's own words."""
+    """A refusal to answer, to be said in the provider's own words.
+
+    `context_too_large` is said with `tokens` and `limit`; without them, with numbers like the provider's.
+    """
 
     status: int
     kind: FaultKind
     message: str
     retry_after_s: float | None = None
+    tokens: int | None = None
+    limit: int | None = None
 
 
 class Encoder(Protocol):
@@ -167,7 +175,9 @@ class Seen(msgspec.Struct, kw_only=True):
     text: str = ""
     reasoning: str = ""
     calls: list[Call] = []
+    refusal: str | None = None
     stop_reason: str | None = None
+    """A `StopReason`, or the provider's own word where it has no such meaning."""
     tokens: Tokens | None = None
     error: str | None = None
 
