@@ -5,13 +5,13 @@ is decided is stored before it takes effect. Used by `run`; calls the tools.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
 
 from codesdk.contract.canonical import CanonicalError, hash_json
-from codesdk.contract.errors import CodeSDKError, Conflict, NotFound
+from codesdk.contract.errors import CodeSDKError, Conflict, NotFound, StorageFailure
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import ToolInvocation
 from codesdk.contract.runtime import ToolAnnouncement, ToolReply
@@ -37,7 +37,7 @@ NOBODY_TO_ASK = (
     "Go on without it, or say in your answer what you would have done."
 )
 
-Reply = Callable[[ToolIdentity, ToolReply | str], Awaitable[None]]
+Reply = Callable[[ToolIdentity, ToolReply | str], Coroutine[Any, Any, None]]
 """Hands a result, or the reason of a denial, to the runtime."""
 
 
@@ -71,7 +71,7 @@ class Calls:
     async def announce(self, item: ToolAnnouncement) -> None:
         """Open an attempt for a call seen in the stream, and see to it in the background."""
         if not is_sound(item):
-            await self._intake.malformed("a tool call without a usable name or id.", item)
+            await self._reject(item, "a tool call without a usable name or id.")
             return
         try:
             clean = self._scope.redactor.value(item.input)
@@ -79,7 +79,7 @@ class Calls:
             if is_deep(msgspec.json.encode(clean)):
                 raise CanonicalError(f"it is nested deeper than {MAX_DEPTH} levels")
         except (CanonicalError, CodeSDKError, RecursionError) as error:
-            await self._intake.malformed(f"the input of a tool call is not usable ({error}).", item)
+            await self._reject(item, f"the input of a tool call is not usable ({error}).")
             return
         if self._is_repeat(item, digest):
             return
@@ -107,12 +107,22 @@ class Calls:
         self._judged[key] = asyncio.get_running_loop().create_future()
         self._spawn(self._handle(call, item.input))
 
+    async def _reject(self, item: ToolAnnouncement, problem: str) -> None:
+        """Note a call that cannot even be written down, and tell the runtime, which may wait for it."""
+        await self._intake.malformed(problem, item)
+        runtime_id: object = item.runtime_tool_call_id
+        if isinstance(runtime_id, str):
+            nameless = ToolIdentity(
+                tool_call_id="", attempt=1, input_hash="", runtime_tool_call_id=runtime_id
+            )
+            self._spawn(self._reply(nameless, f"Refused: {problem}"))
+
     async def run_carried(self, carried: Carried) -> None:
         """Issue an approved call of an interrupted task once more, and wait for its end."""
         scope = self._scope
-        data = await scope.ports.blobs.get(carried.input_ref.content_hash)
-        value = msgspec.json.decode(data)
-        inline, ref = await self._place(value)
+        value = await self._stored_input(carried)
+        lost = value is msgspec.UNSET
+        inline, ref = (value, carried.input_ref) if lost else await self._place(value)
         before = ToolIdentity(
             tool_call_id=carried.tool_call_id, attempt=carried.attempt, input_hash=carried.input_hash
         )
@@ -120,14 +130,14 @@ class Calls:
             scope.journal,
             name=carried.name,
             tool_class=carried.tool_class,
-            input_hash=hash_json(value),
+            input_hash=carried.input_hash if lost else hash_json(value),
             input=inline,
             input_ref=ref,
             input_redacted=carried.input_redacted,
             again=before,
         )
         by = carried.by or lifecycle.ENGINE
-        problem = unfit_to_run(self._specs, carried, call)
+        problem = "Its stored input is gone." if lost else unfit_to_run(self._specs, carried, call)
         if problem is not None:
             ledger.evaluate(scope.journal, call, Evaluation(source="codesdk", result="deny", reason=problem))
             ledger.deny(scope.journal, call, lifecycle.ENGINE, problem)
@@ -137,6 +147,12 @@ class Calls:
             ledger.approve(scope.journal, call, by, carried.reason)
             await self._execute(call, value)
         await scope.recorder.settle()
+
+    async def _stored_input(self, carried: Carried) -> Any:
+        try:
+            return msgspec.json.decode(await self._scope.ports.blobs.get(carried.input_ref.content_hash))
+        except (NotFound, StorageFailure, ValueError):
+            return msgspec.UNSET
 
     async def answer(
         self,

@@ -23,13 +23,12 @@ from codesdk.engine.archive import Archive, unknown_session
 from codesdk.engine.journal import LOCAL
 from codesdk.engine.keys import Keys
 from codesdk.engine.recovery import (
-    UnreadableSession,
     close_interrupted,
     load_state,
     plain_messages,
     transcript_at,
 )
-from codesdk.engine.scope import Ports, store_artifact
+from codesdk.engine.scope import MAX_DEPTH, Ports, check_size, is_deep, store_artifact
 from codesdk.engine.session import LiveSession
 from codesdk.engine.slots import Slots
 from codesdk.engine.state import EMPTY_CHAIN, SessionState
@@ -91,6 +90,11 @@ class Engine:
         key: str | None = None,
     ) -> LiveSession:
         """Create a session. With a key, the same request again returns the first session."""
+        data = check_size(config, "The settings of a session", self.ports.limits.max_message_bytes)
+        if is_deep(data):
+            raise InvalidRequest(
+                f"The settings of a session may be nested {MAX_DEPTH} levels deep, not more."
+            )
         body = msgspec.to_builtins(config)
         session_id = await self._keys.once(
             principal, "sessions", key, body, lambda row: self._create(config, principal, tuple(secrets), row)
@@ -101,6 +105,7 @@ class Engine:
         self, session_id: str, seq: int | None = None, *, principal: str = LOCAL, title: str | None = None
     ) -> LiveSession:
         """Create a session that starts from another's transcript as it was at a seq (now, if not given)."""
+        check_size(title, "The title", self.ports.limits.max_message_bytes)
         source = await self.session(session_id, principal=principal)
         await source.recorder.settle()
         at = source.state.seq if seq is None else seq
@@ -307,14 +312,15 @@ class Engine:
             return
         try:
             await self._load(session_id)
-        except UnreadableSession:
-            return
+        except StorageFailure as error:
+            if error.details is None or "unreadable" not in error.details:
+                raise
 
     async def _load(self, session_id: str) -> LiveSession:
         try:
             row = await self.ports.log.session(session_id)
         except StorageFailure as error:
-            raise UnreadableSession(error.message) from error
+            raise StorageFailure(error.message, details={"unreadable": session_id}) from error
         if row is None:
             raise unknown_session(session_id)
         epoch = await self.ports.log.take(session_id, self._owner)

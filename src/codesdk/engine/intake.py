@@ -113,13 +113,12 @@ class Intake:
             else:
                 clean = redactor.value(raw)
         except (TypeError, ValueError, RecursionError, OverflowError):
-            clean = redactor.text(repr(raw)[: self._scope.settings.raw_inline_bytes // 4])
+            clean = redactor.text(_describe(raw))
         return clean, msgspec.json.encode(clean)
 
     async def malformed(self, problem: str, item: Any) -> None:
         """Note an item that the contract does not know."""
-        shown: object = getattr(item, "raw", None) or repr(item)[:1000]
-        raw, raw_ref = await self.raw(shown)
+        raw, raw_ref = await self.raw(_shown(item))
         lifecycle.notice(
             self._scope.journal,
             "unknown_frame",
@@ -158,6 +157,25 @@ class Intake:
         if is_deep(data):
             return f"{TYPE_OF[kind]}: nested deeper than {MAX_DEPTH} levels."
         return _size_problem(len(data), self._scope.ports.limits.max_event_bytes)
+
+
+def _shown(item: Any) -> Any:
+    """Return what a runtime sent, as it sent it, or else as it reached us."""
+    raw: object = getattr(item, "raw", None)
+    if raw is not None:
+        return raw
+    try:
+        return msgspec.to_builtins(item)
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        return _describe(item)
+
+
+def _describe(value: Any) -> str:
+    """Return the beginning of a value's repr, even if it has none."""
+    try:
+        return repr(value)[:1000]
+    except Exception as error:  # noqa: BLE001 - whatever an adapter hands over must not stop the task
+        return f"<{type(value).__name__}: {type(error).__name__} on repr>"
 
 
 def _delta_problem(payload: Any, limit: int) -> str | None:

@@ -48,7 +48,7 @@ class Journal:
         type_name: str | None = None,
         time: str | None = None,
     ) -> Event:
-        """Make the next event of the session, fold it and hand it to the sink.
+        """Make the next event of the session, hand it to the sink and fold it.
 
         It belongs to the running task unless `in_task` is false; `task_id` names the task
         for the one event that comes before it runs. `time` is given where the payload depends on it.
@@ -65,8 +65,8 @@ class Journal:
             runtime=self._info_for(raw, raw_ref),
             payload=payload,
         )
+        self._sink(event)  # first: what cannot be stored must not be folded either
         fold(state, event, self.changes)
-        self._sink(event)
         return event
 
     def take_changes(self) -> Changes:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from codesdk.contract.canonical import hash_json
-from codesdk.contract.errors import Conflict
+from codesdk.contract.errors import Conflict, InvalidRequest
 from codesdk.contract.ports import EventLog
 from codesdk.contract.records import KeyRow
 
@@ -31,7 +31,12 @@ class Keys:
         slot = (principal, route, key)
         while slot in self._busy:
             await asyncio.wait([self._busy[slot]])
-        row = KeyRow(principal=principal, route=route, key=key, body_hash=hash_json(body), answer=None)
+        try:
+            key.encode()
+            digest = hash_json(body)
+        except ValueError as error:
+            raise InvalidRequest(f"The request or its idempotency key cannot be stored: {error}.") from None
+        row = KeyRow(principal=principal, route=route, key=key, body_hash=digest, answer=None)
         doing = asyncio.ensure_future(self._answer(row, act))
         self._busy[slot] = doing
         try:

@@ -21,10 +21,6 @@ from codesdk.engine.scope import SessionScope
 from codesdk.engine.state import EMPTY_CHAIN, SessionState, call_key, decode_state
 
 
-class UnreadableSession(StorageFailure):
-    """A session is too damaged to be opened. The others are not."""
-
-
 async def load_state(log: EventLog, session_id: str, principal: str) -> SessionState:
     """Return a stored session's state. A damaged frame is passed over; the rest still counts."""
     state = SessionState(session_id=session_id, principal=principal)
@@ -38,14 +34,22 @@ async def load_state(log: EventLog, session_id: str, principal: str) -> SessionS
             pass  # damaged: the log itself still has everything
     while frames := await log.read(session_id, state.seq, PAGE_EVENTS):
         for frame in frames:
-            if frame.damage is None:
-                fold(state, decode(frame.data), Changes())
+            event = None if frame.damage is not None else decode(frame.data)
+            if state.created is None and (event is None or event.type != "session.created"):
+                raise _unreadable(session_id)
+            if event is not None:
+                fold(state, event, Changes())
             state.seq = frame.seq
     if state.created is None:
-        raise UnreadableSession(
-            f"Session {session_id} has no readable session.created event. Run `codesdk verify {session_id}`."
-        )
+        raise _unreadable(session_id)
     return state
+
+
+def _unreadable(session_id: str) -> StorageFailure:
+    return StorageFailure(
+        f"Session {session_id} has no readable session.created event. Run `codesdk verify {session_id}`.",
+        details={"unreadable": session_id},
+    )
 
 
 async def close_interrupted(scope: SessionScope) -> None:

@@ -99,6 +99,17 @@ class RuntimeHost:
         return await self._scope.read_artifact(artifact_id)
 
 
+def check_size(value: Any, what: str, limit: int) -> bytes:
+    """Return what a caller gave as JSON. Raise `InvalidRequest` if it is none, or too large to be stored."""
+    try:
+        data = msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidRequest(f"{what} cannot be stored: {error}.") from None
+    if len(data) > limit:
+        raise InvalidRequest(f"{what} may have {limit:,} bytes, not {len(data):,}. Attach a file instead.")
+    return data
+
+
 def is_deep(data: bytes) -> bool:
     """Tell whether a JSON document is nested deeper than `MAX_DEPTH`."""
     if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:

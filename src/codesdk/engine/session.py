@@ -23,7 +23,7 @@ from codesdk.engine.feed import Published, follow
 from codesdk.engine.judgement import check_identity
 from codesdk.engine.recorder import Recorder
 from codesdk.engine.run import TaskRun
-from codesdk.engine.scope import Ports, SessionScope
+from codesdk.engine.scope import Ports, SessionScope, check_size
 from codesdk.engine.slots import Slots
 from codesdk.engine.state import Carried, SessionState
 from codesdk.store.redaction import Redactor
@@ -134,6 +134,7 @@ class LiveSession:
         target = task_id or (self.state.task.task_id if self.state.task else None)
         if target is None:
             raise Conflict(f"Session {self.session_id} has no running task to stop.")
+        reason = self._words(reason)
         if any(entry.task_id == target for entry in self.state.queue):
             lifecycle.drop_queued(self.recorder.journal, target, by, reason)
         elif self._run is not None and self._run.task_id == target:
@@ -155,7 +156,7 @@ class LiveSession:
     ) -> None:
         """Approve or deny a call that waits for an answer, or one that a crash left waiting."""
         if reason is not None:
-            reason = self._redactor.text(reason)
+            reason = self._words(reason)
         carried = next((c for c in self.state.carried if c.tool_call_id == tool_call_id), None)
         if carried is not None:
             if carried.approved is not None:
@@ -200,6 +201,7 @@ class LiveSession:
         """End the session: stop its task, empty its queue, take no more."""
         if self.state.closed:
             return
+        reason = self._words(reason)
         for waiting in list(self.state.queue):
             lifecycle.drop_queued(self.recorder.journal, waiting.task_id, PERSON, reason)
         await self.halt(PERSON, reason)
@@ -211,7 +213,7 @@ class LiveSession:
                 lifecycle.ENGINE,
                 "The session was closed.",
             )
-        self.recorder.journal.write(SessionClosed(reason=self._redactor.text(reason)), in_task=False)
+        self.recorder.journal.write(SessionClosed(reason=reason), in_task=False)
         await self.recorder.settle()
         await self.release()
 
@@ -284,12 +286,7 @@ class LiveSession:
 
     async def _accept(self, messages: list[Message]) -> list[Message]:
         """Check user messages and take secrets out of them."""
-        size = len(msgspec.json.encode(messages))
-        limit = self._ports.limits.max_message_bytes
-        if size > limit:
-            raise InvalidRequest(
-                f"The messages have {size:,} bytes; {limit:,} are allowed. Attach a file instead."
-            )
+        check_size(messages, "The messages", self._ports.limits.max_message_bytes)
         if not messages:
             raise InvalidRequest("A task needs at least one message.")
         for message in messages:
@@ -301,6 +298,11 @@ class LiveSession:
         plain = msgspec.to_builtins(messages)
         clean = self._redactor.value(plain)
         return messages if clean is plain else msgspec.convert(clean, type=list[Message])
+
+    def _words(self, text: str) -> str:
+        """Return a reason that somebody gave, as it may be stored."""
+        check_size(text, "A reason", self._ports.limits.max_message_bytes)
+        return self._redactor.text(text)
 
     async def _check_attachment(self, block: ArtifactBlock) -> None:
         row = await self._ports.log.artifact(block.artifact_id)
