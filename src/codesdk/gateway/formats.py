@@ -1,0 +1,44 @@
+"""The four wire formats, by path: which codec a request belongs to. Each is loaded when first needed."""
+
+from functools import cache
+from importlib import import_module
+
+from codesdk.gateway.exchange import Codec, Route, Wire
+
+_HOMES: dict[Wire, str] = {
+    "anthropic": "codesdk.gateway.anthropic",
+    "responses": "codesdk.gateway.responses",
+    "chat": "codesdk.gateway.chat",
+    "gemini": "codesdk.gateway.gemini",
+}
+_FAMILIES: tuple[tuple[str, Wire], ...] = (
+    ("/messages", "anthropic"),
+    ("/responses", "responses"),
+    ("/v1beta", "gemini"),
+    (":", "gemini"),
+)
+
+
+@cache
+def codec_for(wire: Wire) -> Codec:
+    """Return the codec of a format."""
+    codec: Codec = import_module(_HOMES[wire]).CODEC
+    return codec
+
+
+def find_route(method: str, path: str, query: str) -> tuple[Codec, Route] | None:
+    """Return the codec and the route of a path, or None if it belongs to no format."""
+    for wire in _HOMES:
+        codec = codec_for(wire)
+        route = codec.route(method, path, query)
+        if route is not None:
+            return codec, route
+    return None
+
+
+def guess_codec(path: str) -> Codec:
+    """Return the codec whose errors the sender of a path is most likely to understand."""
+    for sign, wire in _FAMILIES:
+        if sign in path:
+            return codec_for(wire)
+    return codec_for("chat")

@@ -1,0 +1,227 @@
+"""A script as the model: each request plays the next turn, in whatever format it came.
+
+Hidden requests are answered from the script's asides and use up no turn. A script that has run
+out, a tool that is not on offer, or an expectation that does not hold gives the runtime an error
+in its provider's shape, and stands in `problems` for whoever wrote the script.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+from codesdk.gateway.exchange import (
+    Ask,
+    AskResult,
+    AskText,
+    Call,
+    Codec,
+    Fault,
+    FaultKind,
+    Finish,
+    Part,
+    ReasoningChunk,
+    StopReason,
+    TextChunk,
+    Tokens,
+)
+from codesdk.gateway.names import own_names, wire_name
+from codesdk.gateway.purpose import purpose_of
+from codesdk.gateway.reply import JSON, SSE, Reply, Reset, refuse
+from codesdk.script import expect, model
+from codesdk.script.model import Script, Turn
+
+SILENCE_S = 3600.0
+_KINDS: dict[int, FaultKind] = {
+    400: "invalid",
+    401: "authentication",
+    403: "permission",
+    404: "not_found",
+    413: "too_large",
+    429: "rate_limit",
+    503: "unavailable",
+    529: "overloaded",
+}
+_STOPS: dict[str, StopReason] = {
+    "end_turn": "end_turn",
+    "tool_use": "tool_use",
+    "max_tokens": "max_tokens",
+    "refusal": "refusal",
+}
+
+
+class ScriptedModel:
+    """Answers the requests of one session from a script."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._next = 0
+        self._answers = 0
+        self.problems: list[str] = []
+
+    @property
+    def played(self) -> int:
+        """How many turns were played."""
+        return self._next
+
+    async def answer(self, codec: Codec, ask: Ask) -> Reply:
+        """Return the next answer."""
+        self._answers += 1
+        answer_id = f"scripted{self._answers:06d}"
+        if ask.kind == "count_tokens":
+            return Reply(status=200, headers=JSON, body=codec.count(ask, estimate(ask)))
+        purpose = purpose_of(ask)
+        if purpose != "main":
+            text = self._script.asides.get(purpose, "OK")
+            return _send(codec, ask, answer_id, Turn(steps=(model.TextStep(chunks=(text,)),)), {})
+        number, turn = self._next, self._script.turn(self._next)
+        if turn is None:
+            return self._fail(
+                codec,
+                f"The script has {len(self._script.turns)} turns; request {number + 1} asks for another.",
+            )
+        self._next += 1
+        names = {step.tool: wire_name(step.tool, [tool.name for tool in ask.tools]) for step in turn.calls}
+        problem = self._unmet(turn, ask) or _missing(names)
+        if problem is not None:
+            return self._fail(codec, f"turn {number + 1}: {problem}")
+        fault = _fault_of(turn, ask)
+        if fault is not None:
+            return refuse(codec, fault)
+        return _send(codec, ask, answer_id, turn, {tool: name or tool for tool, name in names.items()})
+
+    def _unmet(self, turn: Turn, ask: Ask) -> str | None:
+        if turn.expect is None:
+            return None
+        offered = [tool.name for tool in ask.tools]
+        wanted = {*turn.expect.offered, *turn.expect.not_offered}
+        seen = expect.Seen(
+            user=_last_user(ask), results=_results(ask), offered=own_names(wanted, offered) | set(offered)
+        )
+        return expect.unmet(turn.expect, seen)
+
+    def _fail(self, codec: Codec, problem: str) -> Reply:
+        self.problems.append(problem)
+        return refuse(codec, Fault(status=400, kind="invalid", message=f"scripted model: {problem}"))
+
+
+def estimate(ask: Ask) -> int:
+    """Estimate a request's tokens from its texts, at four characters each."""
+    size = sum(
+        len(block.text) for m in ask.messages for block in m.blocks if isinstance(block, AskText | AskResult)
+    )
+    return max(1, size // 4)
+
+
+def _send(codec: Codec, ask: Ask, answer_id: str, turn: Turn, names: dict[str, str]) -> Reply:
+    if ask.stream:
+        return Reply(status=200, headers=SSE, body=_stream(codec, ask, answer_id, turn, names))
+    return Reply(status=200, headers=JSON, body=_whole(codec, ask, answer_id, turn, names))
+
+
+async def _stream(
+    codec: Codec, ask: Ask, answer_id: str, turn: Turn, names: dict[str, str]
+) -> AsyncIterator[bytes]:
+    encoder = codec.encoder(ask, answer_id)
+    yield encoder.start()
+    for place, step in enumerate(turn.steps):
+        if isinstance(step, model.DelayStep):
+            await asyncio.sleep(step.seconds)
+        elif isinstance(step, model.SilenceStep):
+            await asyncio.sleep(SILENCE_S)
+        elif isinstance(step, model.ResetStep):
+            raise Reset
+        elif isinstance(step, model.TruncateStep):
+            return
+        elif isinstance(step, model.MalformedFrameStep):
+            yield step.data.encode() or codec.broken_frame()
+        else:
+            for part in _parts(step, answer_id, place, names):
+                yield encoder.feed(part)
+    yield encoder.feed(_finish(turn))
+
+
+async def _whole(
+    codec: Codec, ask: Ask, answer_id: str, turn: Turn, names: dict[str, str]
+) -> AsyncIterator[bytes]:
+    """Yield an answer that is not streamed: one chunk, after the pauses, or broken off."""
+    parts: list[Part] = []
+    for place, step in enumerate(turn.steps):
+        if isinstance(step, model.DelayStep):
+            await asyncio.sleep(step.seconds)
+        elif isinstance(step, model.SilenceStep):
+            await asyncio.sleep(SILENCE_S)
+        elif isinstance(step, model.ResetStep):
+            raise Reset
+        elif isinstance(step, model.TruncateStep | model.MalformedFrameStep):
+            yield codec.broken_frame()
+            return
+        else:
+            parts.extend(_parts(step, answer_id, place, names))
+    yield codec.whole(ask, answer_id, [*parts, _finish(turn)])
+
+
+def _parts(step: model.Step, answer_id: str, place: int, names: dict[str, str]) -> Iterator[Part]:
+    if isinstance(step, model.TextStep):
+        yield from (TextChunk(text) for text in step.chunks)
+    elif isinstance(step, model.ReasoningStep):
+        yield from (ReasoningChunk(text) for text in step.chunks)
+    elif isinstance(step, model.BurstStep):
+        chunk = TextChunk("x" * step.size)
+        yield from (chunk for _ in range(step.count))
+    elif isinstance(step, model.CallStep):
+        yield Call(f"call_{answer_id}_{step.id or place}", names.get(step.tool, step.tool), step.input)
+    elif isinstance(step, model.RefusalStep):
+        yield TextChunk(step.text)
+
+
+def _finish(turn: Turn) -> Finish:
+    reason = _STOPS.get(turn.effective_stop_reason, "end_turn")
+    refusal: str | None = None
+    for step in turn.steps:
+        if isinstance(step, model.MaxTokensStep):
+            reason = "max_tokens"
+        elif isinstance(step, model.RefusalStep):
+            reason, refusal = "refusal", step.text
+    usage = turn.usage or model.Usage()
+    tokens = Tokens(
+        input=usage.input,
+        output=usage.output,
+        cache_read=usage.cache_read,
+        cache_write=usage.cache_write,
+        reasoning=usage.reasoning,
+    )
+    return Finish(stop_reason=reason, tokens=tokens, refusal=refusal)
+
+
+def _fault_of(turn: Turn, ask: Ask) -> Fault | None:
+    """Return the error that a turn answers with in place of a message."""
+    for step in turn.steps:
+        if isinstance(step, model.HttpStep):
+            kind = _KINDS.get(step.status, "invalid" if step.status < 500 else "server")
+            message = step.message or f"scripted model: HTTP {step.status}"
+            return Fault(status=step.status, kind=kind, message=message, retry_after_s=step.retry_after_s)
+        if isinstance(step, model.ContextTooLargeStep):
+            return Fault(status=400, kind="context_too_large", message=f"{estimate(ask)} tokens are too many")
+    return None
+
+
+def _missing(names: dict[str, str | None]) -> str | None:
+    absent = [tool for tool, name in names.items() if name is None]
+    return f"it calls {absent[0]}, which the request does not offer." if absent else None
+
+
+def _last_user(ask: Ask) -> str | None:
+    for message in reversed(ask.messages):
+        texts = [block.text for block in message.blocks if isinstance(block, AskText)]
+        if message.role == "user" and texts:
+            return "".join(texts)
+    return None
+
+
+def _results(ask: Ask) -> list[str]:
+    """Return the texts of the tool results since the last answer of the model."""
+    results: list[str] = []
+    for message in reversed(ask.messages):
+        if message.role == "assistant":
+            break
+        results[:0] = [block.text for block in message.blocks if isinstance(block, AskResult)]
+    return results

@@ -1,0 +1,220 @@
+"""The gateway's HTTP server: a token in the path says whose request it is, its backend answers it.
+
+`/g/TOKEN/…` with the provider's own path behind it. A raw ASGI application under uvicorn, on
+loopback, in the process of the engine or on its own. Knows no format and no model.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, MutableMapping
+from typing import Any, Protocol
+
+import msgspec
+import uvicorn
+
+from codesdk.gateway.exchange import Ask, Codec, Fault
+from codesdk.gateway.formats import find_route, guess_codec
+from codesdk.gateway.reply import RawRequest, Reply, Reset, refuse
+
+MAX_BODY_BYTES = 64 * 1024 * 1024
+PREFIX = "/g/"
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class Backend(Protocol):
+    """Answers the requests of one session."""
+
+    async def answer(self, codec: Codec, ask: Ask, request: RawRequest) -> Reply:
+        """Answer a model request."""
+        ...
+
+    async def other(self, request: RawRequest) -> Reply | None:
+        """Answer a request that belongs to no wire format, or return None: it is then not found."""
+        ...
+
+
+class Gateway:
+    """Sessions by token, and the server that finds them. Use as an async context manager."""
+
+    def __init__(
+        self, *, host: str = "127.0.0.1", port: int = 0, max_body_bytes: int = MAX_BODY_BYTES
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._max_body_bytes = max_body_bytes
+        self._sessions: dict[bytes, Backend] = {}
+        self._server: _Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self.refused = 0
+
+    async def __aenter__(self) -> "Gateway":
+        listener = socket.create_server((self._host, self._port))
+        self._port = listener.getsockname()[1]
+        config = uvicorn.Config(
+            self._app,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            log_level="critical",
+            server_header=False,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = _Server(config)
+        self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._server is not None and self._serving is not None:
+            self._server.should_exit = True
+            await self._serving
+
+    @property
+    def url(self) -> str:
+        """The server's address, without a token."""
+        return f"http://{self._host}:{self._port}"
+
+    def admit(self, backend: Backend, token: str | None = None) -> str:
+        """Let a session in. Return the base URL that its runtime is pointed at."""
+        token = token or secrets.token_urlsafe(24)
+        self._sessions[_key(token)] = backend
+        return f"{self.url}{PREFIX}{token}"
+
+    def dismiss(self, base_url: str) -> None:
+        """Take a session's token back."""
+        self._sessions.pop(_key(base_url.rpartition("/")[2]), None)
+
+    async def _app(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        path = str(scope["path"])
+        token, slash, rest = path.removeprefix(PREFIX).partition("/")
+        rest = slash + rest
+        backend = self._sessions.get(_key(token)) if path.startswith(PREFIX) else None
+        if backend is None:
+            self.refused += 1
+            reply = _unknown_token(rest)
+        else:
+            body = await _read_body(receive, self._max_body_bytes)
+            if body is None:
+                reply = refuse(guess_codec(rest), _too_large(self._max_body_bytes))
+            else:
+                reply = await _answer(backend, _raw(scope, rest, body))
+        await _respond(reply, receive, send)
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals to the process that it runs in."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+async def _answer(backend: Backend, request: RawRequest) -> Reply:
+    """Read the request and have it answered; what cannot be read is refused in the provider's shape."""
+    found = find_route(request.method, request.path, request.query)
+    if found is None:
+        reply = await backend.other(request)
+        message = f"{request.method} {request.path} is not a route of this gateway."
+        return reply or refuse(
+            guess_codec(request.path), Fault(status=404, kind="not_found", message=message)
+        )
+    codec, route = found
+    try:
+        body = msgspec.json.decode(request.body, type=dict[str, Any])
+        ask = codec.parse(route, body)
+    except (ValueError, RecursionError) as error:
+        return refuse(
+            codec, Fault(status=400, kind="invalid", message=f"The request cannot be read: {error}")
+        )
+    return await backend.answer(codec, ask, request)
+
+
+async def _respond(reply: Reply, receive: Receive, send: Send) -> None:
+    headers = [(name.encode(), value.encode("latin-1", "replace")) for name, value in reply.headers.items()]
+    body = reply.body
+    if isinstance(body, bytes):
+        headers.append((b"content-length", str(len(body)).encode()))
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+        return
+    sending = asyncio.create_task(_pour(reply.status, headers, body, send))
+    leaving = asyncio.create_task(_until_gone(receive))
+    try:
+        await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        leaving.cancel()
+        sending.cancel()
+        await asyncio.wait([sending, leaving])
+    if not sending.cancelled() and sending.exception() is not None:
+        raise Reset  # the server closes the connection without a proper end
+
+
+async def _pour(
+    status: int, headers: list[tuple[bytes, bytes]], body: AsyncIterator[bytes], send: Send
+) -> None:
+    """Send chunks as they come. The body is closed whatever happens, so that an upstream is released."""
+    async with contextlib.AsyncExitStack() as stack:
+        close = getattr(body, "aclose", None)
+        if close is not None:
+            stack.push_async_callback(close)
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        async for chunk in body:
+            if chunk:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _read_body(receive: Receive, limit: int) -> bytes | None:
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return b""
+        chunk: bytes = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            return None
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            return b"".join(chunks)
+
+
+def _raw(scope: Message, path: str, body: bytes) -> RawRequest:
+    return RawRequest(
+        method=scope["method"],
+        path=path,
+        query=scope["query_string"].decode("latin-1"),
+        headers=[(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]],
+        body=body,
+    )
+
+
+def _unknown_token(path: str) -> Reply:
+    message = (
+        "This address has no session behind it. The token in the path is missing, wrong or no longer valid."
+    )
+    return refuse(guess_codec(path), Fault(status=401, kind="authentication", message=message))
+
+
+def _too_large(limit: int) -> Fault:
+    return Fault(status=413, kind="too_large", message=f"A request may have {limit:,} bytes.")
+
+
+def _key(token: str) -> bytes:
+    """Tokens are kept as digests, so that looking one up takes the same time whatever it is."""
+    return hashlib.sha256(token.encode()).digest()

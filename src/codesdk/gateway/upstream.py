@@ -1,0 +1,124 @@
+"""Requests passed on to the real provider: the key is put in here, chunks are forwarded as they come.
+
+The runtime holds only the gateway's token. Where CodeSDK has a key for the provider it takes the
+place of whatever the runtime sent; where it has none, the runtime's own login passes as it is.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from urllib.parse import parse_qsl, urlencode
+
+import httpx2
+import msgspec
+
+from codesdk.gateway.exchange import Ask, Codec, Fault, Wire
+from codesdk.gateway.formats import guess_codec
+from codesdk.gateway.reply import RawRequest, Reply, Reset, refuse
+
+CONNECT_TIMEOUT_S = 15.0
+READ_TIMEOUT_S = 600.0
+_HOP_BY_HOP = frozenset(
+    {
+        "connection",
+        "content-encoding",
+        "content-length",
+        "host",
+        "keep-alive",
+        "proxy-authorization",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "accept-encoding",
+    }
+)
+_LOGINS = frozenset({"authorization", "x-api-key", "x-goog-api-key"})
+_ORIGINS: dict[Wire, str] = {
+    "anthropic": "https://api.anthropic.com",
+    "responses": "https://api.openai.com",
+    "chat": "https://api.openai.com",
+    "gemini": "https://generativelanguage.googleapis.com",
+}
+
+
+class Provider(msgspec.Struct, frozen=True, kw_only=True):
+    """Where requests of a format go, and the key that is put in, if CodeSDK has one."""
+
+    origin: str
+    key: str | None = None
+
+
+class Upstream:
+    """The real providers. One per session, or shared; close it when done."""
+
+    def __init__(
+        self, providers: Mapping[Wire, Provider] | None = None, *, read_timeout_s: float = READ_TIMEOUT_S
+    ) -> None:
+        self._providers: dict[Wire, Provider] = {
+            wire: Provider(origin=origin) for wire, origin in _ORIGINS.items()
+        }
+        self._providers.update(providers or {})
+        timeout = httpx2.Timeout(read_timeout_s, connect=CONNECT_TIMEOUT_S)
+        self._client = httpx2.AsyncClient(timeout=timeout, follow_redirects=False)
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        await self._client.aclose()
+
+    async def answer(self, codec: Codec, ask: Ask, request: RawRequest) -> Reply:
+        """Pass a model request on, and its answer back, untouched but for the login."""
+        return await self._forward(codec, request)
+
+    async def other(self, request: RawRequest) -> Reply:
+        """Pass on a request that belongs to no format, to the provider that its path suggests."""
+        return await self._forward(guess_codec(request.path), request)
+
+    async def _forward(self, codec: Codec, request: RawRequest) -> Reply:
+        provider = self._providers[codec.wire]
+        sent = self._client.build_request(
+            request.method,
+            f"{provider.origin}{request.path}",
+            params=_query(request.query, provider.key is not None),
+            headers=_headers(request, codec.wire, provider.key),
+            content=request.body,
+        )
+        try:
+            answer = await self._client.send(sent, stream=True)
+        except httpx2.TimeoutException:
+            message = "The provider did not answer in time."
+            return refuse(codec, Fault(status=504, kind="unavailable", message=message))
+        except httpx2.HTTPError as error:
+            message = f"The provider cannot be reached ({type(error).__name__})."
+            return refuse(codec, Fault(status=502, kind="unavailable", message=message))
+        headers = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP_BY_HOP}
+        return Reply(status=answer.status_code, headers=headers, body=_chunks(answer))
+
+
+async def _chunks(answer: httpx2.Response) -> AsyncIterator[bytes]:
+    """Yield what comes, when it comes. The connection is released however this ends."""
+    try:
+        async for chunk in answer.aiter_bytes():
+            yield chunk
+    except httpx2.HTTPError:
+        raise Reset from None
+    finally:
+        await answer.aclose()
+
+
+def _headers(request: RawRequest, wire: Wire, key: str | None) -> list[tuple[str, str]]:
+    kept = [(name, value) for name, value in request.headers if name.lower() not in _HOP_BY_HOP]
+    kept.append(("accept-encoding", "identity"))
+    if key is None:
+        return kept
+    kept = [(name, value) for name, value in kept if name.lower() not in _LOGINS]
+    if wire == "anthropic":
+        return [*kept, ("x-api-key", key)]
+    if wire == "gemini":
+        return [*kept, ("x-goog-api-key", key)]
+    return [*kept, ("authorization", f"Bearer {key}")]
+
+
+def _query(query: str, has_key: bool) -> str:
+    """Return the query without a key in it, where CodeSDK puts in its own."""
+    if not has_key or "key=" not in query:
+        return query
+    return urlencode([(name, value) for name, value in parse_qsl(query) if name != "key"])
