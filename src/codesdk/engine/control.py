@@ -42,6 +42,11 @@ class _Answer(msgspec.Struct, omit_defaults=True):
     error: ErrorInfo | None = None
 
 
+_TOO_LONG = _Answer(
+    error=InvalidRequest(f"A command is one line of at most {MAX_LINE_BYTES:,} bytes.").info()
+)
+
+
 async def carry_out(engine: Engine, command: Command) -> None:
     """Do what a command says."""
     session = await engine.session(command.session_id)
@@ -72,6 +77,7 @@ class ControlServer:
         self._engine = engine
         self._directory = directory
         self._server: asyncio.Server | None = None
+        self._clients: set[asyncio.StreamWriter] = set()
 
     async def start(self) -> None:
         """Listen. A socket left by an earlier owner is replaced: the directory's lock is ours."""
@@ -82,19 +88,26 @@ class ControlServer:
         self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=MAX_LINE_BYTES)
 
     async def close(self) -> None:
-        """Stop listening and remove the socket."""
+        """Stop listening, remove the socket and hang up."""
         if self._server is not None:
             self._server.close()
             (self._directory / SOCKET).unlink(missing_ok=True)
+        for client in list(self._clients):
+            client.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._clients.add(writer)
         try:
-            while line := await reader.readline():
-                writer.write(msgspec.json.encode(await self._answer(line)) + b"\n")
+            while line := await _read_line(reader):
+                answer = await self._answer(line) if line.endswith(b"\n") else _TOO_LONG
+                writer.write(msgspec.json.encode(answer) + b"\n")
                 await writer.drain()
-        except (ConnectionError, ValueError):
+                if answer is _TOO_LONG:
+                    return
+        except ConnectionError:
             return
         finally:
+            self._clients.discard(writer)
             writer.close()
 
     async def _answer(self, line: bytes) -> _Answer:
@@ -106,27 +119,46 @@ class ControlServer:
             await carry_out(self._engine, command)
         except CodeSDKError as error:
             return _Answer(error=error.info())
+        except Exception as error:  # noqa: BLE001 - who asked must hear of it, and the next one be served
+            return _Answer(error=CodeSDKError(f"CodeSDK failed ({type(error).__name__}: {error}).").info())
         return _Answer(ok=True)
+
+
+async def _read_line(reader: asyncio.StreamReader) -> bytes:
+    """Return a line with its end, nothing at the end of the stream, or what there is of a line without an end."""
+    try:
+        return await reader.readuntil(b"\n")
+    except asyncio.IncompleteReadError as error:
+        return error.partial
+    except asyncio.LimitOverrunError:
+        return await reader.read(1)
 
 
 async def send(directory: Path, command: Command) -> bool:
     """Have the owner of a data directory carry out a command. Return false if nobody listens."""
+    line = msgspec.json.encode(command) + b"\n"
+    if len(line) > MAX_LINE_BYTES:
+        raise InvalidRequest(f"A command may have {MAX_LINE_BYTES:,} bytes, not {len(line):,}.")
     try:
         with socket_address(directory) as address:
             reader, writer = await asyncio.open_unix_connection(address, limit=MAX_LINE_BYTES)
     except (FileNotFoundError, ConnectionRefusedError):
         return False
+    except OSError as error:
+        raise StorageFailure(
+            f"The control socket in {directory} cannot be used: {error.strerror}."
+        ) from error
     try:
-        writer.write(msgspec.json.encode(command) + b"\n")
+        writer.write(line)
         await writer.drain()
-        line = await asyncio.wait_for(reader.readline(), ANSWER_TIMEOUT_S)
-    except (OSError, TimeoutError) as error:
+        answered = await asyncio.wait_for(reader.readline(), ANSWER_TIMEOUT_S)
+        answer = msgspec.json.decode(answered, type=_Answer)
+    except (OSError, TimeoutError, ValueError) as error:
         raise StorageFailure("The process that owns the data directory did not answer.") from error
     finally:
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
-    answer = msgspec.json.decode(line, type=_Answer)
     if answer.error is not None:
         raise from_info(answer.error)
     return True
