@@ -15,7 +15,7 @@ from codesdk import CodeSDK
 from codesdk.engine.invariants import verify_session
 from codesdk.engine.replay import replay_session
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 WORKER = str(Path(__file__).with_name("worker.py"))
 KILLS = 10
