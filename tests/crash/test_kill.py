@@ -26,7 +26,7 @@ loop: true
 turns:
   - steps: [{reasoning: hm}, {burst: {count: 30}}, {text: [a, b, c]}]
     usage: {input: 3, output: 4, cost_usd: 0.1}
-  - steps: [{burst: {count: 150, size: 40}}, {retract: again}, {text: done}]
+  - steps: [{burst: {count: 70, size: 40}}, {retract: again}, {text: done}]
   - steps: [{text: "x"}]
 """
 

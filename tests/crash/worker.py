@@ -23,7 +23,7 @@ from codesdk.contract.events import ApprovalRequested, Event, OutputDelta, TaskF
 from codesdk.store.blobs import FileBlobs
 from codesdk.store.sqlite import SqliteLog
 
-SCRIPTS = ("talk.yaml", "tools.yaml", "steered.yaml")
+SCRIPTS = ("tools.yaml", "steered.yaml", "tools.yaml", "talk.yaml")
 FIRST_SESSIONS = 4
 MAX_SESSIONS = 9
 EXPECTED = (Conflict, NotFound, Busy)
@@ -81,7 +81,7 @@ class Worker:
         session = await self.sdk.create_session(
             runtime="scripted",
             workspace=self.workspace,
-            permission_mode=self.chance.choice(["ask", "ask", "auto", "yolo"]),
+            permission_mode=self.chance.choice(["ask", "ask", "ask", "auto", "yolo"]),
             settings=SessionSettings(runtime_config={"script": script}, result_inline_bytes=2000),
         )
         say("session", session.id)
@@ -159,7 +159,8 @@ class Worker:
     def react(self, session: Session, event: Event) -> None:
         payload = event.payload
         if isinstance(payload, ApprovalRequested) and payload.tool_call_id:
-            self.go(self.answer(session, payload.tool_call_id))
+            if self.chance.random() < 0.7:  # else the question is left for the next life
+                self.go(self.answer(session, payload.tool_call_id))
         elif isinstance(payload, OutputDelta) and payload.delta == "steer me":
             self.go(self.try_to(session.steer("this way")))
         elif isinstance(payload, OutputDelta) and payload.delta == "stop me":
