@@ -1,6 +1,5 @@
 """The `codesdk` command group: commands loaded when they are used, errors turned into exit codes."""
 
-import asyncio
 import os
 import shlex
 import sys
@@ -12,7 +11,7 @@ import click
 
 from codesdk import __version__
 from codesdk.cli.exits import BAD_INPUT, INTERRUPTED, MEANINGS, READER_GONE, report
-from codesdk.cli.out import ReaderGone
+from codesdk.cli.out import Interrupted, ReaderGone
 from codesdk.contract.errors import CodeSDKError, ErrorInfo
 
 DEFAULT_DATA_DIR = ".codesdk"
@@ -129,7 +128,7 @@ def run(args: list[str]) -> int:
     except ReaderGone:
         _silence_stdout()
         return READER_GONE
-    except (click.Abort, KeyboardInterrupt, asyncio.CancelledError):
+    except (click.Abort, KeyboardInterrupt, Interrupted):
         return INTERRUPTED
     except SystemExit as error:  # click's own way out of completion and of a pipe that broke under it
         return error.code if isinstance(error.code, int) else 1

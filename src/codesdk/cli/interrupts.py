@@ -13,12 +13,13 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Interrupts:
     """While it is entered, signals call `on_stop`; without one they cancel the task that entered it.
 
-    SIGTERM may come twice (a supervisor sends it to the process and to its group), so it never quits at once.
+    Only a second Ctrl-C quits at once: a supervisor may send SIGTERM to the process and again to its group.
     """
 
     def __init__(self) -> None:
         self.on_stop: Callable[[], None] | None = None
         self._asked = False
+        self._ctrl_c = False
         self._owner: asyncio.Task[object] | None = None
 
     def __enter__(self) -> "Interrupts":
@@ -32,9 +33,11 @@ class Interrupts:
             asyncio.get_running_loop().remove_signal_handler(number)
 
     def _take(self, number: int) -> None:
-        if self._asked:
-            if number == signal.SIGINT:
+        if number == signal.SIGINT:
+            if self._ctrl_c:
                 os._exit(INTERRUPTED)
+            self._ctrl_c = True
+        if self._asked:
             return
         self._asked = True
         if self.on_stop is not None:

@@ -4,13 +4,18 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from codesdk.cli.out import Interrupted
+
 T = TypeVar("T")
 
 
 def run_async(main: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine to its end."""
-    with asyncio.Runner(loop_factory=_factory()) as runner:
-        return runner.run(main)
+    """Run a command's coroutine to its end. Raise `Interrupted` if it was cut short."""
+    try:
+        with asyncio.Runner(loop_factory=_factory()) as runner:
+            return runner.run(main)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        raise Interrupted from None
 
 
 def _factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

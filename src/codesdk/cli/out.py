@@ -1,4 +1,4 @@
-"""Writing to stdout and the like: at once, and with one kind of error when nobody takes it any more."""
+"""Writing to stdout: at once, and with one kind of error when nobody takes it. And the other way to be cut short."""
 
 import errno
 import sys
@@ -11,6 +11,10 @@ import msgspec
 
 class ReaderGone(Exception):
     """Nobody takes the output any more: a closed pipe, or a terminal that is gone."""
+
+
+class Interrupted(Exception):
+    """Ctrl-C, or another request to end, while nothing had to be stopped first."""
 
 
 def write_text(stream: TextIO, text: str) -> None:

@@ -61,10 +61,7 @@ async def _verify(setup: Setup, given: str | None, as_json: bool) -> int:
                 found = {"findings": findings}
                 write_json({"session_id": session_id, "ok": not findings, "events": head, **found})
                 continue
-            lines = [
-                f"{_place(found.seq)}{f'invariant {found.invariant}: ' if found.invariant else ''}{found.message}"
-                for found in findings
-            ]
+            lines = [_line(found.seq, found.message, found.invariant) for found in findings]
             _tell(session_id, lines, f"{head:,} events, all nine invariants hold")
     return code
 
@@ -81,7 +78,7 @@ async def _replay(setup: Setup, given: str, as_json: bool) -> int:
         found = {"differences": differences}
         write_json({"session_id": session_id, "ok": not differences, "events": count, **found})
     else:
-        lines = [f"{_place(difference.seq)}{difference.message}" for difference in differences]
+        lines = [_line(difference.seq, difference.message) for difference in differences]
         _tell(session_id, lines, f"{count:,} events, replayed bit for bit")
     return FAILED if differences else OK
 
@@ -92,8 +89,11 @@ async def _chosen(archive: Archive, given: str | None) -> list[str]:
     return [row.session_id async for row in all_sessions(archive)]
 
 
-def _place(seq: int | None) -> str:
-    return "" if seq is None else f"seq {seq}: "
+def _line(seq: int | None, message: str, invariant: int | None = None) -> str:
+    """Return a problem with its place, said once."""
+    place = "" if seq is None else f"seq {seq}: "
+    law = "" if invariant is None else f"invariant {invariant}: "
+    return f"{place}{law}{message.removeprefix(place)}"
 
 
 def _tell(session_id: str, problems: Sequence[str], good: str) -> None:

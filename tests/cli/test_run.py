@@ -1,0 +1,204 @@
+import json
+import signal
+import subprocess
+
+import pytest
+from tests.cli.conftest import EDIT
+from tests.cli.shell import MODULE, Live, Shell, environment
+
+from codesdk.contract.codec import decode, encode
+from codesdk.contract.events import TERMINAL_TYPES
+
+SAY = "turns: [{steps: [{text: Hi.}]}]"
+STALL = "turns: [{steps: [{text: Working.}, {stall: stopped}]}]"
+DEAF = "turns: [{steps: [{text: Working.}, {stall: closed}]}]"
+TALK = "turns: [{steps: [{burst: {count: 20000, size: 50}}]}]"
+
+
+def types(events: list[dict]) -> list[str]:
+    return [event["type"] for event in events]
+
+
+def test_json_is_the_stored_events_from_the_first_to_the_terminal_one(stored: Shell):
+    lines = stored.codesdk("events", "last", "--json").out.splitlines()
+    events = [decode(line.encode()) for line in lines]
+    assert [encode(event).decode() for event in events] == lines
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert [event.type for event in events[:2]] == ["session.created", "task.started"]
+    assert [e.type for e in events if e.type in TERMINAL_TYPES] == [events[-1].type] == ["task.completed"]
+
+
+def test_run_prints_exactly_what_it_stores(shell: Shell):
+    ran = shell.run(SAY)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == shell.codesdk("events", "last", "--json").out
+
+
+def test_people_see_text_calls_diffs_and_the_ending_without_escapes_in_a_pipe(shell: Shell):
+    script = shell.write_script(EDIT)
+    ran = shell.codesdk("run", "Fix it", "--script", script, "--workspace", "ws", "--permission-mode", "yolo")
+    assert (ran.code, ran.err) == (0, "")
+    assert "\x1b" not in ran.out
+    assert "\r" not in ran.out
+    for words in (
+        "I should look first.",
+        "Let me read it.",
+        "● workspace.edit  hello.txt",
+        "  -Helo, world\n  +Hello, world\n",
+        "✓ completed · 270 tokens in, 40 out · $0.0012 · ",
+        f"session {shell.last()}",
+    ):
+        assert words in ran.out
+    assert (shell.workspace / "hello.txt").read_text() == "Hello, world\n"
+
+
+def test_what_a_model_says_cannot_steer_the_terminal(shell: Shell):
+    script = shell.write_script('turns: [{steps: [{text: "a\\e]0;title\\a\\e[2Jb\\u009bc\\u202ed"}]}]')
+    ran = shell.codesdk("run", "x", "--script", script)
+    assert "a␛]0;title␇␛[2Jb\ufffdc\ufffdd" in ran.out
+    assert not set(ran.out) & set("\x1b\x07\x9b\u202e")
+
+
+def test_a_dash_reads_the_prompt_from_stdin(shell: Shell):
+    script = shell.write_script("turns: [{expect: {user_contains: from stdin}, steps: [{text: ok}]}]")
+    assert shell.codesdk("run", "-", "--script", script, "--json", stdin="comes from stdin\n").code == 0
+    assert shell.codesdk("run", "-", "--script", script, "--json", stdin=" \n").code == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["run", "x", "--script", "bad.yaml"], "bad.yaml:2: turns[0].steps[0].txt: unknown step"),
+        (["run", "x", "--script", "none.yaml"], "none.yaml: there is no script file here"),
+        (["run", "x", "--script", "gateway.yaml"], "belong to a model endpoint"),
+        (["run", "x"], "--script FILE"),
+        (["run", "x", "--runtime", "scriptd"], 'Did you mean "scripted"?'),
+        (["run", "x", "--runtime", "claude"], "claude-agent-sdk is not part of this version"),
+        (["run", "x", "--script", "ok.yaml", "--workspace", "nowhere"], "nowhere is not a directory"),
+        (["run", " ", "--script", "ok.yaml"], "The prompt is empty"),
+        (["run", "x", "--permission-mode", "no"], "--permission-mode"),
+        (["run"], "Missing argument 'PROMPT'"),
+        (["run", "x", "--session", "last", "--title", "t"], "--title is for a new session"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_made(shell: Shell, args: list[str], words: str):
+    shell.write_script("turns:\n  - steps: [{txt: a}]\n", "bad.yaml")
+    shell.write_script("turns: [{steps: [{reset: true}]}]", "gateway.yaml")
+    shell.write_script(SAY, "ok.yaml")
+    ran = shell.here(*args)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("error (INVALID_REQUEST): ")
+    assert words in ran.err
+    assert ran.err.count("\n") == 1
+    assert not shell.data.exists()
+
+
+@pytest.mark.parametrize("args", [["run", "--json"], ["run", "x", "--json", "--script", "none.yaml"]])
+def test_errors_before_the_first_event_are_json_on_stderr_too(shell: Shell, args: list[str]):
+    ran = shell.here(*args)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.error["code"] == "INVALID_REQUEST"
+    assert ran.error["retryable"] is False
+
+
+def test_a_failed_task_exits_1_and_says_why(shell: Shell):
+    script = shell.write_script("turns: [{steps: [{fail: {code: MODEL_ERROR, message: No such luck.}}]}]")
+    ran = shell.codesdk("run", "x", "--script", script)
+    assert ran.code == 1
+    assert "✗ failed · MODEL_ERROR: No such luck." in ran.out
+    as_json = shell.codesdk("run", "x", "--script", script, "--json")
+    assert (as_json.code, as_json.err, as_json.lines[-1]["type"]) == (1, "", "task.failed")
+
+
+def test_without_a_terminal_a_question_is_a_denial_at_once(shell: Shell):
+    ran = shell.run(EDIT, mode="ask")
+    assert ran.code == 0
+    assert "approval.requested" not in types(ran.lines)
+    assert types(ran.lines).count("tool.call.denied") == 2
+    assert (shell.workspace / "hello.txt").read_text() == "Helo, world\n"
+
+
+def test_a_session_goes_on_with_its_next_task(shell: Shell):
+    first = shell.run("turns: [{steps: [{text: one}]}, {steps: [{text: two}]}]").lines
+    name = first[0]["trace"]["session_id"]
+    again = shell.codesdk("run", "More", "--session", name[-6:], "--script", "script.yaml", "--json")
+    assert again.code == 0
+    assert types(again.lines)[0] == "task.started"
+    assert again.lines[0]["seq"] == first[-1]["seq"] + 1
+    assert again.lines[-1]["payload"]["text"] == "two"
+
+
+def test_an_interactive_session_that_goes_on_without_a_terminal_gets_denials(shell: Shell):
+    edit = "{steps: [{call: {tool: workspace.edit, input: {path: hello.txt, old: Helo, new: Hello}}}]}"
+    script = shell.write_script(f"turns: [{edit}, {edit}, {{steps: [{{text: Done.}}]}}]")
+    options = ["--script", script, "--workspace", "ws", "--permission-mode", "auto", "--json"]
+    with Live(shell, "run", "x", *options, "--interactive") as live:
+        session = live.until("approval.requested")["trace"]["session_id"]
+        live.signal(signal.SIGTERM)
+        assert live.end().code == 130
+    again = shell.codesdk("run", "y", "--session", session, "--script", script, "--json")
+    assert again.code == 0
+    denied = [event["payload"] for event in again.lines if event["type"] == "tool.call.denied"]
+    assert "Nobody can be asked" in denied[0]["reason"]
+
+
+def test_a_second_writer_is_told_who_has_the_directory(shell: Shell):
+    script = shell.write_script(STALL)
+    with Live(shell, "run", "x", "--script", script, "--json") as live:
+        live.until("model.output.delta")
+        second = shell.codesdk("run", "y", "--script", script)
+        assert (second.code, second.out) == (4, "")
+        assert second.err.startswith("error (CONFLICT): ")
+        assert f"pid {live.process.pid}" in second.err
+        as_json = shell.codesdk("artifacts", "--gc", "--json")
+        assert (as_json.code, as_json.error["details"]["pid"]) == (4, live.process.pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_the_task_and_waits_for_its_end(shell: Shell, number: signal.Signals):
+    script = shell.write_script(STALL)
+    with Live(shell, "run", "x", "--script", script, "--json") as live:
+        live.until("model.output.delta")
+        live.signal(number)
+        live.signal(signal.SIGTERM)
+        done = live.end()
+    assert (done.code, done.err) == (130, "")
+    assert live.seen[-1]["type"] == "task.stopped"
+    assert live.seen[-1]["payload"]["reason"] == "interrupted at the terminal"
+
+
+def test_a_second_ctrl_c_quits_at_once_and_resume_goes_on(shell: Shell):
+    script = shell.write_script(DEAF)
+    with Live(shell, "run", "x", "--script", script, "--json") as live:
+        live.until("model.output.delta")
+        live.signal(signal.SIGINT)
+        assert live.until("runtime.notice")["payload"]["kind"] == "stop_requested"
+        live.signal(signal.SIGINT)
+        assert live.end().code == 130
+        assert not TERMINAL_TYPES & set(types(live.seen))
+    assert "interrupted" in shell.codesdk("sessions").out
+    script = shell.write_script("loop: true\nturns: [{steps: [{text: Going on.}]}]")
+    resumed = shell.codesdk("resume", "last", "And now?", "--script", script, "--json")
+    assert resumed.code == 0
+    assert types(resumed.lines)[:2] == ["session.resumed", "task.started"]
+    assert resumed.lines[-1]["payload"]["text"] == "Going on."
+    assert shell.codesdk("verify", "last").code == 0
+    again = shell.codesdk("resume", "last", "--script", script)
+    assert (again.code, again.err.split(":")[0]) == (4, "error (CONFLICT)")
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_reader_that_goes_away_ends_the_command_quietly(shell: Shell, as_json: bool):
+    script = shell.write_script(TALK)
+    args = ["run", "x", "--script", script, *(["--json"] if as_json else [])]
+    with subprocess.Popen(
+        [*MODULE, *args], cwd=shell.home, env=environment({}), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+    ended = shell.codesdk("events", "last", "--json").out.splitlines()[-1]
+    assert json.loads(ended)["type"] == "task.stopped"
