@@ -15,6 +15,7 @@ from codesdk.contract.events import (
     Event,
     OutputDelta,
     Resumes,
+    SessionClosed,
     TaskFailed,
     ToolCallStarted,
     ToolOutputDelta,
@@ -284,6 +285,13 @@ def drop_question(events: list[Event]) -> int:
     return find(events, "approval.answered", approval_id=name)
 
 
+def close_early(events: list[Event]) -> int:
+    place = find(events, "task.failed")
+    closed = with_payload(events[place], "session.closed", SessionClosed(reason="done"))
+    events.insert(place + 1, changed(closed, task_id=None))
+    return place + 2
+
+
 def give_up_a_call(events: list[Event]) -> int:
     place = find(events, "tool.call.completed")
     events[place] = changed(events[place], outcome="unknown", is_error=True)
@@ -335,9 +343,8 @@ BROKEN = [
     Broken(4, "busy", "queued twice", repeat(At(QUEUED))),
     Broken(4, "resumed", "queued when it already runs", move_after(At(QUEUED), At(STARTED, 2))),
     Broken(4, "refused", "closed while a task runs", move(At("session.closed"), At(DONE, 1))),
-    Broken(
-        4, "refused", "a start after the close", move(At("session.closed"), At(STARTED, 2), At(STARTED, 2))
-    ),
+    Broken(4, "failed", "a start after the close", close_early),
+    Broken(4, "refused", "closed while a task waits", move(At("session.closed"), At("session.resumed"))),
     Broken(4, "refused", "overtakes without a resume", drop(At("session.resumed"), At(STARTED, 1))),
     Broken(5, "busy", "never requested", drop(At(REQUEST), At(EVALUATED))),
     Broken(5, "busy", "requested twice", repeat(At(REQUEST))),

@@ -538,6 +538,14 @@ class Play:
         return event.seq >= self.seq
 
 
+async def quiet(session: Any) -> None:
+    """Wait until nothing runs and nothing waits to run."""
+    async for batch in session.follow(0):
+        state = session.state
+        if batch[-1].event.seq == state.seq and state.task is None and not state.queue:
+            return
+
+
 async def play(
     turns: list[Any], answers: list[Any], cut: tuple[str, int] | None, path: Path
 ) -> list[Finding]:
@@ -567,8 +575,9 @@ async def play(
             await session.answer(carried.tool_call_id, "approve", by=PERSON)
         rig.gate("open").set()
         rig.gate("shut").set()
-        await rig.engine.resume(session)
-        await ended(session, 3)
+        if session.state.interrupted_task or session.state.queue:
+            await rig.engine.resume(session)
+            await quiet(session)
     findings = await verify_session(rig.log, rig.blobs, session.session_id)
     await rig.engine.close()
     return findings

@@ -216,6 +216,8 @@ class Checker:
     def _close(self, event: Event, payload: ev.SessionClosed, _: TaskCheck | None) -> None:
         if self._task is not None:
             self._report(4, f"session.closed while {self._task.task_id} runs")
+        elif self._queue and self.whole:
+            self._report(4, f"session.closed while {next(iter(self._queue))} waits")
         self._closed = True
 
     def _queued(self, event: Event, payload: ev.TaskQueued, _: TaskCheck | None) -> None:
