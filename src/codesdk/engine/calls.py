@@ -85,11 +85,12 @@ class Calls:
             return
         inline, ref = await self._place(clean)
         raw, raw_ref = await self._intake.raw(item.raw)
-        spec = self._specs.get(item.name)
+        name = self._scope.redactor.text(item.name)
+        spec = self._specs.get(name)
         task = self._scope.state.task
         call = ledger.request(
             self._scope.journal,
-            name=item.name,
+            name=name,
             tool_class=spec.tool_class if spec else "dangerous",
             input_hash=digest,
             input=inline,
@@ -264,8 +265,11 @@ class Calls:
         """See one call through. The ledger's state, not this coroutine, says where it stands."""
         recorder = self._scope.recorder
         reply: ToolReply | str
-        if self._is_open(call):
-            await self._decide(call, arguments)
+        try:
+            if self._is_open(call):
+                await self._decide(call, arguments)
+        finally:
+            self._mark_judged(call)
         if self._is_open(call):
             reply = await self._execute(call, arguments)
         else:
@@ -273,11 +277,15 @@ class Calls:
         await recorder.settle()
         await self._reply(call.identity, reply)
 
+    def _mark_judged(self, call: CallState) -> None:
+        """Let an answer in that came before the question."""
+        judged = self._judged.pop(call_key(call.identity.tool_call_id, call.identity.attempt), None)
+        if judged is not None and not judged.done():
+            judged.set_result(None)
+
     async def _decide(self, call: CallState, arguments: Any) -> None:
         opinion = judge(self._scope, self._specs, call, arguments)
-        judged = self._judged.pop(call_key(call.identity.tool_call_id, call.identity.attempt), None)
-        if judged is not None:
-            judged.set_result(None)
+        self._mark_judged(call)
         journal = self._scope.journal
         ledger.evaluate(journal, call, opinion)
         if opinion.result == "allow":

@@ -8,6 +8,7 @@ hashes through its end, the tools, the settings and the omissions.
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -46,7 +47,7 @@ class Window:
         """Read what the stored transcript of `count` messages holds beyond this window."""
         missing = count - self.next_index
         if self.rows and missing <= PAGE_MESSAGES:
-            self.extend(await log.messages(session_id, before=None, limit=missing) if missing else [])
+            self.extend(await log.messages(session_id, before=count, limit=missing) if missing else [])
         else:
             await self._load(log, session_id, count)
 
@@ -73,6 +74,10 @@ class Window:
             self.rows.append(_without_reasoning(row))
             self.tokens += row.tokens
             self.next_index = row.index + 1
+
+    def since(self, seq: int) -> int:
+        """Return how many messages were sealed at this seq or later: those of the running task."""
+        return sum(1 for _ in takewhile(lambda row: row.seq >= seq, reversed(self.rows)))
 
     def fit(self, new_messages: int) -> None:
         """Drop the oldest rows until the budget holds, then up to the next user message.

@@ -32,6 +32,7 @@ from codesdk.engine.scope import MAX_DEPTH, Ports, check_size, is_deep, store_ar
 from codesdk.engine.session import LiveSession
 from codesdk.engine.slots import Slots
 from codesdk.engine.state import EMPTY_CHAIN, SessionState
+from codesdk.engine.transcript import is_model_message
 from codesdk.store.redaction import Redactor
 
 KEEP_LOADED = 4096
@@ -251,7 +252,7 @@ class Engine:
             seq=at,
             transcript_ref=kept.ref,
             messages=len(rows),
-            model_messages=sum(row.message.role == "assistant" for row in rows),
+            model_messages=sum(is_model_message(row.message) for row in rows),
             chain=rows[-1].chain if rows else EMPTY_CHAIN,
         )
         payload = msgspec.structs.replace(

@@ -5,14 +5,15 @@ from typing import Any
 
 import msgspec
 
+from codesdk.contract.canonical import CanonicalError, hash_json
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import FileChange, ToolRun
 from codesdk.contract.runtime import ToolReply
 from codesdk.contract.tools import Change, OutputStream
 from codesdk.engine import ledger
-from codesdk.engine.scope import SessionScope, is_deep
-from codesdk.engine.state import CallState
+from codesdk.engine.scope import SessionScope, is_deep, mend
+from codesdk.engine.state import CallState, call_key
 from codesdk.store.redaction import StreamRedactor
 
 MAX_DELTA_BYTES = 1024 * 1024
@@ -30,6 +31,7 @@ class Execution:
         self._kept: dict[OutputStream, list[str]] = {}
         self._bytes = 0
         self._truncated = False
+        self._ended = False
 
     def begin(self) -> None:
         """Write that the call starts. To be stored before it does."""
@@ -38,12 +40,18 @@ class Execution:
 
     def take_output(self, stream: OutputStream, text: str) -> None:
         """Pass on a running tool's output, as far as the bounds allow."""
-        if self._scope.recorder.broken is not None:
+        if self._ended or self._scope.recorder.broken is not None or not self._is_open():
             return
         redactor = self._redactors.get(stream)
         if redactor is None:
             redactor = self._redactors[stream] = self._scope.redactor.stream()
-        self._emit(stream, redactor.feed(text))
+        self._emit(stream, redactor.feed(mend(text)))
+
+    def _is_open(self) -> bool:
+        """Whether the log still waits for the call's end: a tool that cannot be cancelled may outlive it."""
+        task, identity = self._scope.state.task, self._call.identity
+        key = call_key(identity.tool_call_id, identity.attempt)
+        return task is not None and task.calls.get(key) is self._call
 
     async def finish_unrun(self, why: str) -> ToolReply:
         """End a call that was started on paper only."""
@@ -53,6 +61,7 @@ class Execution:
 
     async def finish(self, running: asyncio.Task[ToolRun]) -> ToolReply:
         """End the call with what the tool gave back, whatever that is."""
+        self._ended = True
         run = _outcome(running)
         result = self._clean(run.result)
         preview, ref = await self._present(result)
@@ -96,11 +105,14 @@ class Execution:
         return refs
 
     def _clean(self, result: Any) -> Any:
+        data = b""
         try:
-            plain = msgspec.to_builtins(result)
-            data = msgspec.json.encode(plain)
-            if is_deep(data):
-                plain = data.decode()
+            data = msgspec.json.encode(mend(msgspec.to_builtins(result)))
+            plain = data.decode() if is_deep(data) else msgspec.json.decode(data)
+            if not isinstance(plain, str):
+                hash_json(plain)  # it becomes a part of the transcript, which is hashed
+        except CanonicalError:
+            plain = data.decode()
         except (TypeError, ValueError, RecursionError, OverflowError):
             plain = repr(result)
         return self._scope.redactor.value(plain)
@@ -118,8 +130,9 @@ class Execution:
 
     async def _change(self, change: FileChange) -> Change:
         data = change.diff.encode("utf-8", "replace")
-        ref = await self._scope.put_artifact(data, "text/x-diff; charset=utf-8", change.path)
-        return Change(path=change.path, diff_ref=ref, undo=None)
+        path = self._scope.redactor.text(mend(change.path))
+        ref = await self._scope.put_artifact(data, "text/x-diff; charset=utf-8", path)
+        return Change(path=path, diff_ref=ref, undo=None)
 
 
 def _outcome(running: asyncio.Task[ToolRun]) -> ToolRun:

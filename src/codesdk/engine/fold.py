@@ -28,6 +28,8 @@ def fold(state: SessionState, event: Event, changes: Changes) -> None:
     runtime = event.runtime
     if runtime.runtime_session_id is not None:
         state.runtime_session_id = runtime.runtime_session_id
+    if runtime.model is not None:
+        state.model = runtime.model
     payload: object = event.payload
     handler = _HANDLERS.get(type(payload))
     if handler is not None:

@@ -48,7 +48,9 @@ def _requested(state: SessionState, event: Event, payload: ev.ToolCallRequested,
         task.seen_calls[payload.runtime_tool_call_id] = identity
     if payload.attempt > 1:
         _take_up_carried(state, event, payload.tool_call_id, changes)
-    part = transcript.part_of(state, payload.message_id or f"call:{payload.tool_call_id}#{payload.attempt}")
+    part = transcript.part_of(
+        state, payload.message_id or f"{transcript.OWN_CALL}{payload.tool_call_id}#{payload.attempt}"
+    )
     if part is not None:
         if payload.message_id is None or payload.message_id in task.completed_messages:
             part.content = part.content or []

@@ -12,7 +12,7 @@ from codesdk.contract.events import TYPE_OF, OutputCompleted, OutputDelta, Outpu
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.runtime import Draft, DraftPayload
 from codesdk.engine import lifecycle
-from codesdk.engine.scope import MAX_DEPTH, SessionScope, is_deep
+from codesdk.engine.scope import MAX_DEPTH, SessionScope, is_deep, is_text, mend
 from codesdk.store.redaction import StreamRedactor
 
 _DRAFTS: frozenset[type] = frozenset(get_args(DraftPayload))
@@ -56,7 +56,15 @@ class Intake:
     async def draft(self, draft: Draft) -> None:
         """Write a draft, in the order of arrival."""
         payload: Any = draft.payload
-        problem = self._problem(payload)
+        problem: str | None = None
+        if type(payload) is OutputDelta:
+            payload = msgspec.structs.replace(payload, delta=mend(payload.delta))
+            problem = self._problem(payload)
+        else:
+            try:
+                payload = self._legible(payload)
+            except _Malformed as error:
+                problem = str(error)
         if problem is not None:
             await self.malformed(problem, draft)
             return
@@ -139,24 +147,33 @@ class Intake:
             return payload
         return msgspec.structs.replace(payload, delta=text) if text else None
 
-    def _problem(self, payload: Any) -> str | None:
-        """Return what is wrong with a draft's payload. The common case is checked by hand: it is hot."""
-        if type(payload) is OutputDelta:
-            return _delta_problem(payload, self._scope.ports.limits.max_event_bytes)
+    def _problem(self, payload: OutputDelta) -> str | None:
+        """Return what is wrong with a delta. It is checked by hand: it is hot."""
+        return _delta_problem(payload, self._scope.ports.limits.max_event_bytes)
+
+    def _legible(self, payload: Any) -> Any:
+        """Return a draft's payload as a reader of the log will see it. Raise `_Malformed` if there is no such."""
         source: object = payload
         kind = type(source)
         if kind not in _DRAFTS:
-            return f"a runtime may not draft {TYPE_OF.get(kind, kind.__name__)}."
-        if isinstance(payload, RuntimeNotice) and payload.kind in _RESERVED_NOTICES:
-            return f"a runtime may not write a notice of kind {payload.kind}."
+            raise _Malformed(f"a runtime may not draft {TYPE_OF.get(kind, kind.__name__)}.")
         try:
-            msgspec.convert(msgspec.to_builtins(payload), type=kind)
-            data = msgspec.json.encode(payload)
+            data = msgspec.json.encode(mend(msgspec.to_builtins(payload)))
+            stored = msgspec.json.decode(data, type=kind)
         except (TypeError, ValueError, RecursionError, OverflowError) as error:
-            return self._scope.redactor.text(f"{TYPE_OF[kind]}: {error}.")
+            raise _Malformed(self._scope.redactor.text(mend(f"{TYPE_OF[kind]}: {error}."))) from None
+        if isinstance(stored, RuntimeNotice) and stored.kind in _RESERVED_NOTICES:
+            raise _Malformed(f"a runtime may not write a notice of kind {stored.kind}.")
         if is_deep(data):
-            return f"{TYPE_OF[kind]}: nested deeper than {MAX_DEPTH} levels."
-        return _size_problem(len(data), self._scope.ports.limits.max_event_bytes)
+            raise _Malformed(f"{TYPE_OF[kind]}: nested deeper than {MAX_DEPTH} levels.")
+        problem = _size_problem(len(data), self._scope.ports.limits.max_event_bytes)
+        if problem is not None:
+            raise _Malformed(problem)
+        return stored
+
+
+class _Malformed(Exception):
+    """An item that the contract does not know; the message says why."""
 
 
 def _shown(item: Any) -> Any:
@@ -179,11 +196,11 @@ def _describe(value: Any) -> str:
 
 
 def _delta_problem(payload: Any, limit: int) -> str | None:
-    if payload.kind not in _DELTA_KINDS:
+    if type(payload.kind) is not str or payload.kind not in _DELTA_KINDS:
         return f"model.output.delta has no kind {payload.kind!r}."
-    if not (type(payload.block_id) is type(payload.message_id) is type(payload.delta) is str):
+    if not (is_text(payload.block_id) and is_text(payload.message_id) and is_text(payload.delta)):
         return "model.output.delta needs text in block_id, message_id and delta."
-    if not isinstance(payload.tool_call_id, str | None) or not isinstance(payload.language, str | None):
+    if any(name is not None and not is_text(name) for name in (payload.tool_call_id, payload.language)):
         return "model.output.delta needs text in tool_call_id and language, or nothing."
     return _size_problem(len(payload.delta), limit)
 

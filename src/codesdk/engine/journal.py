@@ -27,14 +27,15 @@ class Journal:
         self.changes = Changes()
         self._sink = sink
         self._info: RuntimeInfo | None = None
+        self._model: str | None = None
+        self._runtime_session_id: str | None = None
         self._trace: Trace | None = None
         self._user = None if state.principal == LOCAL else state.principal
 
     def identify(self, model: str | None, runtime_session_id: str | None) -> None:
         """Stamp what follows with the runtime's own session id and model, where given."""
-        state = self.state
-        state.model = model or state.model
-        state.runtime_session_id = runtime_session_id or state.runtime_session_id
+        self._model = model or self._model
+        self._runtime_session_id = runtime_session_id or self._runtime_session_id
         self._info = None
 
     def write(
@@ -82,11 +83,12 @@ class Journal:
         return trace
 
     def _info_for(self, raw: Any, raw_ref: ArtifactRef | None) -> RuntimeInfo:
-        state = self.state
         info = self._info
-        if info is None or info.name != state.runtime_name or info.model != state.model:
+        if info is None or info.name != self.state.runtime_name:
             info = RuntimeInfo(
-                name=state.runtime_name, model=state.model, runtime_session_id=state.runtime_session_id
+                name=self.state.runtime_name,
+                model=self._model or self.state.model,
+                runtime_session_id=self._runtime_session_id or self.state.runtime_session_id,
             )
             self._info = info
         if raw is None and raw_ref is None:

@@ -7,7 +7,7 @@ from codesdk.contract.errors import Conflict
 from codesdk.contract.ports import PolicyQuestion
 from codesdk.contract.runtime import ToolAnnouncement
 from codesdk.contract.tools import Evaluation, ToolIdentity, ToolSpec, Verdict
-from codesdk.engine.scope import SessionScope
+from codesdk.engine.scope import SessionScope, is_text
 from codesdk.engine.state import CallState, Carried
 
 MAX_NAME_CHARS = 256
@@ -19,9 +19,9 @@ def is_sound(item: ToolAnnouncement) -> bool:
     index: Any = item.index
     texts: tuple[Any, ...] = (item.runtime_tool_call_id, item.message_id)
     return (
-        isinstance(name, str)
+        is_text(name)
         and 0 < len(name) <= MAX_NAME_CHARS
-        and all(isinstance(text, str | None) for text in texts)
+        and all(text is None or is_text(text) for text in texts)
         and isinstance(index, int | None)
     )
 

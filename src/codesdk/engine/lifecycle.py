@@ -187,13 +187,24 @@ def _late(journal: Journal, payload: DraftPayload, raw: Any, raw_ref: ArtifactRe
     )
 
 
-def _close_streams(journal: Journal, task: ActiveTask) -> None:
+def cut_off(task: ActiveTask) -> list[ev.OutputCompleted]:
+    """Return the messages that still stream, as they count when their task ends now."""
     by_message: dict[str, list[OpenBlock]] = {}
     for block in task.blocks.values():
         by_message.setdefault(block.message_id, []).append(block)
-    for message_id, blocks in by_message.items():
-        content = [made for block in blocks for made in _content(block)]
-        journal.write(ev.OutputCompleted(message_id=message_id, content=content, partial=True))
+    return [
+        ev.OutputCompleted(
+            message_id=message_id,
+            content=[made for block in blocks for made in _content(block)],
+            partial=True,
+        )
+        for message_id, blocks in by_message.items()
+    ]
+
+
+def _close_streams(journal: Journal, task: ActiveTask) -> None:
+    for message in cut_off(task):
+        journal.write(message)
 
 
 def _content(block: OpenBlock) -> Sequence[AssistantBlock]:

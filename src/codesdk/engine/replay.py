@@ -5,7 +5,6 @@ the function that once wrote it, with the recorded times and ids; whatever that
 function writes is compared with what is stored. Used by `codesdk replay`.
 """
 
-from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -115,8 +114,9 @@ class Replay:
         assert window is not None, "a session is created first"
         assert task is not None, "an input is compiled for a task"
         self._collect_rows()
-        new = sum(1 for _ in takewhile(lambda row: row.seq == task.started_seq, reversed(self._rows)))
-        compiled = compile_input(window, payload.tool_manifest, payload.runtime_config, new)
+        compiled = compile_input(
+            window, payload.tool_manifest, payload.runtime_config, window.since(task.started_seq)
+        )
         data = msgspec.json.encode(compiled.manifest)
         stored = await self._blobs.get(payload.input_ref.content_hash)
         if data != stored:

@@ -52,15 +52,22 @@ def _carried_inputs(deck: Deck) -> dict[str, ArtifactRef]:
 
 
 def _begins_end(deck: Deck, event: Event) -> bool:
-    """Tell whether the task's end begins here: partial messages, then the terminal event."""
-    ahead = 0
-    following: Event | None = event
-    while following is not None and isinstance(following.payload, ev.OutputCompleted):
-        if not following.payload.partial:
-            return False
-        ahead += 1
-        following = deck.tape.peek(ahead)
-    return following is not None and following.type in TERMINAL_TYPES
+    """Tell whether the task's end begins here: the messages that it cuts off, then the terminal event.
+
+    A runtime may end its messages as partial, too; those are drafts like any other.
+    """
+    if event.type in TERMINAL_TYPES:
+        return True
+    payload, task = event.payload, deck.journal.state.task
+    if task is None or not isinstance(payload, ev.OutputCompleted) or not payload.partial:
+        return False
+    cut = lifecycle.cut_off(task)
+    last = deck.tape.peek(len(cut))
+    return (
+        last is not None
+        and last.type in TERMINAL_TYPES
+        and [deck.tape.peek_payload(ahead) for ahead in range(len(cut))] == cut
+    )
 
 
 def _end(deck: Deck) -> None:

@@ -5,10 +5,14 @@ silence ends the task after a grace period, with or without it.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from typing import Any
+
+import msgspec
 
 from codesdk.contract.canonical import hash_json
-from codesdk.contract.errors import CodeSDKError, Conflict, ErrorInfo
+from codesdk.contract.errors import CodeSDKError, Conflict, ErrorInfo, TaskFailure
 from codesdk.contract.events import ModelInput, TaskSteered
 from codesdk.contract.messages import Message
 from codesdk.contract.runtime import (
@@ -29,7 +33,7 @@ from codesdk.engine import lifecycle
 from codesdk.engine.calls import Calls
 from codesdk.engine.context import Compiled, Window, compile_input, schema_hashes
 from codesdk.engine.intake import Intake
-from codesdk.engine.scope import RuntimeHost, SessionScope
+from codesdk.engine.scope import RuntimeHost, SessionScope, is_text, mend
 
 YIELD_EVERY = 64
 NO_SOURCES = {
@@ -43,22 +47,20 @@ Ending = Finished | Failed
 class TaskRun:
     """Drives one task from `task.started` to its terminal event."""
 
-    def __init__(
-        self, scope: SessionScope, runtime: Runtime, window: Window, writes: asyncio.Lock, new_messages: int
-    ) -> None:
+    def __init__(self, scope: SessionScope, runtime: Runtime, window: Window, writes: asyncio.Lock) -> None:
         task = scope.state.task
         assert task is not None, "a run needs a started task"
         self.task_id = task.task_id
         self._scope = scope
         self._runtime = runtime
         self._window = window
-        self._new_messages = new_messages
         self._intake = Intake(scope)
         self._halted: asyncio.Future[Failed] = asyncio.get_running_loop().create_future()
         self._handle: RuntimeTask | None = None
         self._last_item_s = 0.0
         self._stopping: asyncio.Task[None] | None = None
-        self._early_steering: list[Message] = []
+        self._input_seq = 0
+        self._early_steering: list[tuple[int, list[Message]]] = []
         self._ending = False
         self.calls = Calls(scope, self._intake, writes, self._reply, self._on_fault)
 
@@ -84,12 +86,12 @@ class TaskRun:
         """Record more user input and hand it to the runtime, at once or when it has started."""
         if self._ending or self._is_stopping():
             raise Conflict(f"Task {self.task_id} is ending and takes no more input; start another task.")
-        self._scope.journal.write(TaskSteered(messages=messages))
+        seq = self._scope.journal.write(TaskSteered(messages=messages)).seq
         await self._scope.recorder.settle()
         if self._handle is None:
-            self._early_steering.extend(messages)
-        else:
-            await asyncio.wait_for(self._handle.steer(messages), self._scope.settings.start_timeout_s)
+            self._early_steering.append((seq, messages))
+        elif seq > self._input_seq:
+            await self._hand_over(self._handle, messages)
 
     def abort(self, error: CodeSDKError) -> None:
         """End the run because of a fault of our own."""
@@ -114,7 +116,8 @@ class TaskRun:
     async def _play(self) -> Ending:
         state = self._scope.state
         for carried in [entry for entry in state.carried if entry.approved]:
-            await self.calls.run_carried(carried)
+            if not self._is_stopping():
+                await self.calls.run_carried(carried)
         if self._is_stopping():
             return Finished(stop_reason="stopped")
         compiled = await self._compile()
@@ -126,22 +129,26 @@ class TaskRun:
         self._last_item_s = asyncio.get_running_loop().time()
         if self._is_stopping():
             return Finished(stop_reason="stopped")
-        if self._early_steering:
-            await handle.steer(self._early_steering)
+        for seq, messages in self._early_steering:
+            if seq > self._input_seq:  # else it is a part of the input
+                await self._hand_over(handle, messages)
         return await self._pull(handle)
 
     async def _compile(self) -> Compiled:
-        scope = self._scope
-        await scope.recorder.settle()
-        await self._window.catch_up(scope.ports.log, scope.state.session_id, scope.state.messages)
-        tools = scope.ports.tools.specs()
-        config = scope.settings.runtime_config
-        compiled = compile_input(
-            self._window, schema_hashes(tools), scope.redactor.value(config), self._new_messages
-        )
-        input_ref = await scope.put_json(compiled.manifest, "compiled input")
+        """Compile the input from the transcript as it is when the input is written down."""
+        scope, window = self._scope, self._window
+        config = scope.redactor.value(scope.settings.runtime_config)
         sources_ref = await scope.put_json(NO_SOURCES, "implicit sources")
-        scope.journal.write(
+        while True:
+            await scope.recorder.settle()
+            await window.catch_up(scope.ports.log, scope.state.session_id, scope.state.messages)
+            task = scope.state.task
+            new = window.since(task.started_seq) if task is not None else 0
+            compiled = compile_input(window, schema_hashes(scope.ports.tools.specs()), config, new)
+            input_ref = await scope.put_json(compiled.manifest, "compiled input")
+            if window.next_index == scope.state.messages:
+                break  # else the task was steered meanwhile
+        written = scope.journal.write(
             ModelInput(
                 capture="compiled",
                 input_ref=input_ref,
@@ -152,6 +159,7 @@ class TaskRun:
                 context_window=compiled.context_window,
             )
         )
+        self._input_seq = written.seq
         return compiled
 
     def _task_input(self, compiled: Compiled) -> TaskInput:
@@ -185,6 +193,8 @@ class TaskRun:
                 self._last_item_s = clock()
                 if isinstance(item, Finished | Failed):
                     return item
+                if self._halted.done():
+                    break  # the task goes on without this stream, which did not heed being cancelled
                 if type(item) is not Draft or not self._intake.quick(item):
                     await self._take(item)
                 taken += 1
@@ -198,8 +208,11 @@ class TaskRun:
             await self._intake.draft(item)
         elif isinstance(item, ToolAnnouncement):
             await self.calls.announce(item)
-        elif isinstance(item, Identified):
-            self._scope.journal.identify(item.model, item.runtime_session_id)
+        elif isinstance(item, Identified) and all(
+            name is None or is_text(name) for name in (item.model, item.runtime_session_id)
+        ):
+            redact = self._scope.redactor.value
+            self._scope.journal.identify(redact(item.model), redact(item.runtime_session_id))
         else:
             await self._intake.malformed("an item of an unknown kind.", item)
 
@@ -220,10 +233,11 @@ class TaskRun:
         await self._close_handle()
         self._intake.release()
         assert task is not None, "only this run ends its task"
+        ending = self._legible(ending)
         if isinstance(ending, Failed):
-            lifecycle.end(scope.journal, error=self._clean(ending.error))
+            lifecycle.end(scope.journal, error=ending.error)
         else:
-            lifecycle.end(scope.journal, stop_reason=scope.redactor.text(ending.stop_reason))
+            lifecycle.end(scope.journal, stop_reason=ending.stop_reason)
         await scope.recorder.settle()
 
     async def _press(self, reason: str) -> None:
@@ -231,7 +245,7 @@ class TaskRun:
         grace = self._scope.settings.stop_grace_s
         deadline = asyncio.get_running_loop().time() + grace
         if self._handle is not None:
-            stopping = asyncio.ensure_future(self._handle.stop(reason))
+            stopping = asyncio.create_task(_await(self._handle.stop, reason))
             await asyncio.wait([stopping], timeout=grace)
             _forget(stopping)
         await asyncio.sleep(max(0.0, deadline - asyncio.get_running_loop().time()))
@@ -261,15 +275,30 @@ class TaskRun:
         if handle is None:
             return
         sending = (
-            handle.send_tool_denied(call, reply)
+            _await(handle.send_tool_denied, call, reply)
             if isinstance(reply, str)
-            else handle.send_tool_result(call, reply)
+            else _await(handle.send_tool_result, call, reply)
         )
-        await asyncio.wait_for(sending, self._scope.settings.start_timeout_s)
+        try:
+            await asyncio.wait_for(sending, self._scope.settings.start_timeout_s)
+        except Exception as error:  # noqa: BLE001 - whatever an adapter raises ends the task, nothing else
+            if not self._halted.done():
+                self._halted.set_result(self._crash(f"it took no tool result ({_name(error)})"))
+
+    async def _hand_over(self, handle: RuntimeTask, messages: list[Message]) -> None:
+        """Give the runtime more input. Raise `TaskFailure` if it does not take it."""
+        try:
+            await asyncio.wait_for(_await(handle.steer, messages), self._scope.settings.start_timeout_s)
+        except Exception as error:
+            raise TaskFailure(
+                f"The runtime {self._runtime.name} did not take the input ({_name(error)}).",
+                code="RUNTIME_PROTOCOL",
+                runtime=self._runtime.name,
+            ) from error
 
     async def _close_handle(self) -> None:
         if self._handle is not None:
-            closing = asyncio.ensure_future(self._handle.close())
+            closing = asyncio.create_task(_await(self._handle.close))
             await asyncio.wait([closing], timeout=self._scope.settings.stop_grace_s)
             _forget(closing)
 
@@ -291,7 +320,7 @@ class TaskRun:
                     runtime=self._runtime.name,
                 )
             )
-        return self._crash(f"{type(error).__name__}: {error}")
+        return self._crash(_name(error))
 
     def _crash(self, why: str) -> Failed:
         return Failed(
@@ -303,9 +332,16 @@ class TaskRun:
             )
         )
 
-    def _clean(self, error: ErrorInfo) -> ErrorInfo:
-        redacted: ErrorInfo = self._intake.redact(error)
-        return redacted
+    def _legible(self, ending: Ending) -> Ending:
+        """Return an ending as it may be stored: sound, and without secrets."""
+        value: Any = ending.error if isinstance(ending, Failed) else ending.stop_reason
+        kind = ErrorInfo if isinstance(ending, Failed) else str
+        try:
+            clean = self._scope.redactor.value(mend(msgspec.to_builtins(value)))
+            stored: Any = msgspec.json.decode(msgspec.json.encode(clean), type=kind)
+        except (CodeSDKError, TypeError, ValueError, RecursionError, OverflowError):
+            return self._crash("its last word cannot be read")
+        return Failed(error=stored) if isinstance(ending, Failed) else Finished(stop_reason=stored)
 
     def _on_fault(self, error: BaseException) -> None:
         if isinstance(error, CodeSDKError):
@@ -316,6 +352,15 @@ class TaskRun:
     def _is_stopping(self) -> bool:
         task = self._scope.state.task
         return task is not None and task.stop is not None
+
+
+async def _await(method: Callable[..., Awaitable[None]], *args: object) -> None:
+    """Call a method of an adapter, so that even what it raises at once comes out of the awaiting."""
+    await method(*args)
+
+
+def _name(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def _forget(future: "asyncio.Future[Ending] | asyncio.Future[None]") -> None:

@@ -5,7 +5,7 @@ that a runtime may use while a task runs.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -110,6 +110,27 @@ def check_size(value: Any, what: str, limit: int) -> bytes:
     return data
 
 
+def mend(value: Any) -> Any:
+    """Return a JSON-like value whose text can be encoded: half of a surrogate pair becomes U+FFFD."""
+    if isinstance(value, str):
+        return (
+            value if is_text(value) else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        )
+    if isinstance(value, dict):
+        return {mend(key): mend(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [mend(item) for item in cast("list[Any]", value)]
+    return value
+
+
+def is_text(value: object) -> bool:
+    """Tell whether a value is text that can be encoded."""
+    try:
+        return isinstance(value, str) and (value.isascii() or bool(value.encode()))
+    except UnicodeEncodeError:
+        return False
+
+
 def is_deep(data: bytes) -> bool:
     """Tell whether a JSON document is nested deeper than `MAX_DEPTH`."""
     if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
@@ -130,6 +151,18 @@ def is_deep(data: bytes) -> bool:
     return deepest > MAX_DEPTH
 
 
+def _redact(redactor: Redactor, data: bytes, content_type: str) -> bytes:
+    """Redact bytes; a JSON document by its strings, so that it stays one and keeps its hash."""
+    if content_type != "application/json":
+        return redactor.data(data)
+    try:
+        value = msgspec.json.decode(data)
+    except (ValueError, RecursionError):
+        return redactor.data(data)
+    clean = redactor.value(value)
+    return data if clean is value else msgspec.json.encode(clean)
+
+
 async def store_artifact(
     ports: Ports,
     redactor: Redactor,
@@ -145,7 +178,7 @@ async def store_artifact(
         raise InvalidRequest(
             f"An artifact may have {ports.limits.max_artifact_bytes:,} bytes; this one has {len(data):,}."
         )
-    clean = redactor.data(data)
+    clean = _redact(redactor, data, content_type)
     stored = await ports.blobs.put(clean)
     ref = ArtifactRef(
         artifact_id=artifact_id(scope, stored, content_type, name),

@@ -242,7 +242,7 @@ class LiveSession:
         lifecycle.start(self.recorder.journal, task_id, messages, config, resumes=resumes)
         if self._window is None:
             self._window = Window(scope.settings.context_budget_tokens)
-        self._run = TaskRun(scope, runtime, self._window, self._writes, len(messages))
+        self._run = TaskRun(scope, runtime, self._window, self._writes)
         self._driver = asyncio.create_task(self._drive(self._run))
 
     async def _drive(self, run: TaskRun) -> None:
@@ -253,8 +253,9 @@ class LiveSession:
             if self.recorder.broken is None:
                 raise
         finally:
-            self._run = None
-            self._driver = None
+            if self._run is run:  # else the next task was started as soon as the end of this one showed
+                self._run = None
+                self._driver = None
             self._slots.give_back(runtime_name)
             self._next()
 
@@ -328,7 +329,7 @@ class LiveSession:
         return self._run
 
     def _require_open(self) -> None:
-        if self.state.closed:
+        if self.state.closed or self._winding_down:
             raise Conflict(f"Session {self.session_id} is closed. Fork it to go on from where it was.")
 
     def _broke(self, error: CodeSDKError) -> None:

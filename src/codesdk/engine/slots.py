@@ -36,10 +36,11 @@ class Slots:
         self._waiting.pop(session_id, None)
 
     def give_back(self, runtime: str) -> None:
-        """Return a slot, and wake the first session that can use it."""
+        """Return a slot, and wake the sessions that wait, in their order, until somebody has taken it."""
         self._running[runtime] -= 1
-        for session_id, (wanted, wake) in self._waiting.items():
-            if self._running[wanted] < self._limits.max_tasks_per_runtime:
-                del self._waiting[session_id]
-                wake()
+        for session_id, (wanted, wake) in list(self._waiting.items()):
+            if self.running >= self._limits.max_tasks:
                 return
+            if self._running[wanted] < self._limits.max_tasks_per_runtime:
+                self._waiting.pop(session_id, None)
+                wake()

@@ -15,6 +15,9 @@ from codesdk.contract.messages import ContentBlock, Message, ToolUse
 from codesdk.contract.records import MessageRow
 from codesdk.engine.state import CallPart, Part, SessionState
 
+OWN_CALL = "call:"
+"""How the ids of messages begin that only hold a call, because no message of the model was named."""
+
 
 def add_user(state: SessionState, messages: list[Message]) -> None:
     """Add user messages to the running task's parts."""
@@ -78,6 +81,11 @@ def row_for(state: SessionState, seq: int, message: Message) -> MessageRow:
     state.messages += 1
     state.chain = chain
     return row
+
+
+def is_model_message(message: Message) -> bool:
+    """Tell whether the model wrote a message; one that holds a call issued again is CodeSDK's own."""
+    return message.role == "assistant" and not (message.message_id or "").startswith(OWN_CALL)
 
 
 def message_hash(message: Message) -> str:
