@@ -5,6 +5,7 @@ from collections.abc import Callable
 from rich.cells import cell_len
 
 _TAB = "    "
+_LONGEST = 80  # what is longer is no word, and is not waited for
 
 
 class Flow:
@@ -33,6 +34,8 @@ class Flow:
                 out.append(self._release())
             else:
                 self._word += char
+                if len(self._word) >= _LONGEST:
+                    out.append(self._release())
         return "".join(out)
 
     def end(self) -> str:

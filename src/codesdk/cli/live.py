@@ -41,9 +41,13 @@ _HIDDEN_NOTICES = frozenset({"stop_requested"})
 
 
 class LiveView:
-    """The screen of one running task."""
+    """The screen of one running task.
 
-    def __init__(self, screen: Screen, load: Load, hint: str, session: Session | None = None) -> None:
+    With a `session`, questions are asked here. With a `hint`, which stands after `codesdk` in commands, it is
+    said how to answer them from elsewhere.
+    """
+
+    def __init__(self, screen: Screen, load: Load, hint: str | None, session: Session | None = None) -> None:
         self._screen = screen
         self._console = screen.console
         self._load = load
@@ -57,6 +61,7 @@ class LiveView:
         self._streamed: set[str] = set()
         self._calls: dict[str, tuple[str, Any]] = {}
         self._last_call = ""
+        self._unfinished: dict[tuple[str, str], str] = {}
         self._running: str | None = None
         self._over = False
 
@@ -167,6 +172,7 @@ class LiveView:
 
     async def _retracted(self, p: ev.OutputRetracted, event: Event) -> None:
         self._break()
+        self._streamed.clear()  # what counts is printed whole, unless it streams again
         self._enter("note")
         self._print(note(f"the text above was taken back: {p.reason}", "yellow"))
 
@@ -208,9 +214,11 @@ class LiveView:
     async def _asked(self, p: ev.ApprovalRequested, event: Event) -> None:
         if self.asker is not None:
             self.asker.ask(p)
+        if self._hint is None:
             return
         self._break()
         self._enter("call")
+        self._calls.setdefault(p.tool_call_id or "", (p.summary.partition(" ")[0], {}))
         self._head(p.tool_call_id or "")
         call = f"{short(event.trace.session_id)} {short(p.tool_call_id or p.approval_id)}"
         self._print(note(f"waits for an answer: codesdk{self._hint} approve {call}", "yellow", f"  {ASKS}"))
@@ -225,6 +233,7 @@ class LiveView:
     async def _denied(self, p: ev.ToolCallDenied, event: Event) -> None:
         self._break()
         self._enter("call")
+        self._calls.setdefault(p.tool_call_id, (p.name, {}))
         self._head(p.tool_call_id, again=True)
         self._print(Text(f"  {BAD} denied by {who(p.by)}: {one_line(p.reason)}", "red"))
 
@@ -232,17 +241,30 @@ class LiveView:
         self._running = f"{one_line(p.name, 60)} is running"
 
     async def _tool_output(self, p: ev.ToolOutputDelta, event: Event) -> None:
-        self._break()
-        self._enter("call")
-        self._head(p.tool_call_id, again=True)
-        style = "red" if p.stream == "stderr" else "dim"
-        for line in printable(p.delta).removesuffix("\n").split("\n"):
-            self._print(Text(f"  {line.expandtabs(4)}", style))
+        """Show whole lines; what has no end yet waits for it."""
+        text = self._unfinished.pop((p.tool_call_id, p.stream), "") + p.delta
+        *lines, rest = text.split("\n")
+        if rest:
+            self._unfinished[p.tool_call_id, p.stream] = rest
+        self._output_lines(p.tool_call_id, lines, p.stream)
+
+    def _output_lines(self, tool_call_id: str, lines: Sequence[str], stream: str) -> None:
+        if lines:
+            self._break()
+            self._enter("call")
+            self._head(tool_call_id, again=True)
+        for line in lines:
+            self._print(Text(f"  {printable(line).expandtabs(4)}", "red" if stream == "stderr" else "dim"))
+
+    async def _output_ended(self, p: ev.ToolOutputCompleted, event: Event) -> None:
+        for call, stream in [key for key in self._unfinished if key[0] == p.tool_call_id]:
+            self._output_lines(call, [self._unfinished.pop((call, stream))], stream)
 
     async def _done(self, p: ev.ToolCallCompleted, event: Event) -> None:
         self._running = None
         self._break()
         self._enter("call")
+        self._calls.setdefault(p.tool_call_id, (p.name, {}))
         self._head(p.tool_call_id, again=True)
         for line in result_lines(p.result_preview, is_error=p.is_error):
             self._print(line)
@@ -277,6 +299,7 @@ class LiveView:
         ev.ToolCallDenied: _denied,
         ev.ToolCallStarted: _started,
         ev.ToolOutputDelta: _tool_output,
+        ev.ToolOutputCompleted: _output_ended,
         ev.ToolCallCompleted: _done,
         ev.RuntimeNotice: _notice,
         ev.TaskCompleted: _ended,

@@ -23,7 +23,9 @@ def call_line(name: str, arguments: Any, width: int, *, again: bool = False) -> 
     line.append(f"{CALL} ", "dim" if again else "cyan")
     line.append(one_line(name, 60), "dim" if again else "bold")
     rest = max(width - len(line.plain) - 2, 20)
-    line.append(f"  {brief(arguments, rest)}", "dim" if again else "")
+    given = brief(arguments, rest)
+    if given:
+        line.append(f"  {given}", "dim" if again else "")
     return line
 
 

@@ -149,7 +149,8 @@ async def _view(sdk: CodeSDK, session: Session, setting: Setting) -> AsyncGenera
 
     async with Screen() as screen:
         asked = session if setting.answering == "terminal" else None
-        view = LiveView(screen, sdk.read_artifact, setting.hint, asked)
+        hint = setting.hint if setting.answering == "others" else None
+        view = LiveView(screen, sdk.read_artifact, hint, asked)
         try:
             async with view.spinner:
                 yield view
