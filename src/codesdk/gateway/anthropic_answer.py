@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from codesdk.gateway.exchange import Call, Finish, Part, ReasoningChunk, Seen, TextChunk, Tokens
-from codesdk.gateway.fields import count, decode_json, items, mapping, string
+from codesdk.gateway.fields import count, decode_json, error_text, items, mapping, string
 from codesdk.gateway.sse import EventReader, frame
 
 _MAX_PIECES = 8
@@ -30,7 +30,7 @@ class AnthropicEncoder:
 
     def start(self) -> bytes:
         """Return the start of the message, and the ping that follows it. The usage is not known yet."""
-        message = _message(self._model, self._answer_id, [], {"stop_reason": None}, Tokens())
+        message = _message(self._model, self._answer_id, [], _stop_fields(None), Tokens())
         return _event("message_start", message=message) + _event("ping")
 
     def feed(self, part: Part) -> bytes:
@@ -113,14 +113,16 @@ class AnthropicDecoder:
             self._take(mapping(decode_json(event.data)))
 
     def whole(self, body: bytes) -> None:
-        """Take a message or an error."""
+        """Take a message, an error, or a count, which tells nothing of an answer."""
         answer = mapping(decode_json(body))
         if answer.get("type") == "message":
             self._take_message(answer)
             for block in items(answer.get("content")):
                 self._take_block(mapping(block))
-        else:
-            self._take(answer)
+        elif "error" in answer:
+            self._seen.error = error_text(answer["error"], "type")
+        elif "input_tokens" not in answer:
+            self._seen.error = "the answer is neither a message nor an error"
 
     def result(self) -> Seen:
         """Return what was seen so far. A call is there once its input is complete."""
@@ -147,8 +149,7 @@ class AnthropicDecoder:
         elif kind == "message_delta":
             self._take_end(mapping(event.get("delta")), event.get("usage"))
         elif kind == "error":
-            error = mapping(event.get("error"))
-            self._seen.error = f"{string(error.get('type'))}: {string(error.get('message'))}"
+            self._seen.error = error_text(event.get("error"), "type")
 
     def _take_message(self, message: dict[str, Any]) -> None:
         self._seen.model = string(message.get("model")) or self._seen.model
@@ -217,20 +218,21 @@ def _message(
     model: str, answer_id: str, content: list[dict[str, Any]], stop: dict[str, Any], tokens: Tokens
 ) -> dict[str, Any]:
     head = {"id": f"msg_{answer_id}", "type": "message", "role": "assistant", "model": model}
-    return {**head, "content": content, "stop_sequence": None, **stop, "usage": _usage(tokens)}
+    return {**head, "content": content, **stop, "usage": _usage(tokens)}
 
 
 def _end(finish: Finish) -> bytes:
-    delta = {"stop_sequence": None, **_stop_fields(finish)}
     usage = _usage(finish.tokens or Tokens())
-    return _event("message_delta", delta=delta, usage=usage) + _event("message_stop")
+    return _event("message_delta", delta=_stop_fields(finish), usage=usage) + _event("message_stop")
 
 
-def _stop_fields(finish: Finish) -> dict[str, Any]:
-    if finish.stop_reason != "refusal":
-        return {"stop_reason": finish.stop_reason}
-    details = {"type": "refusal", "category": None, "explanation": finish.refusal}
-    return {"stop_reason": "refusal", "stop_details": details}
+def _stop_fields(finish: Finish | None) -> dict[str, Any]:
+    """Return why an answer stops, which a stream cannot say at its start."""
+    reason = finish.stop_reason if finish else None
+    details: dict[str, Any] | None = None
+    if finish is not None and reason == "refusal":
+        details = {"type": "refusal", "category": None, "explanation": finish.refusal}
+    return {"stop_reason": reason, "stop_sequence": None, "stop_details": details}
 
 
 def _usage(tokens: Tokens) -> dict[str, Any]:

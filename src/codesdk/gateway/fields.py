@@ -37,6 +37,15 @@ def count(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
+def error_text(error: object, kind: str) -> str:
+    """Return what an error says, in one line. `kind` is its field for what sort of error it is."""
+    if isinstance(error, str) and error:
+        return error
+    fields = mapping(error)
+    sort, message = string(fields.get(kind)), string(fields.get("message")) or "unknown error"
+    return f"{sort}: {message}" if sort else message
+
+
 def object_at(value: object, place: str) -> dict[str, Any]:
     """Return an object of a request."""
     if not isinstance(value, dict):

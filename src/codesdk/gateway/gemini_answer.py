@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from codesdk.gateway.exchange import Call, Finish, Part, ReasoningChunk, Seen, StopReason, TextChunk, Tokens
-from codesdk.gateway.fields import count, decode_json, items, mapping, string
+from codesdk.gateway.fields import count, decode_json, error_text, items, mapping, string
 from codesdk.gateway.sse import MAX_EVENT_BYTES, EventReader
 
 _FINISHES: dict[StopReason, str] = {
@@ -112,10 +112,13 @@ class GeminiDecoder:
                 self._take(mapping(decode_json(data)))
 
     def whole(self, body: bytes) -> None:
-        """Take an answer or an error, which may stand in a list."""
+        """Take an answer or an error, which may stand in a list, or a count, which tells nothing."""
         answer = decode_json(body)
-        for chunk in items(answer) or [answer]:
-            self._take(mapping(chunk))
+        chunks = [mapping(chunk) for chunk in items(answer) or [answer]]
+        if not any(chunks):
+            self._seen.error = "the answer is neither candidates nor an error"
+        for chunk in chunks:
+            self._take(chunk)
 
     def result(self) -> Seen:
         """Return what was seen so far. `STOP` after a call means that its result is awaited."""
@@ -131,10 +134,8 @@ class GeminiDecoder:
         )
 
     def _take(self, chunk: dict[str, Any]) -> None:
-        error = chunk.get("error")
-        if isinstance(error, dict):
-            said = mapping(chunk.get("error"))
-            self._seen.error = f"{string(said.get('status'))}: {string(said.get('message'))}"
+        if "error" in chunk:
+            self._seen.error = error_text(chunk["error"], "status")
         self._seen.model = string(chunk.get("modelVersion")) or self._seen.model
         self._usage.update(mapping(chunk.get("usageMetadata")))
         feedback = mapping(chunk.get("promptFeedback"))
