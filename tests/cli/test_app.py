@@ -5,7 +5,7 @@ from typing import get_args
 
 import click
 import pytest
-from tests.cli.shell import Shell, environment
+from tests.cli.shell import MODULE, Shell, environment
 
 from codesdk import __version__
 from codesdk.cli.app import COMMANDS
@@ -149,6 +149,30 @@ def test_commands_and_sessions_are_completed(stored: Shell):
     assert complete("codesdk re") == ["resume", "replay"]
     assert complete("codesdk events ") == ["last", stored.last()]
     assert complete("codesdk --data-dir nowhere events ") == []
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_do_no_harm(stored: Shell, closed: str):
+    command = f'"{sys.executable}" -m codesdk.cli.main sessions {closed}'
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=stored.home, env=environment({}), capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_disk_that_is_full_is_said_in_one_line(stored: Shell):
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - no path, a device
+        done = subprocess.run(
+            [*MODULE, "sessions", "--json"],
+            cwd=stored.home,
+            env=environment({}),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 5
+    assert '"message":"No space left on device."' in done.stderr
 
 
 def test_a_bug_is_one_line_and_its_place_is_shown_on_request(shell: Shell):

@@ -76,6 +76,7 @@ def test_a_dash_reads_the_prompt_from_stdin(shell: Shell):
         (["run", "x", "--runtime", "claude"], "claude-agent-sdk is not part of this version"),
         (["run", "x", "--script", "ok.yaml", "--workspace", "nowhere"], "nowhere is not a directory"),
         (["run", " ", "--script", "ok.yaml"], "The prompt is empty"),
+        (["run", "\udcff", "--script", "ok.yaml"], "The prompt is not UTF-8 text"),
         (["run", "x", "--permission-mode", "no"], "--permission-mode"),
         (["run"], "Missing argument 'PROMPT'"),
         (["run", "x", "--session", "last", "--title", "t"], "--title is for a new session"),

@@ -5,6 +5,7 @@ import shlex
 import sys
 import traceback
 from importlib import import_module
+from pathlib import Path
 from typing import NamedTuple
 
 import click
@@ -122,6 +123,7 @@ def group(ctx: click.Context, data_dir: str | None) -> None:
 
 def run(args: list[str]) -> int:
     """Run one command line. Must not raise; return the exit code."""
+    _open_missing_streams()
     as_json = "--json" in (args[: args.index("--")] if "--" in args else args)
     try:
         return _run(args, as_json)
@@ -147,7 +149,9 @@ def _run(args: list[str], as_json: bool) -> int:
     except CodeSDKError as error:
         return report(error.info(), as_json=as_json)
     except OSError as error:
-        return report(ErrorInfo(code="STORAGE_FAILED", message=f"{error}.", retryable=False), as_json=as_json)
+        where = f": {error.filename}" if error.filename else ""
+        words = f"{error.strerror or error}{where}."
+        return report(ErrorInfo(code="STORAGE_FAILED", message=words, retryable=False), as_json=as_json)
     return result if isinstance(result, int) else 0
 
 
@@ -165,6 +169,16 @@ def _report_bug(error: Exception, as_json: bool) -> int:
         traceback.print_exc()
     words = f"{type(error).__name__}: {error}. This is a bug; CODESDK_DEBUG=1 shows where."
     return report(ErrorInfo(code="INTERNAL", message=words, retryable=False), as_json=as_json)
+
+
+def _open_missing_streams() -> None:
+    """Put something in the place of closed standard streams, or the next file opened would take it."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))  # noqa: SIM115 - for good
 
 
 def _silence_stdout() -> None:

@@ -158,7 +158,11 @@ async def _runtimes_of(archive: Archive, row: SessionRow, script: str | None) ->
 
 
 def _read_prompt(prompt: str) -> str:
-    text = sys.stdin.read() if prompt == "-" else prompt
+    try:
+        text = sys.stdin.read() if prompt == "-" else prompt
+        text.encode()
+    except UnicodeError:
+        raise InvalidRequest("The prompt is not UTF-8 text.") from None
     if not text.strip():
         raise InvalidRequest("The prompt is empty: say what to do.")
     return text
