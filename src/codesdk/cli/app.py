@@ -48,6 +48,9 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "verify": Entry("check", "verify", "Check stored logs against the contract."),
         "replay": Entry("check", "replay", "Play a log again; the same events must come out."),
     },
+    "Talk to models": {
+        "gateway": Entry("gateway", "gateway", "Be a model for any agent: scripted, replayed or recorded."),
+    },
     "Set up": {
         "completion": Entry("completion", "completion", "Print the completion script for a shell."),
     },

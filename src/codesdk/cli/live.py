@@ -147,6 +147,10 @@ class LiveView:
         if text:
             self._print(Text(text, self._flow_style), end="", flowing=True)
 
+    def _indented(self, text: str, style: str) -> None:
+        flow = Flow(self._width, "  ")
+        self._print(Text(flow.feed(text) + flow.end(), style), end="", flowing=True)
+
     def _width(self) -> int | None:
         return self._console.width if self._console.is_terminal else None
 
@@ -228,14 +232,14 @@ class LiveView:
             self.asker.settle(p)
         if p.decision == "approve" and p.by.id is not None:  # not by a person at this terminal
             words = f"approved by {who(p.by)}" + (f": {p.reason}" if p.reason else "")
-            self._print(Text(f"  {GOOD} {one_line(words)}", "dim"))
+            self._indented(f"{GOOD} {one_line(words)}", "dim")
 
     async def _denied(self, p: ev.ToolCallDenied, event: Event) -> None:
         self._break()
         self._enter("call")
         self._calls.setdefault(p.tool_call_id, (p.name, {}))
         self._head(p.tool_call_id, again=True)
-        self._print(Text(f"  {BAD} denied by {who(p.by)}: {one_line(p.reason)}", "red"))
+        self._indented(f"{BAD} denied by {who(p.by)}: {one_line(p.reason)}", "red")
 
     async def _started(self, p: ev.ToolCallStarted, event: Event) -> None:
         self._running = f"{one_line(p.name, 60)} is running"

@@ -49,11 +49,12 @@ class Origins(NamedTuple):
 
 
 class Served(NamedTuple):
-    """What answers, what to say of it at the start, and how to end it: with notes and problems."""
+    """What answers, what to say of it at the start, and what is to be done at the end: it returns notes and problems."""
 
     backend: Backend
     about: str
     end: Callable[[], tuple[list[str], list[str]]]
+    upstream: Upstream | None = None
 
 
 @click.command()
@@ -65,7 +66,7 @@ class Served(NamedTuple):
 @click.option("--gemini-origin", metavar="URL", help="Pass on to this address, not to Google.")
 @click.option("--pace", is_flag=True, help="With --replay, keep the recorded pauses.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=0, help="The port. [default: a free one]")
-def gateway(  # noqa: PLR0913 - one for each option
+def gateway(
     script: str | None,
     replay: str | None,
     record: str | None,
@@ -92,43 +93,121 @@ def gateway(  # noqa: PLR0913 - one for each option
         raise click.UsageError("--pace goes with --replay.")
     token = secrets.token_urlsafe(24)
     if script is not None:
-        return run_async(_serve(_scripted(script), port, token))
-    if replay is not None:
-        return run_async(_serve(_replaying(replay, token, pace=pace), port, token))
-    return run_async(_serve(_passing(record, origins, token), port, token))
+        served = _scripted(script)
+    elif replay is not None:
+        served = _replaying(replay, token, pace=pace)
+    else:
+        served = _passing(record, origins, token)
+    return run_async(_serve(served, port, token))
 
 
-async def _serve(mode: "_Mode", port: int, token: str) -> int:
+async def _serve(served: Served, port: int, token: str) -> int:
     stop = asyncio.Event()
+    server = Gateway(port=port)
     with Interrupts() as interrupts:
         interrupts.on_stop = stop.set
-        async with mode as served:
-            async with _listening(port) as server:
+        try:
+            async with _listening(server, port):
                 base_url = server.admit(served.backend, token)
                 write_json({"url": server.url, "base_url": base_url})
                 write_text(sys.stderr, _hint(served.about, base_url))
                 await stop.wait()
-            notes, problems = served.end()
+        finally:
+            if served.upstream is not None:
+                await served.upstream.close()
+        notes, problems = served.end()
     if server.refused:
-        notes.append(f"{server.refused} requests came without the token and were refused.")
-    for note in notes:
-        write_text(sys.stderr, f"{printable(note)}\n")
-    for problem in problems:
-        write_text(sys.stderr, f"problem: {printable(problem)}\n")
+        notes.append(f"Requests without the token, refused: {server.refused}.")
+    said = [*notes, *(f"problem: {problem}" for problem in problems)]
+    write_text(sys.stderr, "".join(f"{printable(line)}\n" for line in said))
     return FAILED if problems else OK
 
 
 @asynccontextmanager
-async def _listening(port: int) -> AsyncGenerator[Gateway]:
-    server = Gateway(port=port)
+async def _listening(server: Gateway, port: int) -> AsyncGenerator[None]:
     try:
         await server.__aenter__()
     except OSError as error:
         raise InvalidRequest(f"Port {port} cannot be used: {error.strerror}.") from None
     try:
-        yield server
+        yield
     finally:
         await server.__aexit__()
 
 
-_Mode = AsyncGenerator[Served]
+def _scripted(file: str) -> Served:
+    script = load_script(file)
+    model = ScriptedModel(script)
+
+    def end() -> tuple[list[str], list[str]]:
+        return [f"{model.played} turns played of {len(script.turns)} in the script."], model.problems
+
+    return Served(model, "A scripted model. Any key will do.", end)
+
+
+def _replaying(file: str, token: str, *, pace: bool) -> Served:
+    backend = ReplayBackend(load_cassette(file), secrets=[token], pace=pace)
+
+    def end() -> tuple[list[str], list[str]]:
+        return [f"{backend.played} answers played, {backend.unplayed} not asked for."], backend.problems
+
+    return Served(backend, "A recorded model. Any key will do.", end)
+
+
+def _passing(file: str | None, origins: Origins, token: str) -> Served:
+    keys = {wire: os.environ.get(name, "").strip() for wire, name in _KEYS.items()}
+    upstream = Upstream({wire: Provider(origin=origins.of(wire), key=keys[wire] or None) for wire in _KEYS})
+    named = sorted({name for wire, name in _KEYS.items() if keys[wire]})
+    about = f"Keys put in: {', '.join(named) or 'none, a client needs its own login'}."
+    if file is None:
+        return Served(upstream, f"The real model. {about}", _nothing, upstream)
+    _check_place(file)
+    tape = Tape()
+    backend = RecordingBackend(upstream, tape.add, secrets=[token, *filter(None, keys.values())])
+
+    def end() -> tuple[list[str], list[str]]:
+        save_cassette(file, tape.dump())
+        notes = [f"{len(tape)} exchanges written to {file}."]
+        if backend.others:
+            notes.append(f"Passed on and not recorded: {', '.join(sorted(set(backend.others)))}.")
+        return notes, [*backend.problems, *tape.problems]
+
+    return Served(backend, f"The real model, recorded. {about}", end, upstream)
+
+
+def _nothing() -> tuple[list[str], list[str]]:
+    return [], []
+
+
+def _check_place(file: str) -> None:
+    """Refuse at once what could not be written at the end."""
+    path = Path(file)
+    if path.is_dir():
+        raise InvalidRequest(f"{file}: this is a directory")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise InvalidRequest(f"{file}: nothing can be written here")
+
+
+def _origin(given: str | None) -> str | None:
+    """Return an origin without the slash at its end; refuse what cannot be one, without repeating it."""
+    if given is None:
+        return None
+    try:
+        parts = urlsplit(given)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        is_good = False
+        parts = urlsplit("")
+    if not is_good or parts.query or parts.fragment or parts.username or parts.password:
+        raise click.BadParameter("An origin is http:// or https:// and a host, without a login or a query.")
+    return given.rstrip("/")
+
+
+def _hint(about: str, base_url: str) -> str:
+    return (
+        f"{about} Point a client at it:\n"
+        f"  export ANTHROPIC_BASE_URL={base_url}\n"
+        f"  export OPENAI_BASE_URL={base_url}/v1\n"
+        f"  export GOOGLE_GEMINI_BASE_URL={base_url}\n"
+        "Ctrl-C ends it.\n"
+    )
