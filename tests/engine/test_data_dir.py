@@ -471,16 +471,19 @@ async def test_a_damaged_session_row_spares_the_others(tmp_path: Path):
             await sdk.session(lost)
 
 
-async def test_a_damaged_message_is_an_error_of_its_session_only(tmp_path: Path):
+async def test_a_damaged_message_is_read_from_the_log_and_the_session_goes_on(tmp_path: Path):
     session_id = await fill(tmp_path / "data", tmp_path)
-    damage(tmp_path / "data", "UPDATE messages SET row = x'7b00' WHERE place = 2")
+    async with CodeSDK.open(tmp_path / "data") as sdk:
+        whole = await (await sdk.session(session_id)).transcript()
+        fork = await (await sdk.session(session_id)).fork()
+    damage(tmp_path / "data", "UPDATE messages SET row = x'7b00' WHERE session = 1 AND place = 1")
+    damage(tmp_path / "data", "UPDATE messages SET row = x'7b00' WHERE session = 2 AND place = 1")
     async with CodeSDK.open(tmp_path / "data") as sdk:
         session = await sdk.session(session_id)
-        with pytest.raises(StorageFailure, match="damaged"):
-            await session.transcript()
-        with pytest.raises(StorageFailure, match="damaged"):
-            await say(session)
-        assert await say(await create(sdk, tmp_path)) == "Hello"
+        assert await session.transcript() == whole
+        assert await (await sdk.session(fork.id)).transcript() == whole
+        assert await say(session) == "Hello"
+        assert (await session.transcript())[: len(whole)] == whole
 
 
 async def test_a_missing_blob_is_named_and_the_session_goes_on(tmp_path: Path):

@@ -7,14 +7,14 @@ reads are for one principal: what belongs to another is not found.
 from collections.abc import AsyncIterator
 
 from codesdk.contract.codec import decode
-from codesdk.contract.errors import NotFound
+from codesdk.contract.errors import NotFound, StorageFailure
 from codesdk.contract.events import Event
 from codesdk.contract.messages import ArtifactRef, Message
 from codesdk.contract.ports import Blobs, EventLog
 from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, SessionStatus, StoredFrame, TaskRow
 from codesdk.engine.feed import PAGE_EVENTS
 from codesdk.engine.journal import LOCAL
-from codesdk.engine.recovery import read_transcript
+from codesdk.engine.recovery import read_transcript, refold_transcript
 
 POLL_S = 1.0
 
@@ -81,7 +81,11 @@ class Archive:
     async def transcript(self, session_id: str, *, principal: str = LOCAL) -> list[Message]:
         """Return the session's messages: all that are sealed so far."""
         await self.session(session_id, principal=principal)
-        return [row.message for row in await read_transcript(self.log, session_id)]
+        try:
+            rows = await read_transcript(self.log, session_id)
+        except StorageFailure:
+            rows = await refold_transcript(self.log, self.blobs, session_id)
+        return [row.message for row in rows]
 
     async def artifacts(
         self, session_id: str, *, after: str | None = None, limit: int = 100, principal: str = LOCAL

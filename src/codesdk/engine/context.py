@@ -63,9 +63,13 @@ class Window:
             rows.extendleft(reversed(page))
             total += sum(row.tokens for row in page)
             before = page[0].index
+        self.replace(rows)
+        self.next_index = count
+
+    def replace(self, rows: Sequence[MessageRow] | deque[MessageRow]) -> None:
+        """Hold these rows and no others."""
         self.rows.clear()
         self.tokens = 0
-        self.next_index = rows[0].index if rows else count
         self.extend(rows)
 
     def extend(self, rows: Sequence[MessageRow] | deque[MessageRow]) -> None:

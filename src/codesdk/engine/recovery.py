@@ -9,9 +9,9 @@ import msgspec
 
 from codesdk.contract.codec import decode
 from codesdk.contract.errors import StorageFailure
-from codesdk.contract.events import Event
-from codesdk.contract.messages import ArtifactRef
-from codesdk.contract.ports import EventLog, Stamper
+from codesdk.contract.events import Event, Parent, SessionCreated
+from codesdk.contract.messages import ArtifactRef, Message
+from codesdk.contract.ports import Blobs, EventLog, Stamper
 from codesdk.contract.records import Changes, MessageRow
 from codesdk.engine import ledger, lifecycle
 from codesdk.engine.feed import PAGE_EVENTS, read_page
@@ -19,6 +19,7 @@ from codesdk.engine.fold import fold
 from codesdk.engine.journal import Journal
 from codesdk.engine.scope import SessionScope
 from codesdk.engine.state import EMPTY_CHAIN, SessionState, call_key, decode_state
+from codesdk.engine.transcript import row_for
 
 
 async def load_state(log: EventLog, session_id: str, principal: str) -> SessionState:
@@ -87,6 +88,29 @@ async def read_transcript(log: EventLog, session_id: str) -> list[MessageRow]:
         if before == 0:
             break
     return [row for page in reversed(pages) for row in page]
+
+
+async def refold_transcript(log: EventLog, blobs: Blobs, session_id: str) -> list[MessageRow]:
+    """Return the whole transcript from the log itself, for when a stored message cannot be read."""
+    state = SessionState(session_id=session_id, principal="")
+    rows: list[MessageRow] = []
+    after = 0
+    while page := await read_page(log, session_id, after):
+        for item in page:
+            changes = Changes()
+            fold(state, item.event, changes)
+            parent = item.event.payload.parent if isinstance(item.event.payload, SessionCreated) else None
+            if parent is not None:
+                rows.extend(await _forked_rows(blobs, parent))
+            rows.extend(changes.messages)
+            after = item.event.seq
+    return rows
+
+
+async def _forked_rows(blobs: Blobs, parent: Parent) -> list[MessageRow]:
+    data = await blobs.get(parent.transcript_ref.content_hash)
+    start = SessionState(session_id="", principal="")
+    return [row_for(start, 1, message) for message in msgspec.json.decode(data, type=list[Message])]
 
 
 async def _cut_task(

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from codesdk.contract.canonical import hash_json
-from codesdk.contract.errors import CodeSDKError, Conflict, ErrorInfo, TaskFailure
+from codesdk.contract.errors import CodeSDKError, Conflict, ErrorInfo, StorageFailure, TaskFailure
 from codesdk.contract.events import ModelInput, TaskSteered
 from codesdk.contract.messages import Message
 from codesdk.contract.runtime import (
@@ -33,6 +33,7 @@ from codesdk.engine import lifecycle
 from codesdk.engine.calls import Calls
 from codesdk.engine.context import Compiled, Window, compile_input, schema_hashes
 from codesdk.engine.intake import Intake
+from codesdk.engine.recovery import refold_transcript
 from codesdk.engine.scope import RuntimeHost, SessionScope, is_text, mend
 
 YIELD_EVERY = 64
@@ -141,7 +142,12 @@ class TaskRun:
         sources_ref = await scope.put_json(NO_SOURCES, "implicit sources")
         while True:
             await scope.recorder.settle()
-            await window.catch_up(scope.ports.log, scope.state.session_id, scope.state.messages)
+            try:
+                await window.catch_up(scope.ports.log, scope.state.session_id, scope.state.messages)
+            except StorageFailure:  # a stored message is damaged; the log still has it
+                window.replace(
+                    await refold_transcript(scope.ports.log, scope.ports.blobs, scope.state.session_id)
+                )
             task = scope.state.task
             new = window.since(task.started_seq) if task is not None else 0
             compiled = compile_input(window, schema_hashes(scope.ports.tools.specs()), config, new)
