@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codesdk.sandbox.paths import Beneath, Changed, Opened, PathRefused, TooLarge, split
+from codesdk.store.directory import DATABASE
 
 SECRET = b"outside\n"
 
@@ -227,3 +228,17 @@ def test_what_passes_has_only_names_below_the_directory(path):
     assert not {"", ".", ".."} & set(parts)
     assert not any("/" in part or "\0" in part for part in parts)
     assert "/".join(parts) == os.path.normpath(path)
+
+
+def test_a_data_directory_in_the_workspace_is_closed_to_tools(tmp_path: Path) -> None:
+    data = tmp_path / ".codesdk"
+    (data / "blobs" / "ab").mkdir(parents=True)
+    (data / DATABASE).write_bytes(b"")
+    (data / "lock").write_text("x")
+    (data / "blobs" / "ab" / "cd").write_text("another session's words")
+    (tmp_path / "mine.txt").write_text("mine")
+    with Beneath(str(tmp_path)) as files:
+        assert files.read("mine.txt", 100).data == b"mine"
+        for path in (".codesdk/codesdk.db", ".codesdk/lock", ".codesdk/blobs/ab/cd"):
+            with pytest.raises(PathRefused, match="closed to tools"):
+                files.read(path, 100)

@@ -15,6 +15,8 @@ import msgspec
 
 MAX_PATH_BYTES = 4096
 MAX_NAME_BYTES = 255
+DATA_MARK = "codesdk.db"
+"""A directory that holds this file is a CodeSDK data directory: no tool looks into it."""
 _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _CHUNK = 1 << 20
 
@@ -115,12 +117,25 @@ class Beneath:
         *folders, name = split(path)
         fd = os.dup(self._fd)
         try:
+            _require_workspace(fd)
             for folder in folders:
                 fd, last = _enter(fd, folder), fd
                 os.close(last)
+                _require_workspace(fd)
             yield fd, name
         finally:
             os.close(fd)
+
+
+def _require_workspace(fd: int) -> None:
+    """Raise `PathRefused` in a data directory: it holds the logs of every session, not only of this one."""
+    try:
+        os.stat(DATA_MARK, dir_fd=fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise PathRefused(_reason(error)) from None
+    raise PathRefused("it is in CodeSDK's own data directory, which is closed to tools")
 
 
 def _enter(fd: int, folder: str) -> int:
