@@ -25,7 +25,11 @@ class RawRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reply(msgspec.Struct, kw_only=True):
-    """An answer on its way. A `body` that is iterated is sent chunk by chunk; it may raise `Reset`."""
+    """An answer on its way. A `body` that is iterated is sent chunk by chunk; it may raise `Reset`.
+
+    One that holds something (a connection) must let it go in `aclose`, also if it was never iterated: an async
+    generator does not, so it is a class.
+    """
 
     status: int
     headers: dict[str, str]

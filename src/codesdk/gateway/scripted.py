@@ -25,7 +25,7 @@ from codesdk.gateway.exchange import (
 )
 from codesdk.gateway.names import own_names, wire_name
 from codesdk.gateway.purpose import purpose_of
-from codesdk.gateway.reply import JSON, SSE, Reply, Reset, refuse
+from codesdk.gateway.reply import JSON, SSE, RawRequest, Reply, Reset, refuse
 from codesdk.script import expect, model
 from codesdk.script.model import Script, Turn
 
@@ -62,7 +62,10 @@ class ScriptedModel:
         """How many turns were played."""
         return self._next
 
-    async def answer(self, codec: Codec, ask: Ask) -> Reply:
+    async def other(self, request: RawRequest) -> None:
+        """Know nothing but model requests."""
+
+    async def answer(self, codec: Codec, ask: Ask, request: RawRequest) -> Reply:
         """Return the next answer."""
         self._answers += 1
         answer_id = f"scripted{self._answers:06d}"
@@ -113,7 +116,8 @@ def estimate(ask: Ask) -> int:
 
 def _send(codec: Codec, ask: Ask, answer_id: str, turn: Turn, names: dict[str, str]) -> Reply:
     if ask.stream:
-        return Reply(status=200, headers=SSE, body=_stream(codec, ask, answer_id, turn, names))
+        kind = SSE if ask.sse else JSON
+        return Reply(status=200, headers=kind, body=_stream(codec, ask, answer_id, turn, names))
     return Reply(status=200, headers=JSON, body=_whole(codec, ask, answer_id, turn, names))
 
 

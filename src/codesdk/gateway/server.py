@@ -7,9 +7,11 @@ loopback, in the process of the engine or on its own. Knows no format and no mod
 import asyncio
 import contextlib
 import hashlib
+import logging
 import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, MutableMapping
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, MutableMapping
 from typing import Any, Protocol
 
 import msgspec
@@ -21,6 +23,7 @@ from codesdk.gateway.reply import RawRequest, Reply, Reset, refuse
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 PREFIX = "/g/"
+_log = logging.getLogger(__name__)
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -51,6 +54,7 @@ class Gateway:
         self._sessions: dict[bytes, Backend] = {}
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
+        self._requests: set[asyncio.Task[Any]] = set()
         self.refused = 0
 
     async def __aenter__(self) -> "Gateway":
@@ -58,6 +62,7 @@ class Gateway:
         self._port = listener.getsockname()[1]
         config = uvicorn.Config(
             self._app,
+            interface="asgi3",
             http="httptools",
             ws="none",
             lifespan="off",
@@ -65,6 +70,7 @@ class Gateway:
             log_config=None,
             log_level="critical",
             server_header=False,
+            proxy_headers=False,
             timeout_graceful_shutdown=1,
         )
         self._server = _Server(config)
@@ -75,6 +81,8 @@ class Gateway:
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
             await self._serving
+            if self._requests:  # those that the server gave up; they are on their way out
+                await asyncio.wait(self._requests)
 
     @property
     def url(self) -> str:
@@ -92,22 +100,36 @@ class Gateway:
         self._sessions.pop(_key(base_url.rpartition("/")[2]), None)
 
     async def _app(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        task = asyncio.current_task()
+        if scope["type"] != "http" or task is None:
             return
+        self._requests.add(task)
+        try:
+            await self._handle(scope, receive, send)
+        finally:
+            self._requests.discard(task)
+
+    async def _handle(self, scope: Message, receive: Receive, send: Send) -> None:
         path = str(scope["path"])
         token, slash, rest = path.removeprefix(PREFIX).partition("/")
         rest = slash + rest
         backend = self._sessions.get(_key(token)) if path.startswith(PREFIX) else None
         if backend is None:
             self.refused += 1
-            reply = _unknown_token(rest)
-        else:
+            await _send_reply(_unknown_token(rest), send)
+            return
+        try:
             body = await _read_body(receive, self._max_body_bytes)
-            if body is None:
-                reply = refuse(guess_codec(rest), _too_large(self._max_body_bytes))
-            else:
-                reply = await _answer(backend, _raw(scope, rest, body))
-        await _respond(reply, receive, send)
+        except _Gone:
+            return
+        if body is None:
+            await _send_reply(refuse(guess_codec(rest), _too_large(self._max_body_bytes)), send)
+        else:
+            await _while_wanted(_serve(backend, _raw(scope, rest, body), send), receive)
+
+
+class _Gone(Exception):
+    """The client hung up before its request was complete."""
 
 
 class _Server(uvicorn.Server):
@@ -116,6 +138,32 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
         yield
+
+
+async def _while_wanted(work: Coroutine[Any, Any, None], receive: Receive) -> None:
+    """Do the work unless the client hangs up: then drop it at once, and with it what it holds upstream."""
+    working = asyncio.create_task(work)
+    leaving = asyncio.create_task(_until_gone(receive))
+    try:
+        await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        leaving.cancel()
+        working.cancel()
+        await asyncio.wait([working, leaving])
+    if not working.cancelled() and working.exception() is not None:
+        raise Reset  # the server closes the connection without a proper end
+
+
+async def _serve(backend: Backend, request: RawRequest, send: Send) -> None:
+    try:
+        reply = await _answer(backend, request)
+    except Exception as error:  # noqa: BLE001 - a bug of ours must not look like a dead provider
+        # No message and no values: they may hold what must not be logged.
+        kind, place = type(error).__name__, "".join(traceback.format_tb(error.__traceback__))
+        _log.error("A model request failed with %s:\n%s", kind, place)
+        message = f"The gateway failed to handle this request ({kind})."
+        reply = refuse(guess_codec(request.path), Fault(status=500, kind="server", message=message))
+    await _send_reply(reply, send)
 
 
 async def _answer(backend: Backend, request: RawRequest) -> Reply:
@@ -138,24 +186,15 @@ async def _answer(backend: Backend, request: RawRequest) -> Reply:
     return await backend.answer(codec, ask, request)
 
 
-async def _respond(reply: Reply, receive: Receive, send: Send) -> None:
+async def _send_reply(reply: Reply, send: Send) -> None:
     headers = [(name.encode(), value.encode("latin-1", "replace")) for name, value in reply.headers.items()]
     body = reply.body
     if isinstance(body, bytes):
         headers.append((b"content-length", str(len(body)).encode()))
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
-        return
-    sending = asyncio.create_task(_pour(reply.status, headers, body, send))
-    leaving = asyncio.create_task(_until_gone(receive))
-    try:
-        await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        leaving.cancel()
-        sending.cancel()
-        await asyncio.wait([sending, leaving])
-    if not sending.cancelled() and sending.exception() is not None:
-        raise Reset  # the server closes the connection without a proper end
+    else:
+        await _pour(reply.status, headers, body, send)
 
 
 async def _pour(
@@ -184,7 +223,7 @@ async def _read_body(receive: Receive, limit: int) -> bytes | None:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            return b""
+            raise _Gone
         chunk: bytes = message.get("body", b"")
         size += len(chunk)
         if size > limit:

@@ -4,8 +4,8 @@ The runtime holds only the gateway's token. Where CodeSDK has a key for the prov
 place of whatever the runtime sent; where it has none, the runtime's own login passes as it is.
 """
 
-from collections.abc import AsyncIterator, Mapping
-from urllib.parse import parse_qsl, urlencode
+from collections.abc import Mapping
+from urllib.parse import parse_qsl, quote, urlencode
 
 import httpx2
 import msgspec
@@ -13,9 +13,12 @@ import msgspec
 from codesdk.gateway.exchange import Ask, Codec, Fault, Wire
 from codesdk.gateway.formats import guess_codec
 from codesdk.gateway.reply import RawRequest, Reply, Reset, refuse
+from codesdk.store.redaction import Redactor
 
 CONNECT_TIMEOUT_S = 15.0
 READ_TIMEOUT_S = 600.0
+MAX_ERROR_BYTES = 1024 * 1024
+_LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
 _HOP_BY_HOP = frozenset(
     {
         "connection",
@@ -32,7 +35,7 @@ _HOP_BY_HOP = frozenset(
     }
 )
 _LOGINS = frozenset({"authorization", "x-api-key", "x-goog-api-key"})
-_ORIGINS: dict[Wire, str] = {
+ORIGINS: dict[Wire, str] = {
     "anthropic": "https://api.anthropic.com",
     "responses": "https://api.openai.com",
     "chat": "https://api.openai.com",
@@ -54,11 +57,14 @@ class Upstream:
         self, providers: Mapping[Wire, Provider] | None = None, *, read_timeout_s: float = READ_TIMEOUT_S
     ) -> None:
         self._providers: dict[Wire, Provider] = {
-            wire: Provider(origin=origin) for wire, origin in _ORIGINS.items()
+            wire: Provider(origin=origin) for wire, origin in ORIGINS.items()
         }
         self._providers.update(providers or {})
+        self._redactors = {
+            wire: Redactor([provider.key]) for wire, provider in self._providers.items() if provider.key
+        }
         timeout = httpx2.Timeout(read_timeout_s, connect=CONNECT_TIMEOUT_S)
-        self._client = httpx2.AsyncClient(timeout=timeout, follow_redirects=False)
+        self._client = httpx2.AsyncClient(timeout=timeout, limits=_LIMITS, follow_redirects=False)
 
     async def close(self) -> None:
         """Let go of all connections."""
@@ -76,8 +82,8 @@ class Upstream:
         provider = self._providers[codec.wire]
         sent = self._client.build_request(
             request.method,
-            f"{provider.origin}{request.path}",
-            params=_query(request.query, provider.key is not None),
+            provider.origin + quote(request.path, safe="/:@!$&'()*+,;=~"),
+            params=_query(request.query),
             headers=_headers(request, codec.wire, provider.key),
             content=request.body,
         )
@@ -90,25 +96,56 @@ class Upstream:
             message = f"The provider cannot be reached ({type(error).__name__})."
             return refuse(codec, Fault(status=502, kind="unavailable", message=message))
         headers = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP_BY_HOP}
-        return Reply(status=answer.status_code, headers=headers, body=_chunks(answer))
+        body = _Chunks(answer)
+        redactor = self._redactors.get(codec.wire)
+        if answer.status_code < 400 or redactor is None:
+            return Reply(status=answer.status_code, headers=headers, body=body)
+        return Reply(status=answer.status_code, headers=headers, body=await _error_text(body, redactor))
 
 
-async def _chunks(answer: httpx2.Response) -> AsyncIterator[bytes]:
-    """Yield what comes, when it comes. The connection is released however this ends."""
+class _Chunks:
+    """What comes, when it comes. The connection is released however this ends, also if it never began."""
+
+    def __init__(self, answer: httpx2.Response) -> None:
+        self._answer = answer
+        self._bytes = answer.aiter_bytes()
+
+    def __aiter__(self) -> "_Chunks":
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            return await anext(self._bytes)
+        except httpx2.HTTPError:
+            raise Reset from None
+
+    async def aclose(self) -> None:
+        try:
+            await self._bytes.aclose()
+        finally:
+            await self._answer.aclose()
+
+
+async def _error_text(body: _Chunks, redactor: Redactor) -> bytes:
+    """Return an error's body without the key that we put in: some providers quote it, and runtimes show it."""
+    data = b""
     try:
-        async for chunk in answer.aiter_bytes():
-            yield chunk
-    except httpx2.HTTPError:
-        raise Reset from None
+        async for chunk in body:
+            data += chunk
+            if len(data) > MAX_ERROR_BYTES:
+                break
+    except Reset:
+        pass
     finally:
-        await answer.aclose()
+        await body.aclose()
+    return redactor.data(data[:MAX_ERROR_BYTES])
 
 
 def _headers(request: RawRequest, wire: Wire, key: str | None) -> list[tuple[str, str]]:
     kept = [(name, value) for name, value in request.headers if name.lower() not in _HOP_BY_HOP]
     kept.append(("accept-encoding", "identity"))
     if key is None:
-        return kept
+        return [*kept, *_login_of_query(request, wire)]
     kept = [(name, value) for name, value in kept if name.lower() not in _LOGINS]
     if wire == "anthropic":
         return [*kept, ("x-api-key", key)]
@@ -117,8 +154,15 @@ def _headers(request: RawRequest, wire: Wire, key: str | None) -> list[tuple[str
     return [*kept, ("authorization", f"Bearer {key}")]
 
 
-def _query(query: str, has_key: bool) -> str:
-    """Return the query without a key in it, where CodeSDK puts in its own."""
-    if not has_key or "key=" not in query:
+def _login_of_query(request: RawRequest, wire: Wire) -> list[tuple[str, str]]:
+    """Return Gemini's `?key=` as the header that means the same: addresses end up in logs, headers do not."""
+    if wire != "gemini" or any(name.lower() == "x-goog-api-key" for name, _ in request.headers):
+        return []
+    return [("x-goog-api-key", value) for name, value in parse_qsl(request.query) if name == "key"][:1]
+
+
+def _query(query: str) -> str:
+    """Return the query without a key in it."""
+    if "key=" not in query:
         return query
-    return urlencode([(name, value) for name, value in parse_qsl(query) if name != "key"])
+    return urlencode([(name, value) for name, value in parse_qsl(query, True) if name != "key"])
