@@ -27,7 +27,8 @@ from codesdk.engine import ledger, lifecycle
 from codesdk.engine.execution import Execution
 from codesdk.engine.intake import Intake
 from codesdk.engine.judgement import check_identity, is_sound, judge, unfit_to_run
-from codesdk.engine.scope import MAX_DEPTH, SessionScope, is_deep
+from codesdk.engine.legible import MAX_DEPTH, is_deep
+from codesdk.engine.scope import SessionScope
 from codesdk.engine.stamps import iso, millis
 from codesdk.engine.state import CallState, Carried, call_key
 

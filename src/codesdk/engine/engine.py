@@ -22,13 +22,14 @@ from codesdk.engine import lifecycle
 from codesdk.engine.archive import Archive, unknown_session
 from codesdk.engine.journal import LOCAL
 from codesdk.engine.keys import Keys
+from codesdk.engine.legible import MAX_DEPTH, check_size, is_deep
 from codesdk.engine.recovery import (
     close_interrupted,
     load_state,
     plain_messages,
     transcript_at,
 )
-from codesdk.engine.scope import MAX_DEPTH, Ports, check_size, is_deep, store_artifact
+from codesdk.engine.scope import Ports, store_artifact
 from codesdk.engine.session import LiveSession
 from codesdk.engine.slots import Slots
 from codesdk.engine.state import EMPTY_CHAIN, SessionState

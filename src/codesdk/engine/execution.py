@@ -12,7 +12,8 @@ from codesdk.contract.ports import FileChange, ToolRun
 from codesdk.contract.runtime import ToolReply
 from codesdk.contract.tools import Change, OutputStream
 from codesdk.engine import ledger
-from codesdk.engine.scope import SessionScope, is_deep, mend
+from codesdk.engine.legible import is_deep, mend
+from codesdk.engine.scope import SessionScope
 from codesdk.engine.state import CallState, call_key
 from codesdk.store.redaction import StreamRedactor
 

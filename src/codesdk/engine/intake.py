@@ -12,7 +12,8 @@ from codesdk.contract.events import TYPE_OF, OutputCompleted, OutputDelta, Outpu
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.runtime import Draft, DraftPayload
 from codesdk.engine import lifecycle
-from codesdk.engine.scope import MAX_DEPTH, SessionScope, is_deep, is_text, mend
+from codesdk.engine.legible import MAX_DEPTH, is_deep, is_text, mend
+from codesdk.engine.scope import SessionScope
 from codesdk.store.redaction import StreamRedactor
 
 _DRAFTS: frozenset[type] = frozenset(get_args(DraftPayload))

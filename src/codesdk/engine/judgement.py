@@ -7,7 +7,8 @@ from codesdk.contract.errors import Conflict
 from codesdk.contract.ports import PolicyQuestion
 from codesdk.contract.runtime import ToolAnnouncement
 from codesdk.contract.tools import Evaluation, ToolIdentity, ToolSpec, Verdict
-from codesdk.engine.scope import SessionScope, is_text
+from codesdk.engine.legible import is_text
+from codesdk.engine.scope import SessionScope
 from codesdk.engine.state import CallState, Carried
 
 MAX_NAME_CHARS = 256

@@ -33,8 +33,9 @@ from codesdk.engine import lifecycle
 from codesdk.engine.calls import Calls
 from codesdk.engine.context import Compiled, Window, compile_input, schema_hashes
 from codesdk.engine.intake import Intake
+from codesdk.engine.legible import is_text, mend
 from codesdk.engine.recovery import refold_transcript
-from codesdk.engine.scope import RuntimeHost, SessionScope, is_text, mend
+from codesdk.engine.scope import RuntimeHost, SessionScope
 
 YIELD_EVERY = 64
 NO_SOURCES = {

@@ -21,9 +21,10 @@ from codesdk.engine import ledger, lifecycle
 from codesdk.engine.context import Window
 from codesdk.engine.feed import Published, follow
 from codesdk.engine.judgement import check_identity
+from codesdk.engine.legible import check_size
 from codesdk.engine.recorder import Recorder
 from codesdk.engine.run import TaskRun
-from codesdk.engine.scope import Ports, SessionScope, check_size
+from codesdk.engine.scope import Ports, SessionScope
 from codesdk.engine.slots import Slots
 from codesdk.engine.state import Carried, SessionState
 from codesdk.store.redaction import Redactor

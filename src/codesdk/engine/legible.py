@@ -1,0 +1,62 @@
+"""Whether what came from outside can be stored and read back: text, depth and size of JSON-like values."""
+
+from typing import Any, cast
+
+import msgspec
+
+from codesdk.contract.errors import InvalidRequest
+
+MAX_DEPTH = 100
+"""How deep JSON from outside may be nested: what is stored must be readable on any stack."""
+
+
+def is_text(value: object) -> bool:
+    """Tell whether a value is text that can be encoded."""
+    try:
+        return isinstance(value, str) and (value.isascii() or bool(value.encode()))
+    except UnicodeEncodeError:
+        return False
+
+
+def mend(value: Any) -> Any:
+    """Return a JSON-like value whose text can be encoded: half of a surrogate pair becomes U+FFFD."""
+    if isinstance(value, str):
+        return (
+            value if is_text(value) else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        )
+    if isinstance(value, dict):
+        return {mend(key): mend(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [mend(item) for item in cast("list[Any]", value)]
+    return value
+
+
+def is_deep(data: bytes) -> bool:
+    """Tell whether a JSON document is nested deeper than `MAX_DEPTH`."""
+    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+        return False
+    depth = deepest = 0
+    in_string = escaped = False
+    for byte in data:
+        if in_string:
+            in_string = escaped or byte != 0x22
+            escaped = byte == 0x5C and not escaped
+        elif byte == 0x22:
+            in_string = True
+        elif byte in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif byte in b"]}":
+            depth -= 1
+    return deepest > MAX_DEPTH
+
+
+def check_size(value: Any, what: str, limit: int) -> bytes:
+    """Return what a caller gave as JSON. Raise `InvalidRequest` if it is none, or too large to be stored."""
+    try:
+        data = msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidRequest(f"{what} cannot be stored: {error}.") from None
+    if len(data) > limit:
+        raise InvalidRequest(f"{what} may have {limit:,} bytes, not {len(data):,}. Attach a file instead.")
+    return data
