@@ -10,11 +10,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import uvloop
 
-from bench.measure import facts
+from bench.measure import facts, load
 from bench.table import Line, Report, Table, to_json
 
 BENCHES = ("encoding", "start", "append", "path", "latency", "sessions", "memory", "turns", "history")
@@ -31,14 +32,27 @@ def main() -> int:
     print(" · ".join(f"{name} {value}" for name, value in known.items()), flush=True)
     table = Table().head()
     failed = [name for name in options.names or BENCHES if not _run(name, options.quick, table)]
+    known["load_after"] = load()
     known["seconds"] = round(time.perf_counter() - started, 1)
     target = _target(options.json)
     target.write_bytes(to_json(known, table))
     print(f"\n{table.verdict()}")
+    print(_weather(known), end="")
     if failed:
         print(f"Failed: {', '.join(failed)}; the messages are above.")
     print(f"{known['seconds']:.0f} s; {target.name} has all of it.")
     return 1 if failed else 0
+
+
+def _weather(known: dict[str, Any]) -> str:
+    """Say so if others were using the machine, too."""
+    before, after, cores = known["load_before"], known["load_after"], known["cores"]
+    if max(before, after) <= cores + 1:
+        return ""
+    return (
+        f"The machine was busy (load {before} to {after} on {cores} cores): the tails of times say little, "
+        "ratios and processor time more.\n"
+    )
 
 
 def _options() -> argparse.Namespace:

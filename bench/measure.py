@@ -44,6 +44,13 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
+def in_rounds(values: Sequence[float], share: float, rounds: int = 3) -> float:
+    """Return the median over rounds of a percentile, so that one bad moment of the machine does not decide."""
+    size = max(1, len(values) // rounds)
+    parts = [values[at : at + size] for at in range(0, size * rounds, size)]
+    return median([percentile(part, share) for part in parts if part])
+
+
 def micros_per_call(work: Callable[[], object], calls: int, rounds: int = 5) -> float:
     """Return the microseconds that a call takes in the median round."""
     for _ in range(calls // 10 + 1):
@@ -88,6 +95,11 @@ def fdatasync_ms() -> float:
     return median(found)
 
 
+def load() -> float:
+    """Return how many processes wanted a core in the last minute."""
+    return round(os.getloadavg()[0], 2)
+
+
 def facts() -> dict[str, Any]:
     """Return what a reader must know of the machine, and nothing that names it."""
     import uvloop
@@ -100,6 +112,6 @@ def facts() -> dict[str, Any]:
         "uvloop": uvloop.__version__,
         "msgspec": msgspec.__version__,
         "gc_thresholds": list(gc.get_threshold()),
-        "load_before": round(os.getloadavg()[0], 2),
+        "load_before": load(),
         "fdatasync_ms": round(fdatasync_ms(), 3),
     }

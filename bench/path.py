@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
+
 from bench import raw
 from bench.measure import Cost, cost, median, resident_bytes, scratch
 from bench.rig import burst, finish_task, log_of, new_session, rig, until_end
@@ -37,22 +39,20 @@ async def _live(report: Report, sdk: CodeSDK, path: Path, against: tuple[str, fl
     rates: list[float] = []
     micros: list[float] = []
     lost = 0
-    rows = log_of(sdk).stats.rows_read
-    events = 0
+    rows = events = 0
     for _ in range(rounds):
-        spent, got, stored = await _burst(sdk, path)
-        rates.append(got / spent.wall_s)
-        micros.append(spent.cpu_s / got * 1e6)
-        lost += stored - got
-        events += stored
+        found = await _burst(sdk, path)
+        rates.append(found.got / found.spent.wall_s)
+        micros.append(found.spent.cpu_s / found.got * 1e6)
+        lost += found.stored - found.got
+        events += found.got
+        rows += found.rows
     report.line("burst", median(rates), "/s", against=against, goal=at_least(_RIVAL_RATE))
     note = "51 to 80 µs are what the leanest rival spends on an event that it does not keep"
     report.line("burst, CPU per event", median(micros), "µs", goal=at_most(_RIVAL_CPU_US), note=note)
     report.line("burst, lost", lost, "events", goal=at_most(0))
-    read_back = (log_of(sdk).stats.rows_read - rows) / events
-    report.line(
-        "burst, rows read back per event", read_back, "", note="0: all from memory; 1: all from the store"
-    )
+    note = "0: all from memory; 1: all from the store"
+    report.line("burst, rows read back per event", rows / events, "", note=note)
 
 
 async def _stalled(report: Report, sdk: CodeSDK, path: Path, rounds: int) -> None:
@@ -87,15 +87,25 @@ async def _reconnected(report: Report, sdk: CodeSDK, path: Path) -> None:
     report.line(f"reader back after {missed:,} events, up to date", spent.wall_s * 1000, "ms")
 
 
-async def _burst(sdk: CodeSDK, path: Path) -> tuple[Cost, int, int]:
-    """Play one burst in a new session; return what it cost, what the reader got and what is stored."""
+class _Burst(msgspec.Struct):
+    """What one burst cost, what the reader got, what is stored, and the rows read back meanwhile."""
+
+    spent: Cost
+    got: int
+    stored: int
+    rows: int
+
+
+async def _burst(sdk: CodeSDK, path: Path) -> _Burst:
     session = await new_session(sdk, path)
     reader = _Reader()
+    rows = log_of(sdk).stats.rows_read
     with cost() as spent:
         reading = asyncio.create_task(reader.take(until_end(session.events())))
         await session.start("Go on")
         await reading
-    return spent, reader.got, await _stored(sdk, session)
+    rows = log_of(sdk).stats.rows_read - rows
+    return _Burst(spent=spent, got=reader.got, stored=await _stored(sdk, session), rows=rows)
 
 
 async def _stored(sdk: CodeSDK, session: Session) -> int:

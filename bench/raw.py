@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from pathlib import Path
+from collections.abc import Callable
 
 from bench.measure import median, scratch
 from bench.rig import FRAME_BYTES
@@ -12,9 +12,11 @@ _INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?)"
 _BATCH = 500
 
 
-def bulk_rate(sessions: int, events: int, rounds: int = 3) -> float:
+def bulk_rate(sessions: int, events: int, rounds: int = 3, synchronous: str = "NORMAL") -> float:
     """Return events a second in batches of 500, the sessions taking turns."""
-    return median([_with_database(lambda db: _bulk(db, sessions, events)) for _ in range(rounds)])
+    return median(
+        [_with_database(lambda db: _bulk(db, sessions, events, synchronous)) for _ in range(rounds)]
+    )
 
 
 def commit_rate(events: int, synchronous: str, rounds: int = 3) -> float:
@@ -22,19 +24,19 @@ def commit_rate(events: int, synchronous: str, rounds: int = 3) -> float:
     return median([_with_database(lambda db: _commits(db, events, synchronous)) for _ in range(rounds)])
 
 
-def _with_database(work) -> float:
+def _with_database(work: Callable[[sqlite3.Connection], float]) -> float:
     with scratch() as path:
-        db = connect_writer(Path(path) / "raw.db")
+        db = connect_writer(path / "raw.db")
         try:
             return work(db)
         finally:
             db.close()
 
 
-def _bulk(db: sqlite3.Connection, sessions: int, events: int) -> float:
+def _bulk(db: sqlite3.Connection, sessions: int, events: int, synchronous: str) -> float:
     frame = bytes(FRAME_BYTES)
     rows = [(n, n % sessions, n // sessions, 0, frame) for n in range(1, events + 1)]
-    db.execute("PRAGMA synchronous = NORMAL")
+    db.execute(f"PRAGMA synchronous = {synchronous}")
     started = time.perf_counter()
     for at in range(0, events, _BATCH):
         db.execute("BEGIN IMMEDIATE")
