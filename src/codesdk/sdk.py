@@ -260,6 +260,21 @@ class Session:
         """Return one of its tasks as lists show it."""
         return await self._engine.archive.task(task_id, principal=self._principal)
 
+    async def first_seq(self, task_id: str) -> int:
+        """Return where one of its tasks begins, waiting in the queue included."""
+        running = (await self._live()).state.task
+        if running is not None and running.task_id == task_id:
+            return running.started_seq
+        row = await self.task_info(task_id)
+        return row.started_seq or row.queued_seq or 1
+
+    async def ended_seq(self, task_id: str) -> int | None:
+        """Return where one of its tasks ends, or None if it has not."""
+        running = (await self._live()).state.task
+        if running is not None and running.task_id == task_id:
+            return None
+        return (await self.task_info(task_id)).ended_seq
+
     async def event(self, seq: int) -> Event:
         """Return one stored event."""
         return await self._engine.archive.event(self.id, seq)
@@ -280,8 +295,7 @@ class Task:
 
     async def events(self) -> AsyncIterator[Event]:
         """Yield the task's events from `task.started` to the terminal one, stored and live."""
-        row = await self.session.task_info(self.id)
-        first = row.started_seq or row.queued_seq or 1
+        first = await self.session.first_seq(self.id)
         async for event in self.session.events(first - 1):
             if event.trace.task_id == self.id:
                 yield event
@@ -290,9 +304,9 @@ class Task:
 
     async def result(self) -> TaskResult:
         """Wait for the end. Raise the task's error if it failed; a stopped task has a result too."""
-        row = await self.session.task_info(self.id)
-        if row.ended_seq is not None:
-            return self._result_of(await self.session.event(row.ended_seq))
+        ended = await self.session.ended_seq(self.id)
+        if ended is not None:
+            return self._result_of(await self.session.event(ended))
         async for event in self.events():
             if event.type in TERMINAL_TYPES:
                 return self._result_of(event)

@@ -46,6 +46,10 @@ class Stamper(Protocol):
         ...
 
 
+FIRST_EPOCH = 1
+"""The epoch of a session that was just created."""
+
+
 class EventLog(Protocol):
     """The log and the rows folded from it.
 
@@ -55,7 +59,10 @@ class EventLog(Protocol):
     """
 
     async def create(self, session: SessionRow, owner: str) -> int:
-        """Register a session before its first append. Return its epoch. `Conflict` if the id exists."""
+        """Register a session before its first append. Return `FIRST_EPOCH`. `Conflict` if the id exists.
+
+        Registered in the order of calls: an append may be queued behind it without waiting.
+        """
         ...
 
     async def take(self, session_id: str, owner: str) -> int:

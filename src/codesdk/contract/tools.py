@@ -19,8 +19,11 @@ Scope = Literal["once", "session"]
 Decision = Literal["approve", "deny"]
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The parent of all wire records: frozen, keyword-only, defaults left out."""
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The parent of all wire records: frozen, keyword-only, defaults left out.
+
+    They hold JSON-like values only, never a cycle, so the garbage collector need not look at them.
+    """
 
 
 class Actor(Record, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from codesdk.contract.errors import Busy, CodeSDKError, Conflict, InvalidRequest
 from codesdk.contract.events import CONTRACT_VERSION, Parent, SessionCreated
 from codesdk.contract.ids import is_task_id
 from codesdk.contract.messages import ArtifactRef, Message
+from codesdk.contract.ports import FIRST_EPOCH
 from codesdk.contract.records import Changes, KeyRow, MessageRow, SessionRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import OnBusy, SessionConfig
@@ -296,11 +297,13 @@ class Engine:
                 created_at=self.ports.stamper.now(),
                 updated_at=self.ports.stamper.now(),
             )
-            epoch = await self.ports.log.create(row, self._owner)
+            # Not awaited yet: the registration and the first event then travel in one commit.
+            registering = asyncio.ensure_future(self.ports.log.create(row, self._owner))
             state = SessionState(session_id=session_id, principal=principal)
-            live = self._adopt(state, epoch, secrets)
+            live = self._adopt(state, FIRST_EPOCH, secrets)
             live.recorder.journal.changes = changes
             lifecycle.create(live.recorder.journal, payload)
+            await registering
             await live.recorder.settle()
         except CodeSDKError:
             self._open_sessions -= 1

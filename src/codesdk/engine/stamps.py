@@ -25,6 +25,8 @@ class SystemStamper:
     def __init__(self) -> None:
         self._last_ms = 0
         self._text = ""
+        self._second = 0
+        self._second_text = ""
         self._id_ms = 0
         self._random = 0
 
@@ -33,7 +35,11 @@ class SystemStamper:
         now_ms = time.time_ns() // 1_000_000
         if now_ms > self._last_ms:
             self._last_ms = now_ms
-            self._text = iso(now_ms)
+            second = now_ms // 1000
+            if second != self._second:
+                self._second = second
+                self._second_text = iso(now_ms)[:-4]
+            self._text = f"{self._second_text}{now_ms % 1000:03d}Z"
         return self._text
 
     def mint(self, prefix: Prefix) -> str:
