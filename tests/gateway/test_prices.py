@@ -1,0 +1,45 @@
+"""What a request costs: by a table, every token once, and null where the table does not know."""
+
+import pytest
+
+from codesdk.gateway.exchange import Tokens, Wire
+from codesdk.gateway.prices import cost_usd
+
+MILLION = 1_000_000
+
+
+async def test_a_token_is_paid_for_once_whatever_it_is() -> None:
+    plain = await cost_usd("anthropic", "claude-sonnet-4-5", Tokens(input=1000))
+    output = await cost_usd("anthropic", "claude-sonnet-4-5", Tokens(output=1000))
+    thought = await cost_usd("anthropic", "claude-sonnet-4-5", Tokens(reasoning=1000))
+    cached = await cost_usd("anthropic", "claude-sonnet-4-5", Tokens(cache_read=1000))
+    kept = await cost_usd("anthropic", "claude-sonnet-4-5", Tokens(cache_write=1000))
+    together = await cost_usd(
+        "anthropic",
+        "claude-sonnet-4-5",
+        Tokens(input=1000, output=1000, reasoning=1000, cache_read=1000, cache_write=1000),
+    )
+    assert plain is not None
+    assert output is not None
+    assert thought == output
+    assert cached is not None
+    assert kept is not None
+    assert cached < plain < kept < output
+    assert together == pytest.approx(plain + output + output + cached + kept)
+
+
+@pytest.mark.parametrize(
+    ("wire", "model"),
+    [
+        ("anthropic", "claude-sonnet-4-5"),
+        ("responses", "gpt-5"),
+        ("chat", "gpt-5"),
+        ("gemini", "gemini-2.5-pro"),
+    ],
+)
+async def test_every_format_has_its_provider_in_the_table(wire: Wire, model: str) -> None:
+    assert await cost_usd(wire, model, Tokens(input=MILLION)) not in (None, 0.0)
+
+
+async def test_an_unknown_model_costs_null_and_not_zero() -> None:
+    assert await cost_usd("anthropic", "no-such-model", Tokens(input=10)) is None
