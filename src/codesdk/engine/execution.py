@@ -127,7 +127,7 @@ class Execution:
         kind = "text/plain; charset=utf-8" if is_text else "application/json"
         ref = await self._scope.put_artifact(data, kind, "result")
         text = data[: PREVIEW_CHARS * 4].decode("utf-8", "replace")[:PREVIEW_CHARS]
-        return f"{text}… ({len(data):,} bytes in all, kept as artifact {ref.artifact_id})", ref
+        return f"{text}… ({len(data):,} bytes in all, kept as {ref.content_hash})", ref
 
     async def _change(self, change: FileChange) -> Change:
         data = change.diff.encode("utf-8", "replace")

@@ -104,7 +104,9 @@ class LiveSession:
         messages = await self._accept(messages)
         running = self.state.task
         if running is not None and on_busy == "steer":
-            return await self.steer(messages)
+            return await self.steer(messages, key)
+        if task_id in (entry.task_id for entry in [*self.state.queue, *([running] if running else [])]):
+            raise Conflict(f"There is already a task {task_id}.")
         if running is not None and on_busy == "reject":
             raise Busy(
                 f"Session {self.session_id} is busy with {running.task_id}. Wait for it, or queue the task.",
@@ -120,14 +122,16 @@ class LiveSession:
         await self.recorder.settle()
         return task_id
 
-    async def steer(self, messages: list[Message]) -> str:
-        """Add user input to the running task."""
+    async def steer(self, messages: list[Message], key: KeyRow | None = None) -> str:
+        """Add user input to the running task. Return its id, which is also the answer under the key."""
         run = self._running_run()
         if not self._capabilities().supports_steer:
             raise InvalidRequest(
                 f"The runtime {self.state.runtime_name} cannot be steered; queue a task instead."
             )
-        await run.steer(await self._accept(messages))
+        if key is not None:
+            key = msgspec.structs.replace(key, answer=run.task_id)
+        await run.steer(await self._accept(messages), key)
         return run.task_id
 
     async def stop(self, task_id: str | None, by: Actor, reason: str) -> None:
@@ -160,10 +164,11 @@ class LiveSession:
             reason = self._words(reason)
         carried = next((c for c in self.state.carried if c.tool_call_id == tool_call_id), None)
         if carried is not None:
-            if carried.approved is not None:
-                raise Conflict(f"Call {tool_call_id} was already answered; resume the session to run it.")
             check_identity(_identity(carried), attempt, input_hash)
-            ledger.answer_carried(self.recorder.journal, carried.approval_id, decision, by, reason)
+            if carried.approved is None:
+                ledger.answer_carried(self.recorder.journal, carried.approval_id, decision, by, reason)
+            elif decision == "deny":
+                raise Conflict(f"Call {tool_call_id} was already approved; resume the session to run it.")
         elif self._run is not None:
             await self._run.calls.answer(tool_call_id, decision, by, scope, reason, attempt, input_hash)
         else:
@@ -198,14 +203,14 @@ class LiveSession:
         await self.recorder.settle()
         return task_id
 
-    async def close(self, reason: str) -> None:
-        """End the session: stop its task, empty its queue, take no more."""
-        if self.state.closed:
-            return
+    async def close(self, reason: str) -> bool:
+        """End the session: stop its task, empty its queue, take no more. Return whether it was this call that did."""
         reason = self._words(reason)
         for waiting in list(self.state.queue):
             lifecycle.drop_queued(self.recorder.journal, waiting.task_id, PERSON, reason)
         await self.halt(PERSON, reason)
+        if self.state.closed:
+            return False
         for carried in [entry for entry in self.state.carried if entry.approved is None]:
             ledger.answer_carried(
                 self.recorder.journal,
@@ -217,6 +222,7 @@ class LiveSession:
         self.recorder.journal.write(SessionClosed(reason=reason), in_task=False)
         await self.recorder.settle()
         await self.release()
+        return True
 
     async def release(self) -> None:
         """Have the runtime let go of what it keeps for this session."""

@@ -53,7 +53,7 @@ def seal(state: SessionState, seq: int, *, everything: bool) -> list[MessageRow]
     """Take the parts that are done off the running task, in order, and return their rows.
 
     A model part is done when it is complete, its calls are answered and a later part
-    exists; with `everything` (the task ends) all are.
+    exists, or none can be added to it; with `everything` (the task ends) all are.
     """
     task = state.task
     rows: list[MessageRow] = []
@@ -106,7 +106,8 @@ def estimate_tokens(value: object) -> int:
 def _is_done(part: Part, last: bool) -> bool:
     if part.user is not None:
         return True
-    return not last and part.content is not None and all(call.result is not None for call in part.calls)
+    whole = not last or part.message_id.startswith(OWN_CALL)
+    return whole and part.content is not None and all(call.result is not None for call in part.calls)
 
 
 def _messages(part: Part) -> list[Message]:
