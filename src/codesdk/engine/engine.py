@@ -152,11 +152,11 @@ class Engine:
     ) -> str:
         """Start a task in a session, as its `start` does, once per idempotency key."""
         self._refuse_if_closing()
-        if task_id is not None:
-            await self._check_task_id(task_id)
         body = [session.session_id, msgspec.to_builtins(messages), on_busy, task_id]
 
         async def begin(row: KeyRow | None) -> str:
+            if task_id is not None:
+                await self._check_task_id(task_id)
             new_id = task_id or self.ports.stamper.mint("task")
             if row is not None:
                 row = msgspec.structs.replace(row, answer=new_id)
@@ -180,12 +180,12 @@ class Engine:
         self._live.pop(session_id, None)
         self._session_secrets.pop(session_id, None)
         await self.ports.log.delete(session_id)
+        await live.release()
 
     async def close_session(self, session_id: str, reason: str, *, principal: str = LOCAL) -> None:
         """Close a session for good; its log stays."""
         live = await self.session(session_id, principal=principal)
-        if not live.state.closed:
-            await live.close(reason)
+        if await live.close(reason):
             self._open_sessions -= 1
 
     async def put_artifact(

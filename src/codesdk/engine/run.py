@@ -15,6 +15,7 @@ from codesdk.contract.canonical import hash_json
 from codesdk.contract.errors import CodeSDKError, Conflict, ErrorInfo, StorageFailure, TaskFailure
 from codesdk.contract.events import ModelInput, TaskSteered
 from codesdk.contract.messages import Message
+from codesdk.contract.records import KeyRow
 from codesdk.contract.runtime import (
     Draft,
     Failed,
@@ -84,11 +85,13 @@ class TaskRun:
         self.calls.stop()
         self._stopping = asyncio.create_task(self._press(reason))
 
-    async def steer(self, messages: list[Message]) -> None:
+    async def steer(self, messages: list[Message], key: KeyRow | None = None) -> None:
         """Record more user input and hand it to the runtime, at once or when it has started."""
         if self._ending or self._is_stopping():
             raise Conflict(f"Task {self.task_id} is ending and takes no more input; start another task.")
         seq = self._scope.journal.write(TaskSteered(messages=messages)).seq
+        if key is not None:
+            self._scope.recorder.add_key(key)
         await self._scope.recorder.settle()
         if self._handle is None:
             self._early_steering.append((seq, messages))
@@ -143,6 +146,8 @@ class TaskRun:
         sources_ref = await scope.put_json(NO_SOURCES, "implicit sources")
         while True:
             await scope.recorder.settle()
+            while scope.recorder.backlog:  # somebody steered in between, and that message must be read, too
+                await scope.recorder.settle()
             try:
                 await window.catch_up(scope.ports.log, scope.state.session_id, scope.state.messages)
             except StorageFailure:  # a stored message is damaged; the log still has it
