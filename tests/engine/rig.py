@@ -3,6 +3,7 @@
 Leaving a rig closes its engine, verifies and replays every log that is left, and lets no background error pass.
 """
 
+import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from codesdk.contract import events as ev
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import Event
 from codesdk.contract.messages import Message, Text, ToolResult, ToolUse
-from codesdk.contract.runtime import Runtime, RuntimeItem
+from codesdk.contract.runtime import Host, Runtime, RuntimeItem, TaskInput
 from codesdk.contract.settings import SessionConfig
 from codesdk.contract.tools import Actor, ToolIdentity
 from codesdk.engine.engine import Engine
@@ -62,7 +63,7 @@ class Rig(World):
 
     async def _make_engine(self, ports: Ports) -> None:
         def find(name: str) -> Runtime:
-            return self._runtimes.get(name, self.runtime)
+            return self._runtimes[name] if name in self._runtimes else self.runtime
 
         self.engine = Engine(ports, find, owner="test", secrets=self.secrets)
         await self.engine.open()
@@ -156,6 +157,18 @@ class Rig(World):
         for row in self._wait(self.log.sessions(after=None, limit=1000, principal=None, status=None)):
             self.check(row.session_id)
         assert (self.errors, self.unheard()) == ([], [])
+
+
+class SlowStart(FakeRuntime):
+    """A runtime that starts a task only when its gate opens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+
+    async def start_task(self, host: Host, task: TaskInput) -> FakeTask:
+        await self.gate.wait()
+        return await super().start_task(host, task)
 
 
 @contextlib.contextmanager

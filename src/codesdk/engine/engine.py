@@ -5,6 +5,7 @@ session is loaded when it is first needed and let go when many others are.
 """
 
 import asyncio
+import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
@@ -307,6 +308,10 @@ class Engine:
             await live.recorder.settle()
         except CodeSDKError:
             self._open_sessions -= 1
+            self._live.pop(session_id, None)
+            with contextlib.suppress(CodeSDKError):  # else the next start removes it
+                if await self.ports.log.head(session_id) == 0:
+                    await self.ports.log.delete(session_id)
             raise
         return session_id
 

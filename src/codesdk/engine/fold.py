@@ -16,7 +16,7 @@ from codesdk.contract.messages import text_of
 from codesdk.contract.records import Changes, SessionRow, TaskRow, TaskState
 from codesdk.contract.tools import Actor
 from codesdk.engine import transcript
-from codesdk.engine.fold_calls import HANDLERS, seal_done
+from codesdk.engine.fold_calls import HANDLERS, drop_carried, seal_done
 from codesdk.engine.state import ActiveTask, OpenBlock, QueuedTask, SessionState, StopAsked
 
 Handler = Callable[[SessionState, Event, Any, Changes], None]
@@ -80,6 +80,7 @@ def _resumed(state: SessionState, event: Event, payload: ev.SessionResumed, chan
 
 def _closed(state: SessionState, event: Event, payload: ev.SessionClosed, changes: Changes) -> None:
     state.closed = True
+    drop_carried(state, event, changes)
     _touch(state, event, changes)
 
 

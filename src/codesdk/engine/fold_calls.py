@@ -73,6 +73,13 @@ def _take_up_carried(state: SessionState, event: Event, tool_call_id: str, chang
         changes.approvals.append(_closed_approval(state, event, carried.approval_id))
 
 
+def drop_carried(state: SessionState, event: Event, changes: Changes) -> None:
+    """Close the questions that nothing will come of any more."""
+    for carried in state.carried:
+        changes.approvals.append(_closed_approval(state, event, carried.approval_id))
+    state.carried = []
+
+
 def _evaluated(state: SessionState, event: Event, payload: ev.ToolCallPolicyEvaluated, _: Changes) -> None:
     call = call_of(state, payload)
     if call is not None:

@@ -126,11 +126,7 @@ class TaskRun:
         if self._is_stopping():
             return Finished(stop_reason="stopped")
         compiled = await self._compile()
-        handle = await asyncio.wait_for(
-            self._runtime.start_task(RuntimeHost(self._scope), self._task_input(compiled)),
-            self._scope.settings.start_timeout_s,
-        )
-        self._handle = handle
+        handle = self._handle = await self._start(self._task_input(compiled))
         self._last_item_s = asyncio.get_running_loop().time()
         if self._is_stopping():
             return Finished(stop_reason="stopped")
@@ -138,6 +134,20 @@ class TaskRun:
             if seq > self._input_seq:  # else it is a part of the input
                 await self._hand_over(handle, messages)
         return await self._pull(handle)
+
+    async def _start(self, task: TaskInput) -> RuntimeTask:
+        """Have the runtime start the task. Raise `TaskFailure` if it does not, whatever keeps it from it."""
+        name, limit = self._runtime.name, self._scope.settings.start_timeout_s
+        try:
+            async with asyncio.timeout(limit) as deadline:
+                return await self._runtime.start_task(RuntimeHost(self._scope), task)
+        except CodeSDKError:
+            raise
+        except Exception as error:
+            why = f"The runtime {name} could not be started ({_name(error)})."
+            if deadline.expired():
+                why = f"The runtime {name} did not start within {limit:g} s."
+            raise TaskFailure(why, code="RUNTIME_UNAVAILABLE", retryable=True, runtime=name) from error
 
     async def _compile(self) -> Compiled:
         """Compile the input from the transcript as it is when the input is written down."""
@@ -322,16 +332,6 @@ class TaskRun:
             return playing.result()
         if isinstance(error, CodeSDKError):
             return Failed(error=error.info())
-        if isinstance(error, TimeoutError) and self._handle is None:
-            limit = self._scope.settings.start_timeout_s
-            return Failed(
-                error=ErrorInfo(
-                    code="RUNTIME_UNAVAILABLE",
-                    message=f"The runtime {self._runtime.name} did not start within {limit:g} s.",
-                    retryable=True,
-                    runtime=self._runtime.name,
-                )
-            )
         return self._crash(_name(error))
 
     def _crash(self, why: str) -> Failed:
