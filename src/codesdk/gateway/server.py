@@ -58,7 +58,7 @@ class Gateway:
         self.refused = 0
 
     async def __aenter__(self) -> "Gateway":
-        listener = socket.create_server((self._host, self._port))
+        listener = _listen(self._host, self._port)
         self._port = listener.getsockname()[1]
         config = uvicorn.Config(
             self._app,
@@ -138,6 +138,19 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
         yield
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket. It names its protocol: asyncio turns off Nagle's delay (40 ms) only for those."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(1024)
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
 async def _while_wanted(work: Coroutine[Any, Any, None], receive: Receive) -> None:
