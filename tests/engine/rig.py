@@ -52,7 +52,7 @@ class Rig(World):
         **options: Any,
     ) -> None:
         self._log = log
-        self._runtimes = {runtime.name: runtime for runtime in runtimes}
+        self._runtimes: dict[str, Any] = {runtime.name: runtime for runtime in runtimes}
         if script is not None:
             turns = [turn if isinstance(turn, dict) else {"steps": turn} for turn in script]
             options["runtime"] = ScriptedRuntime(parse_object({"turns": turns}, "script"))
@@ -63,7 +63,8 @@ class Rig(World):
 
     async def _make_engine(self, ports: Ports) -> None:
         def find(name: str) -> Runtime:
-            return self._runtimes[name] if name in self._runtimes else self.runtime
+            found: Runtime = self._runtimes.get(name, self.runtime)
+            return found
 
         self.engine = Engine(ports, find, owner="test", secrets=self.secrets)
         await self.engine.open()

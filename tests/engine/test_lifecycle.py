@@ -106,16 +106,11 @@ def test_a_running_task_is_steered(way: str):
 def test_input_that_comes_before_the_runtime_has_started_reaches_it_once():
     with rig(runtime=SlowStart()) as r:
         session = r.open()
-
-        async def at_once() -> None:
-            starting = asyncio.ensure_future(session.start("Go"))
-            live = await r.engine.session(session.id)
-            while live.state.task is None:
-                await asyncio.sleep(0)
-            await session.steer("first")
-            await starting
-
-        r.get(at_once())
+        live = r.session(session.id)
+        r.do(session.start("Go"), turns=0)
+        while live.state.task is None:
+            r.loop.turn()
+        r.get(session.steer("first"))
         r.get(session.steer("second"))
         r.runtime.gate.set()
         r.settle()

@@ -138,8 +138,9 @@ class TaskRun:
     async def _start(self, task: TaskInput) -> RuntimeTask:
         """Have the runtime start the task. Raise `TaskFailure` if it does not, whatever keeps it from it."""
         name, limit = self._runtime.name, self._scope.settings.start_timeout_s
+        deadline = asyncio.timeout(limit)
         try:
-            async with asyncio.timeout(limit) as deadline:
+            async with deadline:
                 return await self._runtime.start_task(RuntimeHost(self._scope), task)
         except CodeSDKError:
             raise

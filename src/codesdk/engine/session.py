@@ -100,8 +100,8 @@ class LiveSession:
         key: KeyRow | None = None,
     ) -> str:
         """Start a task, let it wait, or steer the running one. Return the id of the task it became."""
-        self._require_open()
         messages = await self._accept(messages)
+        self._require_open()
         running = self.state.task
         if running is not None and on_busy == "steer":
             return await self.steer(messages, key)
@@ -144,8 +144,10 @@ class LiveSession:
             lifecycle.drop_queued(self.recorder.journal, target, by, reason)
         elif self._run is not None and self._run.task_id == target:
             self._run.stop(by, reason)
-        elif await self._ports.log.task(target) is None:
-            raise NotFound(f"There is no task {target}.")
+        else:
+            row = await self._ports.log.task(target)
+            if row is None or row.session_id != self.session_id:
+                raise NotFound(f"There is no task {target} in session {self.session_id}.")
         await self.recorder.settle()
 
     async def answer(
@@ -177,6 +179,7 @@ class LiveSession:
 
     async def resume(self, messages: list[Message], task_id: str) -> str:
         """Go on after an interruption: run what was approved meanwhile, then continue the runtime."""
+        messages = await self._accept(messages) if messages else []
         self._require_open()
         state = self.state
         if state.task is not None:
@@ -184,7 +187,6 @@ class LiveSession:
         approved = [entry for entry in state.carried if entry.approved]
         if state.interrupted_task is None and not approved and not state.queue:
             raise Conflict(f"Session {self.session_id} was not interrupted; start a task instead.")
-        messages = await self._accept(messages) if messages else []
         if not self._slots.take(state.runtime_name):
             raise Busy("All task slots are taken; try again when a task has ended.")
         journal = self.recorder.journal
