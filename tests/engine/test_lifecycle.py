@@ -205,7 +205,7 @@ FAULTS: dict[str, tuple[list[Any], Any, list[str]]] = {
     "crash: raise": (
         [{"text": "half"}, {"crash": "raise"}],
         failed(
-            "RUNTIME_CRASHED", BROKE_OFF.format("RuntimeError: The script made the runtime crash here.")
+            "RUNTIME_CRASHED", BROKE_OFF.format("RuntimeError: The script made the runtime crash here")
         ),
         SAID,
     ),

@@ -75,10 +75,14 @@ class Calls:
             await self._reject(item, "a tool call without a usable name or id.")
             return
         try:
-            clean = self._scope.redactor.value(item.input)
-            digest = hash_json(clean)
-            if is_deep(msgspec.json.encode(clean)):
+            redacted = self._scope.redactor.value(item.input)
+            digest = hash_json(redacted)
+            data = msgspec.json.encode(redacted)
+            if is_deep(data):
                 raise CanonicalError(f"it is nested deeper than {MAX_DEPTH} levels")
+            clean = msgspec.json.decode(data)
+            if clean != redacted:  # a set or a tuple: what is stored is what counts
+                digest = hash_json(clean)
         except (CanonicalError, CodeSDKError, RecursionError) as error:
             await self._reject(item, f"the input of a tool call is not usable ({error}).")
             return
@@ -96,7 +100,7 @@ class Calls:
             input_hash=digest,
             input=inline,
             input_ref=ref,
-            input_redacted=clean is not item.input,
+            input_redacted=redacted is not item.input,
             runtime_tool_call_id=item.runtime_tool_call_id,
             message_id=item.message_id,
             index=item.index,
