@@ -26,6 +26,7 @@ from codesdk.engine.journal import LOCAL
 from codesdk.engine.keys import Keys
 from codesdk.engine.legible import MAX_DEPTH, check_size, is_deep
 from codesdk.engine.recovery import (
+    adopt_rows,
     close_interrupted,
     load_state,
     plain_messages,
@@ -240,7 +241,7 @@ class Engine:
         title: str | None,
     ) -> str:
         session_id = self.ports.stamper.mint("ses")
-        rows = [msgspec.structs.replace(row, seq=1) for row in rows]
+        rows, artifacts = await adopt_rows(self.ports.log, rows, session_id, self.ports.stamper.now())
         kept = await store_artifact(
             self.ports,
             self._redactor,
@@ -264,7 +265,7 @@ class Engine:
             parent=parent,
             title=title or source.state.config.title,
         )
-        changes = Changes(messages=rows, artifacts=[kept])
+        changes = Changes(messages=rows, artifacts=[kept, *artifacts])
         return await self._write_new(session_id, payload, principal, secrets, changes)
 
     async def _write_new(

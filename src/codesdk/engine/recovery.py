@@ -10,9 +10,10 @@ import msgspec
 from codesdk.contract.codec import decode
 from codesdk.contract.errors import StorageFailure
 from codesdk.contract.events import Event, Parent, SessionCreated
-from codesdk.contract.messages import ArtifactRef, Message
+from codesdk.contract.ids import artifact_id
+from codesdk.contract.messages import ArtifactBlock, ArtifactRef, ContentBlock, Message, ToolResult
 from codesdk.contract.ports import Blobs, EventLog, Stamper
-from codesdk.contract.records import Changes, MessageRow
+from codesdk.contract.records import ArtifactRow, Changes, MessageRow
 from codesdk.engine import ledger, lifecycle
 from codesdk.engine.feed import PAGE_EVENTS, read_page
 from codesdk.engine.fold import fold
@@ -158,6 +159,40 @@ def _stop_short(journal: Journal) -> None:
 
 def _discard(event: Event) -> None:
     """Take an event that nobody will see."""
+
+
+async def adopt_rows(
+    log: EventLog, rows: list[MessageRow], session_id: str, now: str
+) -> tuple[list[MessageRow], list[ArtifactRow]]:
+    """Return a transcript as a fork keeps it, and its own rows of the artifacts that it names.
+
+    So it can be read when the parent is gone. Hashes cover no ids of artifacts, so they stay what they are.
+    """
+    adopted: list[MessageRow] = []
+    artifacts: dict[str, ArtifactRow] = {}
+
+    async def own(name: str) -> ArtifactRef | None:
+        row = await log.artifact(name)
+        if row is None or row.scope == row.principal:
+            return None  # an upload belongs to no session
+        ref = row.ref
+        new_id = artifact_id(session_id, ref.content_hash, ref.content_type, ref.name)
+        ref = msgspec.structs.replace(ref, artifact_id=new_id)
+        artifacts[new_id] = ArtifactRow(ref=ref, scope=session_id, principal=row.principal, created_at=now)
+        return ref
+
+    for row in rows:
+        content: list[ContentBlock] = []
+        for block in row.message.content:
+            if isinstance(block, ArtifactBlock) and (ref := await own(block.artifact_id)) is not None:
+                block = msgspec.structs.replace(block, artifact_id=ref.artifact_id)
+            elif isinstance(block, ToolResult) and block.result_ref is not None:
+                ref = await own(block.result_ref.artifact_id)
+                block = msgspec.structs.replace(block, result_ref=ref or block.result_ref)
+            content.append(block)
+        message = msgspec.structs.replace(row.message, content=content)
+        adopted.append(msgspec.structs.replace(row, seq=1, message=message))
+    return adopted, list(artifacts.values())
 
 
 def plain_messages(rows: list[MessageRow]) -> Any:

@@ -72,9 +72,9 @@ class SessionScope:
         return await self.put_artifact(msgspec.json.encode(value), "application/json", name)
 
     async def read_artifact(self, artifact_id: str) -> bytes:
-        """Return the bytes of an artifact of this session."""
+        """Return the bytes of an artifact of this session, or of one that its owner uploaded to attach."""
         row = await self.ports.log.artifact(artifact_id)
-        if row is None or row.scope != self.state.session_id:
+        if row is None or row.scope not in (self.state.session_id, self.state.principal):
             raise NotFound(f"There is no artifact {artifact_id} in this session.")
         return await self.ports.blobs.get(row.ref.content_hash)
 
