@@ -268,9 +268,7 @@ class TaskRun:
         grace = self._scope.settings.stop_grace_s
         deadline = asyncio.get_running_loop().time() + grace
         if self._handle is not None:
-            stopping = asyncio.create_task(_await(self._handle.stop, reason))
-            await asyncio.wait([stopping], timeout=grace)
-            _forget(stopping)
+            await _within(grace, self._handle.stop, reason)
         await asyncio.sleep(max(0.0, deadline - asyncio.get_running_loop().time()))
         if not self._halted.done():
             error = ErrorInfo(
@@ -321,9 +319,7 @@ class TaskRun:
 
     async def _close_handle(self) -> None:
         if self._handle is not None:
-            closing = asyncio.create_task(_await(self._handle.close))
-            await asyncio.wait([closing], timeout=self._scope.settings.stop_grace_s)
-            _forget(closing)
+            await _within(self._scope.settings.stop_grace_s, self._handle.close)
 
     def _ending_of(self, playing: asyncio.Task[Ending]) -> Ending:
         if playing.cancelled():
@@ -368,8 +364,26 @@ class TaskRun:
 
 
 async def _await(method: Callable[..., Awaitable[None]], *args: object) -> None:
-    """Call a method of an adapter, so that even what it raises at once comes out of the awaiting."""
-    await method(*args)
+    """Call a method of an adapter, so that even what it raises at once comes out of the awaiting.
+
+    A cancellation that nobody asked for is a failure of the adapter, not an end of whoever called.
+    """
+    try:
+        await method(*args)
+    except asyncio.CancelledError as error:
+        here = asyncio.current_task()
+        if here is None or here.cancelling():
+            raise
+        raise RuntimeError("it was cancelled from inside") from error
+
+
+async def _within(timeout_s: float, method: Callable[..., Awaitable[None]], *args: object) -> None:
+    """Call a method of an adapter and wait for a while, whatever comes of it. Leaves nothing running."""
+    calling = asyncio.create_task(_await(method, *args))
+    try:
+        await asyncio.wait([calling], timeout=timeout_s)
+    finally:
+        _forget(calling)
 
 
 def _name(error: BaseException) -> str:

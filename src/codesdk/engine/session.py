@@ -5,6 +5,7 @@ is whole before anything else is looked at; what it promised is stored when the 
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 
 import msgspec
@@ -227,9 +228,11 @@ class LiveSession:
         return True
 
     async def release(self) -> None:
-        """Have the runtime let go of what it keeps for this session."""
+        """Have the runtime let go of what it keeps for this session. It has the time of a stop for it, no more."""
         if self._runtime is not None:
-            await self._runtime.close_session(self.session_id)
+            closing = asyncio.create_task(_let_go(self._runtime, self.session_id))
+            await asyncio.wait([closing], timeout=self.scope.settings.stop_grace_s)
+            closing.cancel()
 
     async def halt(self, by: Actor, reason: str) -> None:
         """Stop the running task, if any, wait for its end, and start none of those that wait."""
@@ -345,6 +348,12 @@ class LiveSession:
         if self._run is not None:
             self._run.abort(error)
         self._on_broken(self.session_id)
+
+
+async def _let_go(runtime: Runtime, session_id: str) -> None:
+    """Close what a runtime keeps of a session. It must not raise; if it does, other sessions still have to be closed."""
+    with contextlib.suppress(Exception):
+        await runtime.close_session(session_id)
 
 
 def _identity(carried: Carried) -> ToolIdentity:
