@@ -39,10 +39,8 @@ class Keys:
         row = KeyRow(principal=principal, route=route, key=key, body_hash=digest, answer=None)
         doing = asyncio.ensure_future(self._answer(row, act))
         self._busy[slot] = doing
-        try:
-            return await doing
-        finally:
-            self._busy.pop(slot, None)
+        doing.add_done_callback(lambda _: self._busy.pop(slot, None))
+        return await asyncio.shield(doing)  # a caller may go away; what it asked for is done all the same
 
     async def _answer(self, row: KeyRow, act: Callable[[KeyRow | None], Awaitable[str]]) -> str:
         found = await self._log.key(row.principal, row.route, row.key)

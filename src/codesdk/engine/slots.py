@@ -28,8 +28,8 @@ class Slots:
         return True
 
     def wait(self, session_id: str, runtime: str, wake: Callable[[], None]) -> None:
-        """Have `wake` called once a slot for the runtime may be free. Once per session."""
-        self._waiting.setdefault(session_id, (runtime, wake))
+        """Have `wake` called once a slot for the runtime may be free. A session keeps its place when it asks again."""
+        self._waiting[session_id] = (runtime, wake)
 
     def leave(self, session_id: str) -> None:
         """Wait no longer."""

@@ -1,0 +1,161 @@
+"""Idempotency keys: the same request under the same key is carried out once, however often and whenever it comes."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.engine.rig import Rig, rig
+
+from codesdk import Busy, CodeSDK, Conflict, InvalidRequest, SessionSettings, StorageFailure
+from codesdk.contract import events as ev
+from codesdk.contract.messages import user
+from codesdk.contract.settings import SessionConfig
+from codesdk.store.memory import MemoryLog
+from codesdk.testing.fakes import delta, done
+
+
+def config(**more: Any) -> SessionConfig:
+    return SessionConfig(runtime="fake", workspace="/workspace", **more)
+
+
+def create(r: Rig, key: str | None, **more: Any) -> str:
+    return r.get(r.engine.create_session(config(**more), key=key)).session_id
+
+
+@pytest.mark.parametrize("life", ["the same engine", "a reopened one", "one after a crash"])
+def test_the_same_request_under_the_same_key_gets_the_first_answer(life: str):
+    with rig() as r:
+        first = create(r, "k")
+        session = r.handle(first)
+        task = r.start(session, "Go", idempotency_key="k")
+        own = r.start(session, "More", task_id="task_mine", idempotency_key="k2")
+        if life == "a reopened one":
+            r.reopen()
+        elif life == "one after a crash":
+            r.crash()
+        session = r.handle(first)
+        before = r.frames(first)
+        assert create(r, "k") == first
+        assert r.start(session, "Go", idempotency_key="k").id == task.id
+        assert r.start(session, "More", task_id="task_mine", idempotency_key="k2").id == own.id == "task_mine"
+        assert r.frames(first) == before
+        assert [row.session_id for row in r.get(r.sdk.sessions())] == [first]
+
+
+def test_another_request_under_the_same_key_is_a_conflict():
+    with rig() as r:
+        session = r.handle(create(r, "k"))
+        for more in ({"title": "other"}, {"settings": SessionSettings(raw_capture=False)}):
+            work = r.engine.create_session(config(**more), key="k")
+            assert r.refused(work, Conflict) == "CONFLICT"
+        r.start(session, "Go", idempotency_key="k")
+        other = r.open()
+        for work in (
+            session.start("Stop", idempotency_key="k"),
+            session.start("Go", on_busy="reject", idempotency_key="k"),
+            session.start("Go", task_id="task_mine", idempotency_key="k"),
+            other.start("Go", idempotency_key="k"),
+        ):
+            assert r.refused(work, Conflict) == "CONFLICT"
+        assert (len(r.all(session, ev.TaskStarted)), r.all(session, ev.TaskQueued)) == (1, [])
+
+
+def test_requests_under_one_key_that_come_at_once_are_one_task():
+    with rig() as r:
+        session = r.open()
+        same = [r.loop.create_task(session.start("Go", idempotency_key="k")) for _ in range(5)]
+        other = r.loop.create_task(session.start("Stop", idempotency_key="k"))
+        r.settle()
+        assert len({task.result().id for task in same}) == 1
+        assert isinstance(other.exception(), Conflict)
+        assert (len(r.all(session, ev.TaskStarted)), r.all(session, ev.TaskQueued)) == (1, [])
+
+
+def test_creations_under_one_key_that_come_at_once_are_one_session():
+    with rig() as r:
+        made = [r.loop.create_task(r.engine.create_session(config(), key="k")) for _ in range(5)]
+        r.settle()
+        assert len({task.result().session_id for task in made}) == 1
+        assert len(r.get(r.sdk.sessions())) == 1
+
+
+class HeldLog(MemoryLog):
+    """A log that commits nothing while its gate is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def append(self, *args: Any, **options: Any) -> None:
+        await self.gate.wait()
+        await super().append(*args, **options)
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_a_caller_that_goes_away_half_way_does_not_make_the_next_one_do_it_again(turns: int):
+    log = HeldLog()
+    with rig(log=log) as r:
+        session = r.open()
+        log.gate.clear()
+        gone = r.do(session.start("Go", idempotency_key="k"), turns=turns)
+        gone.cancel()
+        asking = r.do(session.start("Go", idempotency_key="k"))
+        log.gate.set()
+        r.settle()
+        task = asking.result()
+        assert (len(r.all(session, ev.TaskStarted)), r.all(session, ev.TaskQueued)) == (1, [])
+        assert r.events(session.id)[1].trace.task_id == task.id
+
+
+def test_steering_under_a_key_happens_once():
+    with rig() as r:
+        session = r.open()
+        task = r.start(session)
+        r.emit(delta("Where to?"))
+        for _ in range(3):
+            assert r.start(session, "left", on_busy="steer", idempotency_key="k").id == task.id
+        assert r.play.steered == [user("left")]
+        assert len(r.all(session, ev.TaskSteered)) == 1
+
+
+def test_a_key_is_not_kept_when_the_call_failed():
+    with rig() as r:
+        session = r.open()
+        r.start(session)
+        work = session.start("Now", on_busy="reject", idempotency_key="k")
+        assert r.refused(work, Busy) == "SESSION_BUSY"
+        bad = session.start([], idempotency_key="k")
+        assert r.refused(bad, InvalidRequest) == "INVALID_REQUEST"
+        r.emit(done())
+        task = r.start(session, "Something else", idempotency_key="k")
+        assert r.all(session, ev.TaskStarted)[-1].messages == [user("Something else")]
+        assert r.get(session.task_info(task.id)).state == "running"
+
+
+def test_a_key_is_not_kept_when_its_effect_could_not_be_stored():
+    with rig() as r:
+        session = r.open()
+        r.flaky.appends = 0
+        assert r.refused(session.start("Go", idempotency_key="k"), StorageFailure) == "STORAGE_FAILED"
+        task = r.start(session, "Go", idempotency_key="k")
+        assert [event.trace.task_id for event in r.events(session.id)[1:]] == [task.id] * 2
+        r.flaky.appends = 0
+        assert r.refused(r.engine.create_session(config(), key="k"), StorageFailure) == "STORAGE_FAILED"
+        assert create(r, "k") in [row.session_id for row in r.get(r.sdk.sessions())]
+
+
+def test_a_key_goes_with_its_session():
+    with rig() as r:
+        first = create(r, "k")
+        r.get(r.sdk.delete_session(first))
+        assert create(r, "k", title="other") != first
+
+
+def test_keys_of_different_principals_have_nothing_to_do_with_each_other():
+    with rig() as r:
+        mine = create(r, "k")
+        theirs = r.get(r.engine.create_session(config(title="other"), principal="ann", key="k"))
+        assert theirs.session_id != mine
+        rows = r.get(CodeSDK(r.engine, "ann").sessions())
+        assert [row.session_id for row in rows] == [theirs.session_id]
