@@ -50,7 +50,7 @@ class Intake:
             if len(data) > self._scope.settings.raw_inline_bytes:
                 return False
         delta = self._delta(payload)
-        if delta is not None:
+        if delta.delta or raw is not None:
             lifecycle.draft(self._scope.journal, delta, raw)
         return True
 
@@ -73,7 +73,7 @@ class Intake:
         journal = self._scope.journal
         if type(payload) is OutputDelta:
             delta = self._delta(payload)
-            if delta is not None:
+            if delta.delta or raw is not None or raw_ref is not None:
                 lifecycle.draft(journal, delta, raw, raw_ref)
             return
         if isinstance(payload, OutputCompleted):
@@ -137,7 +137,8 @@ class Intake:
             raw_ref,
         )
 
-    def _delta(self, payload: OutputDelta) -> OutputDelta | None:
+    def _delta(self, payload: OutputDelta) -> OutputDelta:
+        """Return a delta as far as it can be shown: its text may be held back for now, its raw is not."""
         stream = self._streams.get(payload.block_id)
         if stream is None:
             stream = _Stream(self._scope.redactor.stream(), payload)
@@ -146,7 +147,7 @@ class Intake:
         text = stream.redactor.feed(payload.delta)
         if text == payload.delta:
             return payload
-        return msgspec.structs.replace(payload, delta=text) if text else None
+        return msgspec.structs.replace(payload, delta=text)
 
     def _problem(self, payload: OutputDelta) -> str | None:
         """Return what is wrong with a delta. It is checked by hand: it is hot."""
