@@ -1,0 +1,73 @@
+"""The public names: few, there, and cheap to import."""
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import codesdk
+
+HEAVY = [
+    "asyncio",
+    "click",
+    "msgspec",
+    "rich",
+    "sqlite3",
+    "uvloop",
+    "yaml",
+    "codesdk.sdk",
+    "codesdk.contract",
+]
+
+
+def test_the_public_names_are_few_and_sorted():
+    assert len(codesdk.__all__) <= 40
+    assert sorted(codesdk.__all__) == list(codesdk.__all__)
+
+
+@pytest.mark.parametrize("name", codesdk.__all__)
+def test_a_public_name_is_there_and_has_a_docstring(name: str):
+    assert getattr(codesdk, name).__doc__
+
+
+def test_type_checkers_see_the_same_names_as_programs():
+    tree = ast.parse(Path(codesdk.__file__ or "").read_text())
+    guarded = next(node for node in tree.body if isinstance(node, ast.If))
+    imported = [
+        (alias.name, node.module)
+        for node in guarded.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    ]
+    assert sorted(name for name, _ in imported) == list(codesdk.__all__)
+    for name, home in imported:
+        assert getattr(importlib.import_module(home or ""), name) is getattr(codesdk, name)
+
+
+def test_a_name_that_is_not_public_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no_such_name"):
+        codesdk.no_such_name  # noqa: B018
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    code = f"import codesdk, sys; print([name for name in {HEAVY!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_opening_an_sdk_loads_neither_terminal_nor_testing_code():
+    code = (
+        "import asyncio, sys\n"
+        "from codesdk import CodeSDK\n"
+        "async def main():\n"
+        "    async with CodeSDK.open():\n"
+        "        pass\n"
+        "asyncio.run(main())\n"
+        "unwanted = ('rich', 'click', 'codesdk.testing', 'codesdk.cli')\n"
+        "print([name for name in unwanted if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
