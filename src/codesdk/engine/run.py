@@ -335,7 +335,7 @@ class TaskRun:
         return Failed(
             error=ErrorInfo(
                 code="RUNTIME_CRASHED",
-                message=f"The runtime {self._runtime.name} broke off: {why}. The task can be tried again.",
+                message=f"The runtime {self._runtime.name} broke off: {why.rstrip('.')}. The task can be tried again.",
                 retryable=True,
                 runtime=self._runtime.name,
             )
