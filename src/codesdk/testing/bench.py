@@ -1,0 +1,157 @@
+"""A scenario and a runtime under test → an SDK in memory around it, and ways to watch a task from outside.
+
+`runtime_checks` plays its cells on a `Bench`; each cell has one of its own.
+"""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from codesdk.contract.capabilities import Capabilities
+from codesdk.contract.codec import decode
+from codesdk.contract.events import Event
+from codesdk.contract.ports import ToolInvocation, ToolRun, ToolSink
+from codesdk.contract.runtime import Runtime
+from codesdk.contract.settings import SessionSettings
+from codesdk.contract.tools import InteractionMode, PermissionMode
+from codesdk.engine.invariants import verify_session
+from codesdk.engine.replay import replay_session
+from codesdk.policy.modes import ModePolicy
+from codesdk.script import Script
+from codesdk.sdk import CodeSDK, Session, Task
+from codesdk.store.blobs import MemoryBlobs
+from codesdk.store.memory import MemoryLog
+from codesdk.testing.cells import Unmet, holds, same
+from codesdk.testing.fakes import FakeRun, FakeTools, FrozenStamper, memory_sdk, tool_spec
+
+READ = "check.read"
+WRITE = "check.write"
+FORBIDDEN = "check.forbidden"
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """What one cell needs of a runtime: a model that plays this script, and these capabilities.
+
+    The script has plain steps only, so that a runtime or a model endpoint can play it.
+    """
+
+    name: str
+    script: Script
+    needs: tuple[str, ...] = ()
+
+
+MakeRuntime = Callable[[Scenario], AbstractAsyncContextManager[Runtime]]
+"""Gives the runtime for a scenario. A cell with a restart asks twice; the second runtime plays the script on."""
+
+
+class BenchTools(FakeTools):
+    """Fake tools that tell when a call starts."""
+
+    def __init__(self) -> None:
+        super().__init__(tool_spec(READ), tool_spec(WRITE, "write"), tool_spec(FORBIDDEN, "dangerous"))
+        self.begun: asyncio.Queue[ToolInvocation] = asyncio.Queue()
+
+    async def run(self, call: ToolInvocation, output: ToolSink) -> ToolRun:
+        self.begun.put_nowait(call)
+        return await super().run(call, output)
+
+
+class Bench:
+    """The surroundings of one cell. What is stored outlives the SDKs opened on it, one after another or at once."""
+
+    def __init__(self, make: MakeRuntime, scenario: Scenario) -> None:
+        self.tools = BenchTools()
+        self.capabilities: Capabilities | None = None
+        self._make = make
+        self._scenario = scenario
+        self._log = MemoryLog()
+        self._blobs = MemoryBlobs()
+        self._stamper = FrozenStamper()
+        self._runtime = ""
+        self._workspace = tempfile.TemporaryDirectory(prefix="codesdk-conformance-")
+
+    @asynccontextmanager
+    async def sdk(self) -> AsyncGenerator[CodeSDK]:
+        """Start the runtime and open an SDK with it. A second one takes over what the first has open."""
+        async with (
+            self._make(self._scenario) as runtime,
+            memory_sdk(
+                runtimes=[runtime],
+                tools=self.tools,
+                policy=ModePolicy(denied=[FORBIDDEN]),
+                stamper=self._stamper,
+                log=self._log,
+                blobs=self._blobs,
+            ) as sdk,
+        ):
+            self._runtime = runtime.name
+            self.capabilities = runtime.capabilities()
+            yield sdk
+
+    async def session(
+        self, sdk: CodeSDK, mode: PermissionMode = "ask", interaction: InteractionMode = "interactive"
+    ) -> Session:
+        """Create a session of the runtime under test."""
+        return await sdk.create_session(
+            runtime=self._runtime,
+            workspace=self._workspace.name,
+            permission_mode=mode,
+            interaction_mode=interaction,
+            settings=SessionSettings(result_inline_bytes=4096),
+        )
+
+    async def begun(self, task: Task, count: int = 1) -> list[FakeRun]:
+        """Wait until so many calls run at once."""
+        ended = asyncio.ensure_future(task.result())
+        try:
+            for number in range(count):
+                starting = asyncio.ensure_future(self.tools.begun.get())
+                await asyncio.wait([ended, starting], return_when=asyncio.FIRST_COMPLETED)
+                if not starting.done():
+                    starting.cancel()
+                    raise Unmet(f"the task ended after {number} of {count} calls had started")
+        finally:
+            ended.cancel()
+        return self.tools.runs[-count:]
+
+    async def events(self, task: Task) -> list[Event]:
+        """Return a task's events, as they are stored."""
+        frames = await self._log.read(task.session.id, 0, 2**31)
+        events = [decode(frame.data) for frame in frames]
+        return [event for event in events if event.trace.task_id == task.id]
+
+    async def check(self) -> None:
+        """See that every session of the cell verifies and replays."""
+        for row in await self._log.sessions(after=None, limit=100, principal=None, status=None):
+            findings = await verify_session(self._log, self._blobs, row.session_id)
+            same("what verify finds", findings, [])
+            _, differences = await replay_session(self._log, self._blobs, row.session_id)
+            same("what replay finds", differences, [])
+
+    def discard(self) -> None:
+        """Remove the workspace."""
+        self._workspace.cleanup()
+
+
+async def seen(task: Task, kind: str) -> Any:
+    """Wait for an event of the task and return its payload."""
+    async for event in task.events():
+        if event.type == kind:
+            return event.payload
+    raise Unmet(f"the task ended without {kind}")
+
+
+def payloads(events: list[Event], kind: str) -> list[Any]:
+    """Return the payloads of one type."""
+    return [event.payload for event in events if event.type == kind]
+
+
+def in_order(events: list[Event], *kinds: str) -> None:
+    """Raise `Unmet` unless these types come in this order, whatever is between them."""
+    types = iter([event.type for event in events])
+    for kind in kinds:
+        holds(kind in types, f"{' → '.join(kinds)}: {kind} has its place")

@@ -1,0 +1,271 @@
+"""What every runtime must do, cell by cell: each plays a script and looks at what the engine made of it.
+
+`check_runtime` runs them. The scripts have plain steps only: the scripted runtime plays them itself, a
+real program gets them from a model endpoint.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.messages import text_of
+from codesdk.script import parse_object
+from codesdk.testing.bench import FORBIDDEN, READ, WRITE, Bench, Scenario, in_order, payloads, seen
+from codesdk.testing.cells import holds, same
+
+CONTENT = "The number is 4711."
+REASON = "Not on a Friday."
+LARGE = CONTENT + " and so on" * 30_000
+
+
+async def _streaming(bench: Bench) -> None:
+    async with bench.sdk() as sdk:
+        task = await (await bench.session(sdk)).start("Count to three.")
+        result = await task.result()
+    events = await bench.events(task)
+    same("the answer", result.text, "One, two, three.")
+    deltas = [p.delta for p in payloads(events, "model.output.delta") if p.kind == "text_delta"]
+    holds(len(deltas) > 1, f"the text comes in pieces, found {deltas}")
+    same("the pieces together", "".join(deltas), result.text)
+    in_order(
+        events,
+        "task.started",
+        "model.input",
+        "model.output.delta",
+        "model.output.completed",
+        "task.completed",
+    )
+
+
+async def _approve(bench: Bench) -> None:
+    bench.tools.give(READ, CONTENT)
+    async with bench.sdk() as sdk:
+        task = await (await bench.session(sdk)).start("Read the note.")
+        call = await seen(task, "tool.call.requested")
+        await task.approve(call.tool_call_id)
+        same("the answer", (await task.result()).text, "Done.")
+    same("what ran", [(run.name, run.input) for run in bench.tools.invocations], [(READ, {"path": "note"})])
+    names = ("requested", "approved", "started", "completed")
+    in_order(await bench.events(task), *(f"tool.call.{name}" for name in names), "task.completed")
+
+
+async def _deny(bench: Bench) -> None:
+    async with bench.sdk() as sdk:
+        task = await (await bench.session(sdk)).start("Change the note.")
+        call = await seen(task, "tool.call.requested")
+        await task.deny(call.tool_call_id, REASON)
+        same("the answer", (await task.result()).text, "Then not.")
+    denied = payloads(await bench.events(task), "tool.call.denied")
+    same("the denials", [(p.by.kind, p.reason) for p in denied], [("user", REASON)])
+    same("what ran", bench.tools.invocations, [])
+
+
+async def _parallel(bench: Bench) -> None:
+    bench.tools.give(READ, CONTENT)
+    bench.tools.hold(READ)
+    async with bench.sdk() as sdk:
+        task = await (await bench.session(sdk, "yolo")).start("Read both notes.")
+        runs = await bench.begun(task, 2)
+        holds(not any(run.over for run in runs), "both calls run at the same time")
+        bench.tools.release()
+        same("the answer", (await task.result()).text, "Done.")
+    paths = sorted(run.input["path"] for run in bench.tools.invocations)
+    same("what ran", paths, ["first", "second"])
+
+
+async def _stop_mid_stream(bench: Bench) -> None:
+    async with bench.sdk() as sdk:
+        session = await bench.session(sdk)
+        task = await session.start("Tell a story.")
+        await seen(task, "model.output.delta")
+        await task.stop("enough")
+        result = await task.result()
+        same("the end", (result.state, result.stop_reason), ("stopped", "enough"))
+        said = text_of((await session.transcript())[-1].content)
+    holds("Once upon" in said and "The end." not in said, f"what was said so far is kept, found {said!r}")
+    partial = [p.partial for p in payloads(await bench.events(task), "model.output.completed")]
+    same("the message is partial", partial, [True])
+
+
+async def _stop_while_an_approval_waits(bench: Bench) -> None:
+    async with bench.sdk() as sdk:
+        task = await (await bench.session(sdk)).start("Change the note.")
+        await seen(task, "approval.requested")
+        await task.stop("enough")
+        same("the end", (await task.result()).state, "stopped")
+        same("what still waits", await sdk.approvals(), [])
+    denied = payloads(await bench.events(task), "tool.call.denied")
+    same("who denied the call", [p.by.kind for p in denied], ["engine"])
+    same("what ran", bench.tools.invocations, [])
+
+
+async def _stop_in_a_tool(bench: Bench) -> None:
+    bench.tools.hold()
+    async with bench.sdk() as sdk:
+        task = await (await bench.session(sdk, "yolo")).start("Change the note.")
+        (run,) = await bench.begun(task)
+        await task.stop("enough")
+        same("the end", (await task.result()).state, "stopped")
+    holds(run.cancelled, "the tool is cancelled")
+    completed = payloads(await bench.events(task), "tool.call.completed")
+    same("is_error of the call", [p.is_error for p in completed], [True])
+
+
+async def _non_interactive(bench: Bench) -> None:
+    async with bench.sdk() as sdk:
+        session = await bench.session(sdk, interaction="non_interactive")
+        task = await session.start("Change the note.")
+        same("the answer", (await task.result()).text, "Then not.")
+    events = await bench.events(task)
+    same("who denied the call", [p.by.kind for p in payloads(events, "tool.call.denied")], ["policy"])
+    same("questions", payloads(events, "approval.requested"), [])
+    same("what ran", bench.tools.invocations, [])
+
+
+async def _forbidden(bench: Bench) -> None:
+    async with bench.sdk() as sdk:
+        task = await (await bench.session(sdk, "yolo")).start("Do what you must not.")
+        try:
+            await task.result()
+        except CodeSDKError:  # a runtime may give up here, as long as nothing runs
+            pass
+    events = await bench.events(task)
+    same("what ran", [run.name for run in bench.tools.invocations], [])
+    asked = len(payloads(events, "tool.call.requested"))
+    same("denials of the calls", len(payloads(events, "tool.call.denied")), asked)
+    same("calls that started", payloads(events, "tool.call.started"), [])
+
+
+async def _large_result(bench: Bench) -> None:
+    bench.tools.give(READ, LARGE)
+    async with bench.sdk() as sdk:
+        task = await (await bench.session(sdk, "yolo")).start("Read the note.")
+        same("the answer", (await task.result()).text, "Done.")
+        (completed,) = payloads(await bench.events(task), "tool.call.completed")
+        holds(completed.result_ref is not None, "the result is kept as an artifact")
+        kept = await sdk.read_artifact(completed.result_ref.artifact_id)
+    holds(kept == LARGE.encode(), "the artifact has the whole result")
+    holds(len(str(completed.result_preview)) < len(LARGE) // 10, "the event has a preview only")
+
+
+async def _usage(bench: Bench) -> None:
+    async with bench.sdk() as sdk:
+        task = await (await bench.session(sdk)).start("Say hello.")
+        usage = (await task.result()).usage
+    reported = [(p.input, p.output) for p in payloads(await bench.events(task), "usage.reported")]
+    holds((1234, 56) in reported, f"1234 tokens in and 56 out are reported, found {reported}")
+    holds(usage.input >= 1234 and usage.output >= 56, f"the task's totals have them, found {usage}")
+
+
+async def _resume(bench: Bench) -> None:
+    bench.tools.give(READ, CONTENT)
+    async with bench.sdk() as first:
+        session = await bench.session(first)
+        task = await session.start("Read the note.")
+        call = await seen(task, "approval.requested")
+        async with bench.sdk() as second:  # takes over, as the next process does after a crash
+            again = await second.session(session.id)
+            await again.approve(call.tool_call_id)
+            resumed = await again.resume()
+            same("the answer", (await resumed.result()).text, "Done.")
+    (failed,) = payloads(await bench.events(task), "task.failed")
+    same("the end of the interrupted task", failed.error.code, "INTERRUPTED")
+    (started,) = payloads(await bench.events(resumed), "task.started")
+    same("the task that was resumed", started.resumes and started.resumes.task_id, task.id)
+    same("the attempts that ran", [run.attempt for run in bench.tools.invocations], [2])
+
+
+async def _steer(bench: Bench) -> None:
+    bench.tools.hold()
+    async with bench.sdk() as sdk:
+        task = await (await bench.session(sdk, "yolo")).start("Go on.")
+        await bench.begun(task)
+        await task.steer("Turn left.")
+        bench.tools.release()
+        same("the answer", (await task.result()).text, "Left it is.")
+    steered = payloads(await bench.events(task), "task.steered")
+    same("what was added", [text_of(m.content) for p in steered for m in p.messages], ["Turn left."])
+
+
+class Check(msgspec.Struct, frozen=True):
+    """A cell of the matrix: a scenario and what to do with a runtime that plays it."""
+
+    scenario: Scenario
+    run: Callable[[Bench], Awaitable[None]]
+
+
+def _check(
+    name: str, run: Callable[[Bench], Awaitable[None]], *turns: dict[str, Any], needs: tuple[str, ...] = ()
+) -> Check:
+    script = parse_object({"name": name, "turns": list(turns)}, name)
+    return Check(Scenario(name=name, script=script, needs=needs), run)
+
+
+def _says(*chunks: str, **rest: Any) -> dict[str, Any]:
+    return {"steps": [{"text": list(chunks)}], **rest}
+
+
+def _calls(tool: str, *paths: str) -> dict[str, Any]:
+    calls = [{"call": {"tool": tool, "input": {"path": path}}} for path in paths]
+    return {"steps": [{"text": "Let me see."}, *calls]}
+
+
+_CALLS = ("supports_tool_calls",)
+_STOPS = ("supports_tool_calls", "supports_stop")
+_STORY = {"steps": [{"text": ["Once upon ", "a time"]}, {"delay_s": 3600}, {"text": "The end."}]}
+_KNOWS = {"expect": {"tool_result_contains": CONTENT}}
+
+RUNTIME_CHECKS = (
+    _check("streaming", _streaming, _says("One, ", "two, ", "three."), needs=("supports_streaming",)),
+    _check("approve", _approve, _calls(READ, "note"), _says("Done.", **_KNOWS), needs=_CALLS),
+    _check(
+        "deny with reason",
+        _deny,
+        _calls(WRITE, "note"),
+        _says("Then not.", expect={"tool_result_contains": REASON}),
+        needs=_CALLS,
+    ),
+    _check(
+        "parallel calls",
+        _parallel,
+        _calls(READ, "first", "second"),
+        _says("Done."),
+        needs=("supports_tool_calls", "supports_parallel_tool_calls"),
+    ),
+    _check("stop mid-stream", _stop_mid_stream, _STORY, needs=("supports_streaming", "supports_stop")),
+    _check(
+        "stop while an approval waits", _stop_while_an_approval_waits, _calls(WRITE, "note"), needs=_STOPS
+    ),
+    _check("stop in a tool", _stop_in_a_tool, _calls(WRITE, "note"), needs=_STOPS),
+    _check(
+        "non-interactive ask",
+        _non_interactive,
+        _calls(WRITE, "note"),
+        _says("Then not."),
+        needs=("supports_tool_calls", "supports_non_interactive"),
+    ),
+    _check("forbidden tool does not run", _forbidden, _calls(FORBIDDEN, "note"), _says("Then not.")),
+    _check("large tool result", _large_result, _calls(READ, "note"), _says("Done.", **_KNOWS), needs=_CALLS),
+    _check(
+        "usage",
+        _usage,
+        _says("Hello.", usage={"input": 1234, "output": 56}),
+        needs=("supports_usage_reporting",),
+    ),
+    _check(
+        "resume by reconstruction",
+        _resume,
+        _calls(READ, "note"),
+        _says("Done.", **_KNOWS),
+        needs=("supports_tool_calls", "supports_session_resume"),
+    ),
+    _check(
+        "steer",
+        _steer,
+        _calls(READ, "note"),
+        _says("Left it is.", expect={"user_contains": "Turn left."}),
+        needs=("supports_tool_calls", "supports_steer"),
+    ),
+)

@@ -1,0 +1,241 @@
+"""The conformance matrix holds for what ships, and notices what does not keep to the contract."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from codesdk.contract.messages import Message
+from codesdk.contract.records import Changes, StoredFrame
+from codesdk.contract.runtime import Host, Runtime, RuntimeItem, TaskInput, ToolReply
+from codesdk.contract.tools import ToolIdentity
+from codesdk.runtimes.scripted import ScriptedRuntime, ScriptedTask
+from codesdk.script.model import GatewayOnlyStep, RuntimeOnlyStep
+from codesdk.store.memory import MemoryLog
+from codesdk.store.sqlite import SqliteLog
+from codesdk.testing.conformance import (
+    RUNTIME_CELLS,
+    Cell,
+    MakeRuntime,
+    Scenario,
+    check_event_log,
+    check_runtime,
+)
+from codesdk.testing.runtime_checks import RUNTIME_CHECKS
+
+pytestmark = pytest.mark.anyio
+
+
+def playing(kind: Callable[[Scenario], Runtime]) -> MakeRuntime:
+    @asynccontextmanager
+    async def make(scenario: Scenario) -> AsyncIterator[Runtime]:
+        yield kind(scenario)
+
+    return make
+
+
+# --- runtimes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", RUNTIME_CELLS)
+async def test_the_scripted_runtime_keeps_the_contract(name: str):
+    made = playing(lambda scenario: ScriptedRuntime(scenario.script))
+    assert await check_runtime(made, only=[name]) == [Cell(name, "pass")]
+
+
+def test_every_scenario_can_be_played_by_a_runtime_and_by_a_model_endpoint():
+    for check in RUNTIME_CHECKS:
+        for turn in check.scenario.script.turns:
+            assert not any(isinstance(step, RuntimeOnlyStep | GatewayOnlyStep) for step in turn.steps)
+
+
+async def test_a_cell_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match="no such cell: teleport"):
+        await check_runtime(playing(lambda scenario: ScriptedRuntime(scenario.script)), only=["teleport"])
+
+
+class Flawed(ScriptedRuntime):
+    """The scripted runtime with a flaw in its tasks, and perhaps the honesty to say so."""
+
+    def __init__(self, scenario: Scenario, flaw: type["FlawedTask"], **flags: Any) -> None:
+        super().__init__(scenario.script)
+        self._given = scenario.script
+        self._flaw = flaw
+        self._flags = flags
+
+    def capabilities(self) -> Any:
+        return msgspec.structs.replace(super().capabilities(), **self._flags)
+
+    async def start_task(self, host: Host, task: TaskInput) -> "FlawedTask":
+        return self._flaw(self._given, task)
+
+
+class FlawedTask(ScriptedTask):
+    pass
+
+
+class Whole(FlawedTask):
+    """Does not stream: text comes with the whole message."""
+
+    async def events(self) -> Any:
+        async for item in super().events():
+            if "OutputDelta" not in repr(item):
+                yield item
+
+
+class Deaf(FlawedTask):
+    """Takes steering, and does not tell its model."""
+
+    async def steer(self, messages: Sequence[Message]) -> None:
+        pass
+
+
+class Liar(FlawedTask):
+    """Tells its model that every call went well, whatever came back."""
+
+    async def send_tool_result(self, call: ToolIdentity, reply: ToolReply) -> None:
+        await super().send_tool_result(call, ToolReply(result="fine", is_error=False))
+
+    async def send_tool_denied(self, call: ToolIdentity, reason: str) -> None:
+        await super().send_tool_denied(call, "fine")
+
+
+class Forgetful(FlawedTask):
+    """Starts with the new messages only."""
+
+    def __init__(self, script: Any, task: TaskInput) -> None:
+        super().__init__(script, msgspec.structs.replace(task, messages=task.messages[:1]))
+
+
+class Serial(FlawedTask):
+    """Announces a call only when the one before it is answered."""
+
+    async def events(self) -> Any:
+        waiting: list[RuntimeItem] = []
+        async for item in super().events():
+            if "ToolAnnouncement" not in repr(item):
+                yield item
+            elif not waiting:
+                waiting.append(item)
+                yield item
+
+
+@pytest.mark.parametrize(
+    ("flaw", "name", "flag"),
+    [
+        (Whole, "streaming", "supports_streaming"),
+        (Whole, "stop mid-stream", "supports_streaming"),
+        (Deaf, "steer", "supports_steer"),
+        (Liar, "approve", "supports_tool_calls"),
+        (Liar, "deny with reason", "supports_tool_calls"),
+        (Liar, "large tool result", "supports_tool_calls"),
+        (Forgetful, "resume by reconstruction", "supports_session_resume"),
+        (Serial, "parallel calls", "supports_parallel_tool_calls"),
+    ],
+)
+async def test_a_flaw_is_found_unless_it_is_declared(flaw: type[FlawedTask], name: str, flag: str):
+    (found,) = await check_runtime(
+        playing(lambda scenario: Flawed(scenario, flaw)), only=[name], timeout_s=0.3
+    )
+    assert (found.name, found.outcome) == (name, "fail")
+    assert found.detail
+    declared = playing(lambda scenario: Flawed(scenario, flaw, **{flag: False}))
+    (found,) = await check_runtime(declared, only=[name], timeout_s=0.3)
+    assert (found.name, found.outcome) == (name, "unsupported")
+    assert found.detail.startswith(f"{flag} is false; ")
+
+
+async def test_a_capability_that_is_there_but_not_declared_is_mentioned():
+    modest = playing(lambda scenario: Flawed(scenario, FlawedTask, supports_usage_reporting=False))
+    assert await check_runtime(modest, only=["usage"]) == [
+        Cell("usage", "pass", "it works, although supports_usage_reporting is false")
+    ]
+
+
+async def test_a_runtime_that_cannot_be_made_fails_its_cell():
+    def broken(scenario: Scenario) -> Runtime:
+        raise RuntimeError("not installed")
+
+    found = await check_runtime(playing(broken), only=["streaming"])
+    assert found == [Cell("streaming", "fail", "RuntimeError: not installed")]
+
+
+# --- logs ----------------------------------------------------------------------------------------
+
+
+async def test_the_log_in_memory_keeps_the_contract():
+    async def make() -> MemoryLog:
+        return MemoryLog()
+
+    assert [cell for cell in await check_event_log(make) if cell.outcome != "pass"] == []
+
+
+async def test_the_log_on_disk_keeps_the_contract(tmp_path: Path):
+    numbers = count()
+    cells = await check_event_log(lambda: SqliteLog.open(tmp_path / f"{next(numbers)}.db"))
+    assert [cell for cell in cells if cell.outcome != "pass"] == []
+    assert len(cells) == next(numbers)
+
+
+class Forgiving(MemoryLog):
+    """Says yes to an append that it does not store."""
+
+    def append(self, session_id: str, epoch: int, first_seq: int, *rest: Any, **options: Any) -> Any:
+        if first_seq > 0:
+            return super().append(session_id, epoch, first_seq, *rest, **options)
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+
+class Sorted(MemoryLog):
+    """Reads all sessions one after the other, and not in the order of commits."""
+
+    async def read_all(self, after_cursor: int, limit: int) -> list[StoredFrame]:
+        frames = await super().read_all(after_cursor, limit)
+        return sorted(frames, key=lambda frame: (frame.session_id or "", frame.seq))
+
+
+class Lazy(MemoryLog):
+    """Queues an append when it is awaited, not when it is made."""
+
+    def append(self, *args: Any, **options: Any) -> Any:
+        return Later(lambda: MemoryLog.append(self, *args, **options))
+
+
+class Later:
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+
+    def __await__(self) -> Any:
+        return self._make().__await__()
+
+
+class Rowless(MemoryLog):
+    """Keeps frames, and none of the rows that come with them."""
+
+    def append(self, *args: Any, changes: Changes | None = None, **options: Any) -> Any:
+        return super().append(*args, **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (Forgiving, "an append that does not continue the log is refused whole"),
+        (Sorted, "all sessions are read in the order of commits"),
+        (Lazy, "an append is queued at once before it is awaited"),
+        (Rowless, "rows change with their frames"),
+    ],
+)
+async def test_a_log_that_breaks_its_word_is_found(kind: type[MemoryLog], name: str):
+    async def make() -> MemoryLog:
+        return kind()
+
+    cells = {cell.name: cell for cell in await check_event_log(make, timeout_s=5)}
+    assert cells[name].outcome == "fail"
+    assert cells[name].detail
