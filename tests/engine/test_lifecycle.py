@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 from tests.engine.rig import BEGUN, ENGINE, NO_COST, USER, SlowStart, rig, texts
 
-from codesdk import Busy, Conflict, ErrorInfo, NotFound, StorageFailure, TaskFailure
+from codesdk import ArtifactBlock, Busy, Conflict, ErrorInfo, Message, NotFound, StorageFailure, TaskFailure
 from codesdk.contract import events as ev
 from codesdk.contract.messages import user
+from codesdk.contract.records import ArtifactRow
 from codesdk.contract.runtime import Draft, Host, Identified, TaskInput
+from codesdk.store.memory import MemoryLog
 from codesdk.testing.fakes import FakeRuntime, FakeTask, call, delta, done, message
 
 SAID = ["model.output.delta", "model.output.completed"]
@@ -185,6 +187,57 @@ def test_a_task_that_waits_can_be_stopped_while_another_runs():
             ("user", "three"),
             ("assistant", "last"),
         ]
+
+
+class SlowLookup(MemoryLog):
+    """A log that finds artifacts only when its gate is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+
+    async def artifact(self, artifact_id: str) -> ArtifactRow | None:
+        await self.gate.wait()
+        return await super().artifact(artifact_id)
+
+
+def test_a_session_is_judged_by_its_state_after_the_messages_were_looked_at():
+    log = SlowLookup()
+    with rig(log=log) as r:
+        session = r.open()
+        r.start(session)
+        r.crash()
+        session = r.handle(session)
+        upload = r.get(r.sdk.put_artifact(b"notes", "text/plain"))
+        attached = [Message(role="user", content=[ArtifactBlock(artifact_id=upload.artifact_id)])]
+        resuming = r.do(session.resume(attached))
+        r.start(session, "quicker")
+        starting = r.do(session.start(attached))
+        closing = r.do(session.close())
+        r.pass_time(10)
+        assert closing.done()
+        log.gate.set()
+        r.settle()
+        assert [type(late.exception()) for late in (resuming, starting)] == [Conflict, Conflict]
+        assert r.story(session)[-1] == "session.closed"
+        assert len(r.all(session, ev.TaskStarted)) == 2
+
+
+def test_a_resume_that_another_task_overtakes_is_refused():
+    log = SlowLookup()
+    with rig(log=log) as r:
+        session = r.open()
+        r.start(session)
+        r.crash()
+        session = r.handle(session)
+        upload = r.get(r.sdk.put_artifact(b"notes", "text/plain"))
+        attached = [Message(role="user", content=[ArtifactBlock(artifact_id=upload.artifact_id)])]
+        resuming = r.do(session.resume(attached))
+        r.start(session, "quicker")
+        log.gate.set()
+        r.settle()
+        assert isinstance(resuming.exception(), Busy)
+        assert len(r.all(session, ev.TaskStarted)) == 2
 
 
 # --- bad runtimes --------------------------------------------------------------------------------

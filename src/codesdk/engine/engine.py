@@ -100,11 +100,11 @@ class Engine:
             raise InvalidRequest(
                 f"The settings of a session may be nested {MAX_DEPTH} levels deep, not more."
             )
-        body = msgspec.to_builtins(config)
+        body, secrets = msgspec.to_builtins(config), tuple(secrets)
         session_id = await self._keys.once(
-            principal, "sessions", key, body, lambda row: self._create(config, principal, tuple(secrets), row)
+            principal, "sessions", key, body, lambda row: self._create(config, principal, secrets, row)
         )
-        return await self.session(session_id, principal=principal)
+        return await self.session(session_id, principal=principal, secrets=secrets)
 
     async def fork(
         self, session_id: str, seq: int | None = None, *, principal: str = LOCAL, title: str | None = None
@@ -126,9 +126,10 @@ class Engine:
     async def session(
         self, session_id: str, *, principal: str = LOCAL, secrets: Iterable[str] | None = None
     ) -> LiveSession:
-        """Return a session by id, loading it if need be. Another principal's is not found."""
-        if secrets is not None:
-            self._session_secrets[session_id] = tuple(secrets)
+        """Return a session by id, loading it if need be. Another principal's is not found.
+
+        Secrets are added to those it has; a task that runs already goes on without the new ones.
+        """
         live = self._live.get(session_id)
         if live is None:
             loading = self._loading.get(session_id)
@@ -141,7 +142,16 @@ class Engine:
             self._live.move_to_end(session_id)
         if live.state.principal != principal:
             raise unknown_session(session_id)
+        if secrets is not None:
+            self._add_secrets(live, secrets)
         return live
+
+    def _add_secrets(self, live: LiveSession, secrets: Iterable[str]) -> None:
+        known = self._session_secrets.get(live.session_id, ())
+        added = tuple(secret for secret in secrets if secret not in known)
+        if added:
+            live.use_redactor(Redactor((*self._secrets, *known, *added)))
+            self._session_secrets[live.session_id] = (*known, *added)
 
     async def start(
         self,

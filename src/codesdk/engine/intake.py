@@ -128,6 +128,7 @@ class Intake:
     async def malformed(self, problem: str, item: Any) -> None:
         """Note an item that the contract does not know."""
         raw, raw_ref = await self.raw(_shown(item))
+        problem = self._scope.redactor.text(mend(problem))  # it may quote what came
         lifecycle.notice(
             self._scope.journal,
             "unknown_frame",

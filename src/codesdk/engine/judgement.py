@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from codesdk.contract.errors import Conflict
 from codesdk.contract.ports import PolicyQuestion
 from codesdk.contract.runtime import ToolAnnouncement
@@ -37,7 +39,7 @@ def judge(scope: SessionScope, specs: Mapping[str, ToolSpec], call: CallState, a
         return _opinion("deny", "input:invalid", scope.redactor.text(problem))
     if call.name in scope.state.grants:
         return _opinion("allow", f"grant:{call.name}", "Approved for this session.")
-    return scope.ports.policy.evaluate(
+    opinion = scope.ports.policy.evaluate(
         PolicyQuestion(
             session_id=scope.state.session_id,
             name=call.name,
@@ -46,6 +48,8 @@ def judge(scope: SessionScope, specs: Mapping[str, ToolSpec], call: CallState, a
             permission_mode=scope.state.config.permission_mode,
         )
     )
+    redact = scope.redactor.value  # a policy may quote the input
+    return msgspec.structs.replace(opinion, rule=redact(opinion.rule), reason=redact(opinion.reason))
 
 
 def unfit_to_run(specs: Mapping[str, ToolSpec], carried: Carried, call: CallState) -> str | None:

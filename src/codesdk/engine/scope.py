@@ -124,6 +124,7 @@ async def store_artifact(
             f"An artifact may have {ports.limits.max_artifact_bytes:,} bytes; this one has {len(data):,}."
         )
     clean = _redact(redactor, data, content_type)
+    name = None if name is None else redactor.text(name)
     stored = await ports.blobs.put(clean)
     ref = ArtifactRef(
         artifact_id=artifact_id(scope, stored, content_type, name),

@@ -83,6 +83,11 @@ class LiveSession:
             )
         return self._scope
 
+    def use_redactor(self, redactor: Redactor) -> None:
+        """Keep other secrets out of what is written from the next task on."""
+        self._redactor = redactor
+        self._scope = None
+
     @property
     def idle(self) -> bool:
         """Whether nothing runs, waits to run or waits to be committed."""

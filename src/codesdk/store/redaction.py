@@ -200,7 +200,7 @@ def _longest_first(word: str) -> tuple[int, str]:
 
 
 def _spellings(secret: str) -> set[str]:
-    """Return a secret as it is, and as it looks inside a JSON string."""
+    """Return a secret as it is, and as it looks inside a JSON string and the repr of a value."""
     plain = secret.strip()
     if len(plain) < _SHORTEST:
         raise InvalidRequest(
@@ -210,7 +210,7 @@ def _spellings(secret: str) -> set[str]:
         escaped = msgspec.json.encode(plain)[1:-1].decode()
     except UnicodeEncodeError:
         raise InvalidRequest("a secret holds characters that no text can have; give it in UTF-8") from None
-    return {_apart_from_marker(form) for form in (plain, escaped, json.dumps(plain)[1:-1])}
+    return {_apart_from_marker(form) for form in (plain, escaped, json.dumps(plain)[1:-1], repr(plain)[1:-1])}
 
 
 def _apart_from_marker(word: str) -> str:
