@@ -362,7 +362,7 @@ async def send_raw(gateway: Gateway, backend: Any, target: str) -> bytes:
 async def some_requests(base_url: str, client: httpx2.AsyncClient) -> None:
     """Five requests that end in five ways; one hangs up in mid-stream."""
     assert (await post(base_url, "anthropic", client)).status_code == 200
-    assert (await post(base_url, "gemini", client, stream=True)).status_code in (200, 400)
+    assert (await post(base_url, "gemini", client)).status_code == 200
     assert (await post(f"{base_url}x", "responses", client)).status_code == 401
     assert (await client.post(base_url + PATHS["chat"], content=b"{")).status_code == 400
     async with client.stream("POST", base_url + PATHS["chat"], json=body_of("chat")) as answer:

@@ -10,6 +10,7 @@ import msgspec
 
 MAX_DIFFERENCES = 8
 _AROUND = 60
+_COMPARED = 2000
 Flat = dict[str, Any]
 
 
@@ -26,10 +27,10 @@ def flatten(value: Any) -> Flat:
 
 
 def find_nearest(asked: Flat, candidates: Sequence[Flat]) -> Nearest | None:
-    """Return the candidate with the largest share of equal values; the first of several."""
+    """Return the candidate that has most in common, where texts may be alike in part; the first of several."""
     best: Nearest | None = None
     for place, candidate in enumerate(candidates):
-        same = sum(1 for pointer, value in asked.items() if candidate.get(pointer, _absent) == value)
+        same = sum(_share(candidate.get(pointer, _absent), value) for pointer, value in asked.items())
         likeness = same / max(1, len(asked.keys() | candidate.keys()))
         if best is None or likeness > best.likeness:
             best = Nearest(place, likeness)
@@ -56,6 +57,18 @@ class _Absent:
 
 
 _absent = _Absent()
+
+
+def _share(one: Any, other: Any) -> float:
+    """Return how much of two values is the same; of long texts only the ends are looked at."""
+    if one == other:
+        return 1.0
+    if not isinstance(one, str) or not isinstance(other, str):
+        return 0.0
+    size = min(len(one), len(other))
+    begin = _first_difference(one[:_COMPARED], other[:_COMPARED])
+    end = _first_difference(one[: -_COMPARED - 1 : -1], other[: -_COMPARED - 1 : -1])
+    return min(begin + end, size) / (max(len(one), len(other)) + 1)
 
 
 def _flat(value: Any, pointer: str) -> Iterator[tuple[str, Any]]:

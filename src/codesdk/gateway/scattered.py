@@ -22,17 +22,13 @@ def find_scattered(text: str, redactor: Redactor) -> list[Edit]:
     for event in events:
         for leaf in event.leaves():
             threads.setdefault(leaf.thread, []).append(leaf)
-    touched = False
     for leaves in threads.values():
         texts = [leaf.text for leaf in leaves]
         edits = _secrets_in("".join(texts), redactor)
         if edits:
-            touched = True
             for leaf, new in zip(leaves, splice(texts, edits), strict=True):
                 leaf.replace(new)
-    if not touched:
-        return []
-    return [Edit(event.start, event.end, new) for event in events if (new := event.written()) is not None]
+    return [Edit(event.start, event.end, event.written()) for event in events if event.changed]
 
 
 def _secrets_in(text: str, redactor: Redactor) -> list[Edit]:
@@ -51,7 +47,7 @@ class _Event:
         self.start = start
         self.end = end
         self.value = value
-        self._before = msgspec.json.encode(value)
+        self.changed = False
 
     def leaves(self) -> "Iterator[_Leaf]":
         """Yield the texts of the value; the elements of an array are events of their own."""
@@ -59,28 +55,28 @@ class _Event:
         parts = cast("list[Any]", value) if isinstance(value, list) else [value]
         for part in parts:
             kind = str(cast("dict[str, Any]", part).get("type", "")) if isinstance(part, dict) else ""
-            yield from _leaves(part, (kind, _place(part)))
+            for holder, key, thread in _leaves(part, (kind, _place(part))):
+                yield _Leaf(self, holder, key, thread)
 
-    def written(self) -> str | None:
-        """Return the value as JSON if it was changed."""
-        now = msgspec.json.encode(self.value)
-        return None if now == self._before else now.decode()
+    def written(self) -> str:
+        """Return the value as JSON."""
+        return msgspec.json.encode(self.value).decode()
 
 
 class _Leaf:
     """A text inside an event, and the thread of texts that it continues."""
 
-    def __init__(self, holder: Any, key: Any, thread: tuple[str, ...]) -> None:
+    def __init__(self, event: _Event, holder: Any, key: Any, thread: tuple[str, ...]) -> None:
+        self._event = event
         self._holder = holder
         self._key = key
         self.thread = thread
-
-    @property
-    def text(self) -> str:
-        return self._holder[self._key]
+        self.text: str = holder[key]
 
     def replace(self, text: str) -> None:
-        self._holder[self._key] = text
+        if text != self.text:
+            self._holder[self._key] = text
+            self._event.changed = True
 
 
 def _events(text: str) -> Iterator[_Event]:
@@ -113,7 +109,8 @@ def _place(value: Any) -> str:
     return "/".join(str(entries.get(name, "")) for name in _PLACES)
 
 
-def _leaves(value: Any, thread: tuple[str, ...]) -> Iterator[_Leaf]:
+def _leaves(value: Any, thread: tuple[str, ...]) -> Iterator[tuple[Any, Any, tuple[str, ...]]]:
+    """Yield each text by what holds it and under which key, with the thread that it belongs to."""
     if isinstance(value, dict):
         entries: Iterable[tuple[Any, Any]] = list(cast("dict[str, Any]", value).items())
     elif isinstance(value, list):
@@ -123,6 +120,6 @@ def _leaves(value: Any, thread: tuple[str, ...]) -> Iterator[_Leaf]:
     for key, item in entries:
         below = (*thread, str(key))
         if isinstance(item, str):
-            yield _Leaf(value, key, below)
+            yield value, key, below
         elif isinstance(item, dict | list):
             yield from _leaves(item, (*below, _place(cast("Any", item))))
