@@ -135,7 +135,8 @@ def test_a_question_outlives_its_process_and_runs_on_resume(shell: Shell, asking
     approved = shell.codesdk("approve", "last", call[-6:])
     assert approved.code == 0
     assert approved.out == f"Approved. It runs with: codesdk resume {shell.last()[-8:]}\n"
-    assert shell.codesdk("approve", "last", call).code == 4
+    assert shell.codesdk("approve", "last", call).code == 0
+    assert shell.codesdk("deny", "last", call, "--reason", "no").code == 4
     script = shell.write_script("loop: true\nturns: [{steps: [{text: Done.}]}]")
     resumed = shell.codesdk("resume", "last", "--script", script, "--json")
     assert resumed.code == 0
