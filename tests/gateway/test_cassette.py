@@ -1,6 +1,7 @@
 """Cassettes as documents, the rules for volatile parts, what is taken out of an exchange, and the nearest request."""
 
 import json
+import re
 import stat
 from itertools import pairwise
 from pathlib import Path
@@ -32,6 +33,7 @@ from codesdk.gateway.volatile_rules import DIGIT_RULES, RULES, Rule
 from codesdk.store.redaction import Redactor
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "gateway.md"
+FIXTURES = Path(__file__).parent / "fixtures" / "sources"
 CANARY = "canary-7f3e9b1c5d2a4860"
 LEAVES = st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=12)
 VALUES = st.recursive(
@@ -232,6 +234,33 @@ def test_fields_that_name_a_session_do_not_count_but_whether_they_are_there_does
     assert normalize(body) == dict.fromkeys(SESSION_FIELDS, "<session>") | {"model": "gpt-4o-2024-08-06"}
     assert normalize({"metadata": {"user_id": "user_1_session_2"}}) == {"metadata": "<session>"}
     assert normalize({"messages": [{"user": "ada"}]}) == {"messages": [{"user": "ada"}]}
+
+
+ANOTHER_RUN = {
+    r"/workspace\b": "/srv/elsewhere/copy",
+    r"/home/user\b": "/Users/ada",
+    r"2000-01-01": "2031-12-29",
+    r"0{8}-0{4}-0{4}-0{4}-0{12}": "5f0c9f7e-3d2b-4b1a-9c8d-7e6f5a4b3c2d",
+    r"billing-header: redacted": "billing-header: cc_version=2.1.325.0ab; cch=12345;",
+    r"\d+ tokens left": "14987213 tokens left",
+    r"Wall time: [\d.]+": "Wall time: 1.2345",
+    r"OS Version: \w+": "OS Version: Linux 6.1.0-13-amd64",
+    r"<timezone>[^<]*": "<timezone>Europe/Vienna",
+    r"_scripted(\d+)": r"_01ScrXpt\1",
+}
+
+
+@pytest.mark.parametrize("file", sorted(FIXTURES.glob("*.json")), ids=lambda file: file.stem)
+def test_what_real_programs_send_is_the_same_in_another_run_and_not_with_another_question(file: Path):
+    text = json.dumps(json.loads(file.read_text())["requests"])
+    again = text
+    for pattern, other in ANOTHER_RUN.items():
+        again = re.sub(pattern, other, again)
+    assert again != text
+    for one, other in zip(json.loads(text), json.loads(again), strict=True):
+        assert flatten(normalize(one)) == flatten(normalize(other))
+    requests = [json.dumps(normalize(request)) for request in json.loads(text)]
+    assert len(set(requests)) == len(requests)
 
 
 def conversation(first: str, second: str, *, swapped: bool = False) -> list[dict[str, Any]]:

@@ -47,6 +47,15 @@ WORDY_RULES: tuple[Rule, ...] = (
         "x-anthropic-billing-header",
     ),
     _rule(
+        "system",
+        r"(?<=OS\ Version:\ )[^\n<]+|(?<=<timezone>)[^\n<]+",
+        "<system>",
+        "OS Version: Linux 6.1.0-13-amd64",
+        "OS Version: <system>",
+        "OS Version: ",
+        "<timezone>",
+    ),
+    _rule(
         "temp path",
         rf"(?<![\w.-])(?:{_TEMP})/(?:pytest-of-{_SEGMENT}/pytest-{_SEGMENT}/)?{_SEGMENT}",
         "<temp>",
@@ -143,10 +152,11 @@ DIGIT_RULES: tuple[Rule, ...] = (
         r"""
         (?<![\w/.-])[0-9]{4}-[01][0-9]-[0-3][0-9](?![\w-])
       | (?<![\w/.-])[0-3]?[0-9]/[0-3]?[0-9]/[12][0-9]{3}(?![\w/-])
+      | (?<![\w/.-])[12][0-9]{3}/[01][0-9]/[0-3][0-9](?![\w/-])
         """,
         "<date>",
-        "Current date: 2025-10-02, here 10/2/2025",
-        "Current date: <date>, here <date>",
+        "Current date: 2025-10-02, here 10/2/2025 or 2025/10/02",
+        "Current date: <date>, here <date> or <date>",
     ),
     _rule(
         "clock",
@@ -216,11 +226,11 @@ DIGIT_RULES: tuple[Rule, ...] = (
         "0x",
     ),
     _rule(
-        "commit",
-        r"(?<![\w])[0-9a-f]{40}(?![\w])",
-        "<commit>",
+        "hex id",
+        r"(?<![\w])(?:[0-9a-f]{40}|[0-9a-f]{32})(?![\w])",
+        "<hex id>",
         "commit 9fceb02d0ae598e95dc970b74767f19372d61af8",
-        "commit <commit>",
+        "commit <hex id>",
     ),
 )
 """Rules for what always has a digit in it, all on one line."""
