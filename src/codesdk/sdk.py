@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from codesdk.contract.errors import InvalidRequest, TaskFailure, from_info
+from codesdk.contract.errors import InvalidRequest, NotFound, TaskFailure, from_info
 from codesdk.contract.events import TERMINAL_TYPES, Event, TaskCompleted, TaskFailed, TaskStopped, UsageTotals
 from codesdk.contract.messages import ArtifactRef, Message, user
 from codesdk.contract.ports import Policy, ToolRunner
@@ -258,7 +258,10 @@ class Session:
 
     async def task_info(self, task_id: str) -> TaskRow:
         """Return one of its tasks as lists show it."""
-        return await self._engine.archive.task(task_id, principal=self._principal)
+        row = await self._engine.archive.task(task_id, principal=self._principal)
+        if row.session_id != self.id:
+            raise NotFound(f"There is no task {task_id} in session {self.id}.")
+        return row
 
     async def first_seq(self, task_id: str) -> int:
         """Return where one of its tasks begins, waiting in the queue included."""

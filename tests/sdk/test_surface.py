@@ -13,9 +13,11 @@ import codesdk
 HEAVY = [
     "asyncio",
     "click",
+    "httpx2",
     "msgspec",
     "rich",
     "sqlite3",
+    "uvicorn",
     "uvloop",
     "yaml",
     "codesdk.sdk",
@@ -45,6 +47,12 @@ def test_type_checkers_see_the_same_names_as_programs():
     assert sorted(name for name, _ in imported) == list(codesdk.__all__)
     for name, home in imported:
         assert getattr(importlib.import_module(home or ""), name) is getattr(codesdk, name)
+
+
+def test_every_public_name_is_loaded_from_where_the_table_says():
+    assert sorted(codesdk._HOME_OF) == list(codesdk.__all__)
+    for name, home in codesdk._HOME_OF.items():
+        assert getattr(codesdk, name) is getattr(importlib.import_module(home), name)
 
 
 def test_a_name_that_is_not_public_is_an_attribute_error():
