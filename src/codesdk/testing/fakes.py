@@ -132,6 +132,14 @@ class FakeRuntime:
         self.closed_sessions: list[str] = []
         self._play = play
         self._capabilities = capabilities
+        self._change = asyncio.Event()
+
+    async def started(self, number: int = 1) -> "FakeTask":
+        """Wait until so many tasks have been started, and return the last of these."""
+        while len(self.tasks) < number:
+            self._change.clear()
+            await self._change.wait()
+        return self.tasks[number - 1]
 
     def capabilities(self) -> Capabilities:
         return self._capabilities
@@ -141,6 +149,7 @@ class FakeRuntime:
 
     async def start_task(self, host: Host, task: TaskInput) -> "FakeTask":
         self.tasks.append(FakeTask(host, task, self._play))
+        self._change.set()
         return self.tasks[-1]
 
     async def close_session(self, session_id: str) -> None:
@@ -291,11 +300,19 @@ class FakeTools:
         self._specs = {spec.name: spec for spec in specs or (READ, WRITE)}
         self._held: set[str] = set()
         self._answers: dict[str, Any] = {}
+        self._change = asyncio.Event()
 
     @property
     def invocations(self) -> list[ToolInvocation]:
         """What was asked to run."""
         return [run.invocation for run in self.runs]
+
+    async def started(self, number: int = 1) -> FakeRun:
+        """Wait until so many calls have started, and return the last of these."""
+        while len(self.runs) < number:
+            self._change.clear()
+            await self._change.wait()
+        return self.runs[number - 1]
 
     def hold(self, *names: str) -> None:
         """Keep the calls of these tools back, or of all tools."""
@@ -328,6 +345,7 @@ class FakeTools:
     async def run(self, call: ToolInvocation, output: ToolSink) -> ToolRun:
         run = FakeRun(call, output)
         self.runs.append(run)
+        self._change.set()
         if call.name not in self._held:
             self._settle(run)
         return await run.wait()

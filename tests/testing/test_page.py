@@ -1,0 +1,29 @@
+"""The page on testing: its examples run as they are printed."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+EXAMPLES = {
+    "test_app.py": "ok\n",
+    "test_runtime.py": "It says: Hello\n[('fake.read', {'path': 'a.txt'})]\n",
+    "test_tools.py": "Cancelled: the task was stopped while this ran.\nstopped True\n",
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_prints_what_it_should(name: str, tmp_path: Path):
+    (code,) = re.findall(rf"```python\n# {name}\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / name).write_text(code)
+    done = subprocess.run(
+        [sys.executable, name], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.stderr) == (EXAMPLES[name], "")
+
+
+def test_every_example_is_run():
+    assert sorted(re.findall(r"```python\n# (\S+)\n", PAGE)) == sorted(EXAMPLES)
