@@ -7,11 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from codesdk.testing.conformance import RUNTIME_CELLS
+
 PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
 EXAMPLES = {
     "test_app.py": "ok\n",
     "test_runtime.py": "It says: Hello\n[('fake.read', {'path': 'a.txt'})]\n",
     "test_tools.py": "Cancelled: the task was stopped while this ran.\nstopped True\n",
+    "test_chaos.py": "ok\n",
+    "test_my_runtime.py": "".join(f"pass: {name}\n" for name in RUNTIME_CELLS),
+    "test_my_log.py": "all cells pass\n",
 }
 
 
@@ -27,3 +32,9 @@ def test_an_example_prints_what_it_should(name: str, tmp_path: Path):
 
 def test_every_example_is_run():
     assert sorted(re.findall(r"```python\n# (\S+)\n", PAGE)) == sorted(EXAMPLES)
+
+
+def test_every_cell_of_the_matrix_is_explained():
+    table = re.search(r"\| cell \| what it shows \|\n\|---\|---\|\n(.*?)\n\n", PAGE, re.DOTALL)
+    assert table is not None
+    assert tuple(row.split(" | ")[0].strip("| ") for row in table[1].splitlines()) == RUNTIME_CELLS
