@@ -44,7 +44,7 @@ from codesdk.contract.settings import Limits, SessionConfig, SessionSettings
 from codesdk.contract.tools import Actor, ToolIdentity
 from codesdk.testing.fakes import READ, WRITE, FakeRuntime, FakeTask, FakeTools, tool_spec
 
-EXAMPLES = int(os.environ.get("STATE_MACHINE_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("STATE_MACHINE_EXAMPLES", "120"))
 STEPS = int(os.environ.get("STATE_MACHINE_STEPS", "50"))
 SQLITE_EXAMPLES = max(1, EXAMPLES // 6)
 
