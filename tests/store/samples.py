@@ -5,11 +5,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from codesdk.contract.messages import ArtifactRef, user
+from codesdk.contract.messages import user
 from codesdk.contract.ports import EventLog
 from codesdk.contract.records import (
-    ApprovalRow,
-    ArtifactRow,
     KeyRow,
     MessageRow,
     SessionRow,
@@ -55,25 +53,6 @@ def task(name: str, of: str = "ses_1", **values: Any) -> TaskRow:
 
 def message(index: int, text: str = "hello") -> MessageRow:
     return MessageRow(index=index, seq=index, tokens=3, chain=f"sha256:{index}", message=user(text))
-
-
-def approval(name: str, of: str = "ses_1", **values: Any) -> ApprovalRow:
-    return ApprovalRow(
-        **{
-            "approval_id": name,
-            "session_id": of,
-            "state": "waiting",
-            "kind": "tool",
-            "summary": "run",
-            "requested_at": TIME,
-            **values,
-        }
-    )
-
-
-def artifact(name: str, scope: str = "ses_1", content_hash: str = "sha256:00") -> ArtifactRow:
-    ref = ArtifactRef(artifact_id=name, content_hash=content_hash, content_type="text/plain", size_bytes=1)
-    return ArtifactRow(ref=ref, scope=scope, principal="local", created_at=TIME)
 
 
 def key(name: str, body_hash: str = "sha256:aa", **values: Any) -> KeyRow:
