@@ -8,11 +8,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import msgspec
-
-from codesdk.contract.canonical import CanonicalError, hash_json
-from codesdk.contract.errors import CodeSDKError, Conflict, NotFound, StorageFailure
-from codesdk.contract.messages import ArtifactRef
+from codesdk.contract.canonical import CanonicalError
+from codesdk.contract.errors import CodeSDKError, Conflict, NotFound
 from codesdk.contract.ports import ToolInvocation
 from codesdk.contract.runtime import ToolAnnouncement, ToolReply
 from codesdk.contract.tools import (
@@ -26,8 +23,8 @@ from codesdk.contract.tools import (
 from codesdk.engine import ledger, lifecycle
 from codesdk.engine.execution import Execution
 from codesdk.engine.intake import Intake
-from codesdk.engine.judgement import check_identity, is_sound, judge, unfit_to_run
-from codesdk.engine.legible import MAX_DEPTH, is_deep
+from codesdk.engine.judgement import check_identity, is_sound, judge
+from codesdk.engine.opening import issue_again, place, take_input
 from codesdk.engine.scope import SessionScope
 from codesdk.engine.stamps import iso, millis
 from codesdk.engine.state import CallState, Carried, call_key
@@ -75,20 +72,13 @@ class Calls:
             await self._reject(item, "a tool call without a usable name or id.")
             return
         try:
-            redacted = self._scope.redactor.value(item.input)
-            digest = hash_json(redacted)
-            data = msgspec.json.encode(redacted)
-            if is_deep(data):
-                raise CanonicalError(f"it is nested deeper than {MAX_DEPTH} levels")
-            clean = msgspec.json.decode(data)
-            if clean != redacted:  # a set or a tuple: what is stored is what counts
-                digest = hash_json(clean)
+            taken = take_input(self._scope.redactor, item.input)
         except (CanonicalError, CodeSDKError, RecursionError) as error:
             await self._reject(item, f"the input of a tool call is not usable ({error}).")
             return
-        if self._is_repeat(item, digest):
+        if self._is_repeat(item, taken.digest):
             return
-        inline, ref = await self._place(clean)
+        inline, ref = await place(self._scope, taken.stored)
         raw, raw_ref = await self._intake.raw(item.raw)
         name = self._scope.redactor.text(item.name)
         spec = self._specs.get(name)
@@ -97,10 +87,10 @@ class Calls:
             self._scope.journal,
             name=name,
             tool_class=spec.tool_class if spec else "dangerous",
-            input_hash=digest,
+            input_hash=taken.digest,
             input=inline,
             input_ref=ref,
-            input_redacted=redacted is not item.input,
+            input_redacted=taken.redacted,
             runtime_tool_call_id=item.runtime_tool_call_id,
             message_id=item.message_id,
             index=item.index,
@@ -125,40 +115,10 @@ class Calls:
 
     async def run_carried(self, carried: Carried) -> None:
         """Issue an approved call of an interrupted task once more, and wait for its end."""
-        scope = self._scope
-        value = await self._stored_input(carried)
-        lost = value is msgspec.UNSET
-        inline, ref = (value, carried.input_ref) if lost else await self._place(value)
-        before = ToolIdentity(
-            tool_call_id=carried.tool_call_id, attempt=carried.attempt, input_hash=carried.input_hash
-        )
-        call = ledger.request(
-            scope.journal,
-            name=carried.name,
-            tool_class=carried.tool_class,
-            input_hash=carried.input_hash if lost else hash_json(value),
-            input=inline,
-            input_ref=ref,
-            input_redacted=carried.input_redacted,
-            again=before,
-        )
-        by = carried.by or lifecycle.ENGINE
-        problem = "Its stored input is gone." if lost else unfit_to_run(self._specs, carried, call)
-        if problem is not None:
-            ledger.evaluate(scope.journal, call, Evaluation(source="codesdk", result="deny", reason=problem))
-            ledger.deny(scope.journal, call, lifecycle.ENGINE, problem)
-        else:
-            opinion = Evaluation(source="user", result="allow", rule="carried", reason=carried.reason)
-            ledger.evaluate(scope.journal, call, opinion)
-            ledger.approve(scope.journal, call, by, carried.reason)
+        call, value = await issue_again(self._scope, self._specs, carried)
+        if call.phase == "approved":
             await self._execute(call, value)
-        await scope.recorder.settle()
-
-    async def _stored_input(self, carried: Carried) -> Any:
-        try:
-            return msgspec.json.decode(await self._scope.ports.blobs.get(carried.input_ref.content_hash))
-        except (NotFound, StorageFailure, ValueError):
-            return msgspec.UNSET
+        await self._scope.recorder.settle()
 
     async def answer(
         self,
@@ -382,9 +342,3 @@ class Calls:
             {"runtime_tool_call_id": item.runtime_tool_call_id, "tool_call_id": seen.tool_call_id},
         )
         return same
-
-    async def _place(self, value: Any) -> tuple[Any, ArtifactRef | None]:
-        data = msgspec.json.encode(value)
-        if len(data) <= self._scope.settings.input_inline_bytes:
-            return value, None
-        return msgspec.UNSET, await self._scope.put_artifact(data, "application/json", "input")

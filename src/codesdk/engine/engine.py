@@ -11,32 +11,29 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from codesdk.contract.capabilities import Isolation
 from codesdk.contract.errors import Busy, CodeSDKError, Conflict, InvalidRequest, StorageFailure
-from codesdk.contract.events import CONTRACT_VERSION, Parent, SessionCreated
+from codesdk.contract.events import SessionCreated
 from codesdk.contract.ids import is_task_id
 from codesdk.contract.messages import ArtifactRef, Message
 from codesdk.contract.ports import FIRST_EPOCH
-from codesdk.contract.records import Changes, KeyRow, MessageRow, SessionRow
+from codesdk.contract.records import Changes, KeyRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import OnBusy, SessionConfig
 from codesdk.engine import lifecycle
 from codesdk.engine.archive import Archive, unknown_session
+from codesdk.engine.beginnings import first_event, first_row, forked_event
 from codesdk.engine.journal import LOCAL
 from codesdk.engine.keys import Keys
 from codesdk.engine.legible import MAX_DEPTH, check_size, is_deep
 from codesdk.engine.recovery import (
-    adopt_rows,
     close_interrupted,
     load_state,
-    plain_messages,
     transcript_at,
 )
 from codesdk.engine.scope import Ports, store_artifact
 from codesdk.engine.session import LiveSession
 from codesdk.engine.slots import Slots
-from codesdk.engine.state import EMPTY_CHAIN, SessionState
-from codesdk.engine.transcript import is_model_message
+from codesdk.engine.state import SessionState
 from codesdk.store.redaction import Redactor
 
 KEEP_LOADED = 4096
@@ -120,7 +117,11 @@ class Engine:
             )
         rows = await transcript_at(self.ports.log, source.state, self.ports.stamper, at)
         secrets = self._session_secrets.get(session_id, ())
-        new_id = await self._create_fork(source, rows, at, principal, secrets, title)
+        new_id = self.ports.stamper.mint("ses")
+        payload, changes = await forked_event(
+            self.ports, self._redactor, source.state, rows, at, new_id, title
+        )
+        await self._write_new(new_id, payload, principal, secrets, changes)
         return await self.session(new_id, principal=principal)
 
     async def session(
@@ -223,59 +224,9 @@ class Engine:
     async def _create(
         self, config: SessionConfig, principal: str, secrets: tuple[str, ...], key: KeyRow | None
     ) -> str:
-        able = self._find_runtime(config.runtime).capabilities()
-        payload = SessionCreated(
-            contract_version=CONTRACT_VERSION,
-            runtime=self._find_runtime(config.runtime).name,
-            workspace=config.workspace,
-            permission_mode=config.permission_mode,
-            interaction_mode=config.interaction_mode,
-            native_tools=config.native_tools,
-            isolation=Isolation(level="namespaced", mode=able.recommended_isolation_mode),
-            credential_namespace=principal,
-            settings=msgspec.to_builtins(config.settings),
-            title=config.title,
-            model=config.model,
-        )
+        payload = first_event(config, self._find_runtime(config.runtime), principal)
         session_id = self.ports.stamper.mint("ses")
         changes = Changes(keys=[msgspec.structs.replace(key, answer=session_id)] if key else [])
-        return await self._write_new(session_id, payload, principal, secrets, changes)
-
-    async def _create_fork(
-        self,
-        source: LiveSession,
-        rows: list[MessageRow],
-        at: int,
-        principal: str,
-        secrets: tuple[str, ...],
-        title: str | None,
-    ) -> str:
-        session_id = self.ports.stamper.mint("ses")
-        rows, artifacts = await adopt_rows(self.ports.log, rows, session_id, self.ports.stamper.now())
-        kept = await store_artifact(
-            self.ports,
-            self._redactor,
-            scope=session_id,
-            principal=principal,
-            data=msgspec.json.encode(plain_messages(rows)),
-            content_type="application/json",
-            name="transcript",
-        )
-        parent = Parent(
-            session_id=source.session_id,
-            seq=at,
-            transcript_ref=kept.ref,
-            messages=len(rows),
-            model_messages=sum(is_model_message(row.message) for row in rows),
-            chain=rows[-1].chain if rows else EMPTY_CHAIN,
-        )
-        payload = msgspec.structs.replace(
-            source.state.config,
-            contract_version=CONTRACT_VERSION,
-            parent=parent,
-            title=title or source.state.config.title,
-        )
-        changes = Changes(messages=rows, artifacts=[kept, *artifacts])
         return await self._write_new(session_id, payload, principal, secrets, changes)
 
     async def _write_new(
@@ -299,16 +250,7 @@ class Engine:
             payload = msgspec.convert(clean, type=SessionCreated)
         self._open_sessions += 1
         try:
-            row = SessionRow(
-                session_id=session_id,
-                principal=principal,
-                status="open",
-                runtime=payload.runtime,
-                workspace=payload.workspace,
-                permission_mode=payload.permission_mode,
-                created_at=self.ports.stamper.now(),
-                updated_at=self.ports.stamper.now(),
-            )
+            row = first_row(session_id, principal, payload, self.ports.stamper.now())
             # Not awaited yet: the registration and the first event then travel in one commit.
             registering = asyncio.ensure_future(self.ports.log.create(row, self._owner))
             state = SessionState(session_id=session_id, principal=principal)

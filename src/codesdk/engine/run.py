@@ -5,15 +5,10 @@ silence ends the task after a grace period, with or without it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import Any
 
-import msgspec
-
-from codesdk.contract.canonical import hash_json
-from codesdk.contract.errors import CodeSDKError, Conflict, ErrorInfo, StorageFailure, TaskFailure
-from codesdk.contract.events import ModelInput, TaskSteered
+from codesdk.contract.errors import CodeSDKError, Conflict, ErrorInfo, TaskFailure
+from codesdk.contract.events import TaskSteered
 from codesdk.contract.messages import Message
 from codesdk.contract.records import KeyRow
 from codesdk.contract.runtime import (
@@ -22,7 +17,6 @@ from codesdk.contract.runtime import (
     Finished,
     Identified,
     Runtime,
-    RuntimeEnv,
     RuntimeItem,
     RuntimeTask,
     TaskInput,
@@ -31,20 +25,15 @@ from codesdk.contract.runtime import (
 )
 from codesdk.contract.tools import Actor, ToolIdentity
 from codesdk.engine import lifecycle
+from codesdk.engine.adapters import Ending, call, call_within, crash, forget, legible_ending, name_of
 from codesdk.engine.calls import Calls
-from codesdk.engine.context import Compiled, Window, compile_input, schema_hashes
+from codesdk.engine.context import Window
 from codesdk.engine.intake import Intake
-from codesdk.engine.legible import is_text, mend
-from codesdk.engine.recovery import refold_transcript
+from codesdk.engine.legible import is_text
 from codesdk.engine.scope import RuntimeHost, SessionScope
+from codesdk.engine.task_input import task_input, write_input
 
 YIELD_EVERY = 64
-NO_SOURCES = {
-    "disabled": True,
-    "reason": "This runtime reads nothing that CodeSDK did not hand to it.",
-}
-
-Ending = Finished | Failed
 
 
 class TaskRun:
@@ -114,7 +103,7 @@ class TaskRun:
                 playing.cancel()
                 await asyncio.wait([playing], timeout=self._scope.settings.stop_grace_s)
         if self._halted.done():
-            _forget(playing)
+            forget(playing)
             return self._halted.result()
         return self._ending_of(playing)
 
@@ -125,8 +114,8 @@ class TaskRun:
                 await self.calls.run_carried(carried)
         if self._is_stopping():
             return Finished(stop_reason="stopped")
-        compiled = await self._compile()
-        handle = self._handle = await self._start(self._task_input(compiled))
+        compiled, self._input_seq = await write_input(self._scope, self._window)
+        handle = self._handle = await self._start(task_input(self._scope, self.task_id, compiled))
         self._last_item_s = asyncio.get_running_loop().time()
         if self._is_stopping():
             return Finished(stop_reason="stopped")
@@ -145,66 +134,10 @@ class TaskRun:
         except CodeSDKError:
             raise
         except Exception as error:
-            why = f"The runtime {name} could not be started ({_name(error)})."
+            why = f"The runtime {name} could not be started ({name_of(error)})."
             if deadline.expired():
                 why = f"The runtime {name} did not start within {limit:g} s."
             raise TaskFailure(why, code="RUNTIME_UNAVAILABLE", retryable=True, runtime=name) from error
-
-    async def _compile(self) -> Compiled:
-        """Compile the input from the transcript as it is when the input is written down."""
-        scope, window = self._scope, self._window
-        config = scope.redactor.value(scope.settings.runtime_config)
-        sources_ref = await scope.put_json(NO_SOURCES, "implicit sources")
-        while True:
-            await scope.recorder.settle()
-            while scope.recorder.backlog:  # somebody steered in between, and that message must be read, too
-                await scope.recorder.settle()
-            try:
-                await window.catch_up(scope.ports.log, scope.state.session_id, scope.state.messages)
-            except StorageFailure:  # a stored message is damaged; the log still has it
-                window.replace(
-                    await refold_transcript(scope.ports.log, scope.ports.blobs, scope.state.session_id)
-                )
-            task = scope.state.task
-            new = window.since(task.started_seq) if task is not None else 0
-            compiled = compile_input(window, schema_hashes(scope.ports.tools.specs()), config, new)
-            input_ref = await scope.put_json(compiled.manifest, "compiled input")
-            if window.next_index == scope.state.messages:
-                break  # else the task was steered meanwhile
-        written = scope.journal.write(
-            ModelInput(
-                capture="compiled",
-                input_ref=input_ref,
-                input_hash=hash_json(compiled.manifest),
-                implicit_sources_ref=sources_ref,
-                tool_manifest=compiled.tool_manifest,
-                runtime_config=compiled.manifest["runtime_config"],
-                context_window=compiled.context_window,
-            )
-        )
-        self._input_seq = written.seq
-        return compiled
-
-    def _task_input(self, compiled: Compiled) -> TaskInput:
-        state, config = self._scope.state, self._scope.state.config
-        return TaskInput(
-            session_id=state.session_id,
-            task_id=self.task_id,
-            env=RuntimeEnv(
-                cwd=config.workspace,
-                env={},
-                credential_namespace=config.credential_namespace,
-                isolation=config.isolation,
-            ),
-            messages=compiled.messages,
-            model_messages=state.model_messages,
-            tools=self._scope.ports.tools.specs(),
-            permission_mode=config.permission_mode,
-            interaction_mode=config.interaction_mode,
-            runtime_config=self._scope.settings.runtime_config,
-            model=state.model,
-            runtime_session_id=state.runtime_session_id,
-        )
 
     async def _pull(self, handle: RuntimeTask) -> Ending:
         """Take the stream in. Pauses while the log is behind, so that the runtime feels it."""
@@ -224,7 +157,7 @@ class TaskRun:
                 if taken % YIELD_EVERY == 0:
                     await asyncio.sleep(0)
                     await recorder.ready()
-        return self._crash("its stream ended without saying how the task went")
+        return crash(self._runtime.name, "its stream ended without saying how the task went")
 
     async def _take(self, item: RuntimeItem) -> None:
         if isinstance(item, Draft):
@@ -256,7 +189,7 @@ class TaskRun:
         await self._close_handle()
         self._intake.release()
         assert task is not None, "only this run ends its task"
-        ending = self._legible(ending)
+        ending = legible_ending(self._runtime.name, scope.redactor, ending)
         if isinstance(ending, Failed):
             lifecycle.end(scope.journal, error=ending.error)
         else:
@@ -268,7 +201,7 @@ class TaskRun:
         grace = self._scope.settings.stop_grace_s
         deadline = asyncio.get_running_loop().time() + grace
         if self._handle is not None:
-            await _within(grace, self._handle.stop, reason)
+            await call_within(grace, self._handle.stop, reason)
         await asyncio.sleep(max(0.0, deadline - asyncio.get_running_loop().time()))
         if not self._halted.done():
             error = ErrorInfo(
@@ -291,66 +224,47 @@ class TaskRun:
                 self._halted.set_result(Failed(error=error))
                 return
 
-    async def _reply(self, call: ToolIdentity, reply: ToolReply | str) -> None:
+    async def _reply(self, identity: ToolIdentity, reply: ToolReply | str) -> None:
         handle = self._handle
         if handle is None:
             return
         sending = (
-            _await(handle.send_tool_denied, call, reply)
+            call(handle.send_tool_denied, identity, reply)
             if isinstance(reply, str)
-            else _await(handle.send_tool_result, call, reply)
+            else call(handle.send_tool_result, identity, reply)
         )
         try:
             await asyncio.wait_for(sending, self._scope.settings.start_timeout_s)
         except Exception as error:  # noqa: BLE001 - whatever an adapter raises ends the task, nothing else
             if not self._halted.done():
-                self._halted.set_result(self._crash(f"it took no tool result ({_name(error)})"))
+                self._halted.set_result(
+                    crash(self._runtime.name, f"it took no tool result ({name_of(error)})")
+                )
 
     async def _hand_over(self, handle: RuntimeTask, messages: list[Message]) -> None:
         """Give the runtime more input. Raise `TaskFailure` if it does not take it."""
         try:
-            await asyncio.wait_for(_await(handle.steer, messages), self._scope.settings.start_timeout_s)
+            await asyncio.wait_for(call(handle.steer, messages), self._scope.settings.start_timeout_s)
         except Exception as error:
             raise TaskFailure(
-                f"The runtime {self._runtime.name} did not take the input ({_name(error)}).",
+                f"The runtime {self._runtime.name} did not take the input ({name_of(error)}).",
                 code="RUNTIME_PROTOCOL",
                 runtime=self._runtime.name,
             ) from error
 
     async def _close_handle(self) -> None:
         if self._handle is not None:
-            await _within(self._scope.settings.stop_grace_s, self._handle.close)
+            await call_within(self._scope.settings.stop_grace_s, self._handle.close)
 
     def _ending_of(self, playing: asyncio.Task[Ending]) -> Ending:
         if playing.cancelled():
-            return self._crash("it was cancelled from inside")
+            return crash(self._runtime.name, "it was cancelled from inside")
         error = playing.exception()
         if error is None:
             return playing.result()
         if isinstance(error, CodeSDKError):
             return Failed(error=error.info())
-        return self._crash(_name(error))
-
-    def _crash(self, why: str) -> Failed:
-        return Failed(
-            error=ErrorInfo(
-                code="RUNTIME_CRASHED",
-                message=f"The runtime {self._runtime.name} broke off: {why.rstrip('.')}. The task can be tried again.",
-                retryable=True,
-                runtime=self._runtime.name,
-            )
-        )
-
-    def _legible(self, ending: Ending) -> Ending:
-        """Return an ending as it may be stored: sound, and without secrets."""
-        value: Any = ending.error if isinstance(ending, Failed) else ending.stop_reason
-        kind = ErrorInfo if isinstance(ending, Failed) else str
-        try:
-            clean = self._scope.redactor.value(mend(msgspec.to_builtins(value)))
-            stored: Any = msgspec.json.decode(msgspec.json.encode(clean), type=kind)
-        except (CodeSDKError, TypeError, ValueError, RecursionError, OverflowError):
-            return self._crash("its last word cannot be read")
-        return Failed(error=stored) if isinstance(ending, Failed) else Finished(stop_reason=stored)
+        return crash(self._runtime.name, name_of(error))
 
     def _on_fault(self, error: BaseException) -> None:
         if isinstance(error, CodeSDKError):
@@ -361,39 +275,3 @@ class TaskRun:
     def _is_stopping(self) -> bool:
         task = self._scope.state.task
         return task is not None and task.stop is not None
-
-
-async def _await(method: Callable[..., Awaitable[None]], *args: object) -> None:
-    """Call a method of an adapter, so that even what it raises at once comes out of the awaiting.
-
-    A cancellation that nobody asked for is a failure of the adapter, not an end of whoever called.
-    """
-    try:
-        await method(*args)
-    except asyncio.CancelledError as error:
-        here = asyncio.current_task()
-        if here is None or here.cancelling():
-            raise
-        raise RuntimeError("it was cancelled from inside") from error
-
-
-async def _within(timeout_s: float, method: Callable[..., Awaitable[None]], *args: object) -> None:
-    """Call a method of an adapter and wait for a while, whatever comes of it. Leaves nothing running."""
-    calling = asyncio.create_task(_await(method, *args))
-    try:
-        await asyncio.wait([calling], timeout=timeout_s)
-    finally:
-        _forget(calling)
-
-
-def _name(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-def _forget(future: "asyncio.Future[Ending] | asyncio.Future[None]") -> None:
-    """Cancel a future and take its error, so that nobody is told of it later."""
-    if future.done():
-        if not future.cancelled():
-            future.exception()
-    else:
-        future.cancel()

@@ -1,0 +1,79 @@
+"""How sessions begin: the first event and the first row of a new one, and of one forked from another."""
+
+import msgspec
+
+from codesdk.contract.capabilities import Isolation
+from codesdk.contract.events import CONTRACT_VERSION, Parent, SessionCreated
+from codesdk.contract.records import Changes, MessageRow, SessionRow
+from codesdk.contract.runtime import Runtime
+from codesdk.contract.settings import SessionConfig
+from codesdk.engine.recovery import adopt_rows, plain_messages
+from codesdk.engine.scope import Ports, store_artifact
+from codesdk.engine.state import EMPTY_CHAIN, SessionState
+from codesdk.engine.transcript import is_model_message
+from codesdk.store.redaction import Redactor
+
+
+def first_event(config: SessionConfig, runtime: Runtime, principal: str) -> SessionCreated:
+    """Return the event that a session of this configuration begins with."""
+    return SessionCreated(
+        contract_version=CONTRACT_VERSION,
+        runtime=runtime.name,
+        workspace=config.workspace,
+        permission_mode=config.permission_mode,
+        interaction_mode=config.interaction_mode,
+        native_tools=config.native_tools,
+        isolation=Isolation(level="namespaced", mode=runtime.capabilities().recommended_isolation_mode),
+        credential_namespace=principal,
+        settings=msgspec.to_builtins(config.settings),
+        title=config.title,
+        model=config.model,
+    )
+
+
+async def forked_event(
+    ports: Ports,
+    redactor: Redactor,
+    source: SessionState,
+    rows: list[MessageRow],
+    at: int,
+    session_id: str,
+    title: str | None,
+) -> tuple[SessionCreated, Changes]:
+    """Return the event that a fork begins with, and the rows that it takes over from its parent."""
+    rows, artifacts = await adopt_rows(ports.log, rows, session_id, ports.stamper.now())
+    kept = await store_artifact(
+        ports,
+        redactor,
+        scope=session_id,
+        principal=source.principal,
+        data=msgspec.json.encode(plain_messages(rows)),
+        content_type="application/json",
+        name="transcript",
+    )
+    parent = Parent(
+        session_id=source.session_id,
+        seq=at,
+        transcript_ref=kept.ref,
+        messages=len(rows),
+        model_messages=sum(is_model_message(row.message) for row in rows),
+        chain=rows[-1].chain if rows else EMPTY_CHAIN,
+    )
+    payload = msgspec.structs.replace(
+        source.config, contract_version=CONTRACT_VERSION, parent=parent, title=title or source.config.title
+    )
+    return payload, Changes(messages=rows, artifacts=[kept, *artifacts])
+
+
+def first_row(session_id: str, principal: str, payload: SessionCreated, now: str) -> SessionRow:
+    """Return the row under which a session is registered, before its first event is stored."""
+    return SessionRow(
+        session_id=session_id,
+        principal=principal,
+        status="open",
+        runtime=payload.runtime,
+        workspace=payload.workspace,
+        permission_mode=payload.permission_mode,
+        created_at=now,
+        updated_at=now,
+    )

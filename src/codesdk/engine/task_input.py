@@ -1,0 +1,74 @@
+"""A session's transcript into what a runtime is given for a task, and into the record of it."""
+
+from codesdk.contract.canonical import hash_json
+from codesdk.contract.errors import StorageFailure
+from codesdk.contract.events import ModelInput
+from codesdk.contract.runtime import RuntimeEnv, TaskInput
+from codesdk.engine.context import Compiled, Window, compile_input, schema_hashes
+from codesdk.engine.recovery import refold_transcript
+from codesdk.engine.scope import SessionScope
+
+NO_SOURCES = {
+    "disabled": True,
+    "reason": "This runtime reads nothing that CodeSDK did not hand to it.",
+}
+
+
+async def write_input(scope: SessionScope, window: Window) -> tuple[Compiled, int]:
+    """Compile the input from the transcript as it is when the input is written down.
+
+    Return it with the seq of its event: what was said before that is a part of it.
+    """
+    config = scope.redactor.value(scope.settings.runtime_config)
+    sources_ref = await scope.put_json(NO_SOURCES, "implicit sources")
+    while True:
+        await scope.recorder.settle()
+        while scope.recorder.backlog:  # somebody steered in between, and that message must be read, too
+            await scope.recorder.settle()
+        try:
+            await window.catch_up(scope.ports.log, scope.state.session_id, scope.state.messages)
+        except StorageFailure:  # a stored message is damaged; the log still has it
+            window.replace(
+                await refold_transcript(scope.ports.log, scope.ports.blobs, scope.state.session_id)
+            )
+        task = scope.state.task
+        new = window.since(task.started_seq) if task is not None else 0
+        compiled = compile_input(window, schema_hashes(scope.ports.tools.specs()), config, new)
+        input_ref = await scope.put_json(compiled.manifest, "compiled input")
+        if window.next_index == scope.state.messages:
+            break  # else the task was steered meanwhile
+    written = scope.journal.write(
+        ModelInput(
+            capture="compiled",
+            input_ref=input_ref,
+            input_hash=hash_json(compiled.manifest),
+            implicit_sources_ref=sources_ref,
+            tool_manifest=compiled.tool_manifest,
+            runtime_config=compiled.manifest["runtime_config"],
+            context_window=compiled.context_window,
+        )
+    )
+    return compiled, written.seq
+
+
+def task_input(scope: SessionScope, task_id: str, compiled: Compiled) -> TaskInput:
+    """Return all that a runtime is given for a task."""
+    state, config = scope.state, scope.state.config
+    return TaskInput(
+        session_id=state.session_id,
+        task_id=task_id,
+        env=RuntimeEnv(
+            cwd=config.workspace,
+            env={},
+            credential_namespace=config.credential_namespace,
+            isolation=config.isolation,
+        ),
+        messages=compiled.messages,
+        model_messages=state.model_messages,
+        tools=scope.ports.tools.specs(),
+        permission_mode=config.permission_mode,
+        interaction_mode=config.interaction_mode,
+        runtime_config=scope.settings.runtime_config,
+        model=state.model,
+        runtime_session_id=state.runtime_session_id,
+    )
