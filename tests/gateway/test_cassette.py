@@ -203,7 +203,7 @@ def test_what_is_not_volatile_stays(text: str):
 @pytest.mark.parametrize(
     ("said", "path"),
     [
-        ("# Environment\nPrimary working directory: {}\nIs a git repository: true", "/work/ada/project"),
+        ("# Environment\nPrimary working directory: {}\nIs a git repository: true", "/srv/ada/project"),
         ("<environment_context>\n  <cwd>{}</cwd>\n</environment_context>", "/srv/two words"),
         ("I'm currently working in the directory: {}", "/opt/x.y-z"),
         ("  Working directory: {}\n  Workspace root folder: {}", "/tmp/abc/ws"),

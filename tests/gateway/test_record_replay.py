@@ -473,7 +473,7 @@ async def test_dates_ids_and_directories_of_another_run_make_no_difference():
             "text": f"Read {cwd}/a.py",
         }
 
-    recorded = said("/work/one", "2025-10-02", "session_1")
+    recorded = said("/srv/one", "2025-10-02", "session_1")
     exchange = made(1, recorded.pop("text"), "found")
     exchange.request.update(recorded)
     backend = ReplayBackend([exchange])
