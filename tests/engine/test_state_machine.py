@@ -209,7 +209,6 @@ GARBAGE: st.SearchStrategy[Any] = st.sampled_from(
         Draft(OutputCompleted(message_id="\udfff", content=[])),
         Draft(RuntimeNotice(kind="stop_requested", message="x", details={})),
         Draft(RuntimeNotice(kind="recovered", message="x", details={})),
-        Draft(RuntimeNotice(kind="grant_revoked", message="x", details={"tool": READ.name})),
         Draft(RuntimeNotice(kind="odd", message="x", details={"k": object()})),
         Draft(RuntimeNotice(kind="odd", message="x", details={1: (2,)})),  # type: ignore[dict-item]
         ToolAnnouncement(name=None, input={}),  # type: ignore[arg-type]

@@ -197,8 +197,6 @@ def _usage(state: SessionState, event: Event, payload: ev.UsageReported, _: Chan
 def _notice(state: SessionState, event: Event, payload: ev.RuntimeNotice, _: Changes) -> None:
     if payload.kind == "stop_requested" and state.task is not None and event.trace.task_id is not None:
         state.task.stop = StopAsked(by=_actor(payload.details.get("by")), reason=payload.message)
-    if payload.kind == "grant_revoked":
-        state.grants = [name for name in state.grants if name != payload.details.get("tool")]
 
 
 def _actor(value: Any) -> Actor:

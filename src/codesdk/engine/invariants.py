@@ -99,7 +99,7 @@ class _Artifacts:
                 faults = await self._contents(event.payload)
             except ValueError as error:
                 faults = [(9, f"an artifact of {event.type} does not hold what it should ({error})")]
-        return [Finding(event.seq, law, f"seq {event.seq}: {what}") for law, what in faults]
+        return [Finding(event.seq, law, what) for law, what in faults]
 
     async def _problem(self, ref: ArtifactRef | ArtifactBlock) -> str | None:
         row = await self._log.artifact(ref.artifact_id)
@@ -273,7 +273,7 @@ class _Rows:
                 self._differ(None, f"the stored row of {approval_id} differs from the log")
 
     def _differ(self, seq: int | None, what: str) -> None:
-        self._faults.append(Finding(seq, 9, what if seq is None else f"seq {seq}: {what}"))
+        self._faults.append(Finding(seq, 9, what))
 
 
 async def _stored(log: EventLog, session_id: str, rows: list[MessageRow]) -> list[MessageRow]:

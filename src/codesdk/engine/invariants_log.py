@@ -111,8 +111,7 @@ class Checker:
         """Note a finding, unless it may be due to a hole in the log."""
         if self._blurred and invariant not in (None, 2):
             return
-        message = what if self._seq is None else f"seq {self._seq}: {what}"
-        self._found.append(Finding(self._seq, invariant, message))
+        self._found.append(Finding(self._seq, invariant, what))
 
     # --- the frame and the envelope ------------------------------------------------------------------
 

@@ -39,6 +39,6 @@ class Reply(msgspec.Struct, kw_only=True):
 def refuse(codec: Codec, fault: Fault) -> Reply:
     """Return a fault as the provider would say it."""
     headers, body = codec.error(fault)
-    if fault.retry_after_s is not None:
-        headers = headers | {"retry-after": f"{fault.retry_after_s:g}"}
+    if fault.retry_after_s is not None and "retry-after" not in headers:
+        headers = headers | {"retry-after": f"{fault.retry_after_s:.3f}".rstrip("0").rstrip(".")}
     return Reply(status=fault.status, headers=JSON | headers, body=body)

@@ -173,8 +173,6 @@ def _parts(step: model.Step, answer_id: str, place: int, names: dict[str, str]) 
         yield from (chunk for _ in range(step.count))
     elif isinstance(step, model.CallStep):
         yield Call(f"call_{answer_id}_{step.id or place}", names.get(step.tool, step.tool), step.input)
-    elif isinstance(step, model.RefusalStep):
-        yield TextChunk(step.text)
 
 
 def _finish(turn: Turn) -> Finish:

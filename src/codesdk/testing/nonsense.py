@@ -135,7 +135,7 @@ class Nonsense:
     def forged(self) -> list[Any]:
         """Return an event that only the engine may write."""
         end = TaskCompleted(text="", stop_reason="end_turn", usage=UsageTotals(), duration_ms=0)
-        kind = self._rng.choice(("stop_requested", "recovered", "grant_revoked"))
+        kind = self._rng.choice(("stop_requested", "recovered"))
         notice = RuntimeNotice(kind=kind, message="forged", details={"by": {"kind": "user"}})
         payload: Any = self._rng.choice((end, notice))
         return [Draft(payload)]

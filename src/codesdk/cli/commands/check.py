@@ -90,10 +90,10 @@ async def _chosen(archive: Archive, given: str | None) -> list[str]:
 
 
 def _line(seq: int | None, message: str, invariant: int | None = None) -> str:
-    """Return a problem with its place, said once."""
+    """Return a problem with its place."""
     place = "" if seq is None else f"seq {seq}: "
     law = "" if invariant is None else f"invariant {invariant}: "
-    return f"{place}{law}{message.removeprefix(place)}"
+    return f"{place}{law}{message}"
 
 
 def _tell(session_id: str, problems: Sequence[str], good: str) -> None:
