@@ -23,12 +23,14 @@ from codesdk.contract.records import (
     StoredFrame,
     TaskRow,
 )
+from codesdk.contract.runtime import ToolReply
 from codesdk.contract.tools import (
     Evaluation,
     ExecutionEnv,
     OutputStream,
     PermissionMode,
     SandboxSummary,
+    Subjects,
     ToolClass,
     ToolSpec,
 )
@@ -228,8 +230,29 @@ class ToolRunner(Protocol):
         """Return what is wrong with an input, for the model to read, or None."""
         ...
 
+    def subjects(self, name: str, arguments: Any) -> Subjects:
+        """Return what a call whose input passed `check` would touch, for the policy. Must not raise."""
+        ...
+
     async def run(self, call: ToolInvocation, output: ToolSink) -> ToolRun:
         """Run the tool. Cancelled when the task stops: must then end what it started."""
+        ...
+
+
+class ToolGate(Protocol):
+    """The way in for a tool call that reaches CodeSDK itself, through the MCP host. The engine implements it."""
+
+    def specs(self, session_id: str) -> Sequence[ToolSpec]:
+        """Return the tools that a session offers. `NotFound` if there is no such live session."""
+        ...
+
+    async def call(
+        self, session_id: str, name: str, arguments: Any, *, runtime_tool_call_id: str | None = None
+    ) -> ToolReply:
+        """Decide on a call, run it if it may run, and return what the model should read; a denial is an error reply.
+
+        May take as long as an approval does. Cancelling it cancels the tool. `Conflict` if no task runs.
+        """
         ...
 
 
@@ -241,6 +264,7 @@ class PolicyQuestion(msgspec.Struct, frozen=True, kw_only=True):
     tool_class: ToolClass
     input: Any
     permission_mode: PermissionMode
+    subjects: Subjects = Subjects()
 
 
 class Policy(Protocol):

@@ -75,6 +75,14 @@ class Change(Record, frozen=True, kw_only=True):
     undo: str | None
 
 
+class Subjects(Record, frozen=True, kw_only=True):
+    """What a call would touch, in the terms that policy rules are written in. Paths are relative to the workspace."""
+
+    paths: list[str] = []
+    hosts: list[str] = []
+    argv: list[str] = []
+
+
 class ToolSpec(Record, frozen=True, kw_only=True):
     """A tool as it is offered to a runtime."""
 

@@ -55,7 +55,7 @@ class Calls:
         self._intake = intake
         self._writes = writes
         self._reply = reply
-        self._specs: dict[str, ToolSpec] = {spec.name: spec for spec in scope.ports.tools.specs()}
+        self._specs: dict[str, ToolSpec] = {spec.name: spec for spec in scope.tools.specs()}
         self._judged: dict[str, asyncio.Future[None]] = {}
         self._answers: dict[str, asyncio.Future[None]] = {}
         self._running: dict[str, asyncio.Task[Any]] = {}
@@ -308,7 +308,7 @@ class Calls:
             input=arguments,
             workspace=state.config.workspace,
         )
-        running = asyncio.create_task(self._scope.ports.tools.run(invocation, execution.take_output))
+        running = asyncio.create_task(self._scope.tools.run(invocation, execution.take_output))
         self._running[key] = running
         try:
             await asyncio.wait([running])

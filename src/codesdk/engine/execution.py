@@ -36,7 +36,7 @@ class Execution:
 
     def begin(self) -> None:
         """Write that the call starts. To be stored before it does."""
-        env, sandbox = self._scope.ports.tools.environment(self._call.name)
+        env, sandbox = self._scope.tools.environment(self._call.name)
         ledger.started(self._scope.journal, self._call, env, sandbox)
 
     def take_output(self, stream: OutputStream, text: str) -> None:

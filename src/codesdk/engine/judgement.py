@@ -34,7 +34,7 @@ def judge(scope: SessionScope, specs: Mapping[str, ToolSpec], call: CallState, a
     if call.name not in specs:
         known = ", ".join(sorted(specs)) or "none"
         return _opinion("deny", "tool:unknown", f"There is no tool {call.name}. On offer: {known}.")
-    problem = scope.ports.tools.check(call.name, arguments)
+    problem = scope.tools.check(call.name, arguments)
     if problem is not None:
         return _opinion("deny", "input:invalid", scope.redactor.text(problem))
     if call.name in scope.state.grants:
@@ -46,6 +46,7 @@ def judge(scope: SessionScope, specs: Mapping[str, ToolSpec], call: CallState, a
             tool_class=call.tool_class,
             input=arguments,
             permission_mode=scope.state.config.permission_mode,
+            subjects=scope.tools.subjects(call.name, arguments),
         )
     )
     redact = scope.redactor.value  # a policy may quote the input

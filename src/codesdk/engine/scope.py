@@ -49,6 +49,11 @@ class SessionScope:
         return self.recorder.state
 
     @property
+    def tools(self) -> ToolRunner:
+        """The tools that this session offers."""
+        return self.ports.tools
+
+    @property
     def journal(self) -> Journal:
         """The journal that decisions are written through."""
         return self.recorder.journal

@@ -33,7 +33,7 @@ async def write_input(scope: SessionScope, window: Window) -> tuple[Compiled, in
             )
         task = scope.state.task
         new = window.since(task.started_seq) if task is not None else 0
-        compiled = compile_input(window, schema_hashes(scope.ports.tools.specs()), config, new)
+        compiled = compile_input(window, schema_hashes(scope.tools.specs()), config, new)
         input_ref = await scope.put_json(compiled.manifest, "compiled input")
         if window.next_index == scope.state.messages:
             break  # else the task was steered meanwhile
@@ -65,7 +65,7 @@ def task_input(scope: SessionScope, task_id: str, compiled: Compiled) -> TaskInp
         ),
         messages=compiled.messages,
         model_messages=state.model_messages,
-        tools=scope.ports.tools.specs(),
+        tools=scope.tools.specs(),
         permission_mode=config.permission_mode,
         interaction_mode=config.interaction_mode,
         runtime_config=scope.settings.runtime_config,

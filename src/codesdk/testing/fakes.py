@@ -40,6 +40,7 @@ from codesdk.contract.tools import (
     ExecutionEnv,
     OutputStream,
     SandboxSummary,
+    Subjects,
     ToolClass,
     ToolIdentity,
     ToolSpec,
@@ -341,6 +342,9 @@ class FakeTools:
             return f"{name} takes an object."
         problem = cast("Mapping[str, Any]", arguments).get("invalid")
         return None if problem is None else str(problem)
+
+    def subjects(self, name: str, arguments: Any) -> Subjects:
+        return Subjects()
 
     async def run(self, call: ToolInvocation, output: ToolSink) -> ToolRun:
         run = FakeRun(call, output)

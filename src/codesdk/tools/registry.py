@@ -13,7 +13,7 @@ import msgspec
 
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.ports import ToolInvocation, ToolRun, ToolSink
-from codesdk.contract.tools import ExecutionEnv, SandboxSummary, ToolClass, ToolSpec
+from codesdk.contract.tools import ExecutionEnv, SandboxSummary, Subjects, ToolClass, ToolSpec
 from codesdk.tools.schema import explain, input_schema
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
@@ -33,6 +33,8 @@ class ToolContext(msgspec.Struct, frozen=True):
 
 
 ToolFunction = Callable[[Any, ToolContext], Awaitable[Any]]
+SubjectsOf = Callable[[Any], Subjects]
+"""What a call touches, from its converted input."""
 F = TypeVar("F", bound=ToolFunction)
 
 
@@ -44,6 +46,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     function: ToolFunction
     execution_env: ExecutionEnv = "codesdk_host"
     sandbox: SandboxSummary = _HOST
+    subjects: SubjectsOf | None = None
 
 
 class ToolRegistry:
@@ -113,6 +116,12 @@ class ToolRegistry:
         except msgspec.ValidationError as error:
             return explain(name, tool.spec.input_schema, str(error))
         return None
+
+    def subjects(self, name: str, arguments: Any) -> Subjects:
+        tool = self._tools.get(name)
+        if tool is None or tool.subjects is None:
+            return Subjects()
+        return tool.subjects(msgspec.convert(arguments, tool.input_type, strict=True))
 
     async def run(self, call: ToolInvocation, output: ToolSink) -> ToolRun:
         """Run the tool. A failure of any kind is a result with `is_error`, except cancellation."""

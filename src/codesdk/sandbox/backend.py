@@ -1,0 +1,108 @@
+"""The sandbox protocol: a command and what it may reach → its output as it comes, and how it ended.
+
+Implemented by one module per backend; used by the tools that run programs. A limit or a
+boundary that a backend cannot enforce is said in its capabilities, and a command that
+requires it is refused, never run without it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.tools import ExecutionEnv
+
+Stream = Literal["stdout", "stderr"]
+Output = Callable[[Stream, bytes], None]
+"""Takes a running command's output. Never blocks, never raises."""
+
+LimitName = Literal["wall", "cpu", "memory", "processes", "file_size", "open_files", "output", "scratch"]
+
+
+class SandboxUnavailable(CodeSDKError):
+    """The backend cannot run here; the message names what is missing and how to get it."""
+
+    code = "SANDBOX_UNAVAILABLE"
+
+
+class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a command may use. None means no limit of that kind is asked for."""
+
+    wall_s: float = 120.0
+    cpu_s: float | None = None
+    memory_bytes: int | None = 2 * 1024**3
+    processes: int | None = 256
+    file_bytes: int | None = 1024**3
+    open_files: int | None = 1024
+    output_bytes: int = 16 * 1024**2
+    scratch_bytes: int | None = 256 * 1024**2
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """A program to run: without a shell, from an empty environment, in the workspace."""
+
+    session_id: str
+    argv: Sequence[str]
+    workspace: str
+    cwd: str = "."
+    env: Mapping[str, str] = {}
+    writable: bool = True
+    hosts: Sequence[str] = ()
+    """Hosts that may be reached, through the egress proxy; none means no network at all."""
+    limits: SandboxLimits = SandboxLimits()
+    required: frozenset[LimitName] = frozenset()
+    """Limits that must be enforced: a backend that cannot refuses the command."""
+
+
+class CommandEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command ended. `exit_code` is 128 plus the signal if one killed it."""
+
+    exit_code: int
+    duration_ms: int
+    limits_hit: Sequence[LimitName] = ()
+    oom_kills: int = 0
+    output_bytes: int = 0
+    refused_hosts: Sequence[str] = ()
+
+
+class SandboxCapabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backend does here, found out by looking, not assumed."""
+
+    backend: Literal["bubblewrap", "oci", "host"]
+    available: bool
+    execution_env: ExecutionEnv
+    limits: frozenset[LimitName] = frozenset()
+    filesystem: bool = False
+    """Whether files outside the workspace are out of reach."""
+    network: bool = False
+    """Whether the network is out of reach unless hosts are allowed."""
+    egress: bool = False
+    """Whether single hosts can be allowed."""
+    syscalls: bool = False
+    """Whether a system call filter is in place."""
+    notes: Sequence[str] = ()
+    """What is missing, each with what to do about it."""
+
+
+class Sandbox(Protocol):
+    """A place to run commands in."""
+
+    async def capabilities(self) -> SandboxCapabilities:
+        """Look at what can be enforced here. Cached; must not raise."""
+        ...
+
+    async def run(self, command: Command, output: Output) -> CommandEnd:
+        """Run a command to its end. Cancelled: every process it started is gone before this returns.
+
+        Raise `SandboxUnavailable` if it cannot be run with what it requires.
+        """
+        ...
+
+    async def close_session(self, session_id: str) -> None:
+        """Release what is kept for a session. Must not raise."""
+        ...
+
+    async def close(self) -> None:
+        """Release everything. Must not raise."""
+        ...
