@@ -10,6 +10,7 @@ import msgspec
 from codesdk.contract.capabilities import Isolation, ResumeModel
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.messages import ArtifactRef, AssistantBlock, Message
+from codesdk.contract.settings import Budgets
 from codesdk.contract.tools import (
     Actor,
     Change,
@@ -34,6 +35,9 @@ from codesdk.contract.tools import (
 SCHEMA_VERSION = 1
 CONTRACT_VERSION = 1
 
+Purpose = Literal["main", "title", "router", "compaction", "count_tokens"]
+"""What a model request is for, as far as the gateway can tell. A runtime may use other words."""
+BudgetLevel = Literal["task", "session", "principal"]
 DeltaKind = Literal["text_delta", "json_delta", "code_delta", "reasoning_delta", "unknown_delta"]
 
 
@@ -78,14 +82,6 @@ class UsageTotals(Record, frozen=True, kw_only=True, omit_defaults=False):
     cache_read: int = 0
     cache_write: int = 0
     reasoning: int = 0
-    cost_usd: float | None = None
-
-
-class Budgets(Record, frozen=True, kw_only=True):
-    """What a session may spend."""
-
-    requests: int | None = None
-    tokens: int | None = None
     cost_usd: float | None = None
 
 
@@ -267,15 +263,16 @@ class ToolCallPolicyEvaluated(ToolIdentity, frozen=True, kw_only=True):
 
 
 class ApprovalRequested(Record, frozen=True, kw_only=True):
-    """Somebody must answer before `expires_at`."""
+    """Somebody must answer before `expires_at`, if there is such a time. A `budget` that is used up waits for ever."""
 
     approval_id: str
     kind: Literal["tool", "budget"]
     summary: str
-    expires_at: str
+    expires_at: str | None = None
     tool_call_id: str | None = None
     attempt: int | None = None
     input_hash: str | None = None
+    budget: BudgetLevel | None = None
 
 
 class ApprovalAnswered(Record, frozen=True, kw_only=True):

@@ -7,11 +7,35 @@ from typing import Any, Literal
 
 import msgspec
 
+from codesdk.contract.events import UsageReported
 from codesdk.contract.messages import ArtifactRef, Message
 from codesdk.contract.tools import Record, ToolClass
 
 SessionStatus = Literal["open", "closed"]
 TaskState = Literal["queued", "running", "completed", "failed", "stopped"]
+
+
+class Spent(Record, frozen=True, kw_only=True):
+    """What model requests used up, as the gateway saw it. A request of unknown price adds nothing to the cost."""
+
+    requests: int = 0
+    tokens: int = 0
+    cost_usd: float = 0.0
+
+    @classmethod
+    def of(cls, reported: UsageReported) -> "Spent":
+        """Return what one report says."""
+        tokens = reported.input + reported.output + reported.reasoning
+        cached = reported.cache_read + reported.cache_write
+        return cls(tokens=tokens + cached, cost_usd=reported.cost_usd or 0.0)
+
+    def plus(self, other: "Spent") -> "Spent":
+        """Return both together."""
+        return Spent(
+            requests=self.requests + other.requests,
+            tokens=self.tokens + other.tokens,
+            cost_usd=self.cost_usd + other.cost_usd,
+        )
 
 
 class SessionRow(Record, frozen=True, kw_only=True):
@@ -30,6 +54,7 @@ class SessionRow(Record, frozen=True, kw_only=True):
     active_task_id: str | None = None
     queued: int = 0
     parent_session_id: str | None = None
+    spent: Spent | None = None
 
 
 class TaskRow(Record, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ and one end; into it go tool results, denials, steering and stop. An adapter nev
 writes to the log: the engine gives each draft its seq and stores it.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -116,6 +116,14 @@ class ToolReply(msgspec.Struct, frozen=True, kw_only=True):
 
 class Host(Protocol):
     """What a runtime may ask of the engine while a task runs."""
+
+    async def model_endpoint(self, folders: Mapping[str, str] | None = None) -> str:
+        """Return the base URL that the runtime talks to in place of a provider. It holds a token.
+
+        `folders` are where the runtime may find instructions besides the workspace, by the names that they get in
+        the list of implicit sources. Raise `TaskFailure` if there is no gateway.
+        """
+        ...
 
     async def put_artifact(self, data: bytes, content_type: str, name: str | None = None) -> ArtifactRef:
         """Store bytes and return their reference."""

@@ -4,9 +4,26 @@ from typing import Any, Literal
 
 import msgspec
 
-from codesdk.contract.tools import InteractionMode, PermissionMode
+from codesdk.contract.tools import InteractionMode, PermissionMode, Record
 
 OnBusy = Literal["queue", "reject", "steer"]
+GatewayMode = Literal["passthrough", "record", "replay", "scripted"]
+"""Where a session's model requests are answered from: the provider (and kept, for `record`), a cassette, a script."""
+
+
+class Budget(Record, frozen=True, kw_only=True):
+    """What may be spent. None means that this is not limited."""
+
+    requests: int | None = None
+    tokens: int | None = None
+    cost_usd: float | None = None
+
+
+class Budgets(Record, frozen=True, kw_only=True):
+    """What each task of a session may spend, and all of them together."""
+
+    task: Budget | None = None
+    session: Budget | None = None
 
 
 class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,6 +40,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     input_inline_bytes: int = 16_384
     result_inline_bytes: int = 16_384
     runtime_config: dict[str, Any] = {}
+    gateway: GatewayMode = "passthrough"
 
 
 class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +53,7 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
     permission_mode: PermissionMode = "ask"
     interaction_mode: InteractionMode = "interactive"
     native_tools: Literal["off"] | list[str] = "off"
+    budgets: Budgets | None = None
     settings: SessionSettings = SessionSettings()
 
 
@@ -49,3 +68,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_message_bytes: int = 4 * 1024 * 1024
     max_event_bytes: int = 8 * 1024 * 1024
     max_artifact_bytes: int = 256 * 1024 * 1024
+    principal_budget: Budget | None = None
+    """What all stored sessions of one principal together may spend."""
+    max_same_requests: int = 20
+    """How often a runtime may ask the same of a model within a minute; then it is taken to be in a loop."""

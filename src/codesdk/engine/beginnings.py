@@ -28,6 +28,7 @@ def first_event(config: SessionConfig, runtime: Runtime, principal: str) -> Sess
         settings=msgspec.to_builtins(config.settings),
         title=config.title,
         model=config.model,
+        budgets=config.budgets,
     )
 
 

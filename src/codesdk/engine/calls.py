@@ -10,6 +10,7 @@ from typing import Any
 
 from codesdk.contract.canonical import CanonicalError
 from codesdk.contract.errors import CodeSDKError, Conflict, NotFound
+from codesdk.contract.events import BudgetLevel
 from codesdk.contract.ports import ToolInvocation
 from codesdk.contract.runtime import ToolAnnouncement, ToolReply
 from codesdk.contract.tools import (
@@ -21,6 +22,7 @@ from codesdk.contract.tools import (
     ToolSpec,
 )
 from codesdk.engine import ledger, lifecycle
+from codesdk.engine.budgets import Standing
 from codesdk.engine.execution import Execution
 from codesdk.engine.intake import Intake
 from codesdk.engine.judgement import check_identity, is_sound, judge
@@ -49,9 +51,12 @@ class Calls:
         writes: asyncio.Lock,
         reply: Reply,
         on_fault: Callable[[BaseException], None],
+        near_budget: Callable[[], Standing | None],
     ) -> None:
         self._scope = scope
         self._on_fault = on_fault
+        self._near_budget = near_budget
+        self._budgets_asked: set[BudgetLevel] = set()
         self._intake = intake
         self._writes = writes
         self._reply = reply
@@ -231,6 +236,7 @@ class Calls:
         recorder = self._scope.recorder
         reply: ToolReply | str
         try:
+            await self._mind_budget()
             if self._is_open(call):
                 await self._decide(call, arguments)
         finally:
@@ -267,17 +273,45 @@ class Calls:
         else:
             await self._question(call, arguments)
 
+    async def _mind_budget(self) -> None:
+        """Ask once per task whether a budget that is nearly used up is raised. Whatever the answer, the call goes on."""
+        if self._scope.state.config.interaction_mode == "non_interactive":
+            return
+        standing = self._near_budget()
+        if standing is None or standing.level in self._budgets_asked or self._is_ending():
+            return
+        self._budgets_asked.add(standing.level)
+        approval_id = ledger.ask_budget(
+            self._scope.journal, standing.level, standing.summary, expires_at=self._expiry()
+        )
+        await self._await_answer(approval_id)
+        if approval_id in self._scope.state.budget_questions:
+            why = f"Nobody answered within {self._scope.settings.approval_timeout_s:g} s."
+            ledger.answer_budget(self._scope.journal, approval_id, "deny", lifecycle.ENGINE, why)
+
+    def answer_budget(self, approval_id: str) -> None:
+        """Let the call go on that waited for a question about a budget."""
+        self._wake(approval_id)
+
+    def _is_ending(self) -> bool:
+        task = self._scope.state.task
+        return task is None or task.stop is not None
+
+    def _expiry(self) -> str:
+        timeout_s = self._scope.settings.approval_timeout_s
+        return iso(millis(self._scope.journal.stamper.now()) + int(timeout_s * 1000))
+
+    async def _await_answer(self, approval_id: str) -> None:
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._answers[approval_id] = waiting
+        await asyncio.wait([waiting], timeout=self._scope.settings.approval_timeout_s)
+        self._answers.pop(approval_id, None)
+
     async def _question(self, call: CallState, arguments: Any) -> None:
         timeout_s = self._scope.settings.approval_timeout_s
         journal = self._scope.journal
-        expires = iso(millis(journal.stamper.now()) + int(timeout_s * 1000))
-        approval_id = ledger.ask(
-            journal, call, ledger.summarize(call.name, self._scope.redactor.value(arguments)), expires
-        )
-        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._answers[approval_id] = waiting
-        await asyncio.wait([waiting], timeout=timeout_s)
-        self._answers.pop(approval_id, None)
+        summary = ledger.summarize(call.name, self._scope.redactor.value(arguments))
+        await self._await_answer(ledger.ask(journal, call, summary, self._expiry()))
         if self._is_open(call) and call.phase == "waiting":
             why = f"Nobody answered within {timeout_s:g} s."
             ledger.refuse(journal, call, lifecycle.ENGINE, why)

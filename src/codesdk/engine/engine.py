@@ -25,6 +25,7 @@ from codesdk.engine.beginnings import first_event, first_row, forked_event
 from codesdk.engine.journal import LOCAL
 from codesdk.engine.keys import Keys
 from codesdk.engine.legible import MAX_DEPTH, check_size, is_deep
+from codesdk.engine.purses import Purses
 from codesdk.engine.recovery import (
     close_interrupted,
     load_state,
@@ -61,6 +62,7 @@ class Engine:
         self._live: OrderedDict[str, LiveSession] = OrderedDict()
         self._loading: dict[str, asyncio.Task[LiveSession]] = {}
         self._keys = Keys(ports.log)
+        self._purses = Purses(ports.log, ports.limits.principal_budget)
         self._session_secrets: dict[str, tuple[str, ...]] = {}
         self._open_sessions = 0
         self._closing = False
@@ -151,7 +153,7 @@ class Engine:
         known = self._session_secrets.get(live.session_id, ())
         added = tuple(secret for secret in secrets if secret not in known)
         if added:
-            live.use_redactor(Redactor((*self._secrets, *known, *added)))
+            live.use_redactor(Redactor((*live.scope.redactor.secrets, *added)))
             self._session_secrets[live.session_id] = (*known, *added)
 
     async def start(
@@ -294,7 +296,9 @@ class Engine:
 
     def _adopt(self, state: SessionState, epoch: int, secrets: tuple[str, ...]) -> LiveSession:
         redactor = Redactor((*self._secrets, *secrets)) if secrets else self._redactor
-        live = LiveSession(self.ports, self.slots, self._find_runtime, state, epoch, redactor, self._drop)
+        live = LiveSession(
+            self.ports, self.slots, self._find_runtime, state, epoch, redactor, self._drop, self._purses
+        )
         if secrets:
             self._session_secrets[state.session_id] = secrets
         self._live[state.session_id] = live
@@ -305,7 +309,12 @@ class Engine:
     def _let_go(self) -> None:
         """Unload the sessions that were used longest ago, as long as they are idle."""
         for session_id, live in list(self._live.items())[: len(self._live) - KEEP_LOADED]:
-            if live.idle and not live.recorder.feed.readers and live.state.created is not None:
+            if (
+                live.idle
+                and not live.connected
+                and not live.recorder.feed.readers
+                and live.state.created is not None
+            ):
                 del self._live[session_id]
 
     def _drop(self, session_id: str) -> None:

@@ -13,12 +13,14 @@ import msgspec
 from codesdk.contract import events as ev
 from codesdk.contract.events import Event
 from codesdk.contract.messages import text_of
-from codesdk.contract.records import Changes, SessionRow, TaskRow, TaskState
+from codesdk.contract.records import Changes, SessionRow, Spent, TaskRow, TaskState
 from codesdk.contract.tools import Actor
 from codesdk.engine import transcript
 from codesdk.engine.fold_calls import HANDLERS, drop_carried, seal_done
 from codesdk.engine.state import ActiveTask, OpenBlock, QueuedTask, SessionState, StopAsked
+from codesdk.engine.usage import add_usage
 
+NOTHING = Spent()
 Handler = Callable[[SessionState, Event, Any, Changes], None]
 
 
@@ -53,6 +55,7 @@ def session_row(state: SessionState) -> SessionRow:
         active_task_id=state.task.task_id if state.task else None,
         queued=len(state.queue),
         parent_session_id=config.parent.session_id if config.parent else None,
+        spent=state.spent if state.spent != NOTHING else None,
     )
 
 
@@ -129,8 +132,11 @@ def _steered(state: SessionState, event: Event, payload: ev.TaskSteered, changes
 
 
 def _request_started(state: SessionState, event: Event, payload: ev.RequestStarted, _: Changes) -> None:
-    if state.task is not None:
-        state.task.requests.append(payload.request_id)
+    task = state.task if event.trace.task_id is not None else None
+    if task is not None:
+        task.requests.append(payload.request_id)
+    if payload.purpose != "count_tokens":
+        _spend(state, task, Spent(requests=1))
 
 
 def _request_completed(state: SessionState, event: Event, payload: ev.RequestCompleted, _: Changes) -> None:
@@ -178,20 +184,17 @@ def _completed(state: SessionState, event: Event, payload: ev.OutputCompleted, c
 
 
 def _usage(state: SessionState, event: Event, payload: ev.UsageReported, _: Changes) -> None:
-    task = state.task
-    if task is None or event.trace.task_id is None:
-        return
-    total = task.usage
-    task.cost_known = task.cost_known and payload.cost_usd is not None
-    cost = (total.cost_usd or 0.0) + (payload.cost_usd or 0.0)
-    task.usage = ev.UsageTotals(
-        input=total.input + payload.input,
-        output=total.output + payload.output,
-        cache_read=total.cache_read + payload.cache_read,
-        cache_write=total.cache_write + payload.cache_write,
-        reasoning=total.reasoning + payload.reasoning,
-        cost_usd=cost if task.cost_known else None,
-    )
+    task = state.task if event.trace.task_id is not None else None
+    if payload.source == "gateway":
+        _spend(state, task, Spent.of(payload))
+    if task is not None:
+        task.usage = add_usage(task.tallies, payload)
+
+
+def _spend(state: SessionState, task: ActiveTask | None, spent: Spent) -> None:
+    state.spent = state.spent.plus(spent)
+    if task is not None:
+        task.spent = task.spent.plus(spent)
 
 
 def _notice(state: SessionState, event: Event, payload: ev.RuntimeNotice, _: Changes) -> None:
@@ -216,7 +219,7 @@ def _terminal(state: SessionState, event: Event, payload: Any, changes: Changes)
     ended: TaskState = "failed" if failed else "stopped"
     if isinstance(payload, ev.TaskCompleted):
         ended = "completed"
-    if failed is not None and failed.code == "INTERRUPTED":
+    if failed is not None and failed.code in ("INTERRUPTED", "BUDGET_EXCEEDED"):
         state.interrupted_task = task.task_id
     changes.tasks.append(_task_row(state, ended, event))
     state.last_task = task.task_id

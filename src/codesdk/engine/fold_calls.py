@@ -10,7 +10,7 @@ from codesdk.contract.messages import ToolResult
 from codesdk.contract.records import ApprovalRow, Changes
 from codesdk.contract.tools import Evaluation, ToolIdentity
 from codesdk.engine import transcript
-from codesdk.engine.state import CallPart, CallState, Carried, SessionState, call_key
+from codesdk.engine.state import BudgetQuestion, CallPart, CallState, Carried, SessionState, call_key
 
 
 def call_of(state: SessionState, payload: ToolIdentity) -> CallState | None:
@@ -75,6 +75,9 @@ def _take_up_carried(state: SessionState, event: Event, tool_call_id: str, chang
 
 def drop_carried(state: SessionState, event: Event, changes: Changes) -> None:
     """Close the questions that nothing will come of any more."""
+    for approval_id in state.budget_questions:
+        changes.approvals.append(_closed_approval(state, event, approval_id))
+    state.budget_questions = {}
     for carried in state.carried:
         changes.approvals.append(_closed_approval(state, event, carried.approval_id))
     state.carried = []
@@ -95,6 +98,10 @@ def _asked(state: SessionState, event: Event, payload: ev.ApprovalRequested, cha
     if call is not None:
         call.approval_id = payload.approval_id
         call.summary = payload.summary
+    if payload.budget is not None:
+        state.budget_questions[payload.approval_id] = BudgetQuestion(
+            level=payload.budget, task_id=event.trace.task_id
+        )
     changes.approvals.append(
         ApprovalRow(
             approval_id=payload.approval_id,
@@ -116,6 +123,9 @@ def _asked(state: SessionState, event: Event, payload: ev.ApprovalRequested, cha
 
 def _answered(state: SessionState, event: Event, payload: ev.ApprovalAnswered, changes: Changes) -> None:
     approved = payload.decision == "approve"
+    question = state.budget_questions.pop(payload.approval_id, None)
+    if question is not None and approved:
+        state.raises[question.level] = state.raises.get(question.level, 0) + 1
     carried = next((c for c in state.carried if c.approval_id == payload.approval_id), None)
     if carried is not None:
         carried.approved = approved

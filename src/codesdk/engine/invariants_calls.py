@@ -27,6 +27,7 @@ class CallChecks:
         self._report = report
         self._attempts: dict[str, int] = {}
         self._carried: dict[str, CarriedQuestion] = {}
+        self._budgets: set[str] = set()
         self._handlers: dict[type, Callable[[Event, Any, Any], None]] = {
             ev.ToolCallRequested: self._requested,
             ev.ToolCallPolicyEvaluated: self._evaluated,
@@ -106,7 +107,10 @@ class CallChecks:
             Evaluation(source=payload.source, result=payload.result, rule=payload.rule, reason=payload.reason)
         )
 
-    def _asked(self, event: Event, payload: ev.ApprovalRequested, task: TaskCheck) -> None:
+    def _asked(self, event: Event, payload: ev.ApprovalRequested, task: TaskCheck | None) -> None:
+        if task is None:
+            self._asked_outside(payload)
+            return
         if payload.approval_id in task.questions:
             self._report(8, f"approval.requested {payload.approval_id}, which was already asked")
         if task.stop is not None:
@@ -124,6 +128,14 @@ class CallChecks:
                 self._report(5, f"approval.requested for {key} speaks of another input than was requested")
         task.questions[payload.approval_id] = attempt
 
+    def _asked_outside(self, payload: ev.ApprovalRequested) -> None:
+        """A budget that is used up is the only question that no task waits for."""
+        if payload.budget is None:
+            self._report(3, f"approval.requested {payload.approval_id} belongs to no task")
+        if payload.approval_id in self._budgets:
+            self._report(8, f"approval.requested {payload.approval_id}, which was already asked")
+        self._budgets.add(payload.approval_id)
+
     def _answered(self, event: Event, payload: ev.ApprovalAnswered, task: TaskCheck | None) -> None:
         name = payload.approval_id
         if task is not None and name in task.questions:
@@ -132,6 +144,9 @@ class CallChecks:
                 attempt.answer = payload.decision
             if task.stop is not None and payload.decision == "approve":
                 self._report(7, f"approval.answered grants {name} after a stop was asked for")
+            return
+        if name in self._budgets:
+            self._budgets.remove(name)
             return
         entry = self._carried.get(name)
         if entry is None:

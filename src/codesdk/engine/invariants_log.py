@@ -16,6 +16,7 @@ from codesdk.contract.records import StoredFrame
 from codesdk.contract.tools import Record
 from codesdk.engine.invariants_calls import CallChecks
 from codesdk.engine.invariants_state import Finding, TaskCheck, elapsed_ms
+from codesdk.engine.usage import add_usage
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _OUTSIDE = {
@@ -28,14 +29,19 @@ _OUTSIDE = {
 """The types that never have a `task_id`, and the invariant that says so."""
 _EITHER = {
     "runtime.notice",
+    "runtime.request.started",
+    "model.input",
+    "approval.requested",
     "runtime.request.completed",
     "usage.reported",
     "artifact.created",
     "approval.answered",
 }
-"""The types that may come without a `task_id`: facts that came late, and answers to carried questions."""
+"""The types that may come without a `task_id`: what a runtime does between tasks, facts that came late,
+budgets that are used up, and answers to questions that no task waits for."""
 _AFTER_CRASH = TERMINAL_TYPES | {
     "runtime.notice",
+    "approval.answered",
     "tool.call.denied",
     "tool.call.started",
     "tool.call.completed",
@@ -312,7 +318,7 @@ class Checker:
 
     def _used(self, event: Event, payload: ev.UsageReported, task: TaskCheck | None) -> None:
         if task is not None:
-            task.add_usage(payload)
+            task.usage = add_usage(task.tallies, payload)
 
     # --- the end of a task ----------------------------------------------------------------------------
 

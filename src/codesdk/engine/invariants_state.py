@@ -11,6 +11,7 @@ import msgspec
 from codesdk.contract import events as ev
 from codesdk.contract.tools import Decision, Evaluation, PolicySnapshot
 from codesdk.engine.stamps import millis
+from codesdk.engine.usage import Tally
 
 Report = Callable[[int, str], None]
 """Takes the number of an invariant and what is wrong with the event at hand."""
@@ -57,22 +58,8 @@ class TaskCheck(msgspec.Struct, kw_only=True):
     blocks: dict[str, str] = {}
     messages: set[str] = set()
     usage: ev.UsageTotals = ev.UsageTotals()
-    cost_known: bool = True
+    tallies: dict[str, Tally] = {}
     text: str = ""
-
-    def add_usage(self, reported: ev.UsageReported) -> None:
-        """Add to the totals. The cost is unknown as soon as one part of it is."""
-        total = self.usage
-        self.cost_known = self.cost_known and reported.cost_usd is not None
-        cost = (total.cost_usd or 0.0) + (reported.cost_usd or 0.0)
-        self.usage = ev.UsageTotals(
-            input=total.input + reported.input,
-            output=total.output + reported.output,
-            cache_read=total.cache_read + reported.cache_read,
-            cache_write=total.cache_write + reported.cache_write,
-            reasoning=total.reasoning + reported.reasoning,
-            cost_usd=cost if self.cost_known else None,
-        )
 
 
 class CarriedQuestion(msgspec.Struct):

@@ -82,7 +82,7 @@ def evaluate(journal: Journal, call: CallState, opinion: Evaluation) -> None:
     )
 
 
-def ask(journal: Journal, call: CallState, summary: str, expires_at: str) -> str:
+def ask(journal: Journal, call: CallState, summary: str, expires_at: str | None) -> str:
     """Put the question to whoever may answer. Return the approval's id."""
     approval_id = journal.stamper.mint("apr")
     identity = call.identity
@@ -98,6 +98,36 @@ def ask(journal: Journal, call: CallState, summary: str, expires_at: str) -> str
         )
     )
     return approval_id
+
+
+def ask_budget(
+    journal: Journal, level: ev.BudgetLevel, summary: str, *, expires_at: str | None = None
+) -> str:
+    """Ask whether a budget is raised: in the running task if it waits for the answer, else for as long as it takes."""
+    approval_id = journal.stamper.mint("apr")
+    payload = ev.ApprovalRequested(
+        approval_id=approval_id, kind="budget", summary=summary, expires_at=expires_at, budget=level
+    )
+    journal.write(payload, in_task=expires_at is not None)
+    return approval_id
+
+
+def answer_budget(
+    journal: Journal, approval_id: str, decision: Decision, by: Actor, reason: str | None
+) -> None:
+    """Take the answer to a question about a budget."""
+    question = journal.state.budget_questions[approval_id]
+    payload = ev.ApprovalAnswered(
+        approval_id=approval_id, decision=decision, by=by, scope="once", reason=reason
+    )
+    journal.write(payload, in_task=question.task_id is not None)
+
+
+def close_budget_questions(journal: Journal, why: str) -> None:
+    """Answer the questions about budgets that the running task waits for: it waits no longer."""
+    for approval_id, question in list(journal.state.budget_questions.items()):
+        if question.task_id is not None:
+            answer_budget(journal, approval_id, "deny", ENGINE, why)
 
 
 def answer(

@@ -107,6 +107,7 @@ def ask_stop(journal: Journal, by: Actor, reason: str) -> None:
         return
     details: dict[str, Any] = {"by": {"kind": by.kind} | ({"id": by.id} if by.id else {})}
     notice(journal, "stop_requested", reason, details)
+    ledger.close_budget_questions(journal, STOP_REASON)
     for call in list(task.calls.values()):
         if call.phase == "waiting":
             ledger.refuse(journal, call, ENGINE, STOP_REASON)
@@ -120,6 +121,7 @@ def end(journal: Journal, *, stop_reason: str | None = None, error: ErrorInfo | 
     A stop that was asked for wins over the runtime's own ending. Every call must be over.
     """
     task = _running(journal)
+    ledger.close_budget_questions(journal, "the task ended")
     _close_streams(journal, task)
     now = journal.stamper.now()
     usage, duration = task.usage, _duration_ms(task, now)
@@ -144,6 +146,7 @@ def recover(journal: Journal, inputs: dict[str, ArtifactRef]) -> None:
         "The process that ran this task ended without closing it; CodeSDK closed it on restart.",
         {"open_calls": sorted(task.calls)},
     )
+    ledger.close_budget_questions(journal, "the process ended")
     carried: list[ev.ApprovalCarried] = []
     for call in list(task.calls.values()):
         if call.phase == "waiting":

@@ -24,10 +24,12 @@ from codesdk.contract.runtime import (
     ToolReply,
 )
 from codesdk.contract.tools import Actor, ToolIdentity
-from codesdk.engine import lifecycle
+from codesdk.engine import ledger, lifecycle
 from codesdk.engine.adapters import Ending, call, call_within, crash, forget, legible_ending, name_of
+from codesdk.engine.budgets import Standing, is_asked
 from codesdk.engine.calls import Calls
 from codesdk.engine.context import Window
+from codesdk.engine.endpoints import SessionEndpoints
 from codesdk.engine.intake import Intake
 from codesdk.engine.legible import is_text
 from codesdk.engine.scope import RuntimeHost, SessionScope
@@ -39,13 +41,23 @@ YIELD_EVERY = 64
 class TaskRun:
     """Drives one task from `task.started` to its terminal event."""
 
-    def __init__(self, scope: SessionScope, runtime: Runtime, window: Window, writes: asyncio.Lock) -> None:
+    def __init__(
+        self,
+        scope: SessionScope,
+        runtime: Runtime,
+        window: Window,
+        writes: asyncio.Lock,
+        endpoints: SessionEndpoints,
+    ) -> None:
         task = scope.state.task
         assert task is not None, "a run needs a started task"
         self.task_id = task.task_id
         self._scope = scope
         self._runtime = runtime
         self._window = window
+        self._endpoints = endpoints
+        self._cause: ErrorInfo | None = None
+        self._excess: Standing | None = None
         self._intake = Intake(scope)
         self._halted: asyncio.Future[Failed] = asyncio.get_running_loop().create_future()
         self._handle: RuntimeTask | None = None
@@ -54,7 +66,7 @@ class TaskRun:
         self._input_seq = 0
         self._early_steering: list[tuple[int, list[Message]]] = []
         self._ending = False
-        self.calls = Calls(scope, self._intake, writes, self._reply, self._on_fault)
+        self.calls = Calls(scope, self._intake, writes, self._reply, self._on_fault, endpoints.near_budget)
 
     async def run(self) -> None:
         """Play the task to its end. Raises only if the log cannot be written."""
@@ -65,6 +77,12 @@ class TaskRun:
             if self._stopping is not None:
                 self._stopping.cancel()
 
+    def give_up(self, cause: ErrorInfo, excess: Standing | None) -> None:
+        """End the task for a cause that the engine knows. The runtime has a grace period to end by itself."""
+        if self._cause is None:
+            self._cause, self._excess = cause, excess
+            self._stopping = self._stopping or asyncio.create_task(self._press(cause.message))
+
     def stop(self, by: Actor, reason: str) -> None:
         """Ask the task to end. Returns at once; the grace period runs in the background."""
         task = self._scope.state.task
@@ -72,6 +90,8 @@ class TaskRun:
             return
         lifecycle.ask_stop(self._scope.journal, by, reason)
         self.calls.stop()
+        if self._stopping is not None:
+            self._stopping.cancel()
         self._stopping = asyncio.create_task(self._press(reason))
 
     async def steer(self, messages: list[Message], key: KeyRow | None = None) -> None:
@@ -115,7 +135,9 @@ class TaskRun:
         if self._is_stopping():
             return Finished(stop_reason="stopped")
         compiled, self._input_seq = await write_input(self._scope, self._window)
-        handle = self._handle = await self._start(task_input(self._scope, self.task_id, compiled))
+        given = task_input(self._scope, self.task_id, compiled)
+        self._endpoints.tap.hand_over(given.messages, given.tools)
+        handle = self._handle = await self._start(given)
         self._last_item_s = asyncio.get_running_loop().time()
         if self._is_stopping():
             return Finished(stop_reason="stopped")
@@ -130,7 +152,7 @@ class TaskRun:
         deadline = asyncio.timeout(limit)
         try:
             async with deadline:
-                return await self._runtime.start_task(RuntimeHost(self._scope), task)
+                return await self._runtime.start_task(RuntimeHost(self._scope, self._endpoints), task)
         except CodeSDKError:
             raise
         except Exception as error:
@@ -182,18 +204,20 @@ class TaskRun:
             raise scope.recorder.broken
         task = scope.state.task
         grace = scope.settings.stop_grace_s if self._is_stopping() else scope.settings.end_grace_s
-        if isinstance(ending, Failed):
+        if isinstance(ending, Failed) or self._cause is not None:
             self.calls.give_up_questions("The runtime ended the task before anyone answered.")
             grace = min(grace, scope.settings.stop_grace_s)
         await self.calls.drain(0 if self._halted.done() else grace)
         await self._close_handle()
+        await self._endpoints.tap.idle(grace)
         self._intake.release()
         assert task is not None, "only this run ends its task"
         ending = legible_ending(self._runtime.name, scope.redactor, ending)
-        if isinstance(ending, Failed):
-            lifecycle.end(scope.journal, error=ending.error)
-        else:
-            lifecycle.end(scope.journal, stop_reason=ending.stop_reason)
+        error = self._cause or (ending.error if isinstance(ending, Failed) else None)
+        stop_reason = ending.stop_reason if isinstance(ending, Finished) else None
+        lifecycle.end(scope.journal, stop_reason=stop_reason, error=error)
+        if self._excess is not None and not is_asked(scope.state, self._excess.level):
+            ledger.ask_budget(scope.journal, self._excess.level, self._excess.summary)
         await scope.recorder.settle()
 
     async def _press(self, reason: str) -> None:
@@ -228,6 +252,7 @@ class TaskRun:
         handle = self._handle
         if handle is None:
             return
+        self._endpoints.tap.add_result(reply if isinstance(reply, str) else reply.result)
         sending = (
             call(handle.send_tool_denied, identity, reply)
             if isinstance(reply, str)
@@ -243,6 +268,7 @@ class TaskRun:
 
     async def _hand_over(self, handle: RuntimeTask, messages: list[Message]) -> None:
         """Give the runtime more input. Raise `TaskFailure` if it does not take it."""
+        self._endpoints.tap.add_messages(messages)
         try:
             await asyncio.wait_for(call(handle.steer, messages), self._scope.settings.start_timeout_s)
         except Exception as error:

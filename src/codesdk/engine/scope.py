@@ -5,7 +5,8 @@ that a runtime may use while a task runs.
 """
 
 import dataclasses
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import msgspec
 
@@ -13,6 +14,7 @@ from codesdk.contract.errors import InvalidRequest, NotFound
 from codesdk.contract.events import ArtifactCreated
 from codesdk.contract.ids import artifact_id
 from codesdk.contract.messages import ArtifactRef
+from codesdk.contract.models import ModelDoor
 from codesdk.contract.ports import Blobs, EventLog, Policy, Stamper, ToolRunner
 from codesdk.contract.records import ArtifactRow
 from codesdk.contract.settings import Limits, SessionSettings
@@ -32,11 +34,12 @@ class Ports:
     policy: Policy
     stamper: Stamper
     limits: Limits
+    models: ModelDoor | None = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class SessionScope:
-    """One live session's share of the engine."""
+    """One live session's share of the engine. Only `redactor` ever changes: when a secret becomes known."""
 
     ports: Ports
     recorder: Recorder
@@ -72,6 +75,13 @@ class SessionScope:
         self.recorder.add_artifact(row)
         return row.ref
 
+    async def put_clean(self, data: bytes, content_type: str, name: str | None) -> ArtifactRef:
+        """Store bytes that are redacted already; their row is committed with the next event."""
+        state = self.state
+        row = await _keep(self.ports, state.session_id, state.principal, data, content_type, name)
+        self.recorder.add_artifact(row)
+        return row.ref
+
     async def put_json(self, value: Any, name: str) -> ArtifactRef:
         """Store a JSON document."""
         return await self.put_artifact(msgspec.json.encode(value), "application/json", name)
@@ -84,11 +94,22 @@ class SessionScope:
         return await self.ports.blobs.get(row.ref.content_hash)
 
 
+class Endpoints(Protocol):
+    """The addresses that a session gives its runtime."""
+
+    async def model_url(self, folders: Mapping[str, str]) -> str: ...
+
+
 class RuntimeHost:
     """What a runtime may ask for while its task runs. Implements the `Host` port."""
 
-    def __init__(self, scope: SessionScope) -> None:
+    def __init__(self, scope: SessionScope, endpoints: "Endpoints") -> None:
         self._scope = scope
+        self._endpoints = endpoints
+
+    async def model_endpoint(self, folders: Mapping[str, str] | None = None) -> str:
+        """Return the address that the runtime talks to in place of a provider."""
+        return await self._endpoints.model_url(folders or {})
 
     async def put_artifact(self, data: bytes, content_type: str, name: str | None = None) -> ArtifactRef:
         """Store bytes for the runtime, and say so in the log."""
@@ -130,12 +151,18 @@ async def store_artifact(
         )
     clean = _redact(redactor, data, content_type)
     name = None if name is None else redactor.text(name)
-    stored = await ports.blobs.put(clean)
+    return await _keep(ports, scope, principal, clean, content_type, name)
+
+
+async def _keep(
+    ports: Ports, scope: str, principal: str, data: bytes, content_type: str, name: str | None
+) -> ArtifactRow:
+    stored = await ports.blobs.put(data)
     ref = ArtifactRef(
         artifact_id=artifact_id(scope, stored, content_type, name),
         content_hash=stored,
         content_type=content_type,
-        size_bytes=len(clean),
+        size_bytes=len(data),
         name=name,
     )
     return ArtifactRow(ref=ref, scope=scope, principal=principal, created_at=ports.stamper.now())

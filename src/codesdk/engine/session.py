@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 
 from codesdk.contract.capabilities import Capabilities
-from codesdk.contract.errors import Busy, CodeSDKError, Conflict, InvalidRequest, NotFound
+from codesdk.contract.errors import Busy, CodeSDKError, Conflict, ErrorInfo, InvalidRequest, NotFound
 from codesdk.contract.events import SessionClosed, SessionResumed
 from codesdk.contract.messages import ArtifactBlock, Message
 from codesdk.contract.records import KeyRow
@@ -19,10 +19,13 @@ from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import OnBusy, SessionSettings
 from codesdk.contract.tools import Actor, Decision, Scope, ToolIdentity
 from codesdk.engine import ledger, lifecycle
+from codesdk.engine.budgets import Standing
 from codesdk.engine.context import Window
+from codesdk.engine.endpoints import SessionEndpoints
 from codesdk.engine.feed import Published, follow
 from codesdk.engine.judgement import check_identity
 from codesdk.engine.legible import check_size
+from codesdk.engine.purses import Purses
 from codesdk.engine.recorder import Recorder
 from codesdk.engine.run import TaskRun
 from codesdk.engine.scope import Ports, SessionScope
@@ -45,6 +48,7 @@ class LiveSession:
         epoch: int,
         redactor: Redactor,
         on_broken: Callable[[str], None],
+        purses: Purses,
     ) -> None:
         self.session_id = state.session_id
         self._ports = ports
@@ -67,6 +71,8 @@ class LiveSession:
         self._driver: asyncio.Task[None] | None = None
         self._runtime: Runtime | None = None
         self._winding_down = False
+        self._endpoints: SessionEndpoints | None = None
+        self._purses = purses
 
     @property
     def state(self) -> SessionState:
@@ -84,9 +90,31 @@ class LiveSession:
         return self._scope
 
     def use_redactor(self, redactor: Redactor) -> None:
-        """Keep other secrets out of what is written from the next task on."""
+        """Keep other secrets out of what is written from now on."""
         self._redactor = redactor
-        self._scope = None
+        if self._scope is not None:
+            self._scope.redactor = redactor
+
+    @property
+    def connected(self) -> bool:
+        """Whether a runtime may be using an address of this session, even between tasks."""
+        return self._endpoints is not None and self._endpoints.open
+
+    @property
+    def endpoints(self) -> SessionEndpoints:
+        """The addresses that this session gives its runtime."""
+        if self._endpoints is None:
+            self._endpoints = SessionEndpoints(
+                self._ports, lambda: self.scope, self._purses, self._give_up, self._learn
+            )
+        return self._endpoints
+
+    def _learn(self, secret: str) -> None:
+        self.use_redactor(Redactor((*self._redactor.secrets, secret)))
+
+    def _give_up(self, cause: ErrorInfo, excess: Standing | None) -> None:
+        if self._run is not None:
+            self._run.give_up(cause, excess)
 
     @property
     def idle(self) -> bool:
@@ -167,9 +195,16 @@ class LiveSession:
         attempt: int | None = None,
         input_hash: str | None = None,
     ) -> None:
-        """Approve or deny a call that waits for an answer, or one that a crash left waiting."""
+        """Approve or deny a call that waits for an answer, or one that a crash left waiting.
+
+        A question about a budget is named by its approval id; to approve it grants the same amount once more.
+        """
         if reason is not None:
             reason = self._words(reason)
+        if tool_call_id in self.state.budget_questions:
+            self._answer_budget(tool_call_id, decision, by, reason)
+            await self.recorder.settle()
+            return
         carried = next((c for c in self.state.carried if c.tool_call_id == tool_call_id), None)
         if carried is not None:
             check_identity(_identity(carried), attempt, input_hash)
@@ -183,6 +218,11 @@ class LiveSession:
             raise NotFound(f"No call {tool_call_id} waits for an answer in session {self.session_id}.")
         await self.recorder.settle()
 
+    def _answer_budget(self, approval_id: str, decision: Decision, by: Actor, reason: str | None) -> None:
+        ledger.answer_budget(self.recorder.journal, approval_id, decision, by, reason)
+        if self._run is not None:
+            self._run.calls.answer_budget(approval_id)
+
     async def resume(self, messages: list[Message], task_id: str) -> str:
         """Go on after an interruption: run what was approved meanwhile, then continue the runtime."""
         messages = await self._accept(messages) if messages else []
@@ -193,6 +233,9 @@ class LiveSession:
         approved = [entry for entry in state.carried if entry.approved]
         if state.interrupted_task is None and not approved and not state.queue:
             raise Conflict(f"Session {self.session_id} was not interrupted; start a task instead.")
+        if state.budget_questions:
+            waiting = next(iter(state.budget_questions))
+            raise Conflict(f"A budget is used up. Approve {waiting} to raise it, then resume.")
         if not self._slots.take(state.runtime_name):
             raise Busy("All task slots are taken; try again when a task has ended.")
         journal = self.recorder.journal
@@ -234,6 +277,13 @@ class LiveSession:
 
     async def release(self) -> None:
         """Have the runtime let go of what it keeps for this session. It has the time of a stop for it, no more."""
+        try:
+            await self._release_runtime()
+        finally:
+            if self._endpoints is not None:
+                await self._endpoints.close()
+
+    async def _release_runtime(self) -> None:
         if self._runtime is not None:
             closing = asyncio.create_task(_let_go(self._runtime, self.session_id))
             await asyncio.wait([closing], timeout=self.scope.settings.stop_grace_s)
@@ -259,7 +309,7 @@ class LiveSession:
         lifecycle.start(self.recorder.journal, task_id, messages, config, resumes=resumes)
         if self._window is None:
             self._window = Window(scope.settings.context_budget_tokens)
-        self._run = TaskRun(scope, runtime, self._window, self._writes)
+        self._run = TaskRun(scope, runtime, self._window, self._writes, self.endpoints)
         self._driver = asyncio.create_task(self._drive(self._run))
 
     async def _drive(self, run: TaskRun) -> None:

@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from codesdk.contract.events import SessionCreated, UsageTotals
+from codesdk.contract.events import BudgetLevel, SessionCreated, UsageTotals
 from codesdk.contract.messages import ArtifactRef, AssistantBlock, Message, ToolResult
+from codesdk.contract.records import Spent
 from codesdk.contract.tools import (
     Actor,
     Evaluation,
@@ -19,6 +20,7 @@ from codesdk.contract.tools import (
     ToolClass,
     ToolIdentity,
 )
+from codesdk.engine.usage import Tally
 
 EMPTY_CHAIN = "sha256:" + "0" * 64
 """The chain of a transcript without messages."""
@@ -97,7 +99,8 @@ class ActiveTask(msgspec.Struct, kw_only=True):
     requests: list[str] = []
     parts: list[Part] = []
     usage: UsageTotals = UsageTotals()
-    cost_known: bool = True
+    tallies: dict[str, Tally] = {}
+    spent: Spent = Spent()
     text: str = ""
     stop: StopAsked | None = None
     resumes: str | None = None
@@ -130,6 +133,13 @@ class Carried(msgspec.Struct, kw_only=True):
     reason: str | None = None
 
 
+class BudgetQuestion(msgspec.Struct, kw_only=True):
+    """An open question whether a budget is raised. One that was put inside a task ends with it."""
+
+    level: BudgetLevel
+    task_id: str | None = None
+
+
 class SessionState(msgspec.Struct, kw_only=True):
     """Everything the engine keeps of a session between two events."""
 
@@ -147,6 +157,9 @@ class SessionState(msgspec.Struct, kw_only=True):
     queue: list[QueuedTask] = []
     carried: list[Carried] = []
     grants: list[str] = []
+    budget_questions: dict[str, BudgetQuestion] = {}
+    raises: dict[BudgetLevel, int] = {}
+    spent: Spent = Spent()
     interrupted_task: str | None = None
     last_task: str | None = None
     messages: int = 0

@@ -18,8 +18,8 @@ import msgspec
 
 from codesdk.contract.canonical import CanonicalError, hash_json
 from codesdk.contract.errors import InvalidRequest, StorageFailure
+from codesdk.contract.events import Purpose
 from codesdk.gateway.exchange import Wire
-from codesdk.gateway.purpose import Purpose
 from codesdk.gateway.volatile import normalize
 
 FORMAT = "codesdk-cassette"

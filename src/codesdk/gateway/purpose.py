@@ -4,11 +4,8 @@ Hidden requests are told by their shape, as the real runtimes send them: they of
 and what they ask for is a title, a route or a summary.
 """
 
-from typing import Literal
-
+from codesdk.contract.events import Purpose
 from codesdk.gateway.exchange import Ask, AskText
-
-Purpose = Literal["main", "title", "router", "compaction", "count_tokens"]
 
 _LOOKED_AT = 4000
 _SIGNS: tuple[tuple[Purpose, tuple[str, ...]], ...] = (

@@ -11,26 +11,23 @@ from typing import Any, Literal
 import msgspec
 
 from codesdk.contract.canonical import content_hash
+from codesdk.contract.models import OwnTexts
 from codesdk.gateway.exchange import Ask
 from codesdk.gateway.names import wire_name
 from codesdk.gateway.sources_blocks import Block, Kind, Role, blocks_of
 from codesdk.gateway.sources_cut import Cut, Files, Piece, Pool
 
+__all__ = [
+    "ImplicitSource",
+    "OwnTexts",
+    "Stretch",
+    "account",
+    "disabled_document",
+    "implicit_sources",
+    "sources_document",
+]
+
 OWN, RUNTIME, BLANK = "own", "runtime", "blank"
-
-
-class OwnTexts(msgspec.Struct, frozen=True, kw_only=True):
-    """What CodeSDK handed to the runtime, each text as often as it was handed over.
-
-    `tools` are descriptions by CodeSDK's names. `results` are the texts of tool results; None if they are not
-    known: then every result counts as the session's. `attachments` are the bytes of images and documents.
-    """
-
-    system: Sequence[str] = ()
-    messages: Sequence[str] = ()
-    tools: Mapping[str, str] = {}
-    results: Sequence[str] | None = None
-    attachments: Sequence[bytes] = ()
 
 
 class Stretch(msgspec.Struct, frozen=True, kw_only=True):

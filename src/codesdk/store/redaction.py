@@ -27,8 +27,10 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self.secrets = tuple(secrets)
+        """The known values, as they were given."""
         self._needles = sorted(
-            {form for secret in secrets for form in _spellings(secret)}, key=_longest_first
+            {form for secret in self.secrets for form in _spellings(secret)}, key=_longest_first
         )
         words = list(self._needles)
         if any(needle in MARKER for needle in words):

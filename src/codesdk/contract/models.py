@@ -1,0 +1,138 @@
+"""Model requests as they pass the gateway: what the engine is told of them, and what it answers.
+
+The gateway calls `ModelTap`, which the engine implements, one for each session; the engine calls
+`ModelDoor`, which the gateway implements, to have a session's runtime pointed at it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from codesdk.contract.events import Purpose
+from codesdk.contract.settings import GatewayMode
+from codesdk.contract.tools import ManifestEntry
+
+RequestStatus = Literal["completed", "failed", "abandoned", "refused"]
+"""How a request ended: answered, with an error or cut off, given up by the runtime, not let through by CodeSDK."""
+
+
+class OwnTexts(msgspec.Struct, frozen=True, kw_only=True):
+    """What CodeSDK handed to the runtime, each text as often as it was handed over.
+
+    `tools` are descriptions by CodeSDK's names. `results` are the texts of tool results; None if they are not
+    known: then every result counts as the session's. `attachments` are the bytes of images and documents.
+    """
+
+    system: Sequence[str] = ()
+    messages: Sequence[str] = ()
+    tools: Mapping[str, str] = {}
+    results: Sequence[str] | None = None
+    attachments: Sequence[bytes] = ()
+
+
+class ModelAsked(msgspec.Struct, frozen=True, kw_only=True):
+    """A model request that has just come. `content` is the same for two requests that ask the same thing."""
+
+    purpose: Purpose
+    model: str
+    content: int
+    priced: bool
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A request that must not be passed on. The runtime is told so in a way that it does not retry."""
+
+    message: str
+
+
+class ExactPart(msgspec.Struct, frozen=True):
+    """A part of a request: canonical JSON by its hash. `data` is None if the tap was given it before."""
+
+    content_hash: str
+    data: bytes | None
+
+
+class ExactInput(msgspec.Struct, frozen=True, kw_only=True):
+    """A request as it was sent, redacted. `parts` are the fields that are kept apart: a list for the messages."""
+
+    wire: str
+    fields: dict[str, Any]
+    parts: dict[str, ExactPart | list[ExactPart]]
+    tools: list[ManifestEntry]
+    estimated_tokens: int
+    sources: dict[str, Any]
+
+
+class ModelAnswered(msgspec.Struct, frozen=True, kw_only=True):
+    """How a request ended. Counts are None if the answer did not say them, the cost if the price is not known."""
+
+    status: RequestStatus
+    duration_ms: int
+    http_status: int | None = None
+    time_to_first_byte_ms: int | None = None
+    model: str | None = None
+    usage: "TokenCounts | None" = None
+    cost_usd: float | None = None
+
+
+class TokenCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens of one request, none of them counted twice."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+
+
+class ModelTap(Protocol):
+    """Takes what passes the gateway into a session's log."""
+
+    @property
+    def secrets(self) -> Sequence[str]:
+        """What must not be in anything that the tap is given."""
+        ...
+
+    async def own_texts(self) -> OwnTexts:
+        """Return what CodeSDK handed over so far in the running task."""
+        ...
+
+    def opened(self, asked: ModelAsked) -> str | Refused:
+        """Write down that a request has come. Return its id, or why it must not go on."""
+        ...
+
+    async def taken(self, request_id: str, exact: ExactInput) -> str:
+        """Store the request itself; it is on disk when this returns. Return the hash of its document."""
+        ...
+
+    def closed(self, request_id: str, answered: ModelAnswered) -> None:
+        """Write down how a request ended. Once per id."""
+        ...
+
+    async def keep(self, exchange: bytes) -> None:
+        """Store a recorded exchange, redacted already, as an artifact of the session."""
+        ...
+
+
+class ModelDoor(Protocol):
+    """Gives sessions their own way to a model."""
+
+    async def open(
+        self,
+        session_id: str,
+        token: str,
+        tap: ModelTap,
+        mode: GatewayMode,
+        workspace: str,
+        folders: Mapping[str, str],
+    ) -> str:
+        """Let a session in under a token. Return the base URL that its runtime is pointed at.
+
+        `folders` are where the runtime may find instructions besides the workspace, by the names that they get.
+        """
+        ...
+
+    async def close(self, session_id: str) -> None:
+        """Take a session's URL back. Must not raise."""
+        ...
