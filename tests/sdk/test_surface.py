@@ -14,6 +14,7 @@ HEAVY = [
     "asyncio",
     "click",
     "httpx2",
+    "mcp",
     "msgspec",
     "rich",
     "sqlite3",

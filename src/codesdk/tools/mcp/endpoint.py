@@ -1,0 +1,67 @@
+"""One session's MCP server over streamable HTTP: requests of one token in, answers and event streams out.
+
+The library's session manager lives in a task of its own here, from `start` to `close`. Needs `mcp`: loaded at first use.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+from codesdk.contract.ports import ToolGate
+from codesdk.tools.mcp.gate_tools import GateTools
+from codesdk.tools.mcp.server import GONE, ToolServer
+
+MAX_CLIENTS = 4_096
+IDLE_S = 4 * 3600.0
+"""How long a client may be silent before it has to introduce itself again. One that holds a stream open is not silent."""
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class Endpoint:
+    """An ASGI application for one session. Must be started, and closed on the same loop."""
+
+    def __init__(self, session_id: str, gate: ToolGate, *, progress_s: float, max_body_bytes: int) -> None:
+        self._server = ToolServer(GateTools(gate, session_id), progress_s)
+        self._sessions = StreamableHTTPSessionManager(
+            self._server.mcp,
+            session_idle_timeout=IDLE_S,
+            max_request_body_size=max_body_bytes,
+            max_sessions=MAX_CLIENTS,
+        )
+        self._stop = asyncio.Event()
+        self._owner: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to serve."""
+        ready = asyncio.Event()
+        self._owner = asyncio.create_task(self._own(ready))
+        await ready.wait()
+
+    async def close(self) -> None:
+        """Cancel every call and end every stream; return when that is done."""
+        await self._server.close()
+        self._stop.set()
+        if self._owner is not None:
+            await asyncio.wait([self._owner])
+        await self._server.close()  # what came in between
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        gone = asyncio.Event()
+
+        async def listen() -> Message:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                gone.set()
+            return message
+
+        await self._sessions.handle_request({**scope, GONE: gone}, listen, send)
+
+    async def _own(self, ready: asyncio.Event) -> None:
+        async with self._sessions.run():
+            ready.set()
+            await self._stop.wait()

@@ -1,0 +1,55 @@
+"""The tools behind a `ToolGate` → tools of MCP, and a tool's reply → content that a model reads."""
+
+from typing import Any
+
+import mcp_types as types
+import msgspec
+
+from codesdk.contract.ports import ToolGate
+from codesdk.contract.tools import ToolSpec
+from codesdk.tools.registry import wire_name
+
+
+class GateTools:
+    """The tools of one session. Names are written as providers allow them, and mapped back."""
+
+    def __init__(self, gate: ToolGate, session_id: str) -> None:
+        self._gate = gate
+        self._session_id = session_id
+
+    async def offer(self) -> list[types.Tool]:
+        """Return what the session offers now."""
+        return [described(spec) for spec in self._gate.specs(self._session_id)]
+
+    async def call(
+        self, name: str, arguments: dict[str, Any], runtime_tool_call_id: str | None
+    ) -> types.CallToolResult:
+        """Have the gate decide and run. A name that is not on offer passes as it is, so that the attempt is recorded."""
+        known = {wire_name(spec.name): spec.name for spec in self._gate.specs(self._session_id)}
+        reply = await self._gate.call(
+            self._session_id, known.get(name, name), arguments, runtime_tool_call_id=runtime_tool_call_id
+        )
+        text = types.TextContent(text=_text(reply.result))
+        return types.CallToolResult(content=[text], is_error=reply.is_error)
+
+
+def described(spec: ToolSpec) -> types.Tool:
+    """Return a tool as MCP describes it. What it may do follows from its class."""
+    kind = spec.tool_class
+    return types.Tool(
+        name=wire_name(spec.name),
+        description=spec.description,
+        input_schema=spec.input_schema,
+        annotations=types.ToolAnnotations(
+            read_only_hint=kind == "read_only",
+            destructive_hint=kind in ("write", "dangerous"),
+            idempotent_hint=spec.safe_replay,
+            open_world_hint=kind in ("network", "dangerous"),
+        ),
+    )
+
+
+def _text(result: Any) -> str:
+    text = result if isinstance(result, str) else msgspec.json.encode(result).decode()
+    # Half of a surrogate pair cannot be sent.
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

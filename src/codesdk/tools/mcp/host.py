@@ -1,0 +1,168 @@
+"""The MCP host: a loopback server where each session has an address with a token in it, behind which its tools are.
+
+`/m/TOKEN/mcp`, or `/mcp` with the token as a bearer, for runtimes that show addresses in their command line. Started at
+the first `admit`, in the process of the engine. The one question about a call is asked behind the gate, not here.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import importlib
+import secrets
+import socket
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from codesdk.contract.ports import ToolGate
+
+if TYPE_CHECKING:
+    import uvicorn
+    from mcp.client.client import Client
+
+    from codesdk.tools.mcp.endpoint import Endpoint, Message, Receive, Send
+
+MAX_BODY_BYTES = 16 * 1024 * 1024
+PROGRESS_S = 5.0
+PREFIX, SUFFIX = "/m/", "/mcp"
+
+
+class McpHost:
+    """Sessions by token, and the server that finds them. Close it, or use it as an async context manager."""
+
+    def __init__(
+        self, *, port: int = 0, progress_s: float = PROGRESS_S, max_body_bytes: int = MAX_BODY_BYTES
+    ) -> None:
+        self._port = port
+        self._progress_s = progress_s
+        self._max_body_bytes = max_body_bytes
+        self._endpoints: dict[bytes, Endpoint] = {}
+        self._requests: set[asyncio.Task[Any]] = set()
+        self._starting = asyncio.Lock()
+        self._server: uvicorn.Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self.refused = 0
+
+    async def __aenter__(self) -> "McpHost":
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    @property
+    def url(self) -> str:
+        """The server's address, without a token. There is none before the first `admit`."""
+        return f"http://127.0.0.1:{self._port}"
+
+    async def admit(self, session_id: str, gate: ToolGate) -> str:
+        """Let a session in. Return the URL that its runtime is given as an MCP server."""
+        await self._start()
+        found = await _load("endpoint")
+        endpoint: Endpoint = found.Endpoint(
+            session_id, gate, progress_s=self._progress_s, max_body_bytes=self._max_body_bytes
+        )
+        await endpoint.start()
+        token = secrets.token_urlsafe(24)
+        self._endpoints[_key(token)] = endpoint
+        return f"{self.url}{PREFIX}{token}{SUFFIX}"
+
+    async def dismiss(self, url: str) -> None:
+        """Take a session's token back. Its streams end and its calls are cancelled; return when they have ended."""
+        endpoint = self._endpoints.pop(_key(bearer(url)), None)
+        if endpoint is not None:
+            await endpoint.close()
+
+    async def close(self) -> None:
+        """Dismiss everyone and stop the server."""
+        endpoints = list(self._endpoints.values())
+        self._endpoints.clear()
+        await asyncio.gather(*(endpoint.close() for endpoint in endpoints))
+        if self._server is not None and self._serving is not None:
+            self._server.should_exit = True
+            await self._serving
+            self._server = None
+        if self._requests:  # those that the server gave up; they are on their way out
+            await asyncio.wait(self._requests)
+
+    async def _start(self) -> None:
+        async with self._starting:
+            if self._server is not None:
+                return
+            found = await _load("loopback")
+            listener: socket.socket = found.listen(self._port)
+            self._port = listener.getsockname()[1]
+            self._server = found.server(self._app)
+            self._serving = asyncio.create_task(found.serve(self._server, listener))
+
+    async def _app(self, scope: "Message", receive: "Receive", send: "Send") -> None:
+        task = asyncio.current_task()
+        if scope["type"] != "http" or task is None:
+            return
+        self._requests.add(task)
+        try:
+            await self._handle(scope, receive, send)
+        finally:
+            self._requests.discard(task)
+
+    async def _handle(self, scope: "Message", receive: "Receive", send: "Send") -> None:
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        if not self._is_local(headers):
+            self.refused += 1
+            await _refuse(send, 403, "Only programs on this machine may use this address, and no web page.")
+            return
+        endpoint = self._endpoints.get(_key(_token(str(scope["path"]), headers)))
+        if endpoint is None:
+            self.refused += 1
+            message = (
+                "There is no session behind this address: its token is missing, wrong or no longer valid."
+            )
+            await _refuse(send, 401, message)
+            return
+        await endpoint(scope, receive, send)
+
+    def _is_local(self, headers: dict[bytes, bytes]) -> bool:
+        """Tell whether the request names this server, and no page of another site is behind it."""
+        names = [f"{name}:{self._port}".encode() for name in ("127.0.0.1", "localhost")]
+        origin = headers.get(b"origin")
+        return headers.get(b"host") in names and (origin is None or origin.removeprefix(b"http://") in names)
+
+
+@contextlib.asynccontextmanager
+async def in_memory(
+    session_id: str, gate: ToolGate, *, progress_s: float = PROGRESS_S
+) -> "AsyncGenerator[Client]":
+    """Give a client that is connected to a session's tools in this process. Enter and leave it in one task."""
+    found = await _load("memory")
+    async with found.connected(session_id, gate, progress_s) as client:
+        yield client
+
+
+def bearer(url: str) -> str:
+    """Return the token of an address that `admit` gave, for runtimes that are given `McpHost.url` + `/mcp` and a header."""
+    return url.removesuffix(SUFFIX).rpartition("/")[2]
+
+
+async def _load(module: str) -> Any:
+    """Import a module that needs `mcp` or the HTTP server, without holding up the loop."""
+    return await asyncio.to_thread(importlib.import_module, f"codesdk.tools.mcp.{module}")
+
+
+async def _refuse(send: "Send", status: int, message: str) -> None:
+    error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": message}}
+    body = msgspec.json.encode(error)
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _token(path: str, headers: dict[bytes, bytes]) -> str:
+    if path.startswith(PREFIX) and path.endswith(SUFFIX):
+        return path[len(PREFIX) : -len(SUFFIX)]
+    scheme, _, given = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+    return given if path == SUFFIX and scheme.lower() == "bearer" else ""
+
+
+def _key(token: str) -> bytes:
+    """Tokens are kept as digests, so that looking one up takes the same time whatever it is."""
+    return hashlib.sha256(token.encode()).digest()

@@ -1,0 +1,21 @@
+"""A session's tools → a client of them in the same process, without a socket. Needs `mcp`: loaded at first use."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from mcp.client.client import Client
+
+from codesdk.contract.ports import ToolGate
+from codesdk.tools.mcp.gate_tools import GateTools
+from codesdk.tools.mcp.server import ToolServer
+
+
+@asynccontextmanager
+async def connected(session_id: str, gate: ToolGate, progress_s: float) -> AsyncGenerator[Client]:
+    """Give a connected client. Calls that it leaves behind are cancelled, and have ended when this returns."""
+    server = ToolServer(GateTools(gate, session_id), progress_s)
+    try:
+        async with Client(server.mcp, cache=None) as client:
+            yield client
+    finally:
+        await server.close()

@@ -1,0 +1,101 @@
+"""Gates for tests of the MCP host: one that runs the tools of a registry, and one whose calls wait to be let go."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from codesdk.contract.ports import ToolInvocation, ToolRunner
+from codesdk.contract.runtime import ToolReply
+from codesdk.contract.tools import ToolClass, ToolSpec
+
+PATIENCE_S = 20.0
+
+
+def spec(name: str, tool_class: ToolClass = "read_only", **fields: Any) -> ToolSpec:
+    schema = {"type": "object", "properties": {"path": {"type": "string"}}}
+    return ToolSpec(
+        name=name, description=f"Does {name}.", input_schema=schema, tool_class=tool_class, **fields
+    )
+
+
+@dataclass
+class RunnerGate:
+    """Runs what a runner offers, without asking anyone."""
+
+    runner: ToolRunner
+    workspace: str = "/"
+
+    def specs(self, session_id: str) -> Sequence[ToolSpec]:
+        return self.runner.specs()
+
+    async def call(
+        self, session_id: str, name: str, arguments: Any, *, runtime_tool_call_id: str | None = None
+    ) -> ToolReply:
+        call = ToolInvocation(
+            session_id=session_id,
+            task_id=None,
+            tool_call_id="tc_1",
+            attempt=1,
+            name=name,
+            input=arguments,
+            workspace=self.workspace,
+        )
+        run = await self.runner.run(call, lambda stream, text: None)
+        return ToolReply(result=run.result, is_error=run.is_error)
+
+
+@dataclass
+class RecordingGate:
+    """Keeps what it was asked and answers with `reply`, which may be an error to raise."""
+
+    reply: Any = "done"
+    is_error: bool = False
+    offered: list[ToolSpec] = field(
+        default_factory=lambda: [spec("workspace.read"), spec("workspace.edit", "write")]
+    )
+    asked: list[tuple[str, str, Any, str | None]] = field(default_factory=list)
+
+    def specs(self, session_id: str) -> Sequence[ToolSpec]:
+        return self.offered
+
+    async def call(
+        self, session_id: str, name: str, arguments: Any, *, runtime_tool_call_id: str | None = None
+    ) -> ToolReply:
+        self.asked.append((session_id, name, arguments, runtime_tool_call_id))
+        if isinstance(self.reply, Exception):
+            raise self.reply
+        return ToolReply(result=self.reply, is_error=self.is_error)
+
+
+@dataclass
+class HeldGate(RecordingGate):
+    """A call waits here until it is let go or cancelled, and then needs several turns of the loop to clean up."""
+
+    entered: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+    let_go: asyncio.Event = field(default_factory=asyncio.Event)
+    cancelled: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+
+    async def call(
+        self, session_id: str, name: str, arguments: Any, *, runtime_tool_call_id: str | None = None
+    ) -> ToolReply:
+        self.entered.release()
+        try:
+            await self.let_go.wait()
+        except asyncio.CancelledError:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            self.cancelled.release()
+            raise
+        return await super().call(session_id, name, arguments, runtime_tool_call_id=runtime_tool_call_id)
+
+
+async def within(waiting: Any) -> Any:
+    """Wait for a peer, but not forever."""
+    return await asyncio.wait_for(waiting, PATIENCE_S)
+
+
+def said(result: Any) -> tuple[str, bool]:
+    """Return the text of a tool's result, and whether it is an error."""
+    assert [block.type for block in result.content] == ["text"]
+    return result.content[0].text, bool(result.is_error)
