@@ -34,6 +34,7 @@ from codesdk.runtimes.registry import create_runtime, resolve
 from codesdk.store.blobs import MemoryBlobs
 from codesdk.store.directory import DataDir
 from codesdk.store.memory import MemoryLog
+from codesdk.store.undo import MemoryUndo
 from codesdk.tools.workspace import builtin_registry
 
 
@@ -87,6 +88,7 @@ class CodeSDK:
                 policy=policy or ModePolicy(),
                 stamper=SystemStamper(),
                 limits=limits or Limits(),
+                undo=directory.undo if directory else MemoryUndo(),
             )
             engine = Engine(
                 ports, _Runtimes(runtimes or {}).find, owner=f"pid:{os.getpid()}", secrets=secrets

@@ -1,6 +1,6 @@
 """Ports: what the engine needs from the layers around it, as async protocols.
 
-`EventLog` and `Blobs` are implemented by the store, `ToolRunner` by the tools,
+`EventLog`, `Blobs` and `UndoStore` are implemented by the store, `ToolRunner` by the tools,
 `Policy` by the policy, `Stamper` by the engine itself and, with recorded
 times and ids, by replay.
 """
@@ -183,6 +183,41 @@ class Blobs(Protocol):
         ...
 
 
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """What takes a change of one file back: the file as it was, and how to know that it is as the tool left it.
+
+    A file that was not there before has no `before`; one that the tool removed has no `after_hash`.
+    """
+
+    path: str
+    before: bytes | None
+    before_mode: int | None = None
+    after_hash: str | None = None
+    after_mode: int | None = None
+    made_folders: int = 0
+    """How many of the folders that the file is in were made for it."""
+    undone: bool = False
+    """Whether the change was taken back; then the content is not kept any longer."""
+
+
+class UndoStore(Protocol):
+    """What files were before tools changed them: byte-exact, for the owner only, never served and never bundled."""
+
+    async def keep(self, session_id: str, name: str, kept: Kept) -> None:
+        """Store durably what takes a change back, or put it in place of what the name held."""
+        ...
+
+    async def find(self, session_id: str, name: str) -> Kept | None: ...
+
+    async def drop(self, session_id: str) -> None:
+        """Remove everything that is kept of a session."""
+        ...
+
+    async def sessions(self) -> list[str]:
+        """Return the sessions of which something is kept."""
+        ...
+
+
 class ToolInvocation(msgspec.Struct, frozen=True, kw_only=True):
     """A decided call, on its way to the tool."""
 
@@ -196,10 +231,11 @@ class ToolInvocation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that a tool changed, with the diff taken from disk."""
+    """A file that a tool changed, with the diff taken from disk and, if it can be undone, what that needs."""
 
     path: str
     diff: str
+    kept: Kept | None = None
 
 
 class ToolRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -83,6 +83,16 @@ class Subjects(Record, frozen=True, kw_only=True):
     argv: list[str] = []
 
 
+class ToolAnnotations(Record, frozen=True, kw_only=True):
+    """What a client may tell people about a tool. The class says what it may do; these only describe it."""
+
+    title: str | None = None
+    destructive: bool = False
+    """Whether it may overwrite or remove what is there."""
+    idempotent: bool = False
+    """Whether the same call again changes nothing more."""
+
+
 class ToolSpec(Record, frozen=True, kw_only=True):
     """A tool as it is offered to a runtime."""
 
@@ -91,6 +101,9 @@ class ToolSpec(Record, frozen=True, kw_only=True):
     input_schema: dict[str, Any]
     tool_class: ToolClass = msgspec.field(name="class")
     safe_replay: bool = False
+    output_schema: dict[str, Any] | None = None
+    """What the result is, if it is an object and not text."""
+    annotations: ToolAnnotations = ToolAnnotations()
 
 
 class ManifestEntry(Record, frozen=True, kw_only=True):

@@ -195,6 +195,7 @@ class Engine:
         self._live.pop(session_id, None)
         self._session_secrets.pop(session_id, None)
         await self.ports.log.delete(session_id)
+        await self.ports.undo.drop(session_id)
         await live.release()
 
     async def close_session(self, session_id: str, reason: str, *, principal: str = LOCAL) -> None:
@@ -221,6 +222,9 @@ class Engine:
 
     async def collect_garbage(self, older_than_s: float = GARBAGE_GRACE_S) -> int:
         """Remove stored bytes that no artifact names any more. Return how many went."""
+        for session_id in await self.ports.undo.sessions():
+            if await self.ports.log.session(session_id) is None:
+                await self.ports.undo.drop(session_id)
         return await self.ports.blobs.sweep(self.ports.log.referenced, older_than_s)
 
     async def _create(

@@ -66,7 +66,7 @@ class Execution:
         run = _outcome(running)
         result = self._clean(run.result)
         preview, ref = await self._present(result)
-        changes = [await self._change(change) for change in run.changes]
+        changes = [await self._change(index, change) for index, change in enumerate(run.changes)]
         refs = await self._close_output()
         journal = self._scope.journal
         if refs is not None:
@@ -129,11 +129,21 @@ class Execution:
         text = data[: PREVIEW_CHARS * 4].decode("utf-8", "replace")[:PREVIEW_CHARS]
         return f"{text}… ({len(data):,} bytes in all, kept as {ref.content_hash})", ref
 
-    async def _change(self, change: FileChange) -> Change:
+    async def _change(self, index: int, change: FileChange) -> Change:
+        undo = await self._keep(index, change)
         data = change.diff.encode("utf-8", "replace")
         path = self._scope.redactor.text(mend(change.path))
         ref = await self._scope.put_artifact(data, "text/x-diff; charset=utf-8", path)
-        return Change(path=path, diff_ref=ref, undo=None)
+        return Change(path=path, diff_ref=ref, undo=undo)
+
+    async def _keep(self, index: int, change: FileChange) -> str | None:
+        """Keep what an undo needs, as it is: no secret is taken out of it, and nobody is ever shown it."""
+        if change.kept is None:
+            return None
+        identity = self._call.identity
+        name = f"{identity.tool_call_id}.{identity.attempt}.{index}"
+        await self._scope.ports.undo.keep(self._scope.state.session_id, name, change.kept)
+        return name
 
 
 def _outcome(running: asyncio.Task[ToolRun]) -> ToolRun:

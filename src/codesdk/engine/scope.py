@@ -15,13 +15,14 @@ from codesdk.contract.events import ArtifactCreated
 from codesdk.contract.ids import artifact_id
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.models import ModelDoor
-from codesdk.contract.ports import Blobs, EventLog, Policy, Stamper, ToolRunner
+from codesdk.contract.ports import Blobs, EventLog, Policy, Stamper, ToolRunner, UndoStore
 from codesdk.contract.records import ArtifactRow
 from codesdk.contract.settings import Limits, SessionSettings
 from codesdk.engine.journal import Journal
 from codesdk.engine.recorder import Recorder
 from codesdk.engine.state import SessionState
 from codesdk.store.redaction import Redactor
+from codesdk.store.undo import MemoryUndo
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,7 @@ class Ports:
     stamper: Stamper
     limits: Limits
     models: ModelDoor | None = None
+    undo: UndoStore = dataclasses.field(default_factory=MemoryUndo)
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import os
 import re
-import tempfile
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -15,11 +14,11 @@ from pathlib import Path
 
 from codesdk.contract.canonical import content_hash as hash_of
 from codesdk.contract.errors import NotFound, StorageFailure
+from codesdk.store.durable import TEMPORARY, make_directory, write_file
 
 Keep = Callable[[Sequence[str]], Awaitable[set[str]]]
 
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
-_TEMPORARY = ".tmp-"
 _SWEEP_PAGE = 500
 
 
@@ -123,20 +122,8 @@ class FileBlobs:
     def _write(self, path: Path, data: bytes) -> None:
         if not path.parent.is_dir():
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.parent.mkdir(mode=0o700, exist_ok=True)
-            _sync_directory(self._root)
-        handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)  # mode 0600
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(temporary).unlink()
-            raise
-        _sync_directory(path.parent)
+            make_directory(path.parent)
+        write_file(path, data)
 
     def _get(self, content_hash: str, start: int, end: int | None) -> bytes:
         path = self._path(content_hash)
@@ -166,7 +153,7 @@ class FileBlobs:
                 if path.stat().st_mtime > limit:
                     continue
                 name = f"sha256:{path.parent.name}{path.name}"
-                if path.name.startswith(_TEMPORARY):
+                if path.name.startswith(TEMPORARY):
                     path.unlink()
                 elif _HASH.fullmatch(name):
                     names.append(name)
@@ -198,11 +185,3 @@ def _missing(content_hash: str) -> NotFound:
 
 def _why(error: OSError) -> str:
     return error.strerror or str(error)
-
-
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,4 +1,4 @@
-"""A path → one data directory: database, blobs, a lock for the one writer, and the place of the control socket.
+"""A path → one data directory: database, blobs, what undo needs, a lock for the one writer, and the place of the control socket.
 
 Opened by the SDK and the daemon for writing, by commands that only look for reading.
 """
@@ -18,9 +18,11 @@ from codesdk.contract.errors import Conflict, NotFound, StorageFailure
 from codesdk.store.blobs import FileBlobs
 from codesdk.store.connection import Synchronous
 from codesdk.store.sqlite import SqliteLog
+from codesdk.store.undo import FileUndo
 
 DATABASE = "codesdk.db"
 BLOBS = "blobs"
+UNDO = "undo"
 LOCK = "lock"
 SOCKET = "control.sock"
 
@@ -34,6 +36,7 @@ class DataDir:
         self.path = path
         self.log = log
         self.blobs = FileBlobs(path / BLOBS)
+        self.undo = FileUndo(path / UNDO)
         self._lock = lock
 
     @classmethod
