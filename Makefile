@@ -20,7 +20,7 @@ setup: $(READY) ## make .venv from the lock files; does nothing when it is curre
 	@:
 
 $(READY): pyproject.toml requirements/bootstrap.lock requirements/dev.lock requirements/hashing.lock \
-          scripts/setup scripts/system-packages scripts/other-pythons
+          package-lock.json .npmrc scripts/setup scripts/system-packages scripts/other-pythons
 	@scripts/setup </dev/null
 
 .venv/.installer: requirements/bootstrap.in
@@ -63,5 +63,5 @@ lock: .venv/.installer ## remake the lock files; UPGRADE=1 takes newer versions
 	@$(COMPILE) requirements/hashing.in -o requirements/hashing.lock
 
 clean: ## remove .venv, caches and build output
-	@rm -rf .venv dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov
+	@rm -rf .venv node_modules dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov
 	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
