@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import tempfile
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -78,3 +79,11 @@ def _give(workspace: Path, uid: int, gid: int) -> None:
         os.chown(path, uid, gid, follow_symlinks=False)
         if path.is_socket():
             path.chmod(0o777)
+
+
+@contextmanager
+def open_directory() -> Generator[Path]:
+    """Give a directory that everybody may pass through; those of pytest are closed to others."""
+    with tempfile.TemporaryDirectory(prefix="codesdk-", dir="/tmp", ignore_cleanup_errors=True) as path:
+        Path(path).chmod(0o755)
+        yield Path(path)

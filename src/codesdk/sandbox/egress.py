@@ -1,0 +1,249 @@
+"""The way out of a sandbox: an HTTP proxy in the parent that lets connections to allowed hosts through.
+
+Names are resolved here and only here, private addresses are refused whatever their name, and the connection goes to
+the address that was checked. Ports 80 and 443. What a tunnel carries cannot be seen, so a host that serves others
+(domain fronting) reaches those too: allow hosts, not clouds.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from codesdk.contract.errors import InvalidRequest
+from codesdk.sandbox.netns import PROXY_PORT
+
+PORTS = frozenset({80, 443})
+_MAX_HEAD = 16 * 1024
+_HEAD_S = 30.0
+_CONNECT_S = 20.0
+_CHUNK = 1 << 16
+_MAX_NAMED = 100
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Internet(NamedTuple):
+    """How names become addresses, and addresses connections."""
+
+    resolve: Callable[[str, int], Awaitable[Sequence[str]]]
+    connect: Callable[[str, int], Awaitable[Streams]]
+
+
+class EgressLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much may go through for one command, in both directions together."""
+
+    connections: int = 64
+    bytes: int = 2 * 1024**3
+
+
+class Refused(Exception):
+    """A request that is not let through: the answer's status, and why."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+class Target(NamedTuple):
+    """What a request asks for. `rest` is what to send first."""
+
+    host: str
+    port: int
+    tunnel: bool
+    rest: bytes
+
+
+async def _resolve(host: str, port: int) -> list[str]:
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(address[0]) for *_, address in found]
+
+
+INTERNET = Internet(_resolve, asyncio.open_connection)
+
+
+def proxy_environment() -> dict[str, str]:
+    """Return the variables that tell programs of the proxy."""
+    url = f"http://127.0.0.1:{PROXY_PORT}"
+    values = {"http_proxy": url, "https_proxy": url, "no_proxy": "localhost,127.0.0.1,::1"}
+    return values | {name.upper(): value for name, value in values.items()}
+
+
+def check_hosts(hosts: Sequence[str]) -> None:
+    """Raise `InvalidRequest` unless these are host names, each with at most `*.` in front of two labels or more."""
+    for host in hosts:
+        labels = _plain(host.removeprefix("*.")).split(".")
+        fine = all(
+            label and label.isascii() and label.replace("-", "").replace("_", "").isalnum()
+            for label in labels
+        )
+        if not fine or (host.startswith("*.") and len(labels) < 2):
+            raise InvalidRequest(f'"{host[:200]}" cannot be allowed: give a host name, or *. and a domain.')
+
+
+class EgressProxy:
+    """Serves one command. Give it a socket that listens in the sandbox's network."""
+
+    def __init__(
+        self, hosts: Sequence[str], internet: Internet = INTERNET, limits: EgressLimits | None = None
+    ) -> None:
+        self._hosts = [_plain(host) for host in hosts]
+        self._internet = internet
+        self._limits = limits or EgressLimits()
+        self._open: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._passed = 0
+        self.refused: dict[str, None] = {}
+        """The hosts that were asked for and not reached, in order."""
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Begin to accept connections."""
+        listener.setblocking(False)
+        self._server = await asyncio.start_server(self._accept, sock=listener, limit=_MAX_HEAD)
+
+    async def close(self) -> None:
+        """End all connections and the server."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._open:
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._open.add(task)
+        try:
+            await self._answer(reader, writer)
+        except (OSError, TimeoutError, asyncio.CancelledError):
+            pass  # the other side went away, or the command ended
+        finally:
+            self._open.discard(task)
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if len(self._open) > self._limits.connections:
+                raise Refused("503 Service Unavailable", "too many connections at once")
+            async with asyncio.timeout(_HEAD_S):
+                target = await _read_target(reader)
+            there = await self._reach(target)
+        except Refused as refusal:
+            await _refuse(writer, refusal)
+            return
+        try:
+            if target.tunnel:
+                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            there[1].write(target.rest)
+            await asyncio.gather(self._pipe(reader, there[1]), self._pipe(there[0], writer))
+        finally:
+            there[1].close()
+
+    async def _reach(self, target: Target) -> Streams:
+        """Connect to a host if it may be reached, at an address that was looked at."""
+        try:
+            return await self._connect(target)
+        except Refused:
+            if len(self.refused) < _MAX_NAMED:
+                self.refused[target.host[:253]] = None
+            raise
+
+    async def _connect(self, target: Target) -> Streams:
+        if not self._allows(target.host):
+            raise Refused("403 Forbidden", "the host is not on the allow list")
+        if target.port not in PORTS:
+            raise Refused("403 Forbidden", "only ports 80 and 443 can be reached")
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                addresses = await self._internet.resolve(target.host, target.port)
+                if not addresses or not all(_is_public(address) for address in addresses):
+                    raise Refused("403 Forbidden", "the name leads to a private address")
+                return await self._internet.connect(addresses[0], target.port)
+        except (OSError, TimeoutError):
+            raise Refused("502 Bad Gateway", "the host cannot be reached") from None
+
+    def _allows(self, host: str) -> bool:
+        return any(
+            host.endswith(allowed[1:]) if allowed.startswith("*.") else host == allowed
+            for allowed in self._hosts
+        )
+
+    async def _pipe(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        while data := await source.read(_CHUNK):
+            self._passed += len(data)
+            if self._passed > self._limits.bytes:
+                raise ConnectionAbortedError("the command has moved as much as it may")
+            sink.write(data)
+            await sink.drain()
+        with contextlib.suppress(OSError, RuntimeError):
+            if sink.can_write_eof():
+                sink.write_eof()
+
+
+async def _read_target(reader: asyncio.StreamReader) -> Target:
+    """Read the head of a request: CONNECT host:port, or a method with a whole URL."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+        method, where, version = head.split(b"\r\n", 1)[0].decode("ascii").split(" ")
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
+        raise Refused("400 Bad Request", "this is a proxy for HTTP") from None
+    if method == "CONNECT":
+        host, port = _split(where, 443)
+        return Target(host, port, tunnel=True, rest=b"")
+    if not where.startswith("http://"):
+        raise Refused("400 Bad Request", "this is a proxy: give the whole URL")
+    place, slash, path = where.removeprefix("http://").partition("/")
+    host, port = _split(place, 80)
+    fields = [line for line in head.split(b"\r\n")[1:-2] if not _is_about_the_hop(line)]
+    lines = [f"{method} {slash or '/'}{path} {version}".encode(), *fields, b"Connection: close", b"", b""]
+    return Target(host, port, tunnel=False, rest=b"\r\n".join(lines))
+
+
+def _is_about_the_hop(line: bytes) -> bool:
+    name = line.partition(b":")[0].strip().lower()
+    return name in (b"connection", b"proxy-connection", b"proxy-authorization", b"keep-alive")
+
+
+def _split(place: str, default: int) -> tuple[str, int]:
+    host, colon, port = place.rpartition(":")
+    if not colon or place.endswith("]"):
+        host, port = place, str(default)
+    if not host or not (port.isascii() and port.isdigit()) or "@" in host:
+        raise Refused("400 Bad Request", "that is no host and port")
+    return _plain(host.strip("[]")), int(port)
+
+
+def _plain(host: str) -> str:
+    return host.lower().rstrip(".")
+
+
+def _is_public(text: str) -> bool:
+    """Say whether an address is one of the internet, also if it is wrapped in another one."""
+    address = ipaddress.ip_address(text.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
+        if inner is None and address in _NAT64:
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+        if inner is not None and not _is_public(str(inner)):
+            return False
+        if address.ipv4_mapped is not None:
+            return True
+    return address.is_global and not address.is_multicast
+
+
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+async def _refuse(writer: asyncio.StreamWriter, refusal: Refused) -> None:
+    body = f"Not let through: {refusal.reason}.\n".encode()
+    head = (
+        f"HTTP/1.1 {refusal.status}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n"
+        f"X-Proxy-Error: {refusal.reason}\r\nConnection: close\r\n\r\n"
+    )
+    writer.write(head.encode() + body)
+    await writer.drain()

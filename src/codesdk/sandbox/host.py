@@ -1,0 +1,142 @@
+"""Commands run plainly on the host, with all rights of this process: only where the operator says so.
+
+No boundary at all. Time, output and a few limits on single processes are enforced; the capabilities say so.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from codesdk.contract.errors import InvalidRequest
+from codesdk.sandbox.backend import Command, CommandEnd, LimitName, Output, SandboxCapabilities, SandboxLimits
+from codesdk.sandbox.checks import require
+from codesdk.sandbox.confinement import PATH, PRLIMIT, limited
+from codesdk.sandbox.process import Overseer, Pipes, readable, to_the_end
+
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+_SIGXCPU, _SIGXFSZ = 128 + 24, 128 + 25
+
+
+class HostSandbox:
+    """Runs commands with nothing around them. Implements `Sandbox`, in name only."""
+
+    async def capabilities(self) -> SandboxCapabilities:
+        """Say how little is enforced."""
+        limits: set[LimitName] = {"wall", "output"}
+        if os.access(PRLIMIT, os.X_OK):
+            limits |= {"file_size", "open_files"}
+        return SandboxCapabilities(
+            backend="host",
+            available=True,
+            execution_env="codesdk_host",
+            limits=frozenset(limits),
+            notes=[
+                f"Commands can do everything that {'root' if os.geteuid() == 0 else 'this user'} can: read and write "
+                "all files, use the network, and leave processes behind that have made a session of their own."
+            ],
+        )
+
+    async def run(self, command: Command, output: Output) -> CommandEnd:
+        """Run a command to its end. What is still in its process group then is killed."""
+        require(command, await self.capabilities())
+        began = time.monotonic()
+        try:
+            process = _start(command)
+        except OSError as error:
+            return _not_started(command, error, output, began)
+        kill = _Kill(process)
+        overseer = Overseer(kill)
+        pipes = Pipes(output, command.limits.output_bytes, lambda: overseer.stop("output"))
+        assert process.stdout is not None
+        assert process.stderr is not None
+        with process.stdout, process.stderr:
+            pipes.attach("stdout", process.stdout)
+            pipes.attach("stderr", process.stderr)
+            overseer.after(command.limits.wall_s)
+            try:
+                await to_the_end(_ended(process, kill), kill)
+            finally:
+                overseer.end()
+                pipes.drain()
+        code = process.returncode if process.returncode >= 0 else 128 - process.returncode
+        return CommandEnd(
+            exit_code=code,
+            duration_ms=round((time.monotonic() - began) * 1000),
+            limits_hit=_hit(overseer, code),
+            output_bytes=pipes.taken,
+        )
+
+    async def close_session(self, session_id: str) -> None:
+        """Nothing is kept."""
+
+    async def close(self) -> None:
+        """Nothing is kept."""
+
+
+class _Kill:
+    """Kills a process group, as long as its leader was not waited for: then the number may be another's."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
+
+    def __call__(self) -> None:
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+
+async def _ended(process: "subprocess.Popen[bytes]", kill: _Kill) -> None:
+    """Wait until the command ended, then end what it left in its group."""
+    if hasattr(os, "pidfd_open"):
+        fd = os.pidfd_open(process.pid)
+        try:
+            await readable(fd)
+        finally:
+            os.close(fd)
+        kill()
+        process.wait()
+    else:
+        await asyncio.to_thread(process.wait)
+
+
+def _start(command: Command) -> "subprocess.Popen[bytes]":
+    workspace = Path(command.workspace)
+    where = workspace / command.cwd
+    if not where.resolve().is_relative_to(workspace.resolve()) or not where.is_dir():
+        raise InvalidRequest(f'There is no directory "{command.cwd}" in the workspace.')
+    limits = command.limits
+    plain = SandboxLimits(file_bytes=limits.file_bytes, open_files=limits.open_files, cpu_s=limits.cpu_s)
+    argv = list(command.argv)
+    if os.access(PRLIMIT, os.X_OK):
+        argv = limited(argv, plain, count_processes=False, bound_memory=False)
+    return subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=where,
+        env={"PATH": PATH, "LANG": "C.UTF-8"} | dict(command.env),
+        start_new_session=True,
+    )
+
+
+def _not_started(command: Command, error: OSError, output: Output, began: float) -> CommandEnd:
+    """Say what a shell would say."""
+    words = f"{command.argv[0]}: {error.strerror}\n".encode()
+    output("stderr", words)
+    return CommandEnd(
+        exit_code=_NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE,
+        duration_ms=round((time.monotonic() - began) * 1000),
+        output_bytes=len(words),
+    )
+
+
+def _hit(overseer: Overseer, code: int) -> tuple[LimitName, ...]:
+    if overseer.hit is not None:
+        return (overseer.hit,)
+    by_signal: dict[int, tuple[LimitName, ...]] = {_SIGXCPU: ("cpu",), _SIGXFSZ: ("file_size",)}
+    return by_signal.get(code, ())

@@ -1,0 +1,136 @@
+"""A started program → its output as it comes, and its end; or its end before that, if it takes too much.
+
+Used by the backends that start programs themselves. Reads both pipes without ever waiting for one, and
+leaves what "kill all of it" means to the backend.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import IO
+
+from codesdk.sandbox.backend import LimitName, Output, Stream
+
+_CHUNK = 1 << 16
+_WATCH_S = 0.1
+_LAST_WORDS = 600
+
+
+class Pipes:
+    """Both output pipes of a program, read as they fill, up to a number of bytes."""
+
+    def __init__(self, output: Output, max_bytes: int, full: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._output = output
+        self._left = max_bytes
+        self._full = full
+        self._open: dict[int, Stream] = {}
+        self.taken = 0
+        self.last_words = b""
+        """The end of what it said on stderr."""
+
+    def attach(self, stream: Stream, pipe: IO[bytes]) -> None:
+        """Read a pipe from now on."""
+        fd = pipe.fileno()
+        os.set_blocking(fd, False)
+        self._open[fd] = stream
+        self._loop.add_reader(fd, self._read, fd)
+
+    def drain(self) -> None:
+        """Take what is there already, and stop reading."""
+        for fd in list(self._open):
+            while fd in self._open and self._read(fd):
+                pass
+            self._forget(fd)
+
+    def _read(self, fd: int) -> bool:
+        """Take one piece, and return whether there was one."""
+        try:
+            data = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self._forget(fd)
+            return False
+        self._take(self._open[fd], data)
+        return True
+
+    def _take(self, stream: Stream, data: bytes) -> None:
+        kept = data[: self._left]
+        self._left -= len(kept)
+        self.taken += len(kept)
+        if stream == "stderr":
+            self.last_words = (self.last_words + kept)[-_LAST_WORDS:]
+        if kept:
+            self._output(stream, kept)
+        if len(kept) < len(data):
+            self._full()
+
+    def _forget(self, fd: int) -> None:
+        if self._open.pop(fd, None) is not None:
+            self._loop.remove_reader(fd)
+
+
+class Overseer:
+    """Watches a running program's limits, and has all of it killed at the first one that is hit."""
+
+    def __init__(self, kill: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._kill = kill
+        self._timers: list[asyncio.TimerHandle] = []
+        self.hit: LimitName | None = None
+
+    def stop(self, limit: LimitName) -> None:
+        """Kill all of it, because of a limit."""
+        if self.hit is None:
+            self.hit = limit
+            self._kill()
+
+    def after(self, seconds: float) -> None:
+        """Kill it when the time is over."""
+        self._timers.append(self._loop.call_later(seconds, self.stop, "wall"))
+
+    def watch_cpu(self, used_s: Callable[[], float], limit_s: float) -> None:
+        """Look at the processor time of all its processes, again and again."""
+
+        def look() -> None:
+            if used_s() >= limit_s:
+                self.stop("cpu")
+            else:
+                self._timers.append(self._loop.call_later(_WATCH_S, look))
+                del self._timers[:-2]
+
+        look()
+
+    def end(self) -> None:
+        """Watch no longer."""
+        for timer in self._timers:
+            timer.cancel()
+
+
+async def readable(fd: int) -> None:
+    """Wait until a descriptor has something to read. That of a process has when it ended."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(fd)
+
+
+async def to_the_end(ending: Awaitable[None], kill: Callable[[], None]) -> None:
+    """Wait for an end that must be waited for. Cancelled: kill, wait all the same, and only then be cancelled."""
+    waiting = asyncio.ensure_future(ending)
+    cancelled = False
+    while not waiting.done():
+        try:
+            await asyncio.wait([waiting])
+        except asyncio.CancelledError:
+            cancelled = True
+            kill()
+    waiting.result()
+    if cancelled:
+        raise asyncio.CancelledError

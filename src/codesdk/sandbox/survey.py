@@ -1,0 +1,154 @@
+"""What a workspace holds that a command must not change or see, found when a session first uses it.
+
+Files with other names outside (hard links) and data directories of CodeSDK. A command cannot make either:
+it cannot link to what it cannot reach. But it can rename, so what was found is looked at again before each command.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from codesdk.contract.errors import InvalidRequest
+from codesdk.sandbox.paths import DATA_MARK
+
+MAX_SHIELDED = 64
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NAMED = 5
+
+
+class Found(NamedTuple):
+    """A file or directory, and the number by which it is known again."""
+
+    path: str
+    inode: tuple[int, int]
+
+
+class Survey(NamedTuple):
+    """What was found. `linked` files have names outside; `covered` are data directories."""
+
+    linked: Sequence[Found]
+    covered: Sequence[Found]
+    has_git: bool
+    complete: bool
+    """Whether every directory could be looked into."""
+
+    def holds(self, workspace: int) -> bool:
+        """Say whether all of it is still where it was."""
+        return all(_inode(workspace, found.path) == found.inode for found in (*self.linked, *self.covered))
+
+
+def survey(workspace: int, before: Survey | None = None, *, few_links: bool = True) -> Survey:
+    """Look through an open directory. Raise `InvalidRequest` if it cannot be used. Blocking; run it in a thread.
+
+    `before` is what the session found first: a repository that a command made since is its own,
+    and what was moved to where it cannot be found again must not be in reach.
+    """
+    walk = _Walk(workspace)
+    outside = walk.linked_outside()
+    if few_links:
+        _require_few(outside)
+    found = Survey(
+        outside, walk.covered, _has_git(workspace) if before is None else before.has_git, walk.complete
+    )
+    if before is not None and not found.complete:
+        now = {each.inode for each in (*found.linked, *found.covered)}
+        if any(each.inode not in now for each in (*before.linked, *before.covered)):
+            raise InvalidRequest(
+                "A file or directory that commands must not change was moved to a place in the workspace that "
+                "cannot be looked into; move it back."
+            )
+    return found
+
+
+class _Walk:
+    """A walk over all directories, without following links."""
+
+    def __init__(self, workspace: int) -> None:
+        self._workspace = workspace
+        self._linked: dict[tuple[int, int], tuple[int, list[str]]] = {}
+        self.covered: list[Found] = []
+        self.complete = True
+        ahead = [""]
+        while ahead:
+            ahead += self._enter(ahead.pop())
+
+    def linked_outside(self) -> list[Found]:
+        """Return the files that have more names than were found here."""
+        return [
+            Found(path, inode)
+            for inode, (names, paths) in self._linked.items()
+            if len(paths) < names
+            for path in paths
+        ]
+
+    def _enter(self, place: str) -> list[str]:
+        """Look at the files of a directory and return the directories in it."""
+        try:
+            fd = os.open(place or ".", _DIRECTORY, dir_fd=self._workspace)
+        except OSError:
+            self.complete = False
+            return []
+        try:
+            with os.scandir(fd) as reading:
+                entries = list(reading)
+            if any(entry.name == DATA_MARK for entry in entries):
+                self.covered.append(_cover(place, fd))
+                return []
+            return [
+                f"{place}/{entry.name}".removeprefix("/") for entry in entries if self._look(place, entry)
+            ]
+        finally:
+            os.close(fd)
+
+    def _look(self, place: str, entry: "os.DirEntry[str]") -> bool:
+        """Note a file with several names; return whether it is a directory to enter."""
+        if entry.is_dir(follow_symlinks=False):
+            return bool(place) or entry.name != ".git"  # a command cannot write there
+        with contextlib.suppress(FileNotFoundError):
+            info = entry.stat(follow_symlinks=False)
+            if info.st_nlink > 1 and stat.S_ISREG(info.st_mode):
+                names = self._linked.setdefault((info.st_dev, info.st_ino), (info.st_nlink, []))[1]
+                names.append(f"{place}/{entry.name}".removeprefix("/"))
+        return False
+
+
+def _cover(place: str, fd: int) -> Found:
+    if not place:
+        raise InvalidRequest("The workspace is CodeSDK's own data directory; commands cannot run there.")
+    info = os.fstat(fd)
+    return Found(place, (info.st_dev, info.st_ino))
+
+
+def _has_git(workspace: int) -> bool:
+    try:
+        mode = os.stat(".git", dir_fd=workspace, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return False
+    if stat.S_ISLNK(mode):
+        raise InvalidRequest(
+            "The workspace's .git is a symbolic link, which cannot be protected from commands; "
+            "put the repository itself there."
+        )
+    return True
+
+
+def _require_few(linked: Sequence[Found]) -> None:
+    if len(linked) <= MAX_SHIELDED:
+        return
+    some = ", ".join(found.path for found in linked[:_NAMED])
+    raise InvalidRequest(
+        f"{len(linked)} files of the workspace have other names outside it (hard links), so a command that changes "
+        f"one would change files elsewhere: {some}, … Make copies of them (package managers that link have a copy mode: "
+        "UV_LINK_MODE=copy, package-import-method=copy for pnpm), or open the sandbox with "
+        'hard_links="allow".'
+    )
+
+
+def _inode(workspace: int, path: str) -> tuple[int, int] | None:
+    try:
+        info = os.stat(path, dir_fd=workspace, follow_symlinks=False)
+    except OSError:
+        return None
+    return info.st_dev, info.st_ino
