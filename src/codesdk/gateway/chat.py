@@ -97,7 +97,7 @@ def _say(fault: Fault) -> dict[str, Any]:
     limit = fault.limit or _LIMIT
     too_long = (
         f"This model's maximum context length is {limit} tokens. However, your messages resulted in "
-        f"{fault.tokens or limit + 1} tokens. Please reduce the length of the messages."
+        f"{max(fault.tokens or 0, limit + 1)} tokens. Please reduce the length of the messages."
     )
     return say(fault, "messages", too_long)
 

@@ -7,6 +7,7 @@ in its provider's shape, and stands in `problems` for whoever wrote the script.
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from itertools import repeat
 
 from codesdk.gateway.exchange import (
     Ask,
@@ -88,6 +89,7 @@ class ScriptedModel:
             return self._fail(codec, f"turn {number + 1}: {problem}")
         fault = _fault_of(turn, ask)
         if fault is not None:
+            await asyncio.sleep(sum(step.seconds for step in turn.steps if isinstance(step, model.DelayStep)))
             return refuse(codec, fault)
         return _send(codec, ask, answer_id, turn, {tool: name or tool for tool, name in names.items()})
 
@@ -156,11 +158,17 @@ async def _whole(
         elif isinstance(step, model.ResetStep):
             raise Reset
         elif isinstance(step, model.TruncateStep | model.MalformedFrameStep):
-            yield codec.broken_frame()
+            yield _cut(codec.whole(ask, answer_id, parts), step)
             return
         else:
             parts.extend(_parts(step, answer_id, place, names))
     yield codec.whole(ask, answer_id, [*parts, _finish(turn)])
+
+
+def _cut(whole: bytes, step: model.TruncateStep | model.MalformedFrameStep) -> bytes:
+    """Return what is no JSON: the text that the script wants, or the first half of an answer."""
+    wanted = step.data.encode() if isinstance(step, model.MalformedFrameStep) else b""
+    return wanted or whole[: len(whole) // 2]
 
 
 def _parts(step: model.Step, answer_id: str, place: int, names: dict[str, str]) -> Iterator[Part]:
@@ -169,8 +177,8 @@ def _parts(step: model.Step, answer_id: str, place: int, names: dict[str, str]) 
     elif isinstance(step, model.ReasoningStep):
         yield from (ReasoningChunk(text) for text in step.chunks)
     elif isinstance(step, model.BurstStep):
-        chunk = TextChunk("x" * step.size)
-        yield from (chunk for _ in range(step.count))
+        chunk = (TextChunk if step.of == "text" else ReasoningChunk)("x" * step.size)
+        yield from repeat(chunk, step.count)
     elif isinstance(step, model.CallStep):
         yield Call(f"call_{answer_id}_{step.id or place}", names.get(step.tool, step.tool), step.input)
 
@@ -202,7 +210,9 @@ def _fault_of(turn: Turn, ask: Ask) -> Fault | None:
             message = step.message or f"scripted model: HTTP {step.status}"
             return Fault(status=step.status, kind=kind, message=message, retry_after_s=step.retry_after_s)
         if isinstance(step, model.ContextTooLargeStep):
-            return Fault(status=400, kind="context_too_large", message=f"{estimate(ask)} tokens are too many")
+            tokens = estimate(ask)
+            message = f"{tokens} tokens are too many"
+            return Fault(status=400, kind="context_too_large", message=message, tokens=tokens)
     return None
 
 
