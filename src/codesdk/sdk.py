@@ -10,7 +10,7 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -20,7 +20,7 @@ from codesdk.contract.messages import ArtifactRef, Message, user
 from codesdk.contract.ports import Policy, ToolRunner
 from codesdk.contract.records import ApprovalRow, SessionRow, SessionStatus, TaskRow
 from codesdk.contract.runtime import Runtime
-from codesdk.contract.settings import Limits, OnBusy, SessionConfig, SessionSettings
+from codesdk.contract.settings import Budgets, Limits, OnBusy, SessionConfig, SessionSettings
 from codesdk.contract.tools import Actor, InteractionMode, PermissionMode, Scope
 from codesdk.engine.archive import Archive
 from codesdk.engine.control import ControlServer
@@ -29,6 +29,8 @@ from codesdk.engine.journal import LOCAL
 from codesdk.engine.scope import Ports
 from codesdk.engine.session import LiveSession
 from codesdk.engine.stamps import SystemStamper
+from codesdk.gateway.door import GatewayDoor
+from codesdk.gateway.providers import Provider, providers_from
 from codesdk.policy.modes import ModePolicy
 from codesdk.runtimes.registry import create_runtime, resolve
 from codesdk.store.blobs import MemoryBlobs
@@ -36,6 +38,10 @@ from codesdk.store.directory import DataDir
 from codesdk.store.memory import MemoryLog
 from codesdk.store.undo import MemoryUndo
 from codesdk.tools.workspace import builtin_registry
+
+if TYPE_CHECKING:
+    from codesdk.gateway.exchange import Wire
+    from codesdk.gateway.sessions import Source
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,8 +58,9 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
 class CodeSDK:
     """One data directory, opened for work. Get it from `CodeSDK.open`."""
 
-    def __init__(self, engine: Engine, principal: str) -> None:
+    def __init__(self, engine: Engine, principal: str, door: GatewayDoor | None = None) -> None:
         self.engine = engine
+        self._door = door
         self._principal = principal
 
     @classmethod
@@ -67,6 +74,7 @@ class CodeSDK:
         policy: Policy | None = None,
         limits: Limits | None = None,
         secrets: Iterable[str] = (),
+        providers: "Mapping[Wire, Provider] | None" = None,
         synchronous: Literal["auto", "full", "normal"] = "auto",
         principal: str = LOCAL,
     ) -> AsyncGenerator["CodeSDK"]:
@@ -74,13 +82,17 @@ class CodeSDK:
 
         `runtimes` adds adapters by name, or replaces built-in ones. `tools` and `policy` replace
         the built-in tools and the permission modes. `secrets` never reach an event, a log or an
-        artifact. Leaving the block stops what runs and waits until all is stored.
+        artifact. `providers` are where the model gateway passes requests on to; without them, the
+        real ones, with the keys that the environment has (ANTHROPIC_API_KEY, OPENAI_API_KEY,
+        GEMINI_API_KEY). Leaving the block stops what runs and waits until all is stored.
         """
         async with AsyncExitStack() as stack:
             directory: DataDir | None = None
             if data_dir is not None:
                 directory = await DataDir.open_writer(Path(data_dir), synchronous=synchronous)
                 stack.push_async_callback(directory.close)
+            door, keys = _model_door(providers)
+            stack.push_async_callback(door.aclose)
             ports = Ports(
                 log=directory.log if directory else MemoryLog(),
                 blobs=directory.blobs if directory else MemoryBlobs(),
@@ -88,10 +100,11 @@ class CodeSDK:
                 policy=policy or ModePolicy(),
                 stamper=SystemStamper(),
                 limits=limits or Limits(),
+                models=door,
                 undo=directory.undo if directory else MemoryUndo(),
             )
             engine = Engine(
-                ports, _Runtimes(runtimes or {}).find, owner=f"pid:{os.getpid()}", secrets=secrets
+                ports, _Runtimes(runtimes or {}).find, owner=f"pid:{os.getpid()}", secrets=[*secrets, *keys]
             )
             await engine.open()
             stack.push_async_callback(engine.close)
@@ -99,7 +112,7 @@ class CodeSDK:
                 control = ControlServer(engine, directory.path)
                 await control.start()
                 stack.push_async_callback(control.close)
-            yield cls(engine, principal)
+            yield cls(engine, principal, door)
 
     async def create_session(
         self,
@@ -110,11 +123,17 @@ class CodeSDK:
         interaction_mode: InteractionMode = "interactive",
         title: str | None = None,
         model: str | None = None,
+        budgets: Budgets | None = None,
         settings: SessionSettings | None = None,
+        plays: "Source | None" = None,
         secrets: Iterable[str] = (),
         idempotency_key: str | None = None,
     ) -> "Session":
-        """Create a session of a runtime on a workspace directory."""
+        """Create a session of a runtime on a workspace directory.
+
+        `plays` is a script or a cassette that the model gateway answers from in place of a provider.
+        """
+        settings = _with_mode(settings or SessionSettings(), plays)
         config = SessionConfig(
             runtime=runtime,
             workspace=_workspace(workspace),
@@ -122,15 +141,24 @@ class CodeSDK:
             model=model,
             permission_mode=permission_mode,
             interaction_mode=interaction_mode,
-            settings=settings or SessionSettings(),
+            budgets=budgets,
+            settings=settings,
         )
         live = await self.engine.create_session(
             config, principal=self._principal, secrets=secrets, key=idempotency_key
         )
+        self._choose(live.session_id, plays)
         return Session(self.engine, live.session_id, self._principal)
 
-    async def session(self, session_id: str, *, secrets: Iterable[str] | None = None) -> "Session":
-        """Return a stored session. Its secrets are not stored: give them again if it had any."""
+    def _choose(self, session_id: str, plays: "Source | None") -> None:
+        if plays is not None and self._door is not None:
+            self._door.choose(session_id, plays)
+
+    async def session(
+        self, session_id: str, *, secrets: Iterable[str] | None = None, plays: "Source | None" = None
+    ) -> "Session":
+        """Return a stored session. Its secrets, and what it plays, are not stored: give them again."""
+        self._choose(session_id, plays)
         await self.engine.session(session_id, principal=self._principal, secrets=secrets)
         return Session(self.engine, session_id, self._principal)
 
@@ -361,6 +389,22 @@ class _Runtimes:
         if name not in self._known:
             self._known[name] = create_runtime(name)
         return self._known[name]
+
+
+def _model_door(providers: "Mapping[Wire, Provider] | None") -> tuple[GatewayDoor, list[str]]:
+    """Return the gateway, and the keys that it puts in."""
+    known = providers_from() if providers is None else providers
+    return GatewayDoor(known), sorted({provider.key for provider in known.values() if provider.key})
+
+
+def _with_mode(settings: SessionSettings, plays: "Source | None") -> SessionSettings:
+    """Return the settings of a session with the mode that goes with what it plays."""
+    if plays is None:
+        return settings
+    from codesdk.script import Script
+
+    mode = "scripted" if isinstance(plays, Script) else "replay"
+    return msgspec.structs.replace(settings, gateway=mode)
 
 
 def _workspace(path: str | os.PathLike[str]) -> str:

@@ -3,18 +3,24 @@
 import pytest
 
 from codesdk.gateway.exchange import Tokens, Wire
-from codesdk.gateway.prices import cost_usd
+from codesdk.gateway.prices import is_known, price_of, ready
 
 MILLION = 1_000_000
 
 
+async def _cost(wire: Wire, model: str, tokens: Tokens) -> float | None:
+    await ready()
+    assert is_known(wire, model) == (price_of(wire, model, tokens) is not None)
+    return price_of(wire, model, tokens)
+
+
 async def test_a_token_is_paid_for_once_whatever_it_is() -> None:
-    plain = await cost_usd("anthropic", "claude-sonnet-4-5", Tokens(input=1000))
-    output = await cost_usd("anthropic", "claude-sonnet-4-5", Tokens(output=1000))
-    thought = await cost_usd("anthropic", "claude-sonnet-4-5", Tokens(reasoning=1000))
-    cached = await cost_usd("anthropic", "claude-sonnet-4-5", Tokens(cache_read=1000))
-    kept = await cost_usd("anthropic", "claude-sonnet-4-5", Tokens(cache_write=1000))
-    together = await cost_usd(
+    plain = await _cost("anthropic", "claude-sonnet-4-5", Tokens(input=1000))
+    output = await _cost("anthropic", "claude-sonnet-4-5", Tokens(output=1000))
+    thought = await _cost("anthropic", "claude-sonnet-4-5", Tokens(reasoning=1000))
+    cached = await _cost("anthropic", "claude-sonnet-4-5", Tokens(cache_read=1000))
+    kept = await _cost("anthropic", "claude-sonnet-4-5", Tokens(cache_write=1000))
+    together = await _cost(
         "anthropic",
         "claude-sonnet-4-5",
         Tokens(input=1000, output=1000, reasoning=1000, cache_read=1000, cache_write=1000),
@@ -38,8 +44,8 @@ async def test_a_token_is_paid_for_once_whatever_it_is() -> None:
     ],
 )
 async def test_every_format_has_its_provider_in_the_table(wire: Wire, model: str) -> None:
-    assert await cost_usd(wire, model, Tokens(input=MILLION)) not in (None, 0.0)
+    assert await _cost(wire, model, Tokens(input=MILLION)) not in (None, 0.0)
 
 
 async def test_an_unknown_model_costs_null_and_not_zero() -> None:
-    assert await cost_usd("anthropic", "no-such-model", Tokens(input=10)) is None
+    assert await _cost("anthropic", "no-such-model", Tokens(input=10)) is None

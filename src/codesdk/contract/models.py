@@ -64,6 +64,19 @@ class ExactInput(msgspec.Struct, frozen=True, kw_only=True):
     sources: dict[str, Any]
 
 
+class Tokens(msgspec.Struct, frozen=True, kw_only=True):
+    """Token counts as CodeSDK counts them: no token twice, so that the sum is what the provider counted in all.
+
+    `input` leaves out what came from or went to a cache, `output` the reasoning where the provider tells it apart.
+    """
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+
+
 class ModelAnswered(msgspec.Struct, frozen=True, kw_only=True):
     """How a request ended. Counts are None if the answer did not say them, the cost if the price is not known."""
 
@@ -72,18 +85,8 @@ class ModelAnswered(msgspec.Struct, frozen=True, kw_only=True):
     http_status: int | None = None
     time_to_first_byte_ms: int | None = None
     model: str | None = None
-    usage: "TokenCounts | None" = None
+    usage: Tokens | None = None
     cost_usd: float | None = None
-
-
-class TokenCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens of one request, none of them counted twice."""
-
-    input: int = 0
-    output: int = 0
-    cache_read: int = 0
-    cache_write: int = 0
-    reasoning: int = 0
 
 
 class ModelTap(Protocol):

@@ -216,8 +216,9 @@ class TaskRun:
         error = self._cause or (ending.error if isinstance(ending, Failed) else None)
         stop_reason = ending.stop_reason if isinstance(ending, Finished) else None
         lifecycle.end(scope.journal, stop_reason=stop_reason, error=error)
-        if self._excess is not None and not is_asked(scope.state, self._excess.level):
-            ledger.ask_budget(scope.journal, self._excess.level, self._excess.summary)
+        over = self._excess if task.stop is None else None
+        if over is not None and not is_asked(scope.state, over.level):
+            ledger.ask_budget(scope.journal, over.level, over.summary)
         await scope.recorder.settle()
 
     async def _press(self, reason: str) -> None:

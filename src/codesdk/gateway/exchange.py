@@ -9,6 +9,8 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from codesdk.contract.models import Tokens
+
 Wire = Literal["anthropic", "responses", "chat", "gemini"]
 AskKind = Literal["generate", "count_tokens"]
 StopReason = Literal["end_turn", "tool_use", "max_tokens", "refusal"]
@@ -116,19 +118,6 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
     id: str
     name: str
     input: Any
-
-
-class Tokens(msgspec.Struct, frozen=True, kw_only=True):
-    """Token counts as CodeSDK counts them: no token twice, so that the sum is what the provider counted in all.
-
-    `input` leaves out what came from or went to a cache, `output` the reasoning where the provider tells it apart.
-    """
-
-    input: int = 0
-    output: int = 0
-    cache_read: int = 0
-    cache_write: int = 0
-    reasoning: int = 0
 
 
 class Finish(msgspec.Struct, frozen=True, tag="finish"):

@@ -4,11 +4,15 @@ The table is a large import (a second of CPU), so it is loaded on first use, in 
 """
 
 import asyncio
-from functools import cache
+from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
-from codesdk.gateway.exchange import Tokens, Wire
+from codesdk.contract.models import Tokens
+from codesdk.gateway.exchange import Wire
 
+_TABLE = "genai_prices"
+_loaded = False
 _PROVIDERS: dict[Wire, str] = {
     "anthropic": "anthropic",
     "responses": "openai",
@@ -17,15 +21,18 @@ _PROVIDERS: dict[Wire, str] = {
 }
 
 
-async def cost_usd(wire: Wire, model: str, tokens: Tokens) -> float | None:
-    """Return what a request cost at list price, or None if the model's price is not known."""
-    prices = await asyncio.to_thread(_table)
-    return price(prices, wire, model, tokens)
+async def ready() -> None:
+    """Wait until the table is loaded."""
+    global _loaded
+    if not _loaded:
+        await asyncio.to_thread(import_module, _TABLE)
+        _loaded = True
 
 
-def price(prices: Any, wire: Wire, model: str, tokens: Tokens) -> float | None:
-    """Return the price of tokens by a table. The table's input counts what a cache gave or took, too."""
-    usage = prices.Usage(
+def price_of(wire: Wire, model: str, tokens: Tokens) -> float | None:
+    """Return what a request cost at list price, or None if the model's price is not known. After `ready`."""
+    prices: Any = import_module(_TABLE)
+    usage = prices.Usage(  # the table's input counts what a cache gave or took, too
         input_tokens=tokens.input + tokens.cache_read + tokens.cache_write,
         cache_read_tokens=tokens.cache_read,
         cache_write_tokens=tokens.cache_write,
@@ -38,8 +45,7 @@ def price(prices: Any, wire: Wire, model: str, tokens: Tokens) -> float | None:
     return float(found.total_price)
 
 
-@cache
-def _table() -> Any:
-    import genai_prices
-
-    return genai_prices
+@lru_cache(1024)
+def is_known(wire: Wire, model: str) -> bool:
+    """Tell whether a model has a price. After `ready`."""
+    return price_of(wire, model, Tokens()) is not None

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from urllib.parse import parse_qsl, quote, urlencode
 
 import httpx2
-import msgspec
 
 from codesdk.gateway.exchange import Ask, Codec, Fault, Wire
 from codesdk.gateway.formats import guess_codec
+from codesdk.gateway.providers import ORIGINS, Provider
 from codesdk.gateway.reply import RawRequest, Reply, Reset, refuse
 from codesdk.store.redaction import Redactor
 
@@ -35,19 +35,6 @@ _HOP_BY_HOP = frozenset(
     }
 )
 _LOGINS = frozenset({"authorization", "x-api-key", "x-goog-api-key"})
-ORIGINS: dict[Wire, str] = {
-    "anthropic": "https://api.anthropic.com",
-    "responses": "https://api.openai.com",
-    "chat": "https://api.openai.com",
-    "gemini": "https://generativelanguage.googleapis.com",
-}
-
-
-class Provider(msgspec.Struct, frozen=True, kw_only=True):
-    """Where requests of a format go, and the key that is put in, if CodeSDK has one."""
-
-    origin: str
-    key: str | None = None
 
 
 class Upstream:

@@ -20,19 +20,13 @@ from codesdk.cli.safe import printable
 from codesdk.contract.errors import InvalidRequest
 from codesdk.gateway.cassette import Tape, load_cassette, save_cassette
 from codesdk.gateway.exchange import Wire
+from codesdk.gateway.providers import KEY_NAMES, ORIGINS, Provider, providers_from
 from codesdk.gateway.record import RecordingBackend
 from codesdk.gateway.replay import ReplayBackend
 from codesdk.gateway.scripted import ScriptedModel
 from codesdk.gateway.server import Backend, Gateway
-from codesdk.gateway.upstream import ORIGINS, Provider, Upstream
+from codesdk.gateway.upstream import Upstream
 from codesdk.script import load_script
-
-_KEYS: dict[Wire, str] = {
-    "anthropic": "ANTHROPIC_API_KEY",
-    "responses": "OPENAI_API_KEY",
-    "chat": "OPENAI_API_KEY",
-    "gemini": "GEMINI_API_KEY",
-}
 
 
 class Origins(NamedTuple):
@@ -155,9 +149,9 @@ def _replaying(file: str, token: str, *, pace: bool) -> Served:
 
 
 def _passing(file: str | None, origins: Origins, token: str) -> Served:
-    keys = {wire: os.environ.get(name, "").strip() for wire, name in _KEYS.items()}
-    upstream = Upstream({wire: Provider(origin=origins.of(wire), key=keys[wire] or None) for wire in _KEYS})
-    named = sorted({name for wire, name in _KEYS.items() if keys[wire]})
+    keys: dict[Wire, str | None] = {wire: given.key for wire, given in providers_from().items()}
+    upstream = Upstream({wire: Provider(origin=origins.of(wire), key=key) for wire, key in keys.items()})
+    named = sorted({KEY_NAMES[wire] for wire, key in keys.items() if key})
     about = f"Keys put in: {', '.join(named) or 'none, a client needs its own login'}."
     if file is None:
         return Served(upstream, f"The real model. {about}", _nothing, upstream)

@@ -1,0 +1,40 @@
+"""Where model requests of each format go, and the keys that the gateway puts in."""
+
+import os
+from collections.abc import Mapping
+
+import msgspec
+
+from codesdk.gateway.exchange import Wire
+
+ORIGINS: dict[Wire, str] = {
+    "anthropic": "https://api.anthropic.com",
+    "responses": "https://api.openai.com",
+    "chat": "https://api.openai.com",
+    "gemini": "https://generativelanguage.googleapis.com",
+}
+KEY_NAMES: dict[Wire, str] = {
+    "anthropic": "ANTHROPIC_API_KEY",
+    "responses": "OPENAI_API_KEY",
+    "chat": "OPENAI_API_KEY",
+    "gemini": "GEMINI_API_KEY",
+}
+"""The environment variables that keys are taken from."""
+
+
+class Provider(msgspec.Struct, frozen=True, kw_only=True):
+    """Where requests of a format go, and the key that is put in, if CodeSDK has one."""
+
+    origin: str
+    key: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Provider(origin={self.origin!r}, key={'None' if self.key is None else '[redacted]'})"
+
+
+def providers_from(environment: Mapping[str, str] = os.environ) -> dict[Wire, Provider]:
+    """Return the real providers with the keys that the environment has for them."""
+    return {
+        wire: Provider(origin=origin, key=environment.get(KEY_NAMES[wire], "").strip() or None)
+        for wire, origin in ORIGINS.items()
+    }

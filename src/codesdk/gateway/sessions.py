@@ -1,0 +1,152 @@
+"""Sessions at the gateway: each with its own token, its own source of answers, and its tap.
+
+Implements `ModelDoor` for the engine. The server starts with the first session that needs it. What a scripted or
+replayed session plays is given by `choose`, because a script is not a part of a session's settings.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from codesdk.contract.errors import CodeSDKError, TaskFailure
+from codesdk.contract.models import ModelTap
+from codesdk.contract.settings import GatewayMode
+from codesdk.gateway import prices
+from codesdk.gateway.cassette import Exchange
+from codesdk.gateway.exchange import Wire
+from codesdk.gateway.observe import ObservedBackend
+from codesdk.gateway.providers import Provider
+from codesdk.gateway.record import RecordingBackend
+from codesdk.gateway.replay import ReplayBackend
+from codesdk.gateway.scripted import ScriptedModel
+from codesdk.gateway.server import Backend, Gateway
+from codesdk.gateway.source_files import read_sources
+from codesdk.gateway.upstream import Upstream
+from codesdk.script import Script
+from codesdk.store.redaction import Redactor
+
+Source = Script | Sequence[Exchange]
+"""What a session plays in place of a provider: a script, or the exchanges of a cassette."""
+
+
+class SessionGateway:
+    """The gateway of an engine. Close it when done."""
+
+    def __init__(self, providers: Mapping[Wire, Provider] | None = None) -> None:
+        self._providers = providers
+        self._sources: dict[str, Source] = {}
+        self._models: dict[str, ScriptedModel | ReplayBackend] = {}
+        self._urls: dict[str, str] = {}
+        self._server: Gateway | None = None
+        self._upstream: Upstream | None = None
+        self._starting = asyncio.Lock()
+        self._loading: asyncio.Task[None] | None = None
+        self._keeping: set[asyncio.Task[None]] = set()
+
+    def choose(self, session_id: str, source: Source) -> None:
+        """Say what a session plays. Its settings must have the mode that goes with it."""
+        self._sources[session_id] = source
+
+    def problems(self, session_id: str) -> Sequence[str]:
+        """Return what did not fit between a session's requests and its script or cassette."""
+        model = self._models.get(session_id)
+        return model.problems if model is not None else ()
+
+    async def open(
+        self,
+        session_id: str,
+        token: str,
+        tap: ModelTap,
+        mode: GatewayMode,
+        workspace: str,
+        folders: Mapping[str, str],
+    ) -> str:
+        """Let a session in under a token. Return the base URL that its runtime is pointed at."""
+        server = await self._start()
+        places = dict(folders)
+        recorder = _Recorder(tap, self._keeping) if mode == "record" else None
+        inner = self._answering(session_id, mode, tap)
+        if recorder is not None:
+            inner = RecordingBackend(inner, recorder.keep, secrets=tap.secrets)
+        observed = ObservedBackend(
+            inner, tap, lambda: read_sources(workspace, places), keeps=recorder is not None
+        )
+        if recorder is not None:
+            recorder.stored = observed.stored
+        url = server.admit(observed, token)
+        self._urls[session_id] = url
+        return url
+
+    async def close(self, session_id: str) -> None:
+        """Take a session's URL back."""
+        url = self._urls.pop(session_id, None)
+        if url is not None and self._server is not None:
+            self._server.dismiss(url)
+        self._models.pop(session_id, None)
+
+    async def aclose(self) -> None:
+        """Stop the server and let go of all connections."""
+        if self._server is not None:
+            await self._server.__aexit__()
+        if self._keeping:
+            await asyncio.wait(self._keeping)
+        if self._upstream is not None:
+            await self._upstream.close()
+        if self._loading is not None:
+            await asyncio.wait([self._loading])
+
+    def _answering(self, session_id: str, mode: GatewayMode, tap: ModelTap) -> Backend:
+        """Return what a session's requests are answered by."""
+        if mode in ("passthrough", "record"):
+            self._upstream = self._upstream or Upstream(self._providers)
+            return self._upstream
+        source = self._sources.get(session_id)
+        if mode == "scripted" and isinstance(source, Script):
+            model = ScriptedModel(source)
+        elif mode == "replay" and source is not None and not isinstance(source, Script):
+            model = ReplayBackend(source, secrets=tap.secrets)
+        else:
+            what = "script" if mode == "scripted" else "cassette"
+            raise TaskFailure(
+                f"The session's model plays a {what}, and none was given. Give it again when you open the session.",
+                code="RUNTIME_UNAVAILABLE",
+            )
+        self._models[session_id] = model
+        return model
+
+    async def _start(self) -> Gateway:
+        async with self._starting:
+            if self._server is None:
+                self._loading = asyncio.create_task(prices.ready())
+                server = Gateway()
+                await server.__aenter__()
+                self._server = server
+            return self._server
+
+
+class _Recorder:
+    """Gives recorded exchanges to a tap, each with the stored request in place of the request itself."""
+
+    def __init__(self, tap: ModelTap, keeping: set[asyncio.Task[None]]) -> None:
+        self._tap = tap
+        self._keeping = keeping
+        self.stored: dict[int, str] = {}
+
+    def keep(self, exchange: Exchange) -> None:
+        """Keep an exchange, if its request was stored."""
+        stored = self.stored.pop(exchange.number, None)
+        if stored is None and exchange.purpose != "count_tokens":
+            return
+        plain: dict[str, Any] = msgspec.to_builtins(exchange)
+        if stored is not None:
+            plain |= {"request": {}, "request_ref": stored}
+        task = asyncio.create_task(self._send(msgspec.json.encode(Redactor(self._tap.secrets).value(plain))))
+        self._keeping.add(task)
+        task.add_done_callback(self._keeping.discard)
+
+    async def _send(self, data: bytes) -> None:
+        with contextlib.suppress(CodeSDKError):  # the log itself is broken then, and says so
+            await self._tap.keep(data)
