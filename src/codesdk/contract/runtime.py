@@ -54,6 +54,13 @@ class ToolAnnouncement(msgspec.Struct, frozen=True, kw_only=True):
     raw: Any = None
 
 
+class ToolDropped(msgspec.Struct, frozen=True, kw_only=True):
+    """An announced call that the runtime will not make after all: it refused it itself, and says why."""
+
+    runtime_tool_call_id: str
+    reason: str
+
+
 class Identified(msgspec.Struct, frozen=True, kw_only=True):
     """The runtime's own session id or the model it settled on; stamped on what follows."""
 
@@ -75,7 +82,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
     raw: Any = None
 
 
-RuntimeItem = Draft | ToolAnnouncement | Identified | Finished | Failed
+RuntimeItem = Draft | ToolAnnouncement | ToolDropped | Identified | Finished | Failed
 
 
 class RuntimeEnv(Record, frozen=True, kw_only=True):

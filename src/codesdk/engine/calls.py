@@ -6,7 +6,7 @@ is decided is stored before it takes effect. Used by `run`; calls the tools.
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from codesdk.contract.canonical import CanonicalError
 from codesdk.contract.errors import CodeSDKError, Conflict, NotFound
@@ -26,7 +26,7 @@ from codesdk.engine.budgets import Standing
 from codesdk.engine.execution import Execution
 from codesdk.engine.intake import Intake
 from codesdk.engine.judgement import check_identity, is_sound, judge
-from codesdk.engine.opening import issue_again, place, take_input
+from codesdk.engine.opening import Taken, issue_again, place, take_input
 from codesdk.engine.scope import SessionScope
 from codesdk.engine.stamps import iso, millis
 from codesdk.engine.state import CallState, Carried, call_key
@@ -37,6 +37,7 @@ NOBODY_TO_ASK = (
     "Go on without it, or say in your answer what you would have done."
 )
 
+T = TypeVar("T")
 Reply = Callable[[ToolIdentity, ToolReply | str], Coroutine[Any, Any, None]]
 """Hands a result, or the reason of a denial, to the runtime."""
 
@@ -64,7 +65,7 @@ class Calls:
         self._judged: dict[str, asyncio.Future[None]] = {}
         self._answers: dict[str, asyncio.Future[None]] = {}
         self._running: dict[str, asyncio.Task[Any]] = {}
-        self._workers: set[asyncio.Task[None]] = set()
+        self._workers: set[asyncio.Task[Any]] = set()
 
     @property
     def busy(self) -> bool:
@@ -73,16 +74,24 @@ class Calls:
 
     async def announce(self, item: ToolAnnouncement) -> None:
         """Open an attempt for a call seen in the stream, and see to it in the background."""
+        taken = await self.take(item)
+        if taken is not None and not self.is_repeat(item, taken.digest):
+            call = await self.open(item, taken)
+            self.spawn(self._handle(call, item.input))
+
+    async def take(self, item: ToolAnnouncement) -> Taken | None:
+        """Return a call's input as it can be stored; None if the call cannot even be written down, which is noted."""
         if not is_sound(item):
             await self._reject(item, "a tool call without a usable name or id.")
-            return
+            return None
         try:
-            taken = take_input(self._scope.redactor, item.input)
+            return take_input(self._scope.redactor, item.input)
         except (CanonicalError, CodeSDKError, RecursionError) as error:
             await self._reject(item, f"the input of a tool call is not usable ({error}).")
-            return
-        if self._is_repeat(item, taken.digest):
-            return
+            return None
+
+    async def open(self, item: ToolAnnouncement, taken: Taken) -> CallState:
+        """Open an attempt. After a stop it is denied at once."""
         inline, ref = await place(self._scope, taken.stored)
         raw, raw_ref = await self._intake.raw(item.raw)
         name = self._scope.redactor.text(item.name)
@@ -106,7 +115,7 @@ class Calls:
             ledger.deny(self._scope.journal, call, lifecycle.ENGINE, lifecycle.STOP_REASON)
         key = call_key(call.identity.tool_call_id, call.identity.attempt)
         self._judged[key] = asyncio.get_running_loop().create_future()
-        self._spawn(self._handle(call, item.input))
+        return call
 
     async def _reject(self, item: ToolAnnouncement, problem: str) -> None:
         """Note a call that cannot even be written down, and tell the runtime, which may wait for it."""
@@ -116,7 +125,7 @@ class Calls:
             nameless = ToolIdentity(
                 tool_call_id="", attempt=1, input_hash="", runtime_tool_call_id=runtime_id
             )
-            self._spawn(self._reply(nameless, f"Refused: {problem}"))
+            self.spawn(self._reply(nameless, f"Refused: {problem}"))
 
     async def run_carried(self, carried: Carried) -> None:
         """Issue an approved call of an interrupted task once more, and wait for its end."""
@@ -143,7 +152,7 @@ class Calls:
         judged = self._judged.get(call_key(call.identity.tool_call_id, call.identity.attempt))
         if judged is not None:
             await asyncio.wait([judged])
-        if call.phase != "waiting" or call.approval_id is None or not self._is_open(call):
+        if call.phase != "waiting" or call.approval_id is None or not self.is_open(call):
             self._find(tool_call_id, decision)
             return
         approval_id = call.approval_id
@@ -220,33 +229,51 @@ class Calls:
         if workers:
             await asyncio.wait(workers, timeout=self._scope.settings.stop_grace_s)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Do a part of a call in the background. A failure of ours in it ends the task."""
         worker = asyncio.create_task(work)
         self._workers.add(worker)
         worker.add_done_callback(self._done)
+        return worker
 
-    def _done(self, worker: asyncio.Task[None]) -> None:
+    def give_up(self, call: CallState, why: str) -> None:
+        """End a call that nobody waits for any more: refused if it has not started, cancelled if it runs."""
+        running = self._running.get(call_key(call.identity.tool_call_id, call.identity.attempt))
+        if running is not None:
+            running.cancel()
+        elif self.is_open(call) and call.phase == "waiting":
+            approval_id = call.approval_id
+            ledger.refuse(self._scope.journal, call, lifecycle.ENGINE, why)
+            if approval_id is not None:
+                self._wake(approval_id)
+
+    def _done(self, worker: asyncio.Task[Any]) -> None:
         self._workers.discard(worker)
         error = None if worker.cancelled() else worker.exception()
         if error is not None:
             self._on_fault(error)
 
     async def _handle(self, call: CallState, arguments: Any) -> None:
-        """See one call through. The ledger's state, not this coroutine, says where it stands."""
-        recorder = self._scope.recorder
+        await self._reply(call.identity, await self.see_through(call, arguments))
+
+    async def see_through(self, call: CallState, arguments: Any) -> ToolReply | str:
+        """Decide a call, run it if it may run, and return its result or why it did not run, when that is stored.
+
+        The ledger's state, not this coroutine, says where the call stands.
+        """
         reply: ToolReply | str
         try:
             await self._mind_budget()
-            if self._is_open(call):
+            if self.is_open(call):
                 await self._decide(call, arguments)
         finally:
             self._mark_judged(call)
-        if self._is_open(call):
+        if self.is_open(call):
             reply = await self._execute(call, arguments)
         else:
             reply = self._closing_words(call)
-        await recorder.settle()
-        await self._reply(call.identity, reply)
+        await self._scope.recorder.settle()
+        return reply
 
     def _mark_judged(self, call: CallState) -> None:
         """Let an answer in that came before the question."""
@@ -312,7 +339,7 @@ class Calls:
         journal = self._scope.journal
         summary = ledger.summarize(call.name, self._scope.redactor.value(arguments))
         await self._await_answer(ledger.ask(journal, call, summary, self._expiry()))
-        if self._is_open(call) and call.phase == "waiting":
+        if self.is_open(call) and call.phase == "waiting":
             why = f"Nobody answered within {timeout_s:g} s."
             ledger.refuse(journal, call, lifecycle.ENGINE, why)
 
@@ -324,7 +351,7 @@ class Calls:
             return await self._execute_now(call, arguments)
 
     async def _execute_now(self, call: CallState, arguments: Any) -> ToolReply | str:
-        if not self._is_open(call):
+        if not self.is_open(call):
             return self._closing_words(call)
         state = self._scope.state
         key = call_key(call.identity.tool_call_id, call.identity.attempt)
@@ -351,7 +378,8 @@ class Calls:
             running.cancel()
         return await execution.finish(running)
 
-    def _is_open(self, call: CallState) -> bool:
+    def is_open(self, call: CallState) -> bool:
+        """Tell whether a call is still on its way."""
         task = self._scope.state.task
         key = call_key(call.identity.tool_call_id, call.identity.attempt)
         return task is not None and task.calls.get(key) is call
@@ -360,7 +388,8 @@ class Calls:
         """Return why a call that did not run was closed, as the ledger has it."""
         return call.closed_because or "The call was not run."
 
-    def _is_repeat(self, item: ToolAnnouncement, digest: str) -> bool:
+    def is_repeat(self, item: ToolAnnouncement, digest: str) -> bool:
+        """Tell whether a call was announced before, and note it."""
         task = self._scope.state.task
         if task is None or item.runtime_tool_call_id is None:
             return False

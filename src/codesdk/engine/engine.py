@@ -22,6 +22,7 @@ from codesdk.contract.settings import OnBusy, SessionConfig
 from codesdk.engine import lifecycle
 from codesdk.engine.archive import Archive, unknown_session
 from codesdk.engine.beginnings import first_event, first_row, forked_event
+from codesdk.engine.gate import Gate
 from codesdk.engine.journal import LOCAL
 from codesdk.engine.keys import Keys
 from codesdk.engine.legible import MAX_DEPTH, check_size, is_deep
@@ -55,6 +56,7 @@ class Engine:
         self.ports = ports
         self.archive = Archive(ports.log, ports.blobs)
         self.slots = Slots(ports.limits)
+        self.gate = Gate(self._loaded)
         self._find_runtime = runtime
         self._owner = owner
         self._secrets = tuple(secrets)
@@ -308,6 +310,12 @@ class Engine:
         self._live[state.session_id] = live
         if len(self._live) > KEEP_LOADED:
             self._let_go()
+        return live
+
+    def _loaded(self, session_id: str) -> LiveSession:
+        live = self._live.get(session_id)
+        if live is None:
+            raise unknown_session(session_id)
         return live
 
     def _let_go(self) -> None:

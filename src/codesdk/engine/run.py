@@ -6,6 +6,7 @@ silence ends the task after a grace period, with or without it.
 
 import asyncio
 from contextlib import aclosing
+from typing import Any
 
 from codesdk.contract.errors import CodeSDKError, Conflict, ErrorInfo, TaskFailure
 from codesdk.contract.events import TaskSteered
@@ -21,6 +22,7 @@ from codesdk.contract.runtime import (
     RuntimeTask,
     TaskInput,
     ToolAnnouncement,
+    ToolDropped,
     ToolReply,
 )
 from codesdk.contract.tools import Actor, ToolIdentity
@@ -30,6 +32,7 @@ from codesdk.engine.budgets import Standing, is_asked
 from codesdk.engine.calls import Calls
 from codesdk.engine.context import Window
 from codesdk.engine.endpoints import SessionEndpoints
+from codesdk.engine.gate import TaskGate
 from codesdk.engine.intake import Intake
 from codesdk.engine.legible import is_text
 from codesdk.engine.scope import RuntimeHost, SessionScope
@@ -67,6 +70,8 @@ class TaskRun:
         self._early_steering: list[tuple[int, list[Message]]] = []
         self._ending = False
         self.calls = Calls(scope, self._intake, writes, self._reply, self._on_fault, endpoints.near_budget)
+        through_gate = runtime.capabilities().tool_execution_model == "external_mcp"
+        self.gate = TaskGate(scope, self.calls) if through_gate else None
 
     async def run(self) -> None:
         """Play the task to its end. Raises only if the log cannot be written."""
@@ -185,7 +190,9 @@ class TaskRun:
         if isinstance(item, Draft):
             await self._intake.draft(item)
         elif isinstance(item, ToolAnnouncement):
-            await self.calls.announce(item)
+            await (self.gate or self.calls).announce(item)
+        elif isinstance(item, ToolDropped):
+            await self._drop(item)
         elif isinstance(item, Identified) and all(
             name is None or is_text(name) for name in (item.model, item.runtime_session_id)
         ):
@@ -193,6 +200,13 @@ class TaskRun:
             self._scope.journal.identify(redact(item.model), redact(item.runtime_session_id))
         else:
             await self._intake.malformed("an item of an unknown kind.", item)
+
+    async def _drop(self, item: ToolDropped) -> None:
+        reason: Any = item.reason
+        if self.gate is None or not is_text(item.runtime_tool_call_id) or not is_text(reason):
+            await self._intake.malformed("a call that it drops, but never announced.", item)
+        else:
+            self.gate.drop(item.runtime_tool_call_id, self._scope.redactor.text(reason))
 
     async def _finish(self, ending: Ending) -> None:
         """Close what is open and write the terminal event."""
@@ -207,6 +221,8 @@ class TaskRun:
         if isinstance(ending, Failed) or self._cause is not None:
             self.calls.give_up_questions("The runtime ended the task before anyone answered.")
             grace = min(grace, scope.settings.stop_grace_s)
+        if self.gate is not None:
+            self.gate.close()
         await self.calls.drain(0 if self._halted.done() else grace)
         await self._close_handle()
         await self._endpoints.tap.idle(grace)

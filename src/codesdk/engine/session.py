@@ -23,6 +23,7 @@ from codesdk.engine.budgets import Standing
 from codesdk.engine.context import Window
 from codesdk.engine.endpoints import SessionEndpoints
 from codesdk.engine.feed import Published, follow
+from codesdk.engine.gate import TaskGate
 from codesdk.engine.judgement import check_identity
 from codesdk.engine.legible import check_size
 from codesdk.engine.purses import Purses
@@ -94,6 +95,11 @@ class LiveSession:
         self._redactor = redactor
         if self._scope is not None:
             self._scope.redactor = redactor
+
+    @property
+    def gate(self) -> TaskGate | None:
+        """Where calls of the running task come in, if its runtime makes them over MCP."""
+        return None if self._run is None else self._run.gate
 
     @property
     def connected(self) -> bool:
