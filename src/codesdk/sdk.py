@@ -37,6 +37,7 @@ from codesdk.store.blobs import MemoryBlobs
 from codesdk.store.directory import DataDir
 from codesdk.store.memory import MemoryLog
 from codesdk.store.undo import MemoryUndo
+from codesdk.tools.mcp.host import McpHost
 from codesdk.tools.workspace import builtin_registry
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ class CodeSDK:
                 stack.push_async_callback(directory.close)
             door, keys = _model_door(providers)
             stack.push_async_callback(door.aclose)
+            host = McpHost()
+            stack.push_async_callback(host.close)
             ports = Ports(
                 log=directory.log if directory else MemoryLog(),
                 blobs=directory.blobs if directory else MemoryBlobs(),
@@ -101,6 +104,7 @@ class CodeSDK:
                 stamper=SystemStamper(),
                 limits=limits or Limits(),
                 models=door,
+                mcp=host,
                 undo=directory.undo if directory else MemoryUndo(),
             )
             engine = Engine(

@@ -292,6 +292,18 @@ class ToolGate(Protocol):
         ...
 
 
+class ToolDoor(Protocol):
+    """Gives sessions an address at which their tools are offered over MCP. The MCP host implements it."""
+
+    async def admit(self, session_id: str, gate: ToolGate) -> str:
+        """Let a session in. Return the URL that its runtime is given; a token in it says whose it is."""
+        ...
+
+    async def dismiss(self, url: str) -> None:
+        """Take an address back; calls that came over it are cancelled."""
+        ...
+
+
 class PolicyQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """A call for the policy to judge."""
 

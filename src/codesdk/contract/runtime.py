@@ -132,6 +132,13 @@ class Host(Protocol):
         """
         ...
 
+    async def tool_endpoint(self) -> str:
+        """Return the URL at which the session's tools are offered over MCP (streamable HTTP). It holds a token.
+
+        Raise `TaskFailure` if there is no MCP host.
+        """
+        ...
+
     async def put_artifact(self, data: bytes, content_type: str, name: str | None = None) -> ArtifactRef:
         """Store bytes and return their reference."""
         ...

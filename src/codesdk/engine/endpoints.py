@@ -1,4 +1,4 @@
-"""The addresses that a session gives its runtime, each with a token of its own, open while the session is loaded.
+"""The addresses that a session gives its runtime, for its model and its tools, each with a token of its own, open while the session is loaded.
 
 Made when a runtime first asks for one. A token is a secret of the session from then on.
 """
@@ -8,14 +8,18 @@ import secrets
 from collections.abc import Callable, Mapping
 
 from codesdk.contract.errors import TaskFailure
+from codesdk.contract.ports import ToolGate
 from codesdk.engine.budgets import Standing, find_near, is_asked
 from codesdk.engine.purses import Purses
 from codesdk.engine.scope import Ports, SessionScope
 from codesdk.engine.tap import Halt, SessionTap
 
+TOKEN_CHARS = 24
+"""A part of an address that is at least as long is a token."""
+
 
 class SessionEndpoints:
-    """The way from one session's runtime to a model."""
+    """The ways from one session's runtime to a model and to its tools."""
 
     def __init__(
         self,
@@ -23,13 +27,16 @@ class SessionEndpoints:
         scope: Callable[[], SessionScope],
         purses: Purses,
         halt: Halt,
+        gate: ToolGate,
         learn: Callable[[str], None],
     ) -> None:
         self.tap = SessionTap(scope, purses, halt)
         self._ports = ports
         self._scope = scope
         self._purses = purses
+        self._gate = gate
         self._learn = learn
+        self._tool_url: str | None = None
         self._model_url: str | None = None
         self._opening = asyncio.Lock()
 
@@ -42,7 +49,7 @@ class SessionEndpoints:
     @property
     def open(self) -> bool:
         """Whether a runtime may still be using an address."""
-        return self._model_url is not None
+        return self._model_url is not None or self._tool_url is not None
 
     async def model_url(self, folders: Mapping[str, str]) -> str:
         """Return the address that the runtime talks to in place of a provider."""
@@ -66,8 +73,28 @@ class SessionEndpoints:
                 )
         return self._model_url
 
+    async def tool_url(self) -> str:
+        """Return the address at which the session's tools are offered over MCP."""
+        door = self._ports.mcp
+        if door is None:
+            raise TaskFailure(
+                "This runtime gets its tools over MCP, and there is no MCP host here.",
+                code="RUNTIME_UNAVAILABLE",
+            )
+        async with self._opening:
+            if self._tool_url is None:
+                url = await door.admit(self._scope().state.session_id, self._gate)
+                for part in url.split("/"):
+                    if len(part) >= TOKEN_CHARS:
+                        self._learn(part)
+                self._tool_url = url
+        return self._tool_url
+
     async def close(self) -> None:
         """Take the addresses back."""
+        if self._tool_url is not None and self._ports.mcp is not None:
+            url, self._tool_url = self._tool_url, None
+            await self._ports.mcp.dismiss(url)
         if self._model_url is not None and self._ports.models is not None:
             self._model_url = None
             await self._ports.models.close(self._scope().state.session_id)

@@ -303,7 +303,15 @@ class Engine:
     def _adopt(self, state: SessionState, epoch: int, secrets: tuple[str, ...]) -> LiveSession:
         redactor = Redactor((*self._secrets, *secrets)) if secrets else self._redactor
         live = LiveSession(
-            self.ports, self.slots, self._find_runtime, state, epoch, redactor, self._drop, self._purses
+            self.ports,
+            self.slots,
+            self._find_runtime,
+            state,
+            epoch,
+            redactor,
+            self._drop,
+            self._purses,
+            self.gate,
         )
         if secrets:
             self._session_secrets[state.session_id] = secrets

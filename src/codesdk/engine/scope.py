@@ -15,7 +15,7 @@ from codesdk.contract.events import ArtifactCreated
 from codesdk.contract.ids import artifact_id
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.models import ModelDoor
-from codesdk.contract.ports import Blobs, EventLog, Policy, Stamper, ToolRunner, UndoStore
+from codesdk.contract.ports import Blobs, EventLog, Policy, Stamper, ToolDoor, ToolRunner, UndoStore
 from codesdk.contract.records import ArtifactRow
 from codesdk.contract.settings import Limits, SessionSettings
 from codesdk.engine.journal import Journal
@@ -36,6 +36,7 @@ class Ports:
     stamper: Stamper
     limits: Limits
     models: ModelDoor | None = None
+    mcp: ToolDoor | None = None
     undo: UndoStore = dataclasses.field(default_factory=MemoryUndo)
 
 
@@ -101,6 +102,8 @@ class Endpoints(Protocol):
 
     async def model_url(self, folders: Mapping[str, str]) -> str: ...
 
+    async def tool_url(self) -> str: ...
+
 
 class RuntimeHost:
     """What a runtime may ask for while its task runs. Implements the `Host` port."""
@@ -112,6 +115,10 @@ class RuntimeHost:
     async def model_endpoint(self, folders: Mapping[str, str] | None = None) -> str:
         """Return the address that the runtime talks to in place of a provider."""
         return await self._endpoints.model_url(folders or {})
+
+    async def tool_endpoint(self) -> str:
+        """Return the address at which the session's tools are offered over MCP."""
+        return await self._endpoints.tool_url()
 
     async def put_artifact(self, data: bytes, content_type: str, name: str | None = None) -> ArtifactRef:
         """Store bytes for the runtime, and say so in the log."""

@@ -14,6 +14,7 @@ from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.errors import Busy, CodeSDKError, Conflict, ErrorInfo, InvalidRequest, NotFound
 from codesdk.contract.events import SessionClosed, SessionResumed
 from codesdk.contract.messages import ArtifactBlock, Message
+from codesdk.contract.ports import ToolGate
 from codesdk.contract.records import KeyRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import OnBusy, SessionSettings
@@ -50,6 +51,7 @@ class LiveSession:
         redactor: Redactor,
         on_broken: Callable[[str], None],
         purses: Purses,
+        gate: ToolGate,
     ) -> None:
         self.session_id = state.session_id
         self._ports = ports
@@ -74,6 +76,7 @@ class LiveSession:
         self._winding_down = False
         self._endpoints: SessionEndpoints | None = None
         self._purses = purses
+        self._door = gate
 
     @property
     def state(self) -> SessionState:
@@ -111,7 +114,7 @@ class LiveSession:
         """The addresses that this session gives its runtime."""
         if self._endpoints is None:
             self._endpoints = SessionEndpoints(
-                self._ports, lambda: self.scope, self._purses, self._give_up, self._learn
+                self._ports, lambda: self.scope, self._purses, self._give_up, self._door, self._learn
             )
         return self._endpoints
 
