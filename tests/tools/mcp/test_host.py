@@ -15,6 +15,7 @@ from tests.tools.mcp.gates import HeldGate, RecordingGate, said, spec, within
 from tests.tools.mcp.wire import HEADERS, HELLO, Wire, next_message, request, wire
 
 from codesdk.contract.errors import Conflict, NotFound
+from codesdk.contract.tools import ToolAnnotations
 from codesdk.tools.mcp.host import McpHost, bearer, in_memory
 
 each_era = pytest.mark.parametrize("mode", ["legacy", "auto"])
@@ -31,7 +32,7 @@ async def test_tools_are_listed_with_the_names_that_providers_allow_and_hints_fr
     schema = {"type": "object", "properties": {"path": {"type": "string"}}}
     hints = {  # readOnly, destructive, idempotent, openWorld
         "read_only": (True, False, True, False),
-        "write": (False, True, False, False),
+        "write": (False, False, False, False),
         "network": (False, False, False, True),
         "dangerous": (False, True, False, True),
     }
@@ -67,6 +68,30 @@ async def test_a_call_reaches_the_gate_under_its_own_name_and_its_reply_comes_ba
 async def test_a_reply_that_is_no_text_is_written_as_json(reply: Any, text: str):
     async with McpHost() as host, Client(await host.admit("s", RecordingGate(reply=reply))) as client:
         assert said(await client.call_tool("workspace_read", {})) == (text, False)
+
+
+async def test_a_tool_describes_itself_and_its_result_where_it_can():
+    output = {"type": "object", "properties": {"lines": {"type": "integer"}}, "required": ["lines"]}
+    notes = ToolAnnotations(title="Count lines", destructive=True, idempotent=True)
+    gate = RecordingGate(
+        reply={"lines": 3}, offered=[spec("test.count", "write", output_schema=output, annotations=notes)]
+    )
+    async with McpHost() as host, Client(await host.admit("s", gate)) as client:
+        (tool,) = (await client.list_tools()).tools
+        result = await client.call_tool("test_count", {})
+        gate.reply, gate.is_error = "It is a folder.", True
+        refused = await client.call_tool("test_count", {})
+    assert tool.output_schema == output
+    assert tool.annotations is not None
+    assert tool.annotations.model_dump() == {
+        "title": "Count lines",
+        "read_only_hint": False,
+        "destructive_hint": True,
+        "idempotent_hint": True,
+        "open_world_hint": False,
+    }
+    assert (said(result), result.structured_content) == (('{"lines":3}', False), {"lines": 3})
+    assert (said(refused), refused.structured_content) == (("It is a folder.", True), None)
 
 
 async def test_an_error_reply_is_an_error_of_the_tool_and_not_of_the_protocol():

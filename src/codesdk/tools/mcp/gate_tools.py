@@ -25,25 +25,35 @@ class GateTools:
         self, name: str, arguments: dict[str, Any], runtime_tool_call_id: str | None
     ) -> types.CallToolResult:
         """Have the gate decide and run. A name that is not on offer passes as it is, so that the attempt is recorded."""
-        known = {wire_name(spec.name): spec.name for spec in self._gate.specs(self._session_id)}
+        offered = {wire_name(spec.name): spec for spec in self._gate.specs(self._session_id)}
+        spec = offered.get(name)
         reply = await self._gate.call(
-            self._session_id, known.get(name, name), arguments, runtime_tool_call_id=runtime_tool_call_id
+            self._session_id,
+            spec.name if spec else name,
+            arguments,
+            runtime_tool_call_id=runtime_tool_call_id,
         )
-        text = types.TextContent(text=_text(reply.result))
-        return types.CallToolResult(content=[text], is_error=reply.is_error)
+        structured = reply.result if spec and spec.output_schema and not reply.is_error else None
+        return types.CallToolResult(
+            content=[types.TextContent(text=_text(reply.result))],
+            structured_content=structured,
+            is_error=reply.is_error,
+        )
 
 
 def described(spec: ToolSpec) -> types.Tool:
-    """Return a tool as MCP describes it. What it may do follows from its class."""
+    """Return a tool as MCP describes it. The hints follow from its class and its own description."""
     kind = spec.tool_class
     return types.Tool(
         name=wire_name(spec.name),
         description=spec.description,
         input_schema=spec.input_schema,
+        output_schema=spec.output_schema,
         annotations=types.ToolAnnotations(
+            title=spec.annotations.title,
             read_only_hint=kind == "read_only",
-            destructive_hint=kind in ("write", "dangerous"),
-            idempotent_hint=spec.safe_replay,
+            destructive_hint=spec.annotations.destructive or kind == "dangerous",
+            idempotent_hint=spec.annotations.idempotent or spec.safe_replay,
             open_world_hint=kind in ("network", "dangerous"),
         ),
     )
