@@ -51,6 +51,9 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     "Talk to models": {
         "gateway": Entry("gateway", "gateway", "Be a model for any agent: scripted, replayed or recorded."),
     },
+    "Serve tools": {
+        "mcp": Entry("mcp", "mcp", "Be an MCP server for a session's tools, or for those on a directory."),
+    },
     "Set up": {
         "completion": Entry("completion", "completion", "Print the completion script for a shell."),
     },

@@ -20,7 +20,8 @@ from codesdk.contract.errors import CodeSDKError
 GONE = "codesdk.gone"
 """Where the scope of an HTTP request has the event that is set when the client hangs up."""
 NAME = "codesdk"
-_ID_KEYS = ("codesdk/toolCallId", "claudecode/toolUseId", "callId")
+ID_KEY = "codesdk/toolCallId"
+_ID_KEYS = (ID_KEY, "claudecode/toolUseId", "callId")
 """Where clients put the id that the model gave a call: ours when we pass a call on, Claude's, Codex's."""
 _log = logging.getLogger(__name__)
 

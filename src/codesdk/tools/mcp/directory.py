@@ -1,0 +1,73 @@
+"""The tools on a directory, without a session: a `ToolGate` that decides by a policy and can ask nobody.
+
+Nothing is recorded. For `codesdk mcp --workspace`, where a client that is not CodeSDK's brings its own log.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from codesdk.contract.ports import Policy, PolicyQuestion, ToolInvocation, ToolRunner
+from codesdk.contract.runtime import ToolReply
+from codesdk.contract.tools import Evaluation, OutputStream, PermissionMode, ToolClass, ToolSpec
+
+
+class DirectoryGate:
+    """Runs what the policy allows. What it would ask about is refused, in words that tell what to do."""
+
+    def __init__(self, runner: ToolRunner, policy: Policy, workspace: str, mode: PermissionMode) -> None:
+        self._runner = runner
+        self._policy = policy
+        self._workspace = workspace
+        self._mode: PermissionMode = mode
+        self._numbers = itertools.count(1)
+
+    def specs(self, session_id: str) -> Sequence[ToolSpec]:
+        """Return all tools, also those that are refused: a model is told why when it tries."""
+        return self._runner.specs()
+
+    async def call(
+        self, session_id: str, name: str, arguments: Any, *, runtime_tool_call_id: str | None = None
+    ) -> ToolReply:
+        """Check, judge and run."""
+        problem = self._runner.check(name, arguments)
+        if problem is not None:
+            return ToolReply(result=problem, is_error=True)
+        verdict = self._judge(session_id, name, arguments)
+        if verdict.result != "allow":
+            return ToolReply(result=_refusal(verdict), is_error=True)
+        number = next(self._numbers)
+        call = ToolInvocation(
+            session_id=session_id,
+            task_id=None,
+            tool_call_id=runtime_tool_call_id or f"call_{number}",
+            attempt=1,
+            name=name,
+            input=arguments,
+            workspace=self._workspace,
+        )
+        run = await self._runner.run(call, _unheard)
+        return ToolReply(result=run.result, is_error=run.is_error)
+
+    def _judge(self, session_id: str, name: str, arguments: Any) -> Evaluation:
+        kinds: dict[str, ToolClass] = {spec.name: spec.tool_class for spec in self._runner.specs()}
+        question = PolicyQuestion(
+            session_id=session_id,
+            name=name,
+            tool_class=kinds[name],
+            input=arguments,
+            permission_mode=self._mode,
+            subjects=self._runner.subjects(name, arguments),
+        )
+        return self._policy.evaluate(question)
+
+
+def _refusal(verdict: Evaluation) -> str:
+    reason = verdict.reason or "The policy does not allow this call."
+    return (
+        reason if verdict.result == "deny" else f"{reason} Nobody can be asked here. Do the work without it."
+    )
+
+
+def _unheard(stream: OutputStream, text: str) -> None:
+    """Take a running tool's output: nobody listens."""

@@ -1,0 +1,82 @@
+"""MCP servers that an application attaches to a session: how they are reached, and what class their tools have."""
+
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+import msgspec
+
+from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.tools import ToolClass
+
+CALL_TIMEOUT_S = 300.0
+
+
+class _Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
+    """What all servers have. A tool is of `tool_class` unless `tool_classes` has the name that the server gives it.
+
+    What the server itself says of its tools is no reason to trust them.
+    """
+
+    tool_class: ToolClass = "dangerous"
+    tool_classes: dict[str, ToolClass] = {}
+    timeout_s: float = CALL_TIMEOUT_S
+
+    def __repr__(self) -> str:
+        """Say nothing of addresses, headers and environments: they hold secrets."""
+        return f"{type(self).__name__}(…)"
+
+
+class StdioServer(_Server, frozen=True, kw_only=True, tag="stdio"):
+    """A program that speaks MCP over its stdin and stdout. It runs on this machine, outside of any sandbox.
+
+    Its environment is `env` and a plain PATH, nothing else.
+    """
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    cwd: str | None = None
+
+
+class HttpServer(_Server, frozen=True, kw_only=True, tag="http"):
+    """A server at an address, over streamable HTTP. `headers` go with every request."""
+
+    url: str
+    headers: dict[str, str] = {}
+
+
+McpServer = StdioServer | HttpServer
+
+
+def check(servers: Mapping[str, McpServer]) -> None:
+    """Raise `InvalidRequest`, naming the server, for what cannot work."""
+    for name, server in servers.items():
+        if not name or not name.isascii() or not name.replace("_", "").replace("-", "").isalnum():
+            raise InvalidRequest(f"{name!r} is no name for an MCP server: use letters, digits, - and _.")
+        if server.timeout_s <= 0:
+            raise InvalidRequest(f"The MCP server {name} needs a timeout_s above 0.")
+        if isinstance(server, HttpServer) and not _is_address(server.url):
+            raise InvalidRequest(f"The MCP server {name} needs a url with http:// or https:// and a host.")
+        if isinstance(server, StdioServer) and (not server.command or "=" in server.command):
+            raise InvalidRequest(f"The MCP server {name} needs a command, without = in it.")
+
+
+def secrets_of(servers: Mapping[str, McpServer]) -> list[str]:
+    """Return what must not be stored or shown: the values of headers and environments."""
+    found: list[str] = []
+    for server in servers.values():
+        found += (server.headers if isinstance(server, HttpServer) else server.env).values()
+    return [value for value in found if value]
+
+
+def host_of(server: McpServer) -> str | None:
+    """Return the host that a call of the server's tools talks to, if it is known."""
+    return urlsplit(server.url).hostname if isinstance(server, HttpServer) else None
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        return False

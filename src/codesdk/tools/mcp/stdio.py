@@ -1,0 +1,74 @@
+"""Tools → an MCP server on this process's stdin and stdout. Needs `mcp`: load it at first use.
+
+Either it passes everything on to a session's address, for a runtime that only starts programs, or it serves a gate.
+Ends when stdin does.
+"""
+
+from typing import Any
+
+import mcp_types as types
+from mcp.server.stdio import stdio_server
+
+from codesdk.contract.errors import NotFound
+from codesdk.contract.ports import ToolGate
+from codesdk.tools.mcp.connection import Connection, Unreachable
+from codesdk.tools.mcp.gate_tools import GateTools
+from codesdk.tools.mcp.server import ID_KEY, NAME, ToolServer, ToolSource, failed
+from codesdk.tools.mcp.servers import HttpServer
+from codesdk.tools.registry import ToolError
+
+PATIENCE_S = 30 * 24 * 3600.0
+"""How long a call may take: an answer to its question may come after a weekend."""
+
+
+class RemoteTools:
+    """The tools behind a session's address, as they are offered there."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def offer(self) -> list[types.Tool]:
+        """Return what the session offers now."""
+        try:
+            return await self._connection.offer()
+        except Unreachable as error:
+            raise _nobody(error) from None
+
+    async def call(
+        self, name: str, arguments: dict[str, Any], runtime_tool_call_id: str | None
+    ) -> types.CallToolResult:
+        """Pass a call on, and its answer back as it is."""
+        meta: Any = {ID_KEY: runtime_tool_call_id} if runtime_tool_call_id else None
+        params = types.CallToolRequestParams(name=name, arguments=arguments, _meta=meta)
+        try:
+            return await self._connection.ask(params)
+        except ToolError as error:
+            return failed(str(error))
+
+
+async def bridge(url: str, progress_s: float) -> None:
+    """Serve what is behind a session's address. Raise `NotFound` if nobody is there."""
+    connection = Connection(NAME, HttpServer(url=url, timeout_s=PATIENCE_S), lambda: None)
+    try:
+        await connection.open()
+        await _serve(RemoteTools(connection), progress_s)
+    except Unreachable as error:
+        raise _nobody(error) from None
+    finally:
+        await connection.close()
+
+
+async def serve(gate: ToolGate, session_id: str, progress_s: float) -> None:
+    """Serve what a gate offers."""
+    await _serve(GateTools(gate, session_id), progress_s)
+
+
+async def _serve(source: ToolSource, progress_s: float) -> None:
+    server = ToolServer(source, progress_s)
+    async with stdio_server() as (reading, writing):
+        await server.mcp.run(reading, writing, server.mcp.create_initialization_options())
+    await server.close()
+
+
+def _nobody(error: Unreachable) -> NotFound:
+    return NotFound(f"The session's MCP address does not answer: {error} Is its process still there?")

@@ -1,0 +1,125 @@
+"""An attached server → the pair of streams that a client of it reads and writes. Needs `mcp`: loaded at first use.
+
+A program gets an environment that has nothing of ours in it, and the end of what it wrote to stderr is kept, to
+explain why it did not come up.
+"""
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+import httpx2
+from mcp.client._transport import ReadStream, TransportStreams
+from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+
+from codesdk.tools.mcp.servers import HttpServer, McpServer, StdioServer
+
+PATH = "/usr/local/bin:/usr/bin:/bin"
+KEPT_BYTES = 2_000
+_HTTP_S = 30.0
+
+
+class Tail(asyncio.Protocol):
+    """The last bytes of a stream."""
+
+    def __init__(self) -> None:
+        self._kept = b""
+
+    def data_received(self, data: bytes) -> None:
+        """Keep the end."""
+        self._kept = (self._kept + data)[-KEPT_BYTES:]
+
+    @property
+    def text(self) -> str:
+        """What was kept, as text."""
+        return self._kept.decode("utf-8", "replace").strip()
+
+
+@asynccontextmanager
+async def connect(server: McpServer, tail: Tail, ended: asyncio.Event) -> AsyncGenerator[TransportStreams]:
+    """Give the way to a server, in one task. The event is set when the other side is gone."""
+    way = _program(server, tail) if isinstance(server, StdioServer) else _address(server)
+    async with way as (reading, writing):
+        yield _Watched(reading, ended), writing
+
+
+class _Watched:
+    """A stream of messages that says when it ended."""
+
+    def __init__(self, stream: ReadStream[SessionMessage | Exception], ended: asyncio.Event) -> None:
+        self._stream = stream
+        self._ended = ended
+
+    async def receive(self) -> SessionMessage | Exception:
+        """Return the next message."""
+        return await self._stream.receive()
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self._stream.aclose()
+
+    def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self._stream.__anext__()
+        except StopAsyncIteration:
+            self._ended.set()
+            raise
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+@asynccontextmanager
+async def _program(server: StdioServer, tail: Tail) -> AsyncGenerator[TransportStreams]:
+    env = {"PATH": PATH, **server.env}
+    command = shutil.which(server.command, path=env["PATH"])
+    if command is None:
+        raise FileNotFoundError(f"there is no program {server.command}")
+    # The library passes some variables of this process on; `env` takes them away again, and values stay out of argv.
+    unset = [part for name in DEFAULT_INHERITED_ENV_VARS if name not in env for part in ("-u", name)]
+    started = StdioServerParameters(
+        command="/usr/bin/env", args=[*unset, command, *server.args], env=env, cwd=server.cwd
+    )
+    async with _kept(tail) as errors, stdio_client(started, errors) as streams:
+        yield streams
+
+
+@asynccontextmanager
+async def _address(server: HttpServer) -> AsyncGenerator[TransportStreams]:
+    timeout = httpx2.Timeout(_HTTP_S, read=server.timeout_s + _HTTP_S)
+    async with (
+        httpx2.AsyncClient(headers=server.headers, timeout=timeout, trust_env=False) as http,
+        streamable_http_client(server.url, http_client=http) as streams,
+    ):
+        yield streams
+
+
+@asynccontextmanager
+async def _kept(tail: Tail) -> AsyncGenerator[TextIO]:
+    """Give a file for a program's stderr."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb", 0) as source, os.fdopen(writing, "w") as target:
+        pipe: tuple[asyncio.ReadTransport, Any] = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: tail, source
+        )
+        try:
+            yield target
+        finally:
+            pipe[0].close()
