@@ -197,7 +197,7 @@ class BubblewrapSandbox:
             raise SandboxUnavailable(NOT_INSTALLED)
         alone = self._cgroups is None
         argv = limited(
-            command.argv, command.limits, count_processes=_counts_by_namespace(), bound_memory=alone
+            command.argv, command.limits, count_processes=alone and _counts_by_namespace(), bound_memory=alone
         )
         async with AsyncExitStack() as held:
             group = None
@@ -247,6 +247,8 @@ class _Life:
             if await self._launch.held():
                 await self._fence_in()
                 self._launch.let_go()
+        except ProcessLookupError:
+            pass  # bubblewrap gave up; what it said will be told
         except OSError as error:
             self._launch.kill()
             raise SandboxUnavailable(f"The sandbox could not be set up: {error.strerror or error}.") from None

@@ -66,13 +66,10 @@ class Confinement(NamedTuple):
 def arguments(wanted: Confinement, seccomp: bytes | None, fds: Descriptors) -> list[str]:
     """Return bubblewrap's arguments, up to the command."""
     made = [*_namespaces(), *_environment(wanted.env), *_system(wanted, fds), *_devices(wanted.limits)]
-    made += [
-        *_workspace(wanted),
-        "--remount-ro",
-        "/",
-        "--chdir",
-        os.path.normpath(f"{WORKSPACE}/{wanted.cwd}"),
-    ]
+    for path in wanted.readable:
+        made += ["--ro-bind", path, path]
+    directory = os.path.normpath(f"{WORKSPACE}/{wanted.cwd}")
+    made += [*_workspace(wanted), "--remount-ro", "/", "--chdir", directory]
     if seccomp is not None:
         made += ["--seccomp", str(fds.data(seccomp))]
     return made
@@ -128,8 +125,6 @@ def _system(wanted: Confinement, fds: Descriptors) -> list[str]:
     }
     for name, content in files.items():
         made += ["--perms", "0644", "--ro-bind-data", str(fds.data(content.encode())), f"/etc/{name}"]
-    for path in wanted.readable:
-        made += ["--ro-bind", path, path]
     return made
 
 
@@ -158,7 +153,7 @@ def limited(
 ) -> list[str]:
     """Put the limits that hold for each single process before a command.
 
-    `count_processes` if a namespace has a count of its own; `bound_memory` if no group bounds all of them together.
+    `count_processes` and `bound_memory` if no control group does that, better, for all of them together.
     """
     wanted: dict[str, tuple[int, int | None]] = {
         "core": (resource.RLIMIT_CORE, 0),

@@ -128,10 +128,10 @@ class EgressProxy:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            if len(self._open) > self._limits.connections:
-                raise Refused("503 Service Unavailable", "too many connections at once")
             async with asyncio.timeout(_HEAD_S):
                 target = await _read_target(reader)
+            if len(self._open) > self._limits.connections:
+                raise Refused("503 Service Unavailable", "too many connections at once")
             there = await self._reach(target)
         except Refused as refusal:
             await _refuse(writer, refusal)
@@ -161,7 +161,7 @@ class EgressProxy:
         try:
             async with asyncio.timeout(_CONNECT_S):
                 addresses = await self._internet.resolve(target.host, target.port)
-                if not addresses or not all(_is_public(address) for address in addresses):
+                if not addresses or not all(is_public(address) for address in addresses):
                     raise Refused("403 Forbidden", "the name leads to a private address")
                 return await self._internet.connect(addresses[0], target.port)
         except (OSError, TimeoutError):
@@ -190,7 +190,9 @@ async def _read_target(reader: asyncio.StreamReader) -> Target:
     try:
         head = await reader.readuntil(b"\r\n\r\n")
         method, where, version = head.split(b"\r\n", 1)[0].decode("ascii").split(" ")
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
+    except asyncio.LimitOverrunError:
+        raise ConnectionAbortedError("the head of the request is too long") from None
+    except (asyncio.IncompleteReadError, ValueError):
         raise Refused("400 Bad Request", "this is a proxy for HTTP") from None
     if method == "CONNECT":
         host, port = _split(where, 443)
@@ -222,14 +224,14 @@ def _plain(host: str) -> str:
     return host.lower().rstrip(".")
 
 
-def _is_public(text: str) -> bool:
+def is_public(text: str) -> bool:
     """Say whether an address is one of the internet, also if it is wrapped in another one."""
     address = ipaddress.ip_address(text.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
         if inner is None and address in _NAT64:
             inner = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
-        if inner is not None and not _is_public(str(inner)):
+        if inner is not None and not is_public(str(inner)):
             return False
         if address.ipv4_mapped is not None:
             return True

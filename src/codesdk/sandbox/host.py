@@ -17,6 +17,7 @@ from codesdk.sandbox.checks import require
 from codesdk.sandbox.confinement import PATH, PRLIMIT, limited
 from codesdk.sandbox.process import Overseer, Pipes, readable, to_the_end
 
+_TRIES = 100
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 _SIGXCPU, _SIGXFSZ = 128 + 24, 128 + 25
 
@@ -101,6 +102,12 @@ async def _ended(process: "subprocess.Popen[bytes]", kill: _Kill) -> None:
         process.wait()
     else:
         await asyncio.to_thread(process.wait)
+    for _ in range(_TRIES):
+        try:
+            os.killpg(process.pid, 0)
+        except (ProcessLookupError, PermissionError):
+            return
+        await asyncio.sleep(0.01)  # killed, but not gone yet
 
 
 def _start(command: Command) -> "subprocess.Popen[bytes]":

@@ -65,13 +65,17 @@ class Launch:
 
     async def held(self) -> bool:
         """Wait until the sandbox is there and waits for `let_go`; false if it failed before."""
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(_START_S):
                 self.first_pid = _documents(await self._first_report()).get("child-pid")
-        if self.first_pid is None:
+            if self.first_pid is not None:
+                self._first = os.pidfd_open(self.first_pid)
+        except TimeoutError:
             self._process.kill()
+        except ProcessLookupError:
+            pass
+        if self._first is None:
             return False
-        self._first = os.pidfd_open(self.first_pid)
         if self._doomed:
             self.kill()
         return not self._doomed
