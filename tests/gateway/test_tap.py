@@ -384,3 +384,26 @@ async def test_a_recorded_session_is_played_again_without_the_provider(tmp_path:
             data = file.read_bytes()
             assert KEY.encode() not in data
             assert b"sk-real-key-0123456789abcdef" not in data
+
+
+# --- what verify finds --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", ["part", "document"])
+async def test_a_stored_request_that_is_damaged_is_found_by_verify(tmp_path: Path, lost: str) -> None:
+    async with opened(tmp_path) as sdk:
+        session = await session_of(sdk, tmp_path, turns("Hi."))
+        await (await session.start("Hello")).result()
+        [exact] = [p for p in payloads(await events_of(sdk, session), "model.input") if p.capture == "exact"]
+        document = json.loads(await sdk.read_artifact(exact.input_ref.artifact_id))
+        damaged = exact.input_ref.content_hash if lost == "document" else hashes_of(document)[0]
+        [file] = [
+            f
+            for f in (tmp_path / "data").rglob("*")
+            if f.name in damaged and f.is_file() and len(f.name) > 32
+        ]
+        file.chmod(0o600)
+        file.write_bytes(b"{}")
+        findings = await verify_session(sdk.archive.log, sdk.archive.blobs, session.id)
+        assert [finding.invariant for finding in findings] == [1]
+        assert damaged in findings[0].message or exact.input_ref.artifact_id in findings[0].message

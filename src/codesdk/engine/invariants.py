@@ -74,6 +74,17 @@ class _Manifest(msgspec.Struct):
     context_window: ev.ContextWindow
 
 
+class _Exact(msgspec.Struct):
+    """A request as it was sent, as far as it can be checked."""
+
+    parts: dict[str, str | list[str]]
+
+
+def _part_hashes(exact: _Exact) -> Iterator[str]:
+    for part in exact.parts.values():
+        yield from [part] if isinstance(part, str) else part
+
+
 class _Artifacts:
     """What events name, looked up: each artifact once."""
 
@@ -82,6 +93,7 @@ class _Artifacts:
         self._blobs = blobs
         self._session_id = session_id
         self._seen: set[tuple[str, str | None]] = set()
+        self._parts: set[str] = set()
 
     async def check(self, event: Event) -> list[Finding]:
         """Return what is wrong with the artifacts that an event names."""
@@ -122,8 +134,9 @@ class _Artifacts:
                 law = 5 if isinstance(payload, ev.ToolCallRequested) else 8
                 what = f"{payload.tool_call_id}#{payload.attempt}"
                 return [(law, f"the stored input of {what} does not have its input_hash")]
-        elif isinstance(payload, ev.ModelInput) and payload.capture == "compiled":
-            return await self._compiled(payload)
+        elif isinstance(payload, ev.ModelInput):
+            compiled = payload.capture == "compiled"
+            return await (self._compiled(payload) if compiled else self._exact(payload))
         elif isinstance(payload, ev.SessionCreated) and payload.parent is not None:
             return await self._forked(payload.parent)
         return []
@@ -142,6 +155,22 @@ class _Artifacts:
         rows = await self._log.messages(self._session_id, before=last + 1, limit=1) if last >= 0 else []
         if last >= 0 and [row.chain for row in rows] != [manifest.messages.chain_through]:
             return [(9, f"model.input was compiled from another transcript up to message {last}")]
+        return []
+
+    async def _exact(self, payload: ev.ModelInput) -> list[tuple[int, str]]:
+        plain = await self._read(payload.input_ref)
+        if _hash(plain) != payload.input_hash:
+            return [(9, "model.input: the stored request does not have the input_hash of the event")]
+        for name in _part_hashes(msgspec.convert(plain, type=_Exact)):
+            if name in self._parts:
+                continue
+            try:
+                sound = content_hash(await self._blobs.get(name)) == name
+            except CodeSDKError:
+                sound = False
+            if not sound:
+                return [(1, f"model.input: the part {name} of the stored request cannot be read")]
+            self._parts.add(name)
         return []
 
     async def _forked(self, parent: ev.Parent) -> list[tuple[int, str]]:
