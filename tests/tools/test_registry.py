@@ -287,7 +287,12 @@ def test_the_built_in_tools_say_honestly_where_they_run():
     registry = builtin_registry()
     assert [(spec.name, spec.tool_class, spec.safe_replay) for spec in registry.specs()] == [
         ("workspace.read", "read_only", True),
+        ("workspace.write", "write", False),
         ("workspace.edit", "write", False),
+        ("workspace.list", "read_only", True),
+        ("workspace.glob", "read_only", True),
+        ("workspace.search", "read_only", True),
+        ("patch.apply", "write", False),
     ]
     for spec in registry.specs():
         here = SandboxSummary(network=False, mounts=["workspace"])

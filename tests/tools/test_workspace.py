@@ -1,43 +1,30 @@
-"""workspace.read and workspace.edit on real files: what a model reads, and what happens to the files."""
+"""workspace.read, workspace.write and workspace.edit on real files: what a model reads, and what happens to the files."""
 
 import asyncio
+import codecs
 import os
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tools.calling import changed, error, use
 
-from codesdk.contract.ports import FileChange, ToolInvocation, ToolRun
+from codesdk.contract.ports import ToolRun
+from codesdk.sandbox.batch import Batch
 from codesdk.sandbox.paths import Beneath
-from codesdk.tools import builtin_registry
-
-REGISTRY = builtin_registry()
-
-
-def call(name: str, workspace: Path, arguments: Any) -> ToolInvocation:
-    return ToolInvocation(
-        session_id="ses_1",
-        task_id="task_1",
-        tool_call_id="call_1",
-        attempt=1,
-        name=name,
-        input=arguments,
-        workspace=str(workspace),
-    )
 
 
 async def read(workspace: Path, path: str = "a.txt", **arguments: Any) -> ToolRun:
-    return await REGISTRY.run(call("workspace.read", workspace, {"path": path, **arguments}), lambda *_: None)
+    return await use(workspace, "workspace.read", path=path, **arguments)
+
+
+async def write(workspace: Path, content: str, path: str = "a.txt") -> ToolRun:
+    return await use(workspace, "workspace.write", path=path, content=content)
 
 
 async def edit(workspace: Path, old: str, new: str, path: str = "a.txt") -> ToolRun:
-    arguments = {"path": path, "old": old, "new": new}
-    return await REGISTRY.run(call("workspace.edit", workspace, arguments), lambda *_: None)
-
-
-def error(message: str) -> ToolRun:
-    return ToolRun(result=message, is_error=True)
+    return await use(workspace, "workspace.edit", path=path, old=old, new=new)
 
 
 @pytest.mark.parametrize(
@@ -49,9 +36,19 @@ def error(message: str) -> ToolRun:
         (b"\n\n", "     1\t\n     2\t"),
         (
             b"a\x0bb\xe2\x80\xa8c\x85d\n",
-            "     1\ta\x0bb\u2028c\ufffdd\n(some bytes are not UTF-8; they are shown as \ufffd)",
+            "     1\ta\x0bb\u2028c\ufffdd\n(some bytes are not UTF-8, the file may be Latin-1 or similar;"
+            " they are shown as \ufffd)",
         ),
         ("fine \ufffd\n".encode(), "     1\tfine \ufffd"),
+        ("marked\n".encode("utf-8-sig"), "     1\tmarked"),
+        (
+            "né\n".encode("utf-16"),
+            "     1\tné\n(the file is UTF-16; workspace.edit and patch.apply only change UTF-8)",
+        ),
+        (
+            codecs.BOM_UTF32_BE + "né".encode("utf-32-be"),
+            "     1\tné\n(the file is UTF-32; workspace.edit and patch.apply only change UTF-8)",
+        ),
         (b"", "(a.txt is empty)"),
     ],
 )
@@ -127,10 +124,12 @@ async def test_an_edit_replaces_the_one_match_and_shows_the_difference(tmp_path)
     assert await edit(tmp_path, "three\nfour", "3", "./sub//a.txt") == ToolRun(
         result="Edited sub/a.txt at line 3.",
         changes=[
-            FileChange(
-                path="sub/a.txt",
-                diff="--- a/sub/a.txt\n+++ b/sub/a.txt\n@@ -1,6 +1,5 @@\n"
-                " one\n two\n-three\n-four\n+3\n five\n six\n",
+            changed(
+                "sub/a.txt",
+                "--- a/sub/a.txt\n+++ b/sub/a.txt\n@@ -1,6 +1,5 @@\n one\n two\n-three\n-four\n+3\n five\n six\n",
+                b"one\ntwo\nthree\nfour\nfive\nsix\n",
+                b"one\ntwo\n3\nfive\nsix\n",
+                mode=0o750,
             )
         ],
     )
@@ -140,17 +139,108 @@ async def test_an_edit_replaces_the_one_match_and_shows_the_difference(tmp_path)
 
 
 async def test_bytes_that_are_not_touched_stay_as_they_are(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"\xff\xfe old \r\n\x80 tail without end")
-    assert not (await edit(tmp_path, "old", "né\nw")).is_error
-    assert (tmp_path / "a.txt").read_bytes() == b"\xff\xfe n\xc3\xa9\nw \r\n\x80 tail without end"
+    (tmp_path / "a.txt").write_bytes(b"\xfe\0 old \r\n\x80 tail without end")
+    assert not (await edit(tmp_path, "old", "ne\nw")).is_error
+    assert (tmp_path / "a.txt").read_bytes() == b"\xfe\0 ne\nw \r\n\x80 tail without end"
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        ("old né\n".encode("latin-1"), "not UTF-8 (it may be Latin-1 or similar)"),
+        ("old né\n".encode("utf-16"), "UTF-16"),
+    ],
+)
+async def test_an_edit_does_not_mix_two_encodings_in_one_file(tmp_path, data, what):
+    (tmp_path / "a.txt").write_bytes(data)
+    assert await edit(tmp_path, "old", "né") == error(
+        f"a.txt is {what}, and this edit is UTF-8. Nothing was changed."
+        " Convert the file to UTF-8 first, or write it anew with workspace.write."
+    )
+    assert (tmp_path / "a.txt").read_bytes() == data
+
+
+async def test_bytes_that_only_begin_like_another_encoding_are_not_text(tmp_path):
+    (tmp_path / "a.txt").write_bytes(codecs.BOM_UTF16_LE + b"odd")
+    assert await read(tmp_path) == error("a.txt begins like UTF-16 text, but is not.")
+
+
+@pytest.mark.parametrize("content", ["", "one\n", "no end", "dos\r\n", "né \u2028\n", "nul \0\n"])
+async def test_a_file_is_created_with_exactly_this_content_and_the_folders_it_needs(tmp_path, content):
+    run = await write(tmp_path, content, "./new//deep/a.txt")
+    data = content.encode()
+    assert run.result == f"Created new/deep/a.txt ({len(data)} bytes)."
+    assert [change.kept for change in run.changes] == [changed("new/deep/a.txt", "", None, data, made=2).kept]
+    assert (tmp_path / "new" / "deep" / "a.txt").read_bytes() == data
+
+
+async def test_a_file_is_replaced_as_a_whole_and_the_difference_shown(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"one\ntwo\n")
+    (tmp_path / "a.txt").chmod(0o640)
+    assert await write(tmp_path, "one\n2\n") == ToolRun(
+        result="Replaced a.txt (6 bytes).",
+        changes=[
+            changed(
+                "a.txt",
+                "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n",
+                b"one\ntwo\n",
+                b"one\n2\n",
+                mode=0o640,
+            )
+        ],
+    )
+    assert await write(tmp_path, "one\n2\n") == ToolRun(
+        result="a.txt already has this content; nothing was changed."
+    )
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.txt"]
+
+
+async def test_a_new_file_is_shown_as_coming_from_nowhere(tmp_path):
+    assert (await write(tmp_path, "x\n")).changes[0].diff == "--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1 @@\n+x\n"
+
+
+async def test_what_cannot_be_written_is_said_and_nothing_is_changed(tmp_path):
+    (tmp_path / "dir").mkdir()
+    (tmp_path / "link").symlink_to("/etc/hosts")
+    (tmp_path / "big").write_bytes(b"x" * 2_000_001)
+    os.mkfifo(tmp_path / "fifo")
+    for path, why in {
+        "dir": "dir is a directory, not a file",
+        "link": "link is a symbolic link; symbolic links are not followed",
+        "fifo": "fifo is not a regular file",
+        "fifo/x": "fifo is not a directory",
+        "big": "big has 2000001 bytes; files over 2000000 bytes are not opened",
+        ".git/hooks/pre-commit": "it belongs to git itself, which runs what is in there; use git to change it",
+        "../x": 'the path contains ".."; it must stay inside the workspace',
+        "x\0": "a path cannot contain a NUL character",
+        "x" * 300: "the path is too long",
+    }.items():
+        assert await write(tmp_path, "new", path) == error(f'Cannot use the path "{path[:200]}": {why}.')
+    assert await write(tmp_path, "x" * 2_000_001) == error(
+        "a.txt would have 2000001 bytes; files over 2000000 are not written."
+    )
+    assert await write(tmp_path, "\ud800") == error(
+        "content contains characters that cannot be written as UTF-8."
+    )
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["big", "dir", "fifo", "link"]
+
+
+async def test_a_data_directory_is_closed_to_writing_too(tmp_path):
+    (tmp_path / ".codesdk").mkdir()
+    (tmp_path / ".codesdk" / "codesdk.db").write_bytes(b"")
+    for path in (".codesdk/codesdk.db", ".codesdk/undo/x"):
+        assert "closed to tools" in (await write(tmp_path, "x", path)).result
+    assert [entry.name for entry in (tmp_path / ".codesdk").iterdir()] == ["codesdk.db"]
 
 
 async def test_a_text_can_be_taken_away(tmp_path):
     (tmp_path / "a.txt").write_text("all of it")
     assert (await edit(tmp_path, "all of it", "")).changes == [
-        FileChange(
-            path="a.txt",
-            diff="--- a/a.txt\n+++ b/a.txt\n@@ -1 +0,0 @@\n-all of it\n\\ No newline at end of file\n",
+        changed(
+            "a.txt",
+            "--- a/a.txt\n+++ b/a.txt\n@@ -1 +0,0 @@\n-all of it\n\\ No newline at end of file\n",
+            b"all of it",
+            b"",
         )
     ]
     assert (tmp_path / "a.txt").read_bytes() == b""
@@ -251,9 +341,9 @@ async def test_a_file_with_other_names_is_not_edited(tmp_path):
 class Gate:
     """Holds a function that runs in a thread, so that a test decides what happens meanwhile."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, *, after: bool) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, *, after: bool) -> None:
         self.reached, self.released = threading.Event(), threading.Event()
-        real = getattr(Beneath, name)
+        real = getattr(owner, name)
 
         def held(*args: Any) -> Any:
             result = real(*args) if after else None
@@ -261,7 +351,7 @@ class Gate:
             assert self.released.wait(30)
             return result if after else real(*args)
 
-        monkeypatch.setattr(Beneath, name, held)
+        monkeypatch.setattr(owner, name, held)
 
     async def cancel(self, task: asyncio.Task[ToolRun]) -> None:
         """Cancel the task while the thread is held, then let the thread go on."""
@@ -276,7 +366,7 @@ class Gate:
 
 async def test_an_edit_that_is_cancelled_before_it_happened_does_not_happen(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("old")
-    gate = Gate(monkeypatch, "replace", after=False)
+    gate = Gate(monkeypatch, Batch, "commit", after=False)
     task = asyncio.create_task(edit(tmp_path, "old", "new"))
     await gate.cancel(task)
     with pytest.raises(asyncio.CancelledError):
@@ -287,7 +377,7 @@ async def test_an_edit_that_is_cancelled_before_it_happened_does_not_happen(tmp_
 
 async def test_an_edit_that_is_cancelled_after_it_happened_is_reported(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("old")
-    gate = Gate(monkeypatch, "replace", after=True)
+    gate = Gate(monkeypatch, Batch, "commit", after=True)
     task = asyncio.create_task(edit(tmp_path, "old", "new"))
     await gate.cancel(task)
     assert (await task).result == "Edited a.txt at line 1."
@@ -296,7 +386,7 @@ async def test_an_edit_that_is_cancelled_after_it_happened_is_reported(tmp_path,
 
 async def test_a_read_that_is_cancelled_ends_when_the_file_is_closed(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("text")
-    gate = Gate(monkeypatch, "read", after=True)
+    gate = Gate(monkeypatch, Beneath, "read", after=True)
     task = asyncio.create_task(read(tmp_path))
     await gate.cancel(task)
     with pytest.raises(asyncio.CancelledError):

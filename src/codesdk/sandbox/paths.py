@@ -1,17 +1,19 @@
 """Files beneath a held directory: a relative path → the bytes of a regular file, or a refusal in words.
 
-Each component is opened from the descriptor of the one before it, never through a
-symbolic link, so nothing that is swapped in between can lead out. Blocking; run it in a thread.
+The kernel resolves the path from the descriptor of the directory (`openat2`), through no link and never out of it;
+where it cannot, each component is opened from the one before it. Blocking; run it in a thread. `batch` changes files,
+`tree` lists them.
 """
 
 import contextlib
 import errno
 import os
-import secrets
 import stat
-from collections.abc import Callable, Generator
+from collections.abc import Generator, Sequence
 
 import msgspec
+
+from codesdk.sandbox.kernel import Unsupported, open_beneath
 
 MAX_PATH_BYTES = 4096
 MAX_NAME_BYTES = 255
@@ -23,6 +25,14 @@ _CHUNK = 1 << 20
 
 class PathRefused(Exception):
     """The path cannot be used; the message says why, for whoever asked."""
+
+
+class Missing(PathRefused):
+    """There is no such file; the directory that it would be in may be missing, too."""
+
+
+class NotAFolder(PathRefused):
+    """Something on the way is no directory."""
 
 
 class TooLarge(PathRefused):
@@ -44,12 +54,24 @@ class Opened(msgspec.Struct, frozen=True):
 
 def split(path: str) -> list[str]:
     """Return the components of a path to a file beneath a directory. Raise `PathRefused` if it leads out."""
+    parts = _components(path)
+    if not parts or path.endswith(("/", "/.")):
+        raise PathRefused("the path names a directory, not a file")
+    return parts
+
+
+def split_folder(path: str) -> list[str]:
+    """Return the components of a path to a directory; none for `.`, the directory that is held itself."""
+    return _components(path)
+
+
+def _components(path: str) -> list[str]:
     if not path:
         raise PathRefused("the path is empty")
     if "\0" in path:
         raise PathRefused("a path cannot contain a NUL character")
     try:
-        encoded = os.fsencode(path)
+        encoded = path.encode()
     except UnicodeEncodeError:
         raise PathRefused("the path contains characters that no file name can have") from None
     if path.startswith("/"):
@@ -59,8 +81,6 @@ def split(path: str) -> list[str]:
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise PathRefused('the path contains ".."; it must stay inside the workspace')
-    if not parts or path.endswith(("/", "/.")):
-        raise PathRefused("the path names a directory, not a file")
     return parts
 
 
@@ -72,6 +92,7 @@ class Beneath:
             self._fd = os.open(root, _DIRECTORY)
         except (OSError, ValueError):
             raise PathRefused("the workspace directory cannot be opened") from None
+        self._identity = _identity(self._fd)
 
     def __enter__(self) -> "Beneath":
         return self
@@ -81,73 +102,108 @@ class Beneath:
 
     def read(self, path: str, max_bytes: int) -> Opened:
         """Return a regular file of at most `max_bytes`. Never waits for a FIFO or a device."""
-        with self._parent(path) as (directory, name):
-            return _read(directory, name, max_bytes)
-
-    def replace(
-        self, path: str, before: Opened, data: bytes, go_on: Callable[[], bool] = lambda: True
-    ) -> bytes | None:
-        """Put `data` in place of a file that was read as `before`, and return it as it was read back.
-
-        All or nothing, and on disk when it returns; the mode is kept, without setuid and setgid. `go_on`
-        is asked just before the file is put in place; if it says no, nothing is changed and None returned.
-        Raise `Changed` if the content is not what was read, `PathRefused` if the file has other names.
-        """
-        with self._parent(path) as (directory, name):
-            temporary = f".{name[:32]}.{secrets.token_hex(8)}.tmp"
-            fd = _create(directory, temporary)
-            try:
-                written = _fill(fd, data, before)
-                _require_unchanged(directory, name, before)
-                if not go_on():
-                    return None
-                os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-            except OSError as error:
-                raise PathRefused(_reason(error)) from None
-            finally:
-                os.close(fd)
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=directory)
-            _sync(directory)
-            return written
+        *folders, name = split(path)
+        with self.folder(folders) as directory:
+            return read_regular(directory, name, max_bytes)
 
     @contextlib.contextmanager
-    def _parent(self, path: str) -> Generator[tuple[int, str]]:
-        """Walk to the directory that a path's last name is in, holding one descriptor at a time."""
-        *folders, name = split(path)
-        fd = os.dup(self._fd)
+    def folder(self, folders: Sequence[str]) -> Generator[int]:
+        """Hold a directory open, given by its components. The descriptor only stands for its place."""
+        fd = self.open_folder(folders)
         try:
-            _require_workspace(fd)
-            for folder in folders:
-                fd, last = _enter(fd, folder), fd
-                os.close(last)
-                _require_workspace(fd)
-            yield fd, name
+            yield fd
         finally:
             os.close(fd)
 
+    def open_folder(self, folders: Sequence[str], made: list[list[str]] | None = None) -> int:
+        """Return a descriptor of a directory, for the caller to close.
 
-def _require_workspace(fd: int) -> None:
+        With `made`, the directories that are missing are made, and their components added to it.
+        """
+        try:
+            fd = open_beneath(self._fd, "/".join(folders) or ".", _DIRECTORY)
+        except (OSError, Unsupported):
+            return self._walk(folders, made)  # it says what is wrong, or makes what is missing
+        try:
+            self._climb(fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def _climb(self, fd: int) -> None:
+        """Look at each directory from here up to the held one: it must be reached, and none be a data directory."""
+        here = os.dup(fd)
+        try:
+            while True:
+                require_workspace(here)
+                if (identity := _identity(here)) == self._identity:
+                    return
+                here, below = os.open("..", _DIRECTORY, dir_fd=here), here
+                os.close(below)
+                if _identity(here) == identity:
+                    raise PathRefused("its directory was moved out of the workspace meanwhile")
+        except OSError as error:
+            raise PathRefused(reason(error)) from None
+        finally:
+            os.close(here)
+
+    def _walk(self, folders: Sequence[str], made: list[list[str]] | None) -> int:
+        """Go down by one component at a time, holding one descriptor."""
+        fd = os.dup(self._fd)
+        try:
+            require_workspace(fd)
+            for depth, folder in enumerate(folders, start=1):
+                if made is not None and _make(fd, folder):
+                    made.append(list(folders[:depth]))
+                fd, last = enter(fd, folder), fd
+                os.close(last)
+                require_workspace(fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    info = os.fstat(fd)
+    return info.st_dev, info.st_ino
+
+
+def _make(fd: int, folder: str) -> bool:
+    """Make a directory unless something has its name. Return whether it was made."""
+    try:
+        os.mkdir(folder, dir_fd=fd)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise PathRefused(reason(error, folder)) from None
+    return True
+
+
+def require_workspace(fd: int) -> None:
     """Raise `PathRefused` in a data directory: it holds the logs of every session, not only of this one."""
     try:
         os.stat(DATA_MARK, dir_fd=fd, follow_symlinks=False)
     except FileNotFoundError:
         return
     except OSError as error:
-        raise PathRefused(_reason(error)) from None
+        raise PathRefused(reason(error)) from None
     raise PathRefused("it is in CodeSDK's own data directory, which is closed to tools")
 
 
-def _enter(fd: int, folder: str) -> int:
+def enter(fd: int, folder: str) -> int:
+    """Return a descriptor of a directory in another one. Never through a link."""
     try:
         return os.open(folder, _DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
     except OSError as error:
         if _is_link(fd, folder):
             raise PathRefused(f"{folder} is a symbolic link; symbolic links are not followed") from None
-        raise PathRefused(_reason(error, folder)) from None
+        raise refusal(error, folder) from None
 
 
-def _read(directory: int, name: str, max_bytes: int) -> Opened:
+def read_regular(directory: int, name: str, max_bytes: int) -> Opened:
+    """Return a regular file of a directory, by its name there."""
     try:
         fd = os.open(
             name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, dir_fd=directory
@@ -155,62 +211,30 @@ def _read(directory: int, name: str, max_bytes: int) -> Opened:
     except OSError as error:
         if _is_link(directory, name):
             raise PathRefused(f"{name} is a symbolic link; symbolic links are not followed") from None
-        raise PathRefused(_reason(error, name)) from None
+        raise refusal(error, name) from None
     try:
         info = os.fstat(fd)
         _require_regular(info, name)
         if info.st_size > max_bytes:
             raise TooLarge(f"{name} has {info.st_size} bytes; files over {max_bytes} bytes are not opened")
-        data = _drain(fd, max_bytes)
+        data = drain(fd, max_bytes)
         if len(data) > max_bytes:
             raise TooLarge(f"{name} grew over {max_bytes} bytes while it was read")
     except OSError as error:
-        raise PathRefused(_reason(error, name)) from None
+        raise PathRefused(reason(error, name)) from None
     finally:
         os.close(fd)
     return Opened(data, stat.S_IMODE(info.st_mode), (info.st_uid, info.st_gid), info.st_nlink)
 
 
-def _drain(fd: int, max_bytes: int) -> bytes:
+def drain(fd: int, max_bytes: int) -> bytes:
+    """Read to the end, and one byte beyond the limit at most."""
     chunks: list[bytes] = []
     left = max_bytes + 1
     while left > 0 and (chunk := os.read(fd, min(left, _CHUNK))):
         chunks.append(chunk)
         left -= len(chunk)
     return b"".join(chunks)
-
-
-def _create(directory: int, name: str) -> int:
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        return os.open(name, flags, 0o600, dir_fd=directory)
-    except OSError as error:
-        raise PathRefused(_reason(error)) from None
-
-
-def _fill(fd: int, data: bytes, before: Opened) -> bytes:
-    """Write a new file, make it durable, and return what it then holds."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
-    with contextlib.suppress(OSError):
-        os.fchown(fd, *before.owner)  # only root can give a file away; for others it is theirs now
-    os.fchmod(fd, before.mode & 0o777)
-    os.fsync(fd)
-    os.lseek(fd, 0, os.SEEK_SET)
-    return _drain(fd, len(data))
-
-
-def _require_unchanged(directory: int, name: str, before: Opened) -> None:
-    """Compare the content itself: times are too coarse to show every change."""
-    try:
-        now = _read(directory, name, len(before.data))
-    except TooLarge:
-        now = None
-    if now is None or now.data != before.data:
-        raise Changed(f"{name} was changed by someone else meanwhile; read it again")
-    if now.links > 1:
-        raise PathRefused(f"{name} has other names (hard links); changing it could change files elsewhere")
 
 
 def _require_regular(info: os.stat_result, name: str) -> None:
@@ -220,16 +244,6 @@ def _require_regular(info: os.stat_result, name: str) -> None:
         raise PathRefused(f"{name} is not a regular file")
 
 
-def _sync(directory: int) -> None:
-    """Make a rename durable. A descriptor that only stands for a path must be opened for it."""
-    with contextlib.suppress(OSError):
-        fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-
-
 def _is_link(directory: int, name: str) -> bool:
     try:
         return stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
@@ -237,7 +251,13 @@ def _is_link(directory: int, name: str) -> bool:
         return False
 
 
-def _reason(error: OSError, name: str = "the file") -> str:
+def refusal(error: OSError, name: str) -> PathRefused:
+    """Return the refusal that an error of the system leads to."""
+    kind = {errno.ENOENT: Missing, errno.ENOTDIR: NotAFolder}.get(error.errno or 0, PathRefused)
+    return kind(reason(error, name))
+
+
+def reason(error: OSError, name: str = "the file") -> str:
     """Return what an error of the system means here. Never the path on this machine."""
     known = {
         errno.ENOENT: f"{name} does not exist",

@@ -1,4 +1,4 @@
-"""Two versions of a file, as bytes → a unified diff that `patch` and `git apply` take."""
+"""Two versions of a file, as bytes → a unified diff that `patch`, `git apply` and `patch.apply` take."""
 
 import difflib
 
@@ -6,17 +6,22 @@ _CONTEXT = 3
 _MAX_COMPARED = 4_000
 
 
-def unified(path: str, before: bytes, after: bytes) -> str:
-    """Return the difference. Bytes that are not UTF-8 are shown as U+FFFD.
+def unified(path: str, before: bytes | None, after: bytes | None) -> str:
+    """Return the difference; None stands for a file that is not there. Bytes that are not UTF-8 are shown as U+FFFD.
 
-    Only the lines between the common beginning and end are compared one by one, and beyond
+    Of files with NUL bytes it only says that they differ. Only the lines between the common beginning and end are compared one by one, and beyond
     a bound not even those: then they are shown as replaced as a whole.
     """
-    old, new = _lines(before), _lines(after)
+    old_name = "/dev/null" if before is None else _name("a/" + path)
+    new_name = "/dev/null" if after is None else _name("b/" + path)
+    before, after = before or b"", after or b""
+    if before != after and b"\0" in before + after:
+        return f"Binary files {old_name.rstrip()} and {new_name.rstrip()} differ\n"
+    old, new = lines_of(before), lines_of(after)
     groups = _groups(old, new)
     if not groups:
         return ""
-    out = [f"--- {_name('a/' + path)}\n", f"+++ {_name('b/' + path)}\n"]
+    out = [f"--- {old_name}\n", f"+++ {new_name}\n"]
     for group in groups:
         (_, i1, _, j1, _), (_, _, i2, _, j2) = group[0], group[-1]
         out.append(f"@@ -{_range(i1, i2)} +{_range(j1, j2)} @@\n")
@@ -84,7 +89,7 @@ def _common(a: list[bytes], b: list[bytes]) -> int:
     return count
 
 
-def _lines(data: bytes) -> list[bytes]:
+def lines_of(data: bytes) -> list[bytes]:
     """Split after each line feed and nowhere else."""
     lines = data.split(b"\n")
     last = lines.pop()

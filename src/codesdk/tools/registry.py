@@ -13,11 +13,20 @@ import msgspec
 
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.ports import ToolInvocation, ToolRun, ToolSink
-from codesdk.contract.tools import ExecutionEnv, SandboxSummary, Subjects, ToolClass, ToolSpec
-from codesdk.tools.schema import explain, input_schema
+from codesdk.contract.tools import (
+    ExecutionEnv,
+    SandboxSummary,
+    Subjects,
+    ToolAnnotations,
+    ToolClass,
+    ToolSpec,
+)
+from codesdk.tools.json_input import Check, schema_check
+from codesdk.tools.schema import explain, input_schema, output_schema
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
 _HOST = SandboxSummary(network=True)
+_PLAIN = ToolAnnotations()
 _log = logging.getLogger(__name__)
 
 
@@ -39,11 +48,14 @@ F = TypeVar("F", bound=ToolFunction)
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool: how it is offered, what it takes, what it does, and where."""
+    """A tool: how it is offered, what it takes, what it does, and where.
+
+    Without an `input_type`, its function gets the input as it came, checked against the spec's JSON Schema.
+    """
 
     spec: ToolSpec
-    input_type: type[msgspec.Struct]
     function: ToolFunction
+    input_type: type[msgspec.Struct] | None = None
     execution_env: ExecutionEnv = "codesdk_host"
     sandbox: SandboxSummary = _HOST
     subjects: SubjectsOf | None = None
@@ -54,17 +66,20 @@ class ToolRegistry:
 
     def __init__(self, tools: Sequence[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
+        self._checks: dict[str, Check] = {}
         for tool in tools:
             self.add(tool)
 
     def add(self, tool: Tool) -> None:
-        """Add a tool. Raise `ValueError` if its name is not possible or taken."""
+        """Add a tool. Raise `ValueError` if its name is not possible or taken, or its JSON Schema will not do."""
         name = tool.spec.name
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} is no tool name: write it like workspace.read, in lower case")
         taken = next((known for known in self._tools if wire_name(known) == wire_name(name)), None)
         if taken is not None:
             raise ValueError(f"the tool {name} cannot be added: {taken} has the same name for a model")
+        if tool.input_type is None:
+            self._checks[name] = schema_check(name, tool.spec.input_schema)
         self._tools[name] = tool
 
     def tool(
@@ -75,6 +90,8 @@ class ToolRegistry:
         safe_replay: bool = False,
         description: str | None = None,
         sandbox: SandboxSummary = _HOST,
+        annotations: ToolAnnotations = _PLAIN,
+        subjects: SubjectsOf | None = None,
     ) -> Callable[[F], F]:
         """Make a tool of `async def f(args: SomeStruct, context: ToolContext)`.
 
@@ -91,6 +108,8 @@ class ToolRegistry:
                     safe_replay=safe_replay,
                     description=description,
                     sandbox=sandbox,
+                    annotations=annotations,
+                    subjects=subjects,
                 )
             )
             return function
@@ -111,8 +130,10 @@ class ToolRegistry:
         if tool is None:
             offered = ", ".join(sorted(self._tools)) or "none"
             return f"There is no tool named {name}. The tools are: {offered}."
+        if tool.input_type is None:
+            return self._checks[name](arguments)
         try:
-            msgspec.convert(arguments, tool.input_type, strict=True)
+            _convert(tool, arguments)
         except msgspec.ValidationError as error:
             return explain(name, tool.spec.input_schema, str(error))
         return None
@@ -121,7 +142,7 @@ class ToolRegistry:
         tool = self._tools.get(name)
         if tool is None or tool.subjects is None:
             return Subjects()
-        return tool.subjects(msgspec.convert(arguments, tool.input_type, strict=True))
+        return tool.subjects(_convert(tool, arguments))
 
     async def run(self, call: ToolInvocation, output: ToolSink) -> ToolRun:
         """Run the tool. A failure of any kind is a result with `is_error`, except cancellation."""
@@ -130,8 +151,7 @@ class ToolRegistry:
             return ToolRun(result=problem, is_error=True)
         tool = self._tools[call.name]
         try:
-            arguments = msgspec.convert(call.input, tool.input_type, strict=True)
-            result = await tool.function(arguments, ToolContext(call, output))
+            result = await tool.function(_convert(tool, call.input), ToolContext(call, output))
         except ToolError as error:
             return ToolRun(result=str(error), is_error=True)
         except CodeSDKError as error:
@@ -153,6 +173,8 @@ def make_tool(
     safe_replay: bool = False,
     description: str | None = None,
     sandbox: SandboxSummary = _HOST,
+    annotations: ToolAnnotations = _PLAIN,
+    subjects: SubjectsOf | None = None,
 ) -> Tool:
     """Return the tool that a function is. Raise `TypeError` if its signature or input type will not do."""
     if not inspect.iscoroutinefunction(function):
@@ -168,11 +190,19 @@ def make_tool(
             input_schema=input_schema(input_type),
             tool_class=tool_class,
             safe_replay=safe_replay,
+            output_schema=_returned(function),
+            annotations=annotations,
         ),
         input_type=input_type,
         function=function,
         sandbox=sandbox,
+        subjects=subjects,
     )
+
+
+def _convert(tool: Tool, arguments: Any) -> Any:
+    """Return an input as the tool's function takes it."""
+    return arguments if tool.input_type is None else msgspec.convert(arguments, tool.input_type, strict=True)
 
 
 def wire_name(name: str) -> str:
@@ -188,3 +218,11 @@ def _input_type(function: ToolFunction, name: str) -> type[msgspec.Struct]:
     if not (isinstance(hint, type) and issubclass(hint, msgspec.Struct)):
         raise TypeError(f"the first parameter of the tool {name} must be annotated with a msgspec.Struct")
     return hint
+
+
+def _returned(function: ToolFunction) -> dict[str, Any] | None:
+    """Return the schema of what a function returns, if it is annotated with a struct of the application."""
+    hint = cast("Any", get_type_hints(function).get("return"))
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and hint is not ToolRun:
+        return output_schema(hint)
+    return None

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
+_FIELDS_SHOWN = 30
 _PROBLEM = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
 
 # What msgspec says, in the words of JSON Schema.
@@ -35,12 +36,25 @@ def input_schema(input_type: type[msgspec.Struct]) -> dict[str, Any]:
     return inlined
 
 
+def output_schema(output_type: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the schema of what a tool returns. Models are not given it, so it may be of any shape."""
+    schema = msgspec.json.schema(output_type)
+    inlined = cast("dict[str, Any]", _inline(schema, schema.get("$defs", {}), ()))
+    inlined.pop("description", None)
+    return inlined
+
+
 def explain(name: str, schema: dict[str, Any], problem: str) -> str:
     """Return a validation error as a sentence that a model can act on."""
     found = _PROBLEM.fullmatch(problem)
     what, where = (found["what"], found["where"]) if found else (problem, None)
     for pattern, words in _IN_WORDS:
         what = pattern.sub(words, what)
+    return say(name, schema, where, what)
+
+
+def say(name: str, schema: dict[str, Any], where: str | None, what: str) -> str:
+    """Return the sentence: what is wrong, where, and what the tool takes."""
     place = f"{where}: {what}" if where else f"{what[:1].upper()}{what[1:]}"
     return f"The input of {name} is not valid. {place}. {_fields(schema)}"
 
@@ -51,13 +65,17 @@ def _fields(schema: dict[str, Any]) -> str:
         f"{name} ({_kind(field)}{', required' if name in required else ''})"
         for name, field in schema.get("properties", {}).items()
     ]
-    return f"It takes: {', '.join(fields)}." if fields else "It takes no fields."
+    more = f", and {len(fields) - _FIELDS_SHOWN} more" if len(fields) > _FIELDS_SHOWN else ""
+    return f"It takes: {', '.join(fields[:_FIELDS_SHOWN])}{more}." if fields else "It takes no fields."
 
 
-def _kind(field: dict[str, Any]) -> str:
-    if "enum" in field:
-        return "one of " + ", ".join(json.dumps(value) for value in field["enum"])
-    return str(field["type"])
+def _kind(field: Any) -> str:
+    """Return what a field is. Schemas from elsewhere need not say it."""
+    entries = cast("dict[str, Any]", field) if isinstance(field, dict) else {}
+    if "enum" in entries:
+        return "one of " + ", ".join(json.dumps(value) for value in entries["enum"][:_FIELDS_SHOWN])
+    kind: Any = entries.get("type", "any value")
+    return " or ".join(map(str, cast("list[Any]", kind))) if isinstance(kind, list) else str(kind)
 
 
 def _inline(value: Any, definitions: dict[str, Any], inside: tuple[str, ...]) -> Any:

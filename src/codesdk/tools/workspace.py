@@ -1,45 +1,60 @@
-"""The built-in tools on files of the workspace: `workspace.read` and `workspace.edit`.
+"""The built-in tools on one file of the workspace: `workspace.read`, `workspace.write` and `workspace.edit`.
 
-Files are opened through `sandbox.paths`, in a thread. Results are text for a model to read.
+Files are opened through `sandbox.paths` and changed through `sandbox.batch`, in a thread. Results are text for a
+model to read. `builtin_registry` is all built-in tools together.
 """
 
-import asyncio
-import threading
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from codesdk.contract.ports import FileChange, ToolRun
-from codesdk.contract.tools import SandboxSummary
-from codesdk.sandbox.paths import Beneath, PathRefused, split
-from codesdk.tools.diff import unified
+from codesdk.contract.ports import ToolRun
+from codesdk.contract.tools import ToolAnnotations
+from codesdk.sandbox.batch import Batch
+from codesdk.sandbox.paths import Beneath, Missing, Opened, split
+from codesdk.tools.files import (
+    MAX_FILE_BYTES,
+    SANDBOX,
+    STOPPED,
+    FilePath,
+    GoOn,
+    change,
+    encode,
+    encoding_of,
+    in_thread,
+    is_utf8,
+    opened,
+    touches,
+)
+from codesdk.tools.finding import finding_tools
 from codesdk.tools.matching import find_all, line_of, no_match
+from codesdk.tools.patch import patch_tools
 from codesdk.tools.registry import Tool, ToolContext, ToolError, ToolRegistry, make_tool
 
-MAX_FILE_BYTES = 2_000_000
 MAX_LINE_CHARS = 2_000
 MAX_SHOWN_CHARS = 200_000
-_SANDBOX = SandboxSummary(network=False, mounts=["workspace"])
-
-T = TypeVar("T")
-Path = Annotated[str, Meta(min_length=1, description="The file, relative to the workspace.")]
 
 
 class ReadInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `workspace.read` takes."""
 
-    path: Path
+    path: FilePath
     offset: Annotated[int, Meta(ge=1, description="The first line to show, counted from 1.")] = 1
     limit: Annotated[int, Meta(ge=1, le=10_000, description="How many lines to show at most.")] = 2_000
+
+
+class WriteInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `workspace.write` takes."""
+
+    path: FilePath
+    content: Annotated[str, Meta(description="The whole text of the file. May be empty.")]
 
 
 class EditInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `workspace.edit` takes."""
 
-    path: Path
+    path: FilePath
     old: Annotated[
         str,
         Meta(
@@ -52,65 +67,90 @@ class EditInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def read(args: ReadInput, context: ToolContext) -> str:
     """Read a text file of the workspace. Lines come with their numbers, which are not part of the file."""
-    return await _in_thread(lambda _: _read(context.call.workspace, args))
+    return await in_thread(lambda _: _read(context.call.workspace, args))
+
+
+async def write(args: WriteInput, context: ToolContext) -> ToolRun:
+    """Create a text file in the workspace, with the directories it needs, or replace a whole one.
+
+    To change a part of a file use workspace.edit.
+    """
+    return await in_thread(lambda go_on: _write(context.call.workspace, args, go_on))
 
 
 async def edit(args: EditInput, context: ToolContext) -> ToolRun:
     """Replace a text that occurs exactly once in a file of the workspace. Include enough lines around it."""
-    return await _in_thread(lambda go_on: _edit(context.call.workspace, args, go_on))
+    return await in_thread(lambda go_on: _edit(context.call.workspace, args, go_on))
 
 
 def workspace_tools() -> list[Tool]:
     """Return the tools of this module."""
     return [
-        make_tool(read, name="workspace.read", tool_class="read_only", safe_replay=True, sandbox=_SANDBOX),
-        make_tool(edit, name="workspace.edit", tool_class="write", sandbox=_SANDBOX),
+        make_tool(
+            read,
+            name="workspace.read",
+            tool_class="read_only",
+            safe_replay=True,
+            sandbox=SANDBOX,
+            annotations=ToolAnnotations(title="Read a file", idempotent=True),
+            subjects=lambda args: touches(args.path),
+        ),
+        make_tool(
+            write,
+            name="workspace.write",
+            tool_class="write",
+            sandbox=SANDBOX,
+            annotations=ToolAnnotations(title="Write a file", destructive=True, idempotent=True),
+            subjects=lambda args: touches(args.path),
+        ),
+        make_tool(
+            edit,
+            name="workspace.edit",
+            tool_class="write",
+            sandbox=SANDBOX,
+            annotations=ToolAnnotations(title="Edit a file", destructive=True),
+            subjects=lambda args: touches(args.path),
+        ),
     ]
 
 
 def builtin_registry() -> ToolRegistry:
-    """Return a new registry with the built-in tools."""
-    return ToolRegistry(workspace_tools())
-
-
-async def _in_thread(work: Callable[[Callable[[], bool]], T]) -> T:
-    """Run `work` in a thread. On cancellation wait for it, so that nothing happens afterwards.
-
-    `work` is given a function that says whether to go on. If it had already changed something, its
-    result is returned although the caller was cancelled, because that is what happened.
-    """
-    cancelled = threading.Event()
-    running = asyncio.ensure_future(asyncio.to_thread(work, lambda: not cancelled.is_set()))
-    while not running.done():
-        try:
-            await asyncio.wait([running])
-        except asyncio.CancelledError:
-            cancelled.set()
-    if not cancelled.is_set():
-        return running.result()
-    if running.exception() is None and isinstance(result := running.result(), ToolRun) and result.changes:
-        return result
-    raise asyncio.CancelledError
+    """Return a new registry with the built-in tools on files, to which an application may add its own."""
+    return ToolRegistry([*workspace_tools(), *finding_tools(), *patch_tools()])
 
 
 def _read(workspace: str, args: ReadInput) -> str:
-    with _opened(workspace, args.path) as files:
+    with opened(workspace, args.path) as files:
         data = files.read(args.path, MAX_FILE_BYTES).data
-    if b"\0" in data:
-        raise ToolError(f"{args.path} is a binary file of {len(data)} bytes, not text.")
-    if not data:
+    text, notes = _as_text(args.path, data)
+    if not text:
         return f"({args.path} is empty)"
-    text = data.decode("utf-8", "replace")
     lines = text.removesuffix("\n").split("\n")
     if args.offset > len(lines):
         raise ToolError(f"{args.path} has only {len(lines)} lines; there is no line {args.offset}.")
     shown, last = _number(lines, args)
-    notes: list[str] = []
     if last < len(lines):
-        notes.append(f"(lines {args.offset}-{last} of {len(lines)}; for more use offset {last + 1})")
-    if "\ufffd" in text and not _is_utf8(data):
-        notes.append("(some bytes are not UTF-8; they are shown as \ufffd)")
+        notes.insert(0, f"(lines {args.offset}-{last} of {len(lines)}; for more use offset {last + 1})")
     return "\n".join([*shown, *notes])
+
+
+def _as_text(path: str, data: bytes) -> tuple[str, list[str]]:
+    """Return what a file says, and what to know about its encoding."""
+    encoding = encoding_of(data)
+    if encoding is not None:
+        try:
+            text = data.decode(encoding)
+        except UnicodeDecodeError:
+            raise ToolError(f"{path} begins like {encoding} text, but is not.") from None
+        return text, [f"(the file is {encoding}; workspace.edit and patch.apply only change UTF-8)"]
+    if b"\0" in data:
+        raise ToolError(f"{path} is a binary file of {len(data)} bytes, not text.")
+    text = data.decode("utf-8", "replace")
+    if "\ufffd" in text and not is_utf8(data):
+        return text, [
+            "(some bytes are not UTF-8, the file may be Latin-1 or similar; they are shown as \ufffd)"
+        ]
+    return text.removeprefix("\ufeff"), []
 
 
 def _number(lines: list[str], args: ReadInput) -> tuple[list[str], int]:
@@ -130,28 +170,69 @@ def _number(lines: list[str], args: ReadInput) -> tuple[list[str], int]:
     return shown, last
 
 
-def _edit(workspace: str, args: EditInput, go_on: Callable[[], bool]) -> ToolRun:
+def _write(workspace: str, args: WriteInput, go_on: GoOn) -> ToolRun:
+    data = encode(args.content, "content")
+    _require_size(args.path, data)
+    path = args.path
+    with opened(workspace, path) as files:
+        before = _existing(files, path)
+        path = "/".join(split(path))
+        if before is not None and before.data == data:
+            return ToolRun(result=f"{path} already has this content; nothing was changed.")
+        return _put(files, path, before, data, go_on, "Replaced" if before else "Created")
+
+
+def _existing(files: Beneath, path: str) -> Opened | None:
+    try:
+        return files.read(path, MAX_FILE_BYTES)
+    except Missing:
+        return None
+
+
+def _edit(workspace: str, args: EditInput, go_on: GoOn) -> ToolRun:
     if args.old == args.new:
         raise ToolError("old and new are the same text; nothing would change.")
-    old, new = _encode(args.old, "old"), _encode(args.new, "new")
-    with _opened(workspace, args.path) as files:
+    old, new = encode(args.old, "old"), encode(args.new, "new")
+    with opened(workspace, args.path) as files:
         before = files.read(args.path, MAX_FILE_BYTES)
+        _require_same_encoding(args, before.data)
         places = find_all(before.data, old)
         if not places:
             raise ToolError(no_match(args.path, before.data, args.old))
         if len(places) > 1:
             raise ToolError(_several(args.path, before.data, places))
         data = before.data[: places[0]] + new + before.data[places[0] + len(old) :]
-        if len(data) > MAX_FILE_BYTES:
-            raise ToolError(
-                f"{args.path} would have {len(data)} bytes; files over {MAX_FILE_BYTES} are not written."
-            )
-        written = files.replace(args.path, before, data, go_on)
-    if written is None:
-        return ToolRun(result="Stopped before the file was changed.", is_error=True)
-    path = "/".join(split(args.path))
-    change = FileChange(path=path, diff=unified(path, before.data, written))
-    return ToolRun(result=f"Edited {path} at line {line_of(data, places[0])}.", changes=[change])
+        _require_size(args.path, data)
+        words = f"at line {line_of(data, places[0])}"
+        return _put(files, "/".join(split(args.path)), before, data, go_on, "Edited", words)
+
+
+def _put(
+    files: Beneath, path: str, before: Opened | None, data: bytes, go_on: GoOn, verb: str, where: str = ""
+) -> ToolRun:
+    with Batch(files) as batch:
+        after = batch.write(path, before, data)
+        if not batch.commit(go_on):
+            return STOPPED
+    words = where or f"({len(data):,} bytes)"
+    return ToolRun(result=f"{verb} {path} {words}.", changes=[change(path, before, after)])
+
+
+def _require_size(path: str, data: bytes) -> None:
+    if len(data) > MAX_FILE_BYTES:
+        raise ToolError(f"{path} would have {len(data)} bytes; files over {MAX_FILE_BYTES} are not written.")
+
+
+def _require_same_encoding(args: EditInput, data: bytes) -> None:
+    """Raise where the edit would mix two encodings in one file."""
+    encoding = encoding_of(data)
+    if encoding is None and not (args.old + args.new).isascii() and not is_utf8(data):
+        encoding = "not UTF-8 (it may be Latin-1 or similar)"
+    if encoding is not None:
+        raise ToolError(
+            f"{args.path} is {encoding}, and this edit is UTF-8. Nothing was changed."
+            " Convert the file to UTF-8 first, or write it anew with workspace.write."
+        )
 
 
 def _several(path: str, data: bytes, places: list[int]) -> str:
@@ -161,28 +242,3 @@ def _several(path: str, data: bytes, places: list[int]) -> str:
         f"old occurs {len(places)} times in {path}, on lines {', '.join(numbers)}{more}."
         " Nothing was changed. Add lines around it until it occurs once."
     )
-
-
-def _encode(text: str, field: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise ToolError(f"{field} contains characters that cannot be written as UTF-8.") from None
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-@contextmanager
-def _opened(workspace: str, path: str) -> Generator[Beneath]:
-    """Hold the workspace open. A refusal becomes an error for the model, with the path as it was given."""
-    try:
-        with Beneath(workspace) as files:
-            yield files
-    except PathRefused as error:
-        raise ToolError(f'Cannot use the path "{path[:200]}": {error}.') from None

@@ -1,0 +1,174 @@
+"""A pattern and the bytes of files → the lines that match. Plain text here, a regular expression elsewhere.
+
+A regular expression can take for ever, and a thread that works on one cannot be stopped. So it runs in a process of
+its own, which is given one file after the other and is ended when its time is up or nobody waits any more.
+"""
+
+import json
+import os
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from codesdk.tools.registry import ToolError
+
+_POLL_MS = 50
+
+# The other process: the pattern, then for each file how many matches and bytes, and the bytes; a line back for each.
+_WORKER = """
+import json, re, sys
+try:
+    import resource
+    resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+except (ImportError, ValueError, OSError):
+    pass
+source, answers = sys.stdin.buffer, sys.stdout.buffer
+pattern, flags = json.loads(source.readline())
+search = re.compile(pattern, flags).search
+while head := source.readline():
+    most, size = json.loads(head)
+    places = []
+    for number, line in enumerate(source.read(size).decode("utf-8", "replace").split("\\n"), start=1):
+        found = search(line[:-1] if line.endswith("\\r") else line)
+        if found:
+            places.append((number, found.start()))
+            if len(places) == most:
+                break
+    answers.write(json.dumps(places).encode() + b"\\n")
+    answers.flush()
+"""
+
+
+class TooSlow(Exception):
+    """The pattern took more time, or more memory, than it may."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a line matches: its number from 1, and the character that the match begins with, from 0."""
+
+    number: int
+    column: int
+
+    def line_of(self, data: bytes) -> bytes:
+        """Return the line."""
+        return data.split(b"\n", self.number)[self.number - 1]
+
+
+class Hits(Protocol):
+    """Finds lines. Use it in a `with`."""
+
+    def __enter__(self) -> "Hits": ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def find(self, data: bytes, most: int) -> list[Place]:
+        """Return the first places in a file that match. Raise `TooSlow`."""
+        ...
+
+
+def literal(text: str, ignore_case: bool) -> Hits:
+    """Find a plain text."""
+    return _Literal(text, ignore_case)
+
+
+def regular(pattern: str, ignore_case: bool, seconds: float, go_on: Callable[[], bool]) -> Hits:
+    """Find a regular expression, in at most this time for all files together. If `go_on` says no, find nothing more."""
+    return _Process(pattern, re.IGNORECASE if ignore_case else 0, seconds, go_on)
+
+
+class _Literal:
+    """A plain text cannot take long, so it needs no process."""
+
+    def __init__(self, text: str, ignore_case: bool) -> None:
+        self._search = re.compile(re.escape(text), re.IGNORECASE if ignore_case else 0).search
+
+    def __enter__(self) -> "Hits":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def find(self, data: bytes, most: int) -> list[Place]:
+        text = data.decode("utf-8", "replace")
+        places: list[Place] = []
+        number, at = 1, 0
+        while len(places) < most and (found := self._search(text, at)) is not None:
+            number += text.count("\n", at, found.start())
+            places.append(Place(number, found.start() - text.rfind("\n", 0, found.start()) - 1))
+            at = text.find("\n", found.end()) + 1
+            number += 1
+            if at == 0:
+                break
+        return places
+
+
+class _Process:
+    """A regular expression at work in another process."""
+
+    def __init__(self, pattern: str, flags: int, seconds: float, go_on: Callable[[], bool]) -> None:
+        if not sys.executable:
+            raise ToolError("Regular expressions cannot be used here; set literal and search for plain text.")
+        self._first = (pattern, flags)
+        self._left_s = seconds
+        self._go_on = go_on
+        self._buffer = b""
+
+    def __enter__(self) -> "Hits":
+        kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _WORKER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=kept,
+            bufsize=0,
+        )
+        self._send(json.dumps(self._first).encode() + b"\n")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def find(self, data: bytes, most: int) -> list[Place]:
+        self._send(json.dumps((most, len(data))).encode() + b"\n" + data)
+        line = self._line()
+        return [Place(*place) for place in msgspec.json.decode(line, type=list[tuple[int, int]])]
+
+    def _send(self, data: bytes) -> None:
+        """Write to the process, which reads whenever it has answered."""
+        assert self._process.stdin is not None
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[self._process.stdin.write(view) or 0 :]
+        except BrokenPipeError:
+            raise TooSlow from None  # it had no memory left, or its last bit of time is used up
+
+    def _line(self) -> bytes:
+        """Wait for an answer, as long as there is time and someone wants it."""
+        assert self._process.stdout is not None
+        answers = self._process.stdout.fileno()
+        poll = select.poll()
+        poll.register(answers, select.POLLIN)
+        until = time.monotonic() + self._left_s
+        while b"\n" not in self._buffer:
+            if not self._go_on():
+                return b"[]"
+            if time.monotonic() > until:
+                raise TooSlow
+            if poll.poll(_POLL_MS):
+                chunk = os.read(answers, 65_536)
+                if not chunk:
+                    raise TooSlow
+                self._buffer += chunk
+        self._left_s = until - time.monotonic()
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line

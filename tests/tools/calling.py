@@ -1,0 +1,51 @@
+"""The built-in tools, called as the engine calls them."""
+
+from pathlib import Path
+from typing import Any
+
+from codesdk.contract.canonical import content_hash
+from codesdk.contract.ports import FileChange, Kept, ToolInvocation, ToolRun
+from codesdk.tools import builtin_registry
+
+REGISTRY = builtin_registry()
+
+
+def call(name: str, workspace: Path, arguments: Any) -> ToolInvocation:
+    """Return a call of a tool."""
+    return ToolInvocation(
+        session_id="ses_1",
+        task_id="task_1",
+        tool_call_id="call_1",
+        attempt=1,
+        name=name,
+        input=arguments,
+        workspace=str(workspace),
+    )
+
+
+async def use(workspace: Path, name: str, **arguments: Any) -> ToolRun:
+    """Run a built-in tool."""
+    return await REGISTRY.run(call(name, workspace, arguments), lambda *_: None)
+
+
+def error(message: str) -> ToolRun:
+    """Return the run of a tool that could not do it."""
+    return ToolRun(result=message, is_error=True)
+
+
+def changed(
+    path: str, diff: str, before: bytes | None, after: bytes | None, *, mode: int = 0o644, made: int = 0
+) -> FileChange:
+    """Return a change as a tool reports it."""
+    return FileChange(
+        path=path,
+        diff=diff,
+        kept=Kept(
+            path=path,
+            before=before,
+            before_mode=None if before is None else mode,
+            after_hash=None if after is None else content_hash(after),
+            after_mode=None if after is None else mode,
+            made_folders=made,
+        ),
+    )
