@@ -19,8 +19,10 @@ import msgspec
 from codesdk.tools.registry import ToolError
 
 _POLL_MS = 50
+_START_S = 30.0
 
-# The other process: the pattern, then for each file how many matches and bytes, and the bytes; a line back for each.
+# The other process: takes the pattern, then for each file how many matches and bytes, and the bytes. Answers each
+# with a line.
 _WORKER = """
 import json, re, sys
 try:
@@ -32,6 +34,8 @@ except (ImportError, ValueError, OSError):
 source, answers = sys.stdin.buffer, sys.stdout.buffer
 pattern, flags = json.loads(source.readline())
 search = re.compile(pattern, flags).search
+answers.write(b"[]\\n")
+answers.flush()
 while head := source.readline():
     most, size = json.loads(head)
     places = []
@@ -130,7 +134,12 @@ class _Process:
             env=kept,
             bufsize=0,
         )
-        self._send(json.dumps(self._first).encode() + b"\n")
+        try:
+            self._send(json.dumps(self._first).encode() + b"\n")
+            self._line(_START_S)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -139,7 +148,9 @@ class _Process:
 
     def find(self, data: bytes, most: int) -> list[Place]:
         self._send(json.dumps((most, len(data))).encode() + b"\n" + data)
-        line = self._line()
+        started = time.monotonic()
+        line = self._line(self._left_s)
+        self._left_s -= time.monotonic() - started
         return [Place(*place) for place in msgspec.json.decode(line, type=list[tuple[int, int]])]
 
     def _send(self, data: bytes) -> None:
@@ -152,13 +163,13 @@ class _Process:
         except BrokenPipeError:
             raise TooSlow from None  # it had no memory left, or its last bit of time is used up
 
-    def _line(self) -> bytes:
+    def _line(self, seconds: float) -> bytes:
         """Wait for an answer, as long as there is time and someone wants it."""
         assert self._process.stdout is not None
         answers = self._process.stdout.fileno()
         poll = select.poll()
         poll.register(answers, select.POLLIN)
-        until = time.monotonic() + self._left_s
+        until = time.monotonic() + seconds
         while b"\n" not in self._buffer:
             if not self._go_on():
                 return b"[]"
@@ -169,6 +180,5 @@ class _Process:
                 if not chunk:
                     raise TooSlow
                 self._buffer += chunk
-        self._left_s = until - time.monotonic()
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
