@@ -1,0 +1,96 @@
+"""What an engine can do, as it says itself, and whether a command can be run with that.
+
+Used by `oci.py`. What would make a container no sandbox is refused here, once, before any command.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from codesdk.contract.errors import InvalidRequest
+from codesdk.sandbox.backend import Command, LimitName, SandboxUnavailable
+from codesdk.sandbox.oci_config import PROFILE
+from codesdk.sandbox.oci_counters import visible
+from codesdk.sandbox.oci_engine import Engine, EngineMissing, EngineRefused
+from codesdk.sandbox.oci_owner import remove_orphans
+
+_ALWAYS: frozenset[LimitName] = frozenset({"wall", "output", "file_size", "open_files", "scratch"})
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What an engine says of itself, as far as it matters here."""
+
+    limits: frozenset[LimitName]
+    cpus: int
+    podman: bool
+    notes: tuple[str, ...] = ()
+
+
+async def ask(engine: Engine, image: str) -> Facts:
+    """Ask the engine about itself. Raise `SandboxUnavailable` if its containers would be no sandbox."""
+    await engine.connect()
+    try:
+        version, info = await engine.call("version"), await engine.call("info")
+        await engine.call("inspect_image", image)
+        await remove_orphans(engine)
+    except EngineMissing:
+        raise SandboxUnavailable(
+            f"The image {image} is not in the container engine: fetch or build it, for example with `docker pull {image}`."
+        ) from None
+    except EngineRefused as error:
+        raise SandboxUnavailable(f"The container engine does not say what it can do: {error}") from None
+    return _facts(version, info)
+
+
+def _facts(version: Mapping[str, Any], info: Mapping[str, Any]) -> Facts:
+    options = " ".join(info.get("SecurityOptions") or [])
+    if "seccomp" not in options:
+        raise SandboxUnavailable(
+            "The container engine has no system call filter (seccomp), so it is not used."
+        )
+    if info.get("Rootless") or "rootless" in options:
+        raise SandboxUnavailable(
+            "The container engine is rootless: its containers could not write the workspace as its owner. "
+            "Use the bubblewrap sandbox, which needs no root either."
+        )
+    cgroups: dict[LimitName, bool] = {
+        "memory": bool(info.get("MemoryLimit")),
+        "processes": bool(info.get("PidsLimit")),
+        "cpu": visible(),
+    }
+    components: list[Mapping[str, Any]] = version.get("Components") or []
+    return Facts(
+        limits=_ALWAYS.union(name for name, there in cgroups.items() if there),
+        cpus=int(info.get("NCPU") or 1),
+        podman=any("Podman" in str(item.get("Name")) for item in components),
+        notes=tuple(
+            f"The container engine does not limit {name} here: turn on its control group."
+            for name, there in cgroups.items()
+            if not there
+        ),
+    )
+
+
+def seccomp_option(facts: Facts) -> str:
+    """Docker takes the profile itself, Podman the path of a file on its machine."""
+    return str(PROFILE) if facts.podman else PROFILE.read_text()
+
+
+def require_possible(command: Command, facts: Facts) -> None:
+    if command.hosts:
+        raise SandboxUnavailable(
+            "The container sandbox cannot allow single hosts; run without network, or use the bubblewrap sandbox."
+        )
+    missing = sorted(command.required - facts.limits)
+    if missing:
+        raise SandboxUnavailable(
+            f"The container engine cannot enforce what is required: {', '.join(missing)}."
+        )
+    if not command.argv or not command.argv[0] or command.argv[0].startswith("-"):
+        raise InvalidRequest("A command begins with the name of a program.")
+    parts = command.cwd.split("/")
+    if command.cwd.startswith("/") or ".." in parts:
+        raise InvalidRequest("The directory of a command must be inside the workspace.")
+    if any("\0" in text for text in [*command.argv, command.cwd, *command.env, *command.env.values()]):
+        raise InvalidRequest("A command cannot contain a NUL character.")
