@@ -42,11 +42,14 @@ def running_engine() -> Generator[RunningEngine]:
     """Start an engine, and end it with everything that is left in it. Needs root."""
     home = Path(tempfile.mkdtemp(prefix="oci-"))  # short: paths of sockets have few characters
     home.chmod(0o755)
+    # Locks of its own: those in shared memory are one set for all engines of a machine.
+    (home / "containers.conf").write_text('[engine]\nlock_type = "file"\n')
+    env = dict(os.environ) | {"CONTAINERS_CONF": f"{home}/containers.conf"}
     podman = ["podman", "--root", f"{home}/root", "--runroot", f"{home}/run", "--tmpdir", f"{home}/tmp"]
     podman += ["--cgroup-manager", "cgroupfs", "--runtime", "runc", "--events-backend", "none"]
     try:
-        _import(podman, IMAGE, _files_with_python())
-        _import(podman, BARE_IMAGE, [])
+        _import(podman, env, IMAGE, _files_with_python())
+        _import(podman, env, BARE_IMAGE, [])
         socket = f"{home}/engine.sock"
         service = ["unshare", "--mount", *podman, "system", "service", "--time", "0", f"unix://{socket}"]
         # An engine may hand on the proxies of its own environment, passwords and all.
@@ -54,7 +57,7 @@ def running_engine() -> Generator[RunningEngine]:
             "http_proxy": f"http://user:{SECRET}@proxy.invalid",
             "HTTPS_PROXY": f"http://{SECRET}@proxy.invalid",
         }
-        with subprocess.Popen(service, env=dict(os.environ) | proxies, stdin=subprocess.DEVNULL) as process:
+        with subprocess.Popen(service, env=env | proxies, stdin=subprocess.DEVNULL) as process:
             client = None
             try:
                 client = _connect(socket, process)
@@ -71,7 +74,9 @@ def running_engine() -> Generator[RunningEngine]:
         _remove(home)
 
 
-def _import(podman: list[str], name: str, files: list[tuple[str, Path | str | None]]) -> None:
+def _import(
+    podman: list[str], env: dict[str, str], name: str, files: list[tuple[str, Path | str | None]]
+) -> None:
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as archive:
         for target, source in files:
@@ -79,6 +84,7 @@ def _import(podman: list[str], name: str, files: list[tuple[str, Path | str | No
     subprocess.run(
         ["unshare", "--mount", *podman, "import", "-", name],
         input=data.getvalue(),
+        env=env,
         check=True,
         capture_output=True,
     )

@@ -3,35 +3,62 @@
 A rootless engine cannot be had here (no sub-uids), so the ordinary user talks to the one that root started.
 """
 
-import asyncio
-import os
-import pickle
-import tempfile
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
+from collections.abc import Generator
+from typing import Any, Literal
 
 import pytest
 from tests.sandbox import attacks
-from tests.sandbox.attacks import ATTACKS, MB, PRELUDE, Attack
-from tests.sandbox.engine import IMAGE
+from tests.sandbox.attacks import ATTACKS, MB, PRELUDE, SECRET, Attack
+from tests.sandbox.driver import ORDINARY, Job, Report
+from tests.sandbox.engine import RunningEngine
+from tests.sandbox.oci_driver import drive
 from tests.sandbox.ran import run
-from tests.sandbox.stage import Stage, set_stage
+from tests.sandbox.stage import Stage, open_directory, set_stage
 
 from codesdk.sandbox.backend import Command, SandboxLimits
-from codesdk.sandbox.oci import OciSandbox
+from codesdk.sandbox.owner import SANDBOX_USER, User
 
-SANDBOX_USER = (10_001, 10_001)
-ORDINARY_USER = (12_345, 12_345)
+Who = Literal["root", "ordinary"]
+OWNERS: dict[Who, User] = {"root": SANDBOX_USER, "ordinary": User(ORDINARY, ORDINARY)}
 # There is no terminal to type into; and its filter cannot look at a part of an argument.
 EXPECTED = {"type into the terminal of whoever started it": ("ENXIO", "ENOTTY", "ENOTTY")}
-# A datagram pair is connected to its other end, but not for good.
-DATAGRAM_PAIR = """
-pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-say("stream pair")
-attempt(socket.socketpair, socket.AF_UNIX, socket.SOCK_DGRAM)
-"""
+
+
+def _name(attack: Attack) -> str:
+    return f"{attack.row}: {attack.name}"
+
+
+@pytest.fixture(scope="module", params=OWNERS)
+def reports(request: pytest.FixtureRequest, engine: RunningEngine) -> Generator[dict[str, Report]]:
+    """All attacks, run by one process of root or of somebody else."""
+    with open_directory() as root, set_stage(root, OWNERS[request.param]) as stage:
+        jobs = [
+            Job(
+                _name(attack),
+                Command(
+                    session_id="ses_1",
+                    argv=[*attack.argv, stage.argument()],
+                    workspace=str(stage.workspace),
+                    limits=attack.limits,
+                ),
+            )
+            for attack in ATTACKS
+        ]
+        uid = ORDINARY if request.param == "ordinary" else None
+        yield drive(jobs, engine.socket, uid=uid, env={"CODESDK_TEST_TOKEN": SECRET})
+    assert engine.containers() == []
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=_name)
+def test_an_attack_gets_no_further_than_the_table_says(attack: Attack, reports: dict[str, Report]):
+    words = EXPECTED.get(attack.name, attack.expected["oci"])
+    assert reports[_name(attack)] == Report(words=list(words), exit_code=0)
+
+
+@pytest.fixture
+def stage() -> Generator[Stage]:
+    with open_directory() as root, set_stage(root, SANDBOX_USER) as stage:
+        yield stage
 
 
 def program(text: str, stage: Stage, *, limits: SandboxLimits | None = None, **told: Any) -> Command:
@@ -43,96 +70,24 @@ def program(text: str, stage: Stage, *, limits: SandboxLimits | None = None, **t
     )
 
 
-def expected(attack: Attack) -> tuple[str, ...]:
-    return EXPECTED.get(attack.name, attack.expected["oci"])
-
-
-async def attempt(sandbox: OciSandbox, attack: Attack, stage: Stage) -> tuple[str, ...]:
-    command = Command(
-        session_id="ses_1",
-        argv=[*attack.argv, stage.argument()],
-        workspace=str(stage.workspace),
-        limits=attack.limits,
-    )
-    ran = await run(sandbox, command)
-    assert ran.errors == ""
-    return ran.words
-
-
-@pytest.fixture
-def stage(tmp_path: Path):
-    with set_stage(tmp_path, SANDBOX_USER) as stage:
-        yield stage
-
-
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: f"{attack.row} {attack.name}")
-async def test_an_attack_is_stopped(sandbox, stage, attack, monkeypatch):
-    monkeypatch.setenv("A_SECRET", attacks.SECRET)
-    assert await attempt(sandbox, attack, stage) == expected(attack)
-
-
-async def test_a_pair_of_sockets_cannot_be_connected_anew(sandbox, stage):
-    ran = await run(sandbox, program(DATAGRAM_PAIR, stage))
-    assert ran.words == ("stream pair", "ENOSYS")
-
-
-def as_user(user: tuple[int, int], work: Callable[[], Awaitable[Any]]) -> Any:
-    """Do some work in a process of another user, and return what it returns."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.setgroups([])
-            os.setgid(user[1])
-            os.setuid(user[0])
-            result = asyncio.run(work())  # type: ignore[arg-type]
-        except BaseException as error:
-            result = repr(error)
-        with os.fdopen(writing, "wb") as pipe:
-            pickle.dump(result, pipe)
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        result = pickle.load(pipe)
-    os.waitpid(child, 0)
-    return result
-
-
-def test_an_ordinary_user_gets_the_same(engine, monkeypatch):
-    monkeypatch.setenv("A_SECRET", attacks.SECRET)
-
-    async def all_of_them(stages: list[Stage]) -> dict[str, tuple[str, ...]]:
-        sandbox = OciSandbox(IMAGE, engine=engine.socket)
-        try:
-            return {
-                attack.name: await attempt(sandbox, attack, stage)
-                for attack, stage in zip(ATTACKS, stages, strict=True)
-            }
-        finally:
-            await sandbox.close()
-
-    with ExitStack() as held:
-        # Not in pytest's directory, which is closed to other users.
-        home = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="oci-")))
-        home.chmod(0o755)
-        stages: list[Stage] = []
-        for number in range(len(ATTACKS)):
-            (home / str(number)).mkdir()
-            stages.append(held.enter_context(set_stage(home / str(number), ORDINARY_USER)))
-        found = as_user(ORDINARY_USER, lambda: all_of_them(stages))
-    assert found == {attack.name: expected(attack) for attack in ATTACKS}
+async def test_a_datagram_pair_which_could_be_connected_anew_is_refused(sandbox, stage):
+    text = """
+attempt(socket.socketpair, socket.AF_UNIX, socket.SOCK_STREAM)
+attempt(socket.socketpair, socket.AF_UNIX, socket.SOCK_DGRAM)
+"""
+    assert (await run(sandbox, program(text, stage))).words == ("REACHED", "ENOSYS")
 
 
 async def test_a_fork_bomb_meets_the_limit_of_processes(sandbox, stage):
     ran = await run(sandbox, program(attacks.FORK_BOMB, stage, limits=SandboxLimits(wall_s=60, processes=64)))
-    assert (ran.words, ran.end.exit_code, ran.end.limits_hit) == (("EAGAIN", "few"), 0, ["processes"])
+    assert (ran.words, ran.end.exit_code, ran.end.limits_hit) == (("EAGAIN", "few"), 0, ("processes",))
 
 
 async def test_a_memory_bomb_meets_the_limit_of_memory(sandbox, stage):
     ran = await run(
         sandbox, program(attacks.MEMORY_BOMB, stage, limits=SandboxLimits(wall_s=60, memory_bytes=128 * MB))
     )
-    assert (ran.end.exit_code, ran.end.limits_hit, ran.end.oom_kills) == (137, ["memory"], 1)
+    assert (ran.end.exit_code, ran.end.limits_hit, ran.end.oom_kills) == (137, ("memory",), 1)
 
 
 async def test_memory_is_limited_for_all_processes_together(sandbox, stage):
@@ -140,14 +95,14 @@ async def test_memory_is_limited_for_all_processes_together(sandbox, stage):
         sandbox,
         program(attacks.MEMORY_SHARED_OUT, stage, limits=SandboxLimits(wall_s=60, memory_bytes=256 * MB)),
     )
-    assert ran.end.limits_hit == ["memory"]
+    assert ran.end.limits_hit == ("memory",)
     assert ran.end.oom_kills >= 1
 
 
 @pytest.mark.parametrize("spin", [attacks.CPU_SPIN, attacks.CPU_SPIN_SHARED_OUT])
 async def test_processor_time_is_limited_for_all_processes_together(sandbox, stage, spin):
     ran = await run(sandbox, program(spin, stage, limits=SandboxLimits(wall_s=120, cpu_s=1)))
-    assert (ran.end.exit_code, ran.end.limits_hit) == (137, ["cpu"])
+    assert (ran.end.exit_code, ran.end.limits_hit) == (137, ("cpu",))
 
 
 @pytest.mark.parametrize("path", ["/tmp/fill", "/run/fill", "/var/tmp/fill", "/dev/shm/fill"])
@@ -180,4 +135,4 @@ async def test_a_flood_of_output_is_cut_and_ended(sandbox, stage):
     ran = await run(
         sandbox, program(attacks.FLOOD, stage, limits=SandboxLimits(wall_s=60, output_bytes=100_000))
     )
-    assert (ran.end.exit_code, ran.end.limits_hit, ran.end.output_bytes) == (137, ["output"], 100_000)
+    assert (ran.end.exit_code, ran.end.limits_hit, ran.end.output_bytes) == (137, ("output",), 100_000)

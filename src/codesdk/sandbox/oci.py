@@ -7,11 +7,13 @@ that killing the container kills the command and nothing else. See docs/sandbox.
 import asyncio
 import contextlib
 import logging
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
+from codesdk.contract.errors import InvalidRequest
 from codesdk.sandbox.backend import (
     Command,
     CommandEnd,
@@ -21,12 +23,15 @@ from codesdk.sandbox.backend import (
     SandboxUnavailable,
     Stream,
 )
+from codesdk.sandbox.checks import require
 from codesdk.sandbox.oci_config import ContainerSpec, container_config, container_spec
 from codesdk.sandbox.oci_container import Container
 from codesdk.sandbox.oci_counters import Counted
 from codesdk.sandbox.oci_engine import Engine, EngineRefused, find_socket
-from codesdk.sandbox.oci_facts import Facts, ask, require_possible, seccomp_option
+from codesdk.sandbox.oci_facts import Facts, ask, require_possible
 from codesdk.sandbox.oci_owner import labels
+from codesdk.sandbox.owner import SANDBOX_USER, User, give, require_access, user_for
+from codesdk.sandbox.survey import Survey, survey
 
 _MAX_IDLE = 16
 _CPU_LOOK_S = 0.1
@@ -69,7 +74,7 @@ class _Run:
         return CommandEnd(
             exit_code=code,
             duration_ms=round((time.monotonic() - self.started) * 1000),
-            limits_hit=sorted(hit),
+            limits_hit=tuple(sorted(hit)),
             oom_kills=counted.oom_kills,
             output_bytes=min(self.output_bytes, self.command.limits.output_bytes),
         )
@@ -86,25 +91,32 @@ class _Kept:
 
 
 class OciSandbox:
-    """Runs commands in containers. `image` must be in the engine already; it needs `/bin/sh`, `stat` and `cat`."""
+    """Runs commands in containers. Implements `Sandbox`.
+
+    `image` must be in the engine already and needs `/bin/sh`, `stat` and `cat`. `engine` is the engine's socket.
+    `user`, `give_workspace` and `hard_links` are as for bubblewrap. `cpus` is how many processors a container gets.
+    """
 
     def __init__(
         self,
         image: str,
         *,
         engine: str | None = None,
-        user: tuple[int, int] | None = None,
+        user: User = SANDBOX_USER,
+        give_workspace: bool = False,
+        hard_links: Literal["protect", "allow"] = "protect",
         cpus: float = 2.0,
     ) -> None:
-        if user is not None and 0 in user:
-            raise ValueError("commands are never run as root: give another user and group")
         self._image = image
         self._address = engine
         self._user = user
+        self._give = give_workspace
+        self._links = hard_links == "protect"
         self._cpus = cpus
         self._engine: Engine | None = None
         self._facts: Facts | None = None
         self._looking = asyncio.Lock()
+        self._surveys: dict[tuple[str, str], Survey] = {}
         self._sessions: OrderedDict[str, _Kept] = OrderedDict()
         self._busy: set[Container] = set()
         self._running: set[asyncio.Future[None]] = set()
@@ -112,7 +124,7 @@ class OciSandbox:
 
     async def capabilities(self) -> SandboxCapabilities:
         try:
-            facts = await self._look()
+            facts, _ = await self._look()
         except SandboxUnavailable as error:
             return SandboxCapabilities(
                 backend="oci", available=False, execution_env="codesdk_docker", notes=(error.message,)
@@ -130,21 +142,20 @@ class OciSandbox:
         )
 
     async def run(self, command: Command, output: Output) -> CommandEnd:
-        facts = await self._look()
-        require_possible(command, facts)
-        spec = container_spec(command, self._user)
+        require(command, await self.capabilities())
+        require_possible(command)
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._running.add(ended)
         try:
-            return await self._run(_Run(command, output), spec, facts)
+            return await self._run(_Run(command, output), await self._confine(command))
         finally:
             self._running.discard(ended)
             ended.set_result(None)
 
-    async def _run(self, run: _Run, spec: ContainerSpec, facts: Facts) -> CommandEnd:
+    async def _run(self, run: _Run, spec: ContainerSpec) -> CommandEnd:
         session_id = run.command.session_id
         kept = self._sessions.setdefault(session_id, _Kept())
-        container = await self._take(kept, spec, facts)
+        container = await self._take(kept, spec)
         self._busy.add(container)
         try:
             if self._closed:
@@ -157,6 +168,8 @@ class OciSandbox:
         return end
 
     async def close_session(self, session_id: str) -> None:
+        for key in [key for key in self._surveys if key[0] == session_id]:
+            del self._surveys[key]
         kept = self._sessions.pop(session_id, None)
         if kept is not None and kept.idle is not None:
             await self._drop(kept.idle)
@@ -171,12 +184,12 @@ class OciSandbox:
         if self._engine is not None:
             self._engine.close()
 
-    async def _look(self) -> Facts:
+    async def _look(self) -> tuple[Facts, Engine]:
         """Find the engine and ask what it can do; at the first use also remove what dead processes left."""
         if self._closed:
             raise _closed()
         async with self._looking:
-            if self._facts is None:
+            if self._facts is None or self._engine is None:
                 engine = Engine(find_socket(self._address))
                 try:
                     self._facts = await ask(engine, self._image)
@@ -184,24 +197,55 @@ class OciSandbox:
                     engine.close()
                     raise
                 self._engine = engine
-            return self._facts
+            return self._facts, self._engine
 
-    async def _take(self, kept: _Kept, spec: ContainerSpec, facts: Facts) -> Container:
+    async def _confine(self, command: Command) -> ContainerSpec:
+        """Look at the workspace, and at what is special in it."""
+        try:
+            place = os.open(command.workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise InvalidRequest(
+                f"The workspace cannot be opened: {os.strerror(error.errno or 0)}."
+            ) from None
+        try:
+            user = user_for(os.fstat(place), self._user)
+            found = await self._survey(command, place, user)
+            require_access(os.fstat(place), user, writable=command.writable)
+            return container_spec(command, place, user, found, links=self._links)
+        except FileNotFoundError:
+            raise InvalidRequest(
+                "The workspace's .git was there and is gone; open the session again."
+            ) from None
+        finally:
+            os.close(place)
+
+    async def _survey(self, command: Command, place: int, user: User) -> Survey:
+        """Return what is special in a workspace: as it was found before, if it is still there."""
+        key = (command.session_id, command.workspace)
+        before = self._surveys.get(key)
+        if before is None or not before.holds(place):
+            found = await asyncio.to_thread(survey, place, before, few_links=self._links)
+            if before is None and self._give and os.geteuid() == 0 and os.fstat(place).st_uid == 0:
+                await asyncio.to_thread(give, place, user)
+            self._surveys[key] = found
+        return self._surveys[key]
+
+    async def _take(self, kept: _Kept, spec: ContainerSpec) -> Container:
         """Return the session's idle container if it will do, else a new one."""
         container, kept.idle = kept.idle, None
         if container is not None and container.spec == spec:
             return container
         if container is not None:
             await _to_the_end(self._drop(container))
-        assert self._engine is not None
+        facts, engine = await self._look()
         config = container_config(
             spec,
             image=self._image,
-            seccomp=seccomp_option(facts),
+            podman=facts.podman,
             cpus=min(self._cpus, facts.cpus),
             labels=labels(),
         )
-        starting = asyncio.ensure_future(Container.start(self._engine, spec, config))
+        starting = asyncio.ensure_future(Container.start(engine, spec, config))
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:

@@ -5,26 +5,27 @@ Pure, but for the look at the workspace. `accepted` checks that the engine took 
 
 import math
 import os
-import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from codesdk.contract.errors import InvalidRequest
-from codesdk.sandbox.backend import Command, SandboxUnavailable
+from codesdk.sandbox.backend import Command, SandboxLimits, SandboxUnavailable
+from codesdk.sandbox.owner import User
+from codesdk.sandbox.survey import Found, Survey
 
 WORKSPACE = "/workspace"
 PROFILE = Path(__file__).with_name("oci_seccomp.json")
-_USER = 10_001
 _KEEPERS = (65_533, 65_532)
 _MB = 1 << 20
 _SHARED_MEMORY = 64 * _MB
 _SMALL_TMPFS = 64 * 1024
 # Limits for all containers of a user together, so no limit for one; but some engines cannot leave it out.
-_USER_PROCESSES = 4_096
+_USER_PROCESSES = 32_768
 _FILES = 1_024
+# The shell that runs a command and the two that hold the container.
+_OWN_PROCESSES = 3
 _CPU_PERIOD_US = 100_000
 _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
 # Says which directories it sees, then stays until its input ends: the input is ours, so it ends with us.
@@ -32,87 +33,66 @@ _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
 _KEEPER = "exec 3<&0; cat <&3 >/dev/null & stat -L -c '%d %i' \"$@\" && echo ready && wait $!; exit 0"
 
 
+class Seen(NamedTuple):
+    """A place in the container, and the file or directory that it must be, or must not be."""
+
+    path: str
+    inode: tuple[int, int]
+    covered: bool = False
+
+    def agrees(self, said: str) -> bool:
+        """Say whether the container sees what it should, in the words of `stat`."""
+        return (said == f"{self.inode[0]} {self.inode[1]}") != self.covered
+
+
 class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What containers must have in common to take each other's commands."""
 
     workspace: str
     writable: bool
-    uid: int
-    gid: int
-    protected: tuple[str, ...]
-    """What is mounted read-only over a writable workspace, by name."""
-    identities: tuple[tuple[int, int], ...]
-    """Device and inode of the workspace and of each protected name, as seen from here."""
-    memory_bytes: int | None
-    processes: int | None
-    file_bytes: int | None
-    open_files: int | None
-    scratch_bytes: int | None
-    cpu_s: float | None
-
-    @property
-    def user(self) -> str:
-        return f"{self.uid}:{self.gid}"
+    user: User
+    seen: tuple[Seen, ...]
+    """The workspace, what in it is read-only (.git, files with other names outside), and what is covered."""
+    limits: SandboxLimits
+    """Those that hold for a whole container; the others are the same for all."""
 
 
-def container_spec(command: Command, user: tuple[int, int] | None) -> ContainerSpec:
-    """Return what a command needs. Raise `InvalidRequest` if its workspace cannot be mounted."""
-    root = os.path.realpath(command.workspace)
-    identity = _identity(root)
-    if identity is None or not Path(root).is_dir():
-        raise InvalidRequest(f"The workspace {command.workspace} is not a directory.")
-    protected = [name for name in _protected(command) if _identity(f"{root}/{name}")]
-    found = [_identity(f"{root}/{name}") for name in protected]
-    uid, gid = user or _owner(root)
-    limits = command.limits
+def container_spec(command: Command, place: int, user: User, found: Survey, *, links: bool) -> ContainerSpec:
+    """Return what a command needs in its workspace, an open directory; `links` protects linked files, too."""
+    kept = [*(found.linked if links else ()), *([Found(".git", _inode(place))] if found.has_git else ())]
+    seen = [Seen("", _inode(place, "."))]
+    seen += [Seen(each.path, each.inode) for each in kept] if command.writable else []
+    seen += [Seen(each.path, each.inode, covered=True) for each in found.covered]
+    same = SandboxLimits()
     return ContainerSpec(
-        workspace=root,
+        workspace=os.path.realpath(command.workspace),
         writable=command.writable,
-        uid=uid,
-        gid=gid,
-        protected=tuple(protected),
-        identities=(identity, *(pair for pair in found if pair)),
-        memory_bytes=limits.memory_bytes,
-        processes=limits.processes,
-        file_bytes=limits.file_bytes,
-        open_files=limits.open_files,
-        scratch_bytes=limits.scratch_bytes,
-        cpu_s=limits.cpu_s,
+        user=user,
+        seen=tuple(seen),
+        limits=msgspec.structs.replace(command.limits, wall_s=same.wall_s, output_bytes=same.output_bytes),
     )
 
 
-def _protected(command: Command) -> Sequence[str]:
-    """Git on the host runs what a hook or its configuration says, so commands cannot write those."""
-    return (".git",) if command.writable else ()
+def _inode(place: int, name: str = ".git") -> tuple[int, int]:
+    info = os.stat(name, dir_fd=place, follow_symlinks=False)
+    return info.st_dev, info.st_ino
 
 
-def _identity(path: str) -> tuple[int, int] | None:
-    """Return device and inode of a directory or a file, None for a link or anything else."""
-    try:
-        info = os.lstat(path)
-    except (OSError, ValueError):
-        return None
-    kept = stat.S_ISDIR(info.st_mode) or stat.S_ISREG(info.st_mode)
-    return (info.st_dev, info.st_ino) if kept else None
-
-
-def _owner(root: str) -> tuple[int, int]:
-    """Commands run as the owner of the workspace, never as root."""
-    info = Path(root).stat()
-    return info.st_uid or _USER, info.st_gid or _USER
+def inside(path: str) -> str:
+    """Return where a path of the workspace is in the container."""
+    return f"{WORKSPACE}/{path}".rstrip("/")
 
 
 def container_config(
-    spec: ContainerSpec, *, image: str, seccomp: str, cpus: float, labels: Mapping[str, str]
+    spec: ContainerSpec, *, image: str, podman: bool, cpus: float, labels: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the body of the request that creates the container."""
-    keeper = next(uid for uid in _KEEPERS if uid != spec.uid)
-    seen = [WORKSPACE, *(f"{WORKSPACE}/{name}" for name in spec.protected)]
+    keeper = next(uid for uid in _KEEPERS if uid != spec.user.uid)
     proxies = [f"{name}=" for proxy in _PROXIES for name in (proxy, proxy.upper())]
     return {
         "Image": image,
         "Entrypoint": ["/bin/sh"],
-        "Cmd": ["-c", _KEEPER, "sh", *seen],
+        "Cmd": ["-c", _KEEPER, "sh", *(inside(each.path) for each in spec.seen)],
         "User": f"{keeper}:{keeper}",
         "WorkingDir": "/",
         "Hostname": "sandbox",
@@ -121,68 +101,81 @@ def container_config(
         "OpenStdin": True,
         "StdinOnce": True,
         "Labels": dict(labels),
-        "HostConfig": _host_config(spec, seccomp, cpus),
+        "HostConfig": _host_config(spec, podman, cpus),
     }
 
 
-def _host_config(spec: ContainerSpec, seccomp: str, cpus: float) -> dict[str, Any]:
-    memory = spec.memory_bytes or 0
+def _host_config(spec: ContainerSpec, podman: bool, cpus: float) -> dict[str, Any]:
+    limits = spec.limits
+    memory = limits.memory_bytes or 0
     return {
         "AutoRemove": True,
         "NetworkMode": "none",
         "ReadonlyRootfs": True,
         "Privileged": False,
         "CapDrop": ["ALL"],
-        "SecurityOpt": ["no-new-privileges", f"seccomp={seccomp}"],
+        "SecurityOpt": ["no-new-privileges", f"seccomp={seccomp_option(podman)}"],
         "IpcMode": "private",
         "PidMode": "",
         "Memory": memory,
         "MemorySwap": memory,
-        "PidsLimit": spec.processes or -1,
+        "PidsLimit": processes(limits) or -1,
         "CpuPeriod": _CPU_PERIOD_US,
         "CpuQuota": int(cpus * _CPU_PERIOD_US),
-        "Ulimits": _ulimits(spec),
-        "ShmSize": min(spec.scratch_bytes or _SHARED_MEMORY, _SHARED_MEMORY),
+        "Ulimits": _ulimits(limits),
+        "ShmSize": min(limits.scratch_bytes or _SHARED_MEMORY, _SHARED_MEMORY),
         "Tmpfs": {
-            "/tmp": _tmpfs(spec.scratch_bytes),
+            "/tmp": _tmpfs(limits.scratch_bytes),
             "/run": _tmpfs(_SMALL_TMPFS),
             "/var/tmp": _tmpfs(_SMALL_TMPFS),
+            **{inside(each.path): _empty(podman) for each in spec.seen if each.covered},
         },
-        "Mounts": _mounts(spec),
+        "Mounts": [_mount(spec, each) for each in spec.seen if not each.covered],
         "LogConfig": {"Type": "none"},
     }
 
 
-def _ulimits(spec: ContainerSpec) -> list[dict[str, Any]]:
+def processes(limits: SandboxLimits) -> int | None:
+    """Return how many processes a container may have: those of the command, and its own."""
+    return None if limits.processes is None else limits.processes + _OWN_PROCESSES
+
+
+def _ulimits(limits: SandboxLimits) -> list[dict[str, Any]]:
     wanted = {
         "nproc": _USER_PROCESSES,
-        "nofile": spec.open_files or _FILES,
+        "nofile": limits.open_files or _FILES,
         "core": 0,
-        "fsize": spec.file_bytes,
+        "fsize": limits.file_bytes,
     }
-    limits = [{"Name": n, "Soft": value, "Hard": value} for n, value in wanted.items() if value is not None]
-    if spec.cpu_s is not None:  # for a single process, should nobody watch them all together
-        seconds = math.ceil(spec.cpu_s) + 1
-        limits.append({"Name": "cpu", "Soft": seconds, "Hard": seconds + 1})
-    return limits
+    made = [{"Name": n, "Soft": value, "Hard": value} for n, value in wanted.items() if value is not None]
+    if limits.cpu_s is not None:  # for a single process, should nobody watch them all together
+        seconds = math.ceil(limits.cpu_s) + 1
+        made.append({"Name": "cpu", "Soft": seconds, "Hard": seconds + 1})
+    return made
 
 
 def _tmpfs(size: int | None) -> str:
     return "rw,nosuid,nodev,mode=1777" + (f",size={size}" if size else "")
 
 
-def _mounts(spec: ContainerSpec) -> list[dict[str, Any]]:
-    whole = {"Type": "bind", "Source": spec.workspace, "Target": WORKSPACE, "ReadOnly": not spec.writable}
-    parts = [
-        {
-            "Type": "bind",
-            "Source": f"{spec.workspace}/{name}",
-            "Target": f"{WORKSPACE}/{name}",
-            "ReadOnly": True,
-        }
-        for name in spec.protected
-    ]
-    return [whole, *parts]
+def _empty(podman: bool) -> str:
+    """A cover that shows nothing. Podman fills it with what is below, unless it is told not to."""
+    return "ro,size=4096" + (",notmpcopyup" if podman else "")
+
+
+def seccomp_option(podman: bool) -> str:
+    """Docker takes the profile itself, Podman the path of a file on its machine."""
+    return str(PROFILE) if podman else PROFILE.read_text()
+
+
+def _mount(spec: ContainerSpec, seen: Seen) -> dict[str, Any]:
+    """The workspace, or a part of it over itself, read-only."""
+    return {
+        "Type": "bind",
+        "Source": f"{spec.workspace}/{seen.path}".rstrip("/"),
+        "Target": inside(seen.path),
+        "ReadOnly": bool(seen.path) or not spec.writable,
+    }
 
 
 def require_accepted(spec: ContainerSpec, found: Mapping[str, Any]) -> None:
@@ -192,8 +185,8 @@ def require_accepted(spec: ContainerSpec, found: Mapping[str, Any]) -> None:
         "ReadonlyRootfs": True,
         "NetworkMode": "none",
         "Privileged": False,
-        **({"Memory": spec.memory_bytes} if spec.memory_bytes else {}),
-        **({"PidsLimit": spec.processes} if spec.processes else {}),
+        **({"Memory": spec.limits.memory_bytes} if spec.limits.memory_bytes else {}),
+        **({"PidsLimit": processes(spec.limits)} if spec.limits.processes else {}),
     }
     ignored = [name for name, value in asked.items() if host.get(name) != value]
     options = " ".join(host.get("SecurityOpt") or [])

@@ -68,7 +68,7 @@ class Container:
             "exec_create",
             self._id,
             ["/bin/sh", "-c", _RUN, "sh", where, *command.argv],
-            user=self.spec.user,
+            user=f"{self.spec.user.uid}:{self.spec.user.gid}",
             workdir=WORKSPACE,  # a directory of the command's choice is entered from inside, where links are harmless
             environment=dict(env),
         )
@@ -121,8 +121,9 @@ class Container:
             pass
         except TimeoutError:
             raise SandboxUnavailable("A container was started but does not answer.", retryable=True) from None
-        expected = "".join(f"{device} {inode}\n" for device, inode in self.spec.identities) + "ready\n"
-        if said.decode("utf-8", "replace") != expected:
+        lines = said.decode("utf-8", "replace").split("\n")[:-1]
+        agree = (seen.agrees(line) for seen, line in zip(self.spec.seen, lines[:-1], strict=True))
+        if lines[-1:] != ["ready"] or len(lines) != len(self.spec.seen) + 1 or not all(agree):
             raise SandboxUnavailable(_mismatch(said))
         found = await self._engine.call("inspect_container", self._id)
         require_accepted(self.spec, found)

@@ -1,4 +1,4 @@
-"""What an engine can do, as it says itself, and whether a command can be run with that.
+"""What an engine can do, as it says itself, and what it cannot.
 
 Used by `oci.py`. What would make a container no sandbox is refused here, once, before any command.
 """
@@ -10,7 +10,6 @@ import msgspec
 
 from codesdk.contract.errors import InvalidRequest
 from codesdk.sandbox.backend import Command, LimitName, SandboxUnavailable
-from codesdk.sandbox.oci_config import PROFILE
 from codesdk.sandbox.oci_counters import visible
 from codesdk.sandbox.oci_engine import Engine, EngineMissing, EngineRefused
 from codesdk.sandbox.oci_owner import remove_orphans
@@ -72,25 +71,11 @@ def _facts(version: Mapping[str, Any], info: Mapping[str, Any]) -> Facts:
     )
 
 
-def seccomp_option(facts: Facts) -> str:
-    """Docker takes the profile itself, Podman the path of a file on its machine."""
-    return str(PROFILE) if facts.podman else PROFILE.read_text()
-
-
-def require_possible(command: Command, facts: Facts) -> None:
+def require_possible(command: Command) -> None:
+    """Raise if containers cannot run what other backends could."""
     if command.hosts:
         raise SandboxUnavailable(
             "The container sandbox cannot allow single hosts; run without network, or use the bubblewrap sandbox."
         )
-    missing = sorted(command.required - facts.limits)
-    if missing:
-        raise SandboxUnavailable(
-            f"The container engine cannot enforce what is required: {', '.join(missing)}."
-        )
-    if not command.argv or not command.argv[0] or command.argv[0].startswith("-"):
-        raise InvalidRequest("A command begins with the name of a program.")
-    parts = command.cwd.split("/")
-    if command.cwd.startswith("/") or ".." in parts:
-        raise InvalidRequest("The directory of a command must be inside the workspace.")
-    if any("\0" in text for text in [*command.argv, command.cwd, *command.env, *command.env.values()]):
-        raise InvalidRequest("A command cannot contain a NUL character.")
+    if command.argv[0].startswith("-"):
+        raise InvalidRequest("A command begins with the name of a program, not with an option.")
