@@ -18,7 +18,18 @@ import uvloop
 from bench.measure import facts, load
 from bench.table import Line, Report, Table, to_json
 
-BENCHES = ("encoding", "start", "append", "path", "latency", "sessions", "memory", "turns", "history")
+BENCHES = (
+    "encoding",
+    "start",
+    "append",
+    "path",
+    "latency",
+    "sessions",
+    "memory",
+    "turns",
+    "history",
+    "policy",
+)
 RESULTS = Path(__file__).parent / "results"
 
 

@@ -38,7 +38,7 @@ async def rig(path: Path, played: Script | ScriptedRuntime) -> AsyncGenerator[Co
     workspace.mkdir(parents=True, exist_ok=True)
     (workspace / "hello.txt").write_text("Hello, world\n")
     runtime = ScriptedRuntime(played) if isinstance(played, Script) else played
-    async with CodeSDK.open(path / "data", runtimes={"scripted": runtime}) as sdk:
+    async with CodeSDK.open(path / "data", runtimes={"scripted": runtime}, allow_yolo=True) as sdk:
         yield sdk
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from codesdk.contract.records import ApprovalRow, SessionRow, TaskRow
     from codesdk.contract.runtime import Runtime, RuntimeTask
     from codesdk.contract.settings import Limits, SessionSettings
+    from codesdk.policy.load import load_policy
     from codesdk.sdk import CodeSDK, Session, Task, TaskResult
 
 _HOMES = {
@@ -65,6 +66,7 @@ _HOMES = {
     "codesdk.contract.records": ("ApprovalRow", "SessionRow", "TaskRow"),
     "codesdk.contract.runtime": ("Runtime", "RuntimeTask"),
     "codesdk.contract.settings": ("Limits", "SessionSettings"),
+    "codesdk.policy.load": ("load_policy",),
     "codesdk.sdk": ("CodeSDK", "Session", "Task", "TaskResult"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -101,6 +103,7 @@ __all__ = [
     "ToolResult",
     "ToolUse",
     "UsageTotals",
+    "load_policy",
     "user",
 ]
 

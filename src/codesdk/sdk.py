@@ -21,10 +21,11 @@ from codesdk.contract.ports import Policy, ToolRunner
 from codesdk.contract.records import ApprovalRow, SessionRow, SessionStatus, TaskRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import Budgets, Limits, OnBusy, SessionConfig, SessionSettings
-from codesdk.contract.tools import Actor, InteractionMode, PermissionMode, Scope
+from codesdk.contract.tools import Actor, Grant, InteractionMode, PermissionMode, Scope
 from codesdk.engine.archive import Archive
 from codesdk.engine.control import ControlServer
 from codesdk.engine.engine import Engine
+from codesdk.engine.grants import revoke
 from codesdk.engine.journal import LOCAL
 from codesdk.engine.scope import Ports
 from codesdk.engine.session import LiveSession
@@ -78,13 +79,15 @@ class CodeSDK:
         providers: "Mapping[Wire, Provider] | None" = None,
         synchronous: Literal["auto", "full", "normal"] = "auto",
         principal: str = LOCAL,
+        allow_yolo: bool = False,
     ) -> AsyncGenerator["CodeSDK"]:
         """Open a data directory for work; without one, keep everything in memory.
 
-        `runtimes` adds adapters by name, or replaces built-in ones. `tools` and `policy` replace
-        the built-in tools and the permission modes. `secrets` never reach an event, a log or an
-        artifact. `providers` are where the model gateway passes requests on to; without them, the
-        real ones, with the keys that the environment has (ANTHROPIC_API_KEY, OPENAI_API_KEY,
+        `runtimes` adds adapters by name, or replaces built-in ones. `tools` replaces the built-in tools;
+        `policy` is asked about every call, on top of the permission mode: `load_policy` reads one from a file.
+        Without `allow_yolo` no session may use the mode that asks about nothing. `secrets` never reach an
+        event, a log or an artifact. `providers` are where the model gateway passes requests on to; without
+        them, the real ones, with the keys that the environment has (ANTHROPIC_API_KEY, OPENAI_API_KEY,
         GEMINI_API_KEY). Leaving the block stops what runs and waits until all is stored.
         """
         async with AsyncExitStack() as stack:
@@ -108,7 +111,11 @@ class CodeSDK:
                 undo=directory.undo if directory else MemoryUndo(),
             )
             engine = Engine(
-                ports, _Runtimes(runtimes or {}).find, owner=f"pid:{os.getpid()}", secrets=[*secrets, *keys]
+                ports,
+                _Runtimes(runtimes or {}).find,
+                owner=f"pid:{os.getpid()}",
+                secrets=[*secrets, *keys],
+                allow_yolo=allow_yolo,
             )
             await engine.open()
             stack.push_async_callback(engine.close)
@@ -257,6 +264,14 @@ class Session:
         await live.answer(
             tool_call_id, "deny", by=self._person(), reason=reason, attempt=attempt, input_hash=input_hash
         )
+
+    async def grants(self) -> list[Grant]:
+        """Return what was approved for the whole session."""
+        return list((await self._live()).state.grants)
+
+    async def revoke(self, tool: str) -> None:
+        """Ask about a tool again that was approved for the session."""
+        await revoke(await self._live(), tool, self._person())
 
     async def stop(self, reason: str = "stopped by the user", *, task_id: str | None = None) -> None:
         """Stop the running task, or one that waits."""

@@ -97,7 +97,7 @@ class Shell:
     def run(self, script: str, *args: str, stdin: str = "", mode: str = "yolo") -> Result:
         """Run a task on a script, as JSON."""
         name = self.write_script(script)
-        options = ["--script", name, "--workspace", "ws", "--permission-mode", mode]
+        options = ["--script", name, "--workspace", "ws", "--permission-mode", mode, "--allow-yolo"]
         return self.codesdk("run", "Do it", *options, "--json", *args, stdin=stdin)
 
     def last(self) -> str:

@@ -36,7 +36,8 @@ def test_run_prints_exactly_what_it_stores(shell: Shell):
 
 def test_people_see_text_calls_diffs_and_the_ending_without_escapes_in_a_pipe(shell: Shell):
     script = shell.write_script(EDIT)
-    ran = shell.codesdk("run", "Fix it", "--script", script, "--workspace", "ws", "--permission-mode", "yolo")
+    options = ("--script", script, "--workspace", "ws", "--permission-mode", "yolo", "--allow-yolo")
+    ran = shell.codesdk("run", "Fix it", *options)
     assert (ran.code, ran.err) == (0, "")
     assert "\x1b" not in ran.out
     assert "\r" not in ran.out
@@ -122,7 +123,8 @@ def test_without_a_terminal_a_question_is_a_denial_at_once(shell: Shell):
 def test_a_session_goes_on_with_its_next_task(shell: Shell):
     first = shell.run("turns: [{steps: [{text: one}]}, {steps: [{text: two}]}]").lines
     name = first[0]["trace"]["session_id"]
-    again = shell.codesdk("run", "More", "--session", name[-6:], "--script", "script.yaml", "--json")
+    more = ("--session", name[-6:], "--script", "script.yaml", "--allow-yolo", "--json")
+    again = shell.codesdk("run", "More", *more)
     assert again.code == 0
     assert types(again.lines)[0] == "task.started"
     assert again.lines[0]["seq"] == first[-1]["seq"] + 1

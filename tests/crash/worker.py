@@ -186,7 +186,7 @@ async def main() -> None:
     say("up")
     announce_writes()
     directory, workspace, seed = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-    async with CodeSDK.open(directory) as sdk:
+    async with CodeSDK.open(directory, allow_yolo=True) as sdk:
         say("open")
         await Worker(sdk, workspace, random.Random(seed)).work()
 

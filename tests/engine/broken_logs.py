@@ -23,7 +23,7 @@ from codesdk.contract.events import (
 )
 from codesdk.contract.messages import user
 from codesdk.contract.records import StoredFrame
-from codesdk.contract.tools import SandboxSummary
+from codesdk.contract.tools import Evaluation, SandboxSummary
 
 Edit = Callable[[list[Event]], int | None]
 OTHER_HASH = "sha256:" + "1" * 64
@@ -266,6 +266,17 @@ def other_snapshot(type_: str, **fields: Any) -> Edit:
     return apply
 
 
+def approved_against_an_opinion(events: list[Event]) -> int:
+    place = find(events, "tool.call.approved")
+    snapshot = events[place].payload.policy_snapshot
+    against = Evaluation(source="extension", result="deny", reason="no")
+    worse = msgspec.structs.replace(snapshot, sources=[*snapshot.sources, against])
+    events[place] = changed(events[place], policy_snapshot=worse)
+    over = later(events, place, "tool.call.completed")
+    events[over] = changed(events[over], policy_snapshot=worse)
+    return place
+
+
 def answer_otherwise(events: list[Event]) -> int:
     place = find(events, "approval.answered", decision="approve")
     events[place] = changed(events[place], decision="deny")
@@ -316,6 +327,8 @@ DELTA, MESSAGE, NOTICE = "model.output.delta", "model.output.completed", "runtim
 STOP = At(NOTICE, 0, {"kind": "stop_requested"})
 CRASH = At(NOTICE, 0, {"kind": "recovered"})
 GRANT = {"decision": "approve"}
+REVOKED = At(NOTICE, 0, {"kind": "grant_revoked"})
+GRANTED = At(EVALUATED, 0, {"rule": "grant:mode:auto:write"})
 
 BROKEN = [
     Broken(1, "busy", "a time that is not UTC", edit(At("model.input"), time="2026-01-01 10:00:00")),
@@ -380,6 +393,10 @@ BROKEN = [
     Broken(6, "busy", "completed under another policy", other_snapshot(OVER, permission_mode="yolo")),
     Broken(6, "busy", "approved although the answer was no", answer_otherwise),
     Broken(6, "busy", "approved while the question is open", drop_answer),
+    Broken(6, "busy", "approved although an opinion denies", approved_against_an_opinion),
+    Broken(6, "granted", "a grant that was given only once", edit_seen(At(ANSWERED), GRANTED, scope="once")),
+    Broken(6, "granted", "a grant that was taken back", move(REVOKED, GRANTED, GRANTED)),
+    Broken(6, "granted", "taken back twice", repeat(REVOKED)),
     Broken(7, "stopped", "stopped although nobody asked", drop(STOP, At("task.stopped"))),
     Broken(7, "stopped", "another end than stopped", fail),
     Broken(7, "stopped", "asked to stop twice", repeat(STOP)),

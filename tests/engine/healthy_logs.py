@@ -19,6 +19,7 @@ from codesdk.contract.ports import ToolRun
 from codesdk.contract.settings import Limits, SessionConfig, SessionSettings
 from codesdk.contract.tools import Actor
 from codesdk.engine.engine import Engine
+from codesdk.engine.grants import revoke
 from codesdk.engine.scope import Ports
 from codesdk.engine.session import LiveSession
 from codesdk.engine.stamps import SystemStamper
@@ -71,6 +72,7 @@ class Rig:
             ),
             lambda _: self.runtime,
             owner="test",
+            allow_yolo=True,
         )
 
     def _add_gate(self, name: str) -> None:
@@ -350,6 +352,22 @@ async def stubborn(workspace: Path) -> Story:
     return await _told(rig, session)
 
 
+async def granted(workspace: Path) -> Story:
+    """A tool approved for the session, used again, and asked about once more when that is taken back."""
+    rig = Rig([[EDIT], [EDIT], [{"text": "both"}], [EDIT], [{"text": "not this time"}]], workspace)
+    session = await rig.open()
+    await rig.engine.start(session, [user("twice")])
+    (asked,) = await until(session, "approval.requested")
+    await answer(session, asked, scope="session")
+    await ended(session)
+    await revoke(session, "workspace.edit", PERSON)
+    await rig.engine.start(session, [user("again")])
+    _, asked = await until(session, "approval.requested", count=2)
+    await answer(session, asked, "deny", reason="enough")
+    await ended(session, 2)
+    return await _told(rig, session)
+
+
 HEALTHY: list[Callable[[Path], Awaitable[Story]]] = [
     busy,
     stopped,
@@ -362,4 +380,5 @@ HEALTHY: list[Callable[[Path], Awaitable[Story]]] = [
     unattended,
     dropped,
     stubborn,
+    granted,
 ]

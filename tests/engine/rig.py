@@ -66,7 +66,7 @@ class Rig(World):
             found: Runtime = self._runtimes.get(name, self.runtime)
             return found
 
-        self.engine = Engine(ports, find, owner="test", secrets=self.secrets)
+        self.engine = Engine(ports, find, owner="test", secrets=self.secrets, allow_yolo=True)
         await self.engine.open()
 
     # --- what an application does ----------------------------------------------------------------

@@ -54,7 +54,7 @@ def settings(script: Any, **more: Any) -> SessionSettings:
 
 async def create(sdk: CodeSDK, workspace: Path, script: Any = HELLO, **more: Any) -> Session:
     return await sdk.create_session(
-        runtime="scripted", workspace=workspace, permission_mode="yolo", settings=settings(script, **more)
+        runtime="scripted", workspace=workspace, permission_mode="auto", settings=settings(script, **more)
     )
 
 

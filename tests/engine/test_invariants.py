@@ -28,6 +28,7 @@ from codesdk.contract.errors import NotFound
 from codesdk.contract.events import Event
 from codesdk.contract.messages import user
 from codesdk.contract.records import ApprovalRow, MessageRow, SessionRow, StoredFrame, TaskRow
+from codesdk.contract.tools import Grant
 from codesdk.engine import invariants
 from codesdk.engine.feed import PAGE_EVENTS
 from codesdk.engine.fold import fold
@@ -35,6 +36,7 @@ from codesdk.engine.invariants import Checker, Finding, verify_session
 from codesdk.engine.state import decode_state, encode_state
 from codesdk.store.rows import pack, unpack
 
+GRANT = Grant(tool="workspace.edit", rule="mode:ask", by=PERSON, granted_at="2026-01-01T00:00:00.000Z")
 NAMES = [story.__name__ for story in HEALTHY]
 
 
@@ -375,7 +377,7 @@ def change_session(story: Story) -> None:
 def change_snapshot(story: Story) -> int:
     kept = story.log._sessions[story.session_id]
     assert kept.snapshot is not None
-    state = msgspec.structs.replace(decode_state(kept.snapshot.state), grants=["workspace.edit"])
+    state = msgspec.structs.replace(decode_state(kept.snapshot.state), grants=[GRANT])
     kept.snapshot = msgspec.structs.replace(kept.snapshot, state=encode_state(state))
     return kept.snapshot.seq
 

@@ -151,9 +151,9 @@ def test_a_tool_approved_for_the_session_is_not_asked_about_again():
         }
         (again,) = [p for p in r.all(session, ev.ToolCallApproved) if p.runtime_tool_call_id == "c2"]
         grant = Evaluation(
-            source="codesdk", result="allow", rule="grant:fake.write", reason="Approved for this session."
+            source="codesdk", result="allow", rule="grant:mode:ask", reason="Approved for this session."
         )
-        assert (again.by, again.policy_snapshot.sources) == (POLICY, [grant])
+        assert (again.by, again.policy_snapshot.sources) == (POLICY, [ASK_RULE, grant])
         assert [row.tool for row in r.get(r.sdk.approvals())] == ["fake.read"]
         r.get(session.deny(r.call(session, "c3"), "no"))
         r.reopen()
@@ -443,6 +443,7 @@ def test_a_question_outlives_a_crash_and_is_run_by_resume_exactly_once():
             "task.started",
             "tool.call.requested",
             "tool.call.policy_evaluated",
+            "tool.call.policy_evaluated",
             "tool.call.approved",
             *RAN,
             "model.input",
@@ -451,6 +452,8 @@ def test_a_question_outlives_a_crash_and_is_run_by_resume_exactly_once():
         assert identity(again) == {**identity(requested), "attempt": 2, "runtime_tool_call_id": None}
         approved = r.one(session, ev.ToolCallApproved)
         assert (approved.attempt, approved.by, approved.reason) == (2, USER, "go on")
+        answer = Evaluation(source="user", result="allow", rule="carried", reason="go on")
+        assert approved.policy_snapshot.sources == [ASK_RULE, answer]
         assert [(run.input, run.attempt) for run in r.tools.invocations] == [({"a": 1}, 2)]
         assert r.get(r.sdk.approvals()) == []
         assert texts(r.play.input.messages) == [

@@ -257,7 +257,9 @@ class World:
         self.loop.run_until_complete(self._make_engine(ports))
 
     async def _make_engine(self, ports: Ports) -> None:
-        self.engine = Engine(ports, lambda name: self.runtime, owner="test", secrets=self.secrets)
+        self.engine = Engine(
+            ports, lambda name: self.runtime, owner="test", secrets=self.secrets, allow_yolo=True
+        )
         await self.engine.open()
 
     def crash(self) -> None:

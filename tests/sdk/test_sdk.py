@@ -8,6 +8,7 @@ import pytest
 from codesdk import (
     CodeSDK,
     Conflict,
+    Forbidden,
     InvalidRequest,
     NotFound,
     SessionSettings,
@@ -236,3 +237,14 @@ async def test_a_runtime_of_the_applications_own_needs_no_registration():
     async with memory_sdk(runtimes=[FakeRuntime(play)]) as sdk:
         session = await sdk.create_session(runtime="fake", permission_mode="yolo")
         assert (await (await session.start("read")).result()).text == "ok"
+
+
+async def test_the_mode_that_asks_about_nothing_must_be_enabled_by_whoever_opens_the_sdk():
+    runtime = {"fake": FakeRuntime([done()])}
+    async with CodeSDK.open(runtimes=runtime) as sdk:
+        with pytest.raises(Forbidden, match="yolo"):
+            await sdk.create_session(runtime="fake", permission_mode="yolo")
+        assert await sdk.sessions() == []
+    async with CodeSDK.open(runtimes=runtime, allow_yolo=True) as sdk:
+        session = await sdk.create_session(runtime="fake", permission_mode="yolo")
+        assert (await (await session.start("go")).result()).state == "completed"

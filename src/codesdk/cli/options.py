@@ -22,6 +22,23 @@ def session_argument(*, required: bool = True) -> Callable[[F], F]:
     return click.argument("session", required=required, shell_complete=_complete)
 
 
+def policy_options(command: F) -> F:
+    """Add `--policy` and `--allow-yolo`: what the operator has to say."""
+    allow_yolo = click.option(
+        "--allow-yolo",
+        is_flag=True,
+        envvar="CODESDK_ALLOW_YOLO",
+        help="Let the permission mode yolo be used. [env: CODESDK_ALLOW_YOLO]",
+    )
+    policy = click.option(
+        "--policy",
+        metavar="FILE",
+        envvar="CODESDK_POLICY",
+        help="Rules that are looked at before the permission mode. [env: CODESDK_POLICY]",
+    )
+    return policy(allow_yolo(command))
+
+
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     try:
         return [item for item in _stored(ctx) if item.value.startswith(incomplete)]

@@ -59,6 +59,16 @@ class PolicySnapshot(Record, frozen=True, kw_only=True):
     sources: list[Evaluation]
 
 
+class Grant(Record, frozen=True, kw_only=True):
+    """An answer for the whole session: this tool is not asked about again by the `rule` that asked."""
+
+    tool: str
+    rule: str
+    by: Actor
+    granted_at: str
+    reason: str | None = None
+
+
 class SandboxSummary(Record, frozen=True, kw_only=True):
     """What the tool could reach while it ran."""
 

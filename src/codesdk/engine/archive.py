@@ -12,9 +12,10 @@ from codesdk.contract.events import Event
 from codesdk.contract.messages import ArtifactRef, Message
 from codesdk.contract.ports import Blobs, EventLog
 from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, SessionStatus, StoredFrame, TaskRow
+from codesdk.contract.tools import Grant
 from codesdk.engine.feed import PAGE_EVENTS
 from codesdk.engine.journal import LOCAL
-from codesdk.engine.recovery import read_transcript, refold_transcript
+from codesdk.engine.recovery import load_state, read_transcript, refold_transcript
 
 POLL_S = 1.0
 
@@ -55,6 +56,11 @@ class Archive:
     async def approvals(self, *, principal: str = LOCAL, session_id: str | None = None) -> list[ApprovalRow]:
         """Return the approvals that wait for an answer, and those that wait for a resume."""
         return await self.log.approvals(principal=principal, session_id=session_id)
+
+    async def grants(self, session_id: str, *, principal: str = LOCAL) -> list[Grant]:
+        """Return what a session's people approved for the whole of it."""
+        await self.session(session_id, principal=principal)
+        return (await load_state(self.log, session_id, principal)).grants
 
     async def frames(
         self, session_id: str, *, after_seq: int = 0, follow: bool = False, principal: str = LOCAL

@@ -25,13 +25,13 @@ from codesdk.engine import ledger, lifecycle
 from codesdk.engine.budgets import Standing
 from codesdk.engine.execution import Execution
 from codesdk.engine.intake import Intake
-from codesdk.engine.judgement import check_identity, is_sound, judge
+from codesdk.engine.judgement import POLICY, check_identity, is_sound, judge
 from codesdk.engine.opening import Taken, issue_again, place, take_input
 from codesdk.engine.scope import SessionScope
 from codesdk.engine.stamps import iso, millis
 from codesdk.engine.state import CallState, Carried, call_key
+from codesdk.policy.decision import decide
 
-POLICY = Actor(kind="policy")
 NOBODY_TO_ASK = (
     "Nobody can be asked in a non-interactive session, and this call needs an answer. "
     "Go on without it, or say in your answer what you would have done."
@@ -282,10 +282,12 @@ class Calls:
             judged.set_result(None)
 
     async def _decide(self, call: CallState, arguments: Any) -> None:
-        opinion = judge(self._scope, self._specs, call, arguments)
+        opinions = judge(self._scope, self._specs, call, arguments)
         self._mark_judged(call)
         journal = self._scope.journal
-        ledger.evaluate(journal, call, opinion)
+        for opinion in opinions:
+            ledger.evaluate(journal, call, opinion)
+        opinion = decide(opinions)
         if opinion.result == "allow":
             ledger.approve(journal, call, POLICY)
         elif opinion.result == "deny":

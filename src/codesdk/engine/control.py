@@ -16,6 +16,7 @@ from codesdk.contract.errors import CodeSDKError, ErrorInfo, InvalidRequest, Sto
 from codesdk.contract.messages import user
 from codesdk.contract.tools import Actor, Scope
 from codesdk.engine.engine import Engine
+from codesdk.engine.grants import revoke
 from codesdk.store.directory import SOCKET, bind_socket, socket_address
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
@@ -26,7 +27,7 @@ TERMINAL = Actor(kind="user", id="terminal")
 class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something to be done to a session by the process that owns it."""
 
-    op: Literal["approve", "deny", "stop", "steer"]
+    op: Literal["approve", "deny", "stop", "steer", "revoke"]
     session_id: str
     task_id: str | None = None
     tool_call_id: str | None = None
@@ -35,6 +36,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     scope: Scope = "once"
     reason: str | None = None
     text: str | None = None
+    tool: str | None = None
 
 
 class _Answer(msgspec.Struct, omit_defaults=True):
@@ -56,6 +58,10 @@ async def carry_out(engine: Engine, command: Command) -> None:
         if not command.text:
             raise InvalidRequest("Steering needs a text.")
         await session.steer([user(command.text)])
+    elif command.op == "revoke":
+        if not command.tool:
+            raise InvalidRequest("Name the tool that is to be asked about again.")
+        await revoke(session, command.tool, TERMINAL)
     elif not command.tool_call_id:
         raise InvalidRequest("Name the tool call that the answer is for.")
     else:

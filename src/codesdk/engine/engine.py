@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from codesdk.contract.errors import Busy, CodeSDKError, Conflict, InvalidRequest, StorageFailure
+from codesdk.contract.errors import Busy, CodeSDKError, Conflict, Forbidden, InvalidRequest, StorageFailure
 from codesdk.contract.events import SessionCreated
 from codesdk.contract.ids import is_task_id
 from codesdk.contract.messages import ArtifactRef, Message
@@ -19,6 +19,7 @@ from codesdk.contract.ports import FIRST_EPOCH
 from codesdk.contract.records import Changes, KeyRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import OnBusy, SessionConfig
+from codesdk.contract.tools import PermissionMode
 from codesdk.engine import lifecycle
 from codesdk.engine.archive import Archive, unknown_session
 from codesdk.engine.beginnings import first_event, first_row, forked_event
@@ -52,6 +53,7 @@ class Engine:
         *,
         owner: str,
         secrets: Iterable[str] = (),
+        allow_yolo: bool = False,
     ) -> None:
         self.ports = ports
         self.archive = Archive(ports.log, ports.blobs)
@@ -59,6 +61,7 @@ class Engine:
         self.gate = Gate(self._loaded)
         self._find_runtime = runtime
         self._owner = owner
+        self._allow_yolo = allow_yolo
         self._secrets = tuple(secrets)
         self._redactor = Redactor(self._secrets)
         self._live: OrderedDict[str, LiveSession] = OrderedDict()
@@ -96,6 +99,7 @@ class Engine:
         key: str | None = None,
     ) -> LiveSession:
         """Create a session. With a key, the same request again returns the first session."""
+        self._check_mode(config.permission_mode)
         data = check_size(config, "The settings of a session", self.ports.limits.max_message_bytes)
         if is_deep(data):
             raise InvalidRequest(
@@ -113,6 +117,7 @@ class Engine:
         """Create a session that starts from another's transcript as it was at a seq (now, if not given)."""
         check_size(title, "The title", self.ports.limits.max_message_bytes)
         source = await self.session(session_id, principal=principal)
+        self._check_mode(source.state.config.permission_mode)
         await source.recorder.settle()
         at = source.state.seq if seq is None else seq
         if not 1 <= at <= source.state.seq:
@@ -169,6 +174,7 @@ class Engine:
     ) -> str:
         """Start a task in a session, as its `start` does, once per idempotency key."""
         self._refuse_if_closing()
+        self._check_mode(session.state.config.permission_mode)
         body = [session.session_id, msgspec.to_builtins(messages), on_busy, task_id]
 
         async def begin(row: KeyRow | None) -> str:
@@ -184,6 +190,7 @@ class Engine:
     async def resume(self, session: LiveSession, messages: list[Message] | None = None) -> str:
         """Go on in an interrupted session. Return the id of the new task."""
         self._refuse_if_closing()
+        self._check_mode(session.state.config.permission_mode)
         return await session.resume(messages or [], self.ports.stamper.mint("task"))
 
     async def delete(self, session_id: str, *, principal: str = LOCAL) -> None:
@@ -346,6 +353,13 @@ class Engine:
             raise InvalidRequest("A task id is `task_` and 1 to 64 letters, digits, `-` or `_`.")
         if await self.ports.log.task(task_id) is not None:
             raise Conflict(f"There is already a task {task_id}.")
+
+    def _check_mode(self, mode: PermissionMode) -> None:
+        if mode == "yolo" and not self._allow_yolo:
+            raise Forbidden(
+                "The permission mode yolo runs every tool without asking and is not enabled here. Use auto, or"
+                " have the operator enable it: CodeSDK.open(allow_yolo=True), or --allow-yolo."
+            )
 
     def _refuse_if_closing(self) -> None:
         if self._closing:

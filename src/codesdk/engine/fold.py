@@ -16,7 +16,7 @@ from codesdk.contract.messages import text_of
 from codesdk.contract.records import Changes, SessionRow, Spent, TaskRow, TaskState
 from codesdk.contract.tools import Actor
 from codesdk.engine import transcript
-from codesdk.engine.fold_calls import HANDLERS, drop_carried, seal_done
+from codesdk.engine.fold_calls import HANDLERS, drop_carried, revoke, seal_done
 from codesdk.engine.state import ActiveTask, OpenBlock, QueuedTask, SessionState, StopAsked
 from codesdk.engine.usage import add_usage
 
@@ -200,6 +200,8 @@ def _spend(state: SessionState, task: ActiveTask | None, spent: Spent) -> None:
 def _notice(state: SessionState, event: Event, payload: ev.RuntimeNotice, _: Changes) -> None:
     if payload.kind == "stop_requested" and state.task is not None and event.trace.task_id is not None:
         state.task.stop = StopAsked(by=_actor(payload.details.get("by")), reason=payload.message)
+    elif payload.kind == "grant_revoked":
+        revoke(state, payload.details.get("tool"))
 
 
 def _actor(value: Any) -> Actor:

@@ -8,9 +8,10 @@ from codesdk.contract import events as ev
 from codesdk.contract.events import Event
 from codesdk.contract.messages import ToolResult
 from codesdk.contract.records import ApprovalRow, Changes
-from codesdk.contract.tools import Evaluation, ToolIdentity
+from codesdk.contract.tools import Evaluation, Grant, ToolIdentity
 from codesdk.engine import transcript
 from codesdk.engine.state import BudgetQuestion, CallPart, CallState, Carried, SessionState, call_key
+from codesdk.policy.decision import open_questions
 
 
 def call_of(state: SessionState, payload: ToolIdentity) -> CallState | None:
@@ -137,13 +138,28 @@ def _answered(state: SessionState, event: Event, payload: ev.ApprovalAnswered, c
         return
     call = _call_of_approval(state, payload.approval_id)
     if call is not None:
-        if approved and payload.scope == "session" and call.name not in state.grants:
-            state.grants.append(call.name)
+        if approved and payload.scope == "session":
+            _grant(state, event, call, payload)
         source: Any = "user" if payload.by.kind == "user" else "codesdk"
         call.evaluations.append(
             Evaluation(source=source, result="allow" if approved else "deny", reason=payload.reason)
         )
     changes.approvals.append(_closed_approval(state, event, payload.approval_id))
+
+
+def _grant(state: SessionState, event: Event, call: CallState, payload: ev.ApprovalAnswered) -> None:
+    """Keep an answer for the session: it answers what was asked about this call, for all calls of the tool."""
+    held = {grant.rule for grant in state.grants if grant.tool == call.name}
+    for rule in open_questions(call.evaluations):
+        if rule not in held:
+            state.grants.append(
+                Grant(tool=call.name, rule=rule, by=payload.by, granted_at=event.time, reason=payload.reason)
+            )
+
+
+def revoke(state: SessionState, tool: object) -> None:
+    """Forget what was granted for a tool."""
+    state.grants = [grant for grant in state.grants if grant.tool != tool]
 
 
 def _carried(state: SessionState, event: Event, payload: ev.ApprovalCarried, changes: Changes) -> None:

@@ -17,7 +17,7 @@ from codesdk.engine.scope import SessionScope
 from codesdk.store.redaction import StreamRedactor
 
 _DRAFTS: frozenset[type] = frozenset(get_args(DraftPayload))
-_RESERVED_NOTICES = frozenset({"stop_requested", "recovered"})
+_RESERVED_NOTICES = frozenset({"stop_requested", "recovered", "grant_revoked"})
 """What only the engine may say: these change a session's state."""
 _DELTA_KINDS = frozenset({"text_delta", "json_delta", "code_delta", "reasoning_delta", "unknown_delta"})
 

@@ -16,6 +16,7 @@ from codesdk.contract.events import Event
 from codesdk.contract.tools import Evaluation, ToolClass, ToolIdentity
 from codesdk.engine.invariants_state import Attempt, CarriedQuestion, Report, TaskCheck, elapsed_ms
 from codesdk.engine.state import call_key
+from codesdk.policy.decision import granted_rule, open_questions
 
 
 class CallChecks:
@@ -28,6 +29,7 @@ class CallChecks:
         self._attempts: dict[str, int] = {}
         self._carried: dict[str, CarriedQuestion] = {}
         self._budgets: set[str] = set()
+        self._granted: set[tuple[str, str]] = set()
         self._handlers: dict[type, Callable[[Event, Any, Any], None]] = {
             ev.ToolCallRequested: self._requested,
             ev.ToolCallPolicyEvaluated: self._evaluated,
@@ -48,6 +50,16 @@ class CallChecks:
         handler = self._handlers.get(type(source))
         if handler is not None:
             handler(event, payload, task)
+
+    def revoke(self, payload: ev.RuntimeNotice) -> None:
+        """Forget what was granted for a tool."""
+        tool = payload.details.get("tool")
+        left = {grant for grant in self._granted if grant[0] != tool}
+        if self.whole and left == self._granted:
+            self._report(
+                6, f"runtime.notice grant_revoked for {tool}, which was not approved for the session"
+            )
+        self._granted = left
 
     def close(self, event: Event, task: TaskCheck) -> None:
         """Check that nothing is open when a task ends."""
@@ -103,9 +115,13 @@ class CallChecks:
             return
         if attempt.phase != "requested":
             self._report(6, f"tool.call.policy_evaluated for {attempt.key}, which was already approved")
-        attempt.opinions.append(
-            Evaluation(source=payload.source, result=payload.result, rule=payload.rule, reason=payload.reason)
+        opinion = Evaluation(
+            source=payload.source, result=payload.result, rule=payload.rule, reason=payload.reason
         )
+        rule = granted_rule(opinion)
+        if rule is not None and self.whole and (attempt.request.name, rule) not in self._granted:
+            self._report(6, f"tool.call.policy_evaluated for {attempt.key} names a grant that nobody gave")
+        attempt.opinions.append(opinion)
 
     def _asked(self, event: Event, payload: ev.ApprovalRequested, task: TaskCheck | None) -> None:
         if task is None:
@@ -142,6 +158,9 @@ class CallChecks:
             attempt = task.questions.pop(name)
             if attempt is not None:
                 attempt.answer = payload.decision
+                if payload.scope == "session" and payload.decision == "approve":
+                    rules = open_questions(attempt.opinions)
+                    self._granted.update((attempt.request.name, rule) for rule in rules)
             if task.stop is not None and payload.decision == "approve":
                 self._report(7, f"approval.answered grants {name} after a stop was asked for")
             return
@@ -179,9 +198,14 @@ class CallChecks:
             self._report(8, f"tool.call.approved for {attempt.key} after a call of the task was given up")
         if attempt.carried is not None and attempt.carried.input_hash != payload.input_hash:
             self._report(5, f"tool.call.approved for {attempt.key}, but another input was approved")
-        if not any(opinion.result == "allow" for opinion in payload.policy_snapshot.sources):
+        verdicts = {opinion.result for opinion in payload.policy_snapshot.sources}
+        if "allow" not in verdicts:
             self._report(
                 6, f"tool.call.approved for {attempt.key}, although no opinion in it allows the call"
+            )
+        if "deny" in verdicts:
+            self._report(
+                6, f"tool.call.approved for {attempt.key}, although an opinion in it denies the call"
             )
         attempt.phase = "approved"
         attempt.policy = payload.policy_snapshot

@@ -290,6 +290,8 @@ class Checker:
                 self._report(7, f"a stop of {task.task_id} was already asked for")
             else:
                 task.stop = payload
+        if payload.kind == "grant_revoked":
+            self._calls.revoke(payload)
         if payload.kind == "recovered":
             if task is None:
                 self._report(8, "runtime.notice says recovered, but no task was open")

@@ -8,12 +8,14 @@ import msgspec
 from codesdk.contract.errors import Conflict
 from codesdk.contract.ports import PolicyQuestion
 from codesdk.contract.runtime import ToolAnnouncement
-from codesdk.contract.tools import Evaluation, ToolIdentity, ToolSpec, Verdict
+from codesdk.contract.tools import Actor, Evaluation, ToolIdentity, ToolSpec, Verdict
 from codesdk.engine.legible import is_text
 from codesdk.engine.scope import SessionScope
 from codesdk.engine.state import CallState, Carried
+from codesdk.policy.decision import all_opinions
 
 MAX_NAME_CHARS = 256
+POLICY = Actor(kind="policy")
 
 
 def is_sound(item: ToolAnnouncement) -> bool:
@@ -29,28 +31,29 @@ def is_sound(item: ToolAnnouncement) -> bool:
     )
 
 
-def judge(scope: SessionScope, specs: Mapping[str, ToolSpec], call: CallState, arguments: Any) -> Evaluation:
-    """Return what CodeSDK thinks of a call: unknown tools and bad inputs first, then grants and policy."""
+def judge(
+    scope: SessionScope, specs: Mapping[str, ToolSpec], call: CallState, arguments: Any
+) -> list[Evaluation]:
+    """Return CodeSDK's opinions on a call: that it cannot be, or the mode's, the policy's and the grants'."""
     if call.name not in specs:
         known = ", ".join(sorted(specs)) or "none"
-        return _opinion("deny", "tool:unknown", f"There is no tool {call.name}. On offer: {known}.")
+        return [_opinion("deny", "tool:unknown", f"There is no tool {call.name}. On offer: {known}.")]
     problem = scope.tools.check(call.name, arguments)
     if problem is not None:
-        return _opinion("deny", "input:invalid", scope.redactor.text(problem))
-    if call.name in scope.state.grants:
-        return _opinion("allow", f"grant:{call.name}", "Approved for this session.")
-    opinion = scope.ports.policy.evaluate(
-        PolicyQuestion(
-            session_id=scope.state.session_id,
-            name=call.name,
-            tool_class=call.tool_class,
-            input=arguments,
-            permission_mode=scope.state.config.permission_mode,
-            subjects=scope.tools.subjects(call.name, arguments),
-        )
+        return [_opinion("deny", "input:invalid", scope.redactor.text(problem))]
+    question = PolicyQuestion(
+        session_id=scope.state.session_id,
+        name=call.name,
+        tool_class=call.tool_class,
+        input=arguments,
+        permission_mode=scope.state.config.permission_mode,
+        subjects=scope.tools.subjects(call.name, arguments),
     )
+    ruled = scope.ports.policy.evaluate(question)
     redact = scope.redactor.value  # a policy may quote the input
-    return msgspec.structs.replace(opinion, rule=redact(opinion.rule), reason=redact(opinion.reason))
+    ruled = msgspec.structs.replace(ruled, rule=redact(ruled.rule), reason=redact(ruled.reason))
+    granted = {grant.rule for grant in scope.state.grants if grant.tool == call.name}
+    return all_opinions(question, ruled, granted)
 
 
 def unfit_to_run(specs: Mapping[str, ToolSpec], carried: Carried, call: CallState) -> str | None:

@@ -105,14 +105,19 @@ def ask_stop(journal: Journal, by: Actor, reason: str) -> None:
     task = journal.state.task
     if task is None or task.stop is not None:
         return
-    details: dict[str, Any] = {"by": {"kind": by.kind} | ({"id": by.id} if by.id else {})}
-    notice(journal, "stop_requested", reason, details)
+    notice(journal, "stop_requested", reason, {"by": _named(by)})
     ledger.close_budget_questions(journal, STOP_REASON)
     for call in list(task.calls.values()):
         if call.phase == "waiting":
             ledger.refuse(journal, call, ENGINE, STOP_REASON)
         elif call.phase == "approved":
             ledger.skip(journal, call, f"Not run: {STOP_REASON}.")
+
+
+def revoke(journal: Journal, tool: str, by: Actor) -> None:
+    """Take back what was granted for a tool: from now on it is asked about again."""
+    what = f"The tool {tool} is no longer approved for this session."
+    notice(journal, "grant_revoked", what, {"tool": tool, "by": _named(by)})
 
 
 def end(journal: Journal, *, stop_reason: str | None = None, error: ErrorInfo | None = None) -> None:
@@ -166,6 +171,10 @@ def recover(journal: Journal, inputs: dict[str, ArtifactRef]) -> None:
     journal.write(ending, time=now)
     for payload in carried:
         journal.write(payload, in_task=False)
+
+
+def _named(by: Actor) -> dict[str, str]:
+    return {"kind": by.kind} | ({"id": by.id} if by.id else {})
 
 
 def _running(journal: Journal) -> ActiveTask:

@@ -10,10 +10,11 @@ from codesdk.contract.errors import NotFound, StorageFailure
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.tools import Evaluation, ToolIdentity, ToolSpec
 from codesdk.engine import ledger, lifecycle
-from codesdk.engine.judgement import unfit_to_run
+from codesdk.engine.judgement import POLICY, judge, unfit_to_run
 from codesdk.engine.legible import MAX_DEPTH, is_deep
 from codesdk.engine.scope import SessionScope
 from codesdk.engine.state import CallState, Carried
+from codesdk.policy.decision import decide
 from codesdk.store.redaction import Redactor
 
 
@@ -70,10 +71,23 @@ async def issue_again(
         ledger.evaluate(scope.journal, call, Evaluation(source="codesdk", result="deny", reason=problem))
         ledger.deny(scope.journal, call, lifecycle.ENGINE, problem)
     else:
-        opinion = Evaluation(source="user", result="allow", rule="carried", reason=carried.reason)
-        ledger.evaluate(scope.journal, call, opinion)
-        ledger.approve(scope.journal, call, carried.by or lifecycle.ENGINE, carried.reason)
+        _decide_again(scope, specs, carried, call, value)
     return call, value
+
+
+def _decide_again(
+    scope: SessionScope, specs: Mapping[str, ToolSpec], carried: Carried, call: CallState, value: Any
+) -> None:
+    """Let a call run that a person approved, unless the policy of now forbids it."""
+    answer = Evaluation(source="user", result="allow", rule="carried", reason=carried.reason)
+    opinions = [*judge(scope, specs, call, value), answer]
+    for opinion in opinions:
+        ledger.evaluate(scope.journal, call, opinion)
+    decided = decide(opinions)
+    if decided.result == "deny":
+        ledger.deny(scope.journal, call, POLICY, decided.reason or f"Denied by {decided.rule}.")
+    else:
+        ledger.approve(scope.journal, call, carried.by or lifecycle.ENGINE, carried.reason)
 
 
 async def _stored_input(scope: SessionScope, carried: Carried) -> Any:

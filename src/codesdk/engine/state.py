@@ -15,6 +15,7 @@ from codesdk.contract.tools import (
     Actor,
     Evaluation,
     ExecutionEnv,
+    Grant,
     PolicySnapshot,
     SandboxSummary,
     ToolClass,
@@ -156,7 +157,7 @@ class SessionState(msgspec.Struct, kw_only=True):
     task: ActiveTask | None = None
     queue: list[QueuedTask] = []
     carried: list[Carried] = []
-    grants: list[str] = []
+    grants: list[Grant] = []
     budget_questions: dict[str, BudgetQuestion] = {}
     raises: dict[BudgetLevel, int] = {}
     spent: Spent = Spent()

@@ -1,12 +1,31 @@
 """The permission mode of a session, and a list of tools that never run → allow, ask or deny.
 
-Pure. The engine asks it about every call whose input is valid.
+Pure. `judge_mode` is the opinion that every call gets, whatever the policy; the engine
+writes it down first.
 """
 
 from collections.abc import Iterable
+from functools import cache
 
 from codesdk.contract.ports import PolicyQuestion
-from codesdk.contract.tools import Evaluation
+from codesdk.contract.tools import Evaluation, PermissionMode, ToolClass, Verdict
+
+MODE = "mode:"
+"""How the name of a mode's opinion begins. The ids of rules have no colon."""
+
+
+@cache
+def judge_mode(mode: PermissionMode, kind: ToolClass) -> Evaluation:
+    """Return what a mode says of a class of tools. An unknown mode asks."""
+    if mode == "yolo":
+        return _opinion("allow", "mode:yolo", "The permission mode yolo allows every tool.")
+    if mode == "auto" and kind == "read_only":
+        reason = "The permission mode auto allows tools that only read."
+        return _opinion("allow", "mode:auto:read_only", reason)
+    if mode == "auto":
+        reason = f"The permission mode auto asks before a tool of the class {kind} runs."
+        return _opinion("ask", f"mode:auto:{kind}", reason)
+    return _opinion("ask", "mode:ask", "The permission mode ask asks before any tool runs.")
 
 
 class ModePolicy:
@@ -16,19 +35,14 @@ class ModePolicy:
         self._denied = frozenset(denied)
 
     def evaluate(self, question: PolicyQuestion) -> Evaluation:
-        """Judge a call. An unknown mode is asked about."""
-        name, mode, kind = question.name, question.permission_mode, question.tool_class
+        """Judge a call."""
+        name = question.name
         if name in self._denied:
-            reason = f"The tool {name} is on the deny list. Do the work without it."
-            return Evaluation(source="codesdk", result="deny", rule=f"deny:{name}", reason=reason)
-        if mode == "yolo":
-            reason = "The permission mode yolo allows every tool."
-            return Evaluation(source="codesdk", result="allow", rule="mode:yolo", reason=reason)
-        if mode == "auto" and kind == "read_only":
-            reason = "The permission mode auto allows tools that only read."
-            return Evaluation(source="codesdk", result="allow", rule="mode:auto:read_only", reason=reason)
-        if mode == "auto":
-            reason = f"The permission mode auto asks before a tool of the class {kind} runs."
-            return Evaluation(source="codesdk", result="ask", rule=f"mode:auto:{kind}", reason=reason)
-        reason = "The permission mode ask asks before any tool runs."
-        return Evaluation(source="codesdk", result="ask", rule="mode:ask", reason=reason)
+            return _opinion(
+                "deny", f"deny:{name}", f"The tool {name} is on the deny list. Do the work without it."
+            )
+        return judge_mode(question.permission_mode, question.tool_class)
+
+
+def _opinion(result: Verdict, rule: str, reason: str) -> Evaluation:
+    return Evaluation(source="codesdk", result=result, rule=rule, reason=reason)

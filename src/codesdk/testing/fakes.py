@@ -403,7 +403,8 @@ async def memory_sdk(
     """Open an SDK that keeps everything in memory and gives the same times and ids on every run.
 
     `script` is what the runtime `scripted` plays: a `Script`, or turns as plain data, each a list of steps or a
-    whole turn. `runtimes` are found by their names. The tools are fakes unless `tools` says otherwise.
+    whole turn. `runtimes` are found by their names. The tools are fakes unless `tools` says otherwise. The mode
+    yolo is enabled.
     """
     found: dict[str, Runtime] = {runtime.name: runtime for runtime in runtimes}
     if script is not None:
@@ -418,7 +419,7 @@ async def memory_sdk(
         stamper=stamper or FrozenStamper(),
         limits=limits or Limits(),
     )
-    engine = Engine(ports, found.__getitem__, owner="test", secrets=secrets)
+    engine = Engine(ports, found.__getitem__, owner="test", secrets=secrets, allow_yolo=True)
     await engine.open()
     try:
         yield CodeSDK(engine, LOCAL)

@@ -101,7 +101,7 @@ def deny(
 def stop(setup: Setup, session: str, task: str | None, reason: str | None, as_json: bool) -> int:
     """Stop the running task. Its terminal event follows at once, or after a grace period."""
     command = Command(op="stop", session_id=session, task_id=task, reason=reason)
-    return run_async(_command(setup, command, "The task is told to stop.", as_json))
+    return run_async(tell(setup, command, "The task is told to stop.", as_json))
 
 
 @click.command()
@@ -112,7 +112,7 @@ def stop(setup: Setup, session: str, task: str | None, reason: str | None, as_js
 def steer(setup: Setup, session: str, text: str, as_json: bool) -> int:
     """Add TEXT to the running task, as a message of the user."""
     command = Command(op="steer", session_id=session, text=text)
-    return run_async(_command(setup, command, "The task has got the message.", as_json))
+    return run_async(tell(setup, command, "The task has got the message.", as_json))
 
 
 async def _answer(setup: Setup, command: Command, decision: Decision, as_json: bool) -> int:
@@ -127,7 +127,8 @@ async def _answer(setup: Setup, command: Command, decision: Decision, as_json: b
     return 0
 
 
-async def _command(setup: Setup, command: Command, words: str, as_json: bool) -> int:
+async def tell(setup: Setup, command: Command, words: str, as_json: bool) -> int:
+    """Have a command carried out in the session that it names, and say so."""
     async with reading(setup.data_dir) as archive:
         session = (await find_session(archive, command.session_id)).session_id
     reached = await _deliver(setup, _with(command, session, command.tool_call_id))

@@ -80,7 +80,8 @@ async def _demo(workspace: Path, data_dir: Path, as_json: bool, *, keep: bool) -
     runtime = ScriptedRuntime(_script(paced=not as_json and sys.stdout.isatty()))
     setting = Setting(as_json, "nobody", f" --data-dir {shlex.quote(str(data_dir))}")
     with Interrupts() as interrupts:
-        async with CodeSDK.open(data_dir, runtimes={"scripted": runtime}, policy=KeepEnvClosed()) as sdk:
+        runtimes = {"scripted": runtime}
+        async with CodeSDK.open(data_dir, runtimes=runtimes, policy=KeepEnvClosed(), allow_yolo=True) as sdk:
             session = await sdk.create_session(
                 runtime="scripted",
                 workspace=workspace,

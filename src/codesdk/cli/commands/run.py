@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from codesdk.cli.exits import exit_of_ending
 from codesdk.cli.interrupts import Interrupts
 from codesdk.cli.lookup import find_session, reading, short
 from codesdk.cli.loop import run_async
-from codesdk.cli.options import json_option, session_argument
+from codesdk.cli.options import json_option, policy_options, session_argument
 from codesdk.cli.working import Setting, choose_answering, scripted, work
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.events import Event, SessionCreated
@@ -25,6 +26,13 @@ from codesdk.sdk import CodeSDK, Session, Task
 _JSON_HELP = "Print one stored event a line and nothing else; errors go to stderr as JSON."
 _INTERACTIVE_HELP = "Without a terminal, wait for answers from `codesdk approve` instead of denying."
 _MODES = {"ask": "ask", "auto": "auto", "yolo": "yolo"}
+
+
+class Rules(NamedTuple):
+    """What the operator of this process allows."""
+
+    policy: str | None
+    allow_yolo: bool
 
 
 class NewSession(NamedTuple):
@@ -48,6 +56,7 @@ class NewSession(NamedTuple):
     type=click.Choice(list(_MODES)),
     help="ask before every tool, auto: before all but reading, yolo: never. [default: ask]",
 )
+@policy_options
 @click.option("--model", metavar="NAME", help="The model, where the runtime has a choice.")
 @click.option("--title", metavar="TEXT", help="A name for the new session.")
 @click.option("--session", metavar="SESSION", help="Go on in this session instead of a new one.")
@@ -61,6 +70,8 @@ def run(
     script: str | None,
     workspace: str | None,
     mode: PermissionMode | None,
+    policy: str | None,
+    allow_yolo: bool,
     model: str | None,
     title: str | None,
     session: str | None,
@@ -74,11 +85,12 @@ def run(
     """
     text = _read_prompt(prompt)
     setting = Setting(as_json, choose_answering(as_json, interactive), setup.shown)
+    rules = Rules(policy, allow_yolo)
     if session is None:
         new = NewSession(runtime or "scripted", workspace or ".", mode or "ask", title, model)
         if not Path(new.workspace).is_dir():
             raise InvalidRequest(f"The workspace {new.workspace} is not a directory.")
-        return run_async(_run_new(setup, text, new, scripted(new.runtime, script), setting))
+        return run_async(_run_new(setup, text, new, scripted(new.runtime, script), rules, setting))
     for option, value in (
         ("--runtime", runtime),
         ("--workspace", workspace),
@@ -90,18 +102,26 @@ def run(
             raise InvalidRequest(
                 f"{option} is for a new session; {session} has its own. Leave out one of the two."
             )
-    return run_async(_go_on(setup, session, script, setting, lambda found: found.start(text)))
+    return run_async(_go_on(setup, session, script, rules, setting, lambda found: found.start(text)))
 
 
 @click.command()
 @session_argument()
 @click.argument("prompt", required=False)
 @click.option("--script", metavar="FILE", help="The script that the scripted runtime plays.")
+@policy_options
 @click.option("--interactive", is_flag=True, help=_INTERACTIVE_HELP)
 @json_option(_JSON_HELP)
 @click.pass_obj
 def resume(
-    setup: Setup, session: str, prompt: str | None, script: str | None, interactive: bool, as_json: bool
+    setup: Setup,
+    session: str,
+    prompt: str | None,
+    script: str | None,
+    policy: str | None,
+    allow_yolo: bool,
+    interactive: bool,
+    as_json: bool,
 ) -> int:
     """Go on with a session whose task was interrupted.
 
@@ -109,14 +129,20 @@ def resume(
     """
     text = None if prompt is None else _read_prompt(prompt)
     setting = Setting(as_json, choose_answering(as_json, interactive), setup.shown)
-    return run_async(_go_on(setup, session, script, setting, lambda found: found.resume(text)))
+    rules = Rules(policy, allow_yolo)
+    return run_async(_go_on(setup, session, script, rules, setting, lambda found: found.resume(text)))
 
 
 async def _run_new(
-    setup: Setup, text: str, new: NewSession, runtimes: Mapping[str, Runtime], setting: Setting
+    setup: Setup,
+    text: str,
+    new: NewSession,
+    runtimes: Mapping[str, Runtime],
+    rules: Rules,
+    setting: Setting,
 ) -> int:
     with Interrupts() as interrupts:
-        async with CodeSDK.open(setup.data_dir, runtimes=runtimes) as sdk:
+        async with _open(setup, runtimes, rules) as sdk:
             session = await sdk.create_session(
                 runtime=new.runtime,
                 workspace=new.workspace,
@@ -129,10 +155,22 @@ async def _run_new(
             return await _close(ending, setting)
 
 
+def _open(
+    setup: Setup, runtimes: Mapping[str, Runtime], rules: Rules
+) -> AbstractAsyncContextManager[CodeSDK]:
+    policy = None
+    if rules.policy is not None:
+        from codesdk.policy.load import load_policy
+
+        policy = load_policy(rules.policy)
+    return CodeSDK.open(setup.data_dir, runtimes=runtimes, policy=policy, allow_yolo=rules.allow_yolo)
+
+
 async def _go_on(
     setup: Setup,
     given: str,
     script: str | None,
+    rules: Rules,
     setting: Setting,
     begin: Callable[[Session], Awaitable[Task]],
 ) -> int:
@@ -141,7 +179,7 @@ async def _go_on(
         async with reading(setup.data_dir) as archive:
             row = await find_session(archive, given)
             runtimes = await _runtimes_of(archive, row, script)
-        async with CodeSDK.open(setup.data_dir, runtimes=runtimes) as sdk:
+        async with _open(setup, runtimes, rules) as sdk:
             session = await sdk.session(row.session_id)
             after = await sdk.archive.log.head(session.id)
             ending = await work(sdk, session, lambda: begin(session), setting, interrupts, after=after)
