@@ -1,5 +1,6 @@
 """Rules against calls: what matches, what does not, and which rule speaks."""
 
+from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
@@ -130,6 +131,43 @@ def test_no_way_of_writing_a_path_slips_past_a_rule(written: str):
     assert not matches(rule("allow", path="a/**"), question(paths=[written]))
 
 
+globs = st.lists(
+    st.sampled_from(["**", "*", "a", "*a*", "a?", "[ab]*", "[!a]b", "*a*b*"]), min_size=1, max_size=5
+)
+some_names = st.lists(st.text(st.sampled_from("ab"), min_size=1, max_size=4), min_size=1, max_size=6)
+
+
+@given(globs, some_names)
+def test_the_way_for_long_paths_finds_what_the_quick_one_does(glob: list[str], path: list[str]):
+    pattern = PathPattern(["/".join(glob)])
+    slowly = [one.fits(path) for one in pattern._globs]
+    assert [PathPattern(["/".join(glob)])("/".join(path))] == slowly
+    assert [fits_plainly(glob, path)] == slowly
+
+
+def fits_plainly(glob: list[str], path: list[str]) -> bool:
+    """The same by trying everything, name by name."""
+    if not glob:
+        return not path
+    if glob[0] == "**":
+        return any(fits_plainly(glob[1:], path[at:]) for at in range(len(path) + 1))
+    return bool(path) and fnmatchcase(path[0], glob[0]) and fits_plainly(glob[1:], path[1:])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("**/a/**/a/**/a/**/b", "a/" * 2000 + "c"),
+        ("**/a/**/a/**/b", "a/" * 31 + "c"),
+        ("*a*a*a*a*a*a*b", "a" * 4000),
+        ("*a*a*a*a*a*a*b", "a" * 900),
+        ("**/*a*a*a*a*b/**", "/".join(["a" * 30] * 30)),
+    ],
+)
+def test_no_path_that_a_model_writes_holds_a_decision_up(pattern: str, path: str):
+    assert not matches(rule(path=pattern), question(paths=[path]))
+
+
 names = st.text(st.sampled_from("ab.*"), min_size=1, max_size=3)
 
 
@@ -256,6 +294,8 @@ def test_what_is_decided_quickly_is_what_looking_finds(made: Any, touched: Any, 
         ({"path": "a//b"}, "path"),
         ({"path": ""}, "path"),
         ({"path": []}, "path"),
+        ({"path": "a**"}, "path"),
+        ({"path": "[z-a]"}, "path"),
         ({"host": "https://a.org"}, "host"),
         ({"host": "a.*.org"}, "host"),
         ({"host": "*"}, "host"),
