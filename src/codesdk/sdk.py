@@ -7,7 +7,7 @@ async with CodeSDK.open(data_dir=".codesdk") as sdk:
 """
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -172,6 +172,10 @@ class CodeSDK:
         self._choose(session_id, plays)
         await self.engine.session(session_id, principal=self._principal, secrets=secrets)
         return Session(self.engine, session_id, self._principal)
+
+    def model_problems(self, session_id: str) -> Sequence[str]:
+        """Return what did not fit between a session's model requests and the script or cassette that it plays."""
+        return () if self._door is None else self._door.problems(session_id)
 
     async def sessions(
         self, *, after: str | None = None, limit: int = 100, status: SessionStatus | None = None

@@ -31,6 +31,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "demo": Entry("demo", "demo", "Run a short session that needs no model and no account."),
         "run": Entry("run", "run", "Run a task and show what happens."),
         "resume": Entry("run", "resume", "Go on with a session that was interrupted."),
+        "rerun": Entry("rerun", "rerun", "Play a recorded session again, with its model's recorded answers."),
     },
     "Answer a running task": {
         "approve": Entry("answer", "approve", "Let a waiting tool call run; list what waits."),

@@ -132,13 +132,18 @@ class Asker:
         if self._ended:
             self._begin(self._deny(question, NO_INPUT))
             return
-        self._input = self._introduce(question.tool_call_id or "")
+        if question.tool_call_id is None:
+            self._input = None
+            self._console.print(note(question.summary, "yellow"))
+        else:
+            self._input = self._introduce(question.tool_call_id)
         self._prompt()
         self._keyboard.listen(self._typed, fresh=True)
 
     def _prompt(self) -> None:
         line = Text("  ")
-        for key, meaning in _CHOICES:
+        about_call = self._current is None or self._current.tool_call_id is not None
+        for key, meaning in _CHOICES if about_call else _CHOICES[:2]:
             line.append(key, "bold yellow")
             line.append(f" {meaning} · ", "dim")
         line.right_crop(3)
@@ -183,7 +188,7 @@ class Asker:
     async def _approve(self, question: ApprovalRequested, *, always: bool) -> None:
         await self._tell(
             self._session.approve(
-                question.tool_call_id or "",
+                question.tool_call_id or question.approval_id,
                 scope="session" if always else "once",
                 attempt=question.attempt,
                 input_hash=question.input_hash,
@@ -193,7 +198,10 @@ class Asker:
     async def _deny(self, question: ApprovalRequested, reason: str) -> None:
         await self._tell(
             self._session.deny(
-                question.tool_call_id or "", reason, attempt=question.attempt, input_hash=question.input_hash
+                question.tool_call_id or question.approval_id,
+                reason,
+                attempt=question.attempt,
+                input_hash=question.input_hash,
             )
         )
 

@@ -222,8 +222,11 @@ class LiveView:
             return
         self._break()
         self._enter("call")
-        self._calls.setdefault(p.tool_call_id or "", (p.summary.partition(" ")[0], {}))
-        self._head(p.tool_call_id or "")
+        if p.tool_call_id is None:
+            self._print(note(p.summary, "yellow"))
+        else:
+            self._calls.setdefault(p.tool_call_id, (p.summary.partition(" ")[0], {}))
+            self._head(p.tool_call_id)
         call = f"{short(event.trace.session_id)} {short(p.tool_call_id or p.approval_id)}"
         self._print(note(f"waits for an answer: codesdk{self._hint} approve {call}", "yellow", f"  {ASKS}"))
 

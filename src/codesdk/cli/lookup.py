@@ -40,9 +40,9 @@ async def find_session(archive: Archive, given: str) -> SessionRow:
 
 
 async def find_call(archive: Archive, session_id: str, given: str) -> str:
-    """Return the id of a waiting call. One that does not wait is returned as given, for its owner to judge."""
+    """Return the id of a waiting call, or of a question about a budget. One that does not wait is returned as given, for its owner to judge."""
     rows = await archive.approvals(session_id=session_id)
-    ids = [row.tool_call_id for row in rows if row.tool_call_id]
+    ids = [row.tool_call_id or row.approval_id for row in rows]
     return _only(given, ids, "waiting call") or given
 
 

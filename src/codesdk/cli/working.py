@@ -19,6 +19,9 @@ from codesdk.sdk import CodeSDK, Session, Task
 Answering = Literal["terminal", "others", "nobody"]
 """Who answers questions: a person here, a second terminal, or no one, so that they are denied."""
 
+Answer = Callable[[Task, ApprovalRequested], Awaitable[None]]
+"""Answers a question. Must tolerate that somebody was faster."""
+
 NOBODY = (
     "Nobody can be asked: this command runs without a terminal. "
     "Go on without it, or say in your answer what you would have done."
@@ -85,28 +88,34 @@ async def work(
     interrupts: Interrupts,
     *,
     after: int,
+    answer: Answer | None = None,
 ) -> Event:
-    """Begin a task and show the session's events after a seq until the task's terminal one. Return that."""
+    """Begin a task and show the session's events after a seq until the task's terminal one. Return that.
+
+    `answer` answers the questions in place of a person; without it they are denied if there is nobody to ask.
+    """
+    if answer is None and setting.answering == "nobody":
+        answer = _refuse
     async with _view(sdk, session, setting) as view:
         task = await begin()
         stopping: set[asyncio.Task[None]] = set()
         interrupts.on_stop = lambda: stopping.add(asyncio.create_task(_stop(task, view)))
         try:
-            return await _follow(sdk, task, view, after, deny=setting.answering == "nobody")
+            return await _follow(sdk, task, view, after, answer)
         finally:
             interrupts.on_stop = _nothing
             if stopping:
                 await asyncio.wait(stopping)
 
 
-async def _follow(sdk: CodeSDK, task: Task, view: View, after: int, *, deny: bool) -> Event:
+async def _follow(sdk: CodeSDK, task: Task, view: View, after: int, answer: Answer | None) -> Event:
     live = await sdk.engine.session(task.session.id)
     async with contextlib.aclosing(_batches(live.follow(after), task.id)) as batches:
         async for batch in batches:
             await view.show(batch)
             for item in batch:
-                if deny and isinstance(item.event.payload, ApprovalRequested):
-                    await _refuse(task, item.event.payload)
+                if answer is not None and isinstance(item.event.payload, ApprovalRequested):
+                    await answer(task, item.event.payload)
             if _ends(batch[-1].event, task.id):
                 return batch[-1].event
     raise StorageFailure("The session's log was closed before its task ended.")
@@ -134,7 +143,7 @@ async def _stop(task: Task, view: View) -> None:
 
 async def _refuse(task: Task, question: ApprovalRequested) -> None:
     try:
-        await task.deny(question.tool_call_id or "", NOBODY, attempt=question.attempt)
+        await task.deny(question.tool_call_id or question.approval_id, NOBODY, attempt=question.attempt)
     except CodeSDKError:
         pass  # somebody was faster
 

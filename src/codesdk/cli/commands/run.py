@@ -19,6 +19,7 @@ from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.events import Event, SessionCreated
 from codesdk.contract.records import SessionRow
 from codesdk.contract.runtime import Runtime
+from codesdk.contract.settings import Budget, Budgets, SessionSettings
 from codesdk.contract.tools import PermissionMode
 from codesdk.engine.archive import Archive
 from codesdk.sdk import CodeSDK, Session, Task
@@ -43,6 +44,8 @@ class NewSession(NamedTuple):
     permission_mode: PermissionMode
     title: str | None
     model: str | None
+    record: bool
+    budget: Budget
 
 
 @click.command()
@@ -59,6 +62,12 @@ class NewSession(NamedTuple):
 @policy_options
 @click.option("--model", metavar="NAME", help="The model, where the runtime has a choice.")
 @click.option("--title", metavar="TEXT", help="A name for the new session.")
+@click.option(
+    "--record", is_flag=True, help="Keep the model's answers, so that `codesdk rerun` can play them."
+)
+@click.option("--max-requests", type=click.IntRange(1), metavar="N", help="Model requests that it may make.")
+@click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Tokens that it may use.")
+@click.option("--max-cost", type=click.FloatRange(0, min_open=True), metavar="USD", help="What it may cost.")
 @click.option("--session", metavar="SESSION", help="Go on in this session instead of a new one.")
 @click.option("--interactive", is_flag=True, help=_INTERACTIVE_HELP)
 @json_option(_JSON_HELP)
@@ -74,6 +83,10 @@ def run(
     allow_yolo: bool,
     model: str | None,
     title: str | None,
+    record: bool,
+    max_requests: int | None,
+    max_tokens: int | None,
+    max_cost: float | None,
     session: str | None,
     interactive: bool,
     as_json: bool,
@@ -87,7 +100,8 @@ def run(
     setting = Setting(as_json, choose_answering(as_json, interactive), setup.shown)
     rules = Rules(policy, allow_yolo)
     if session is None:
-        new = NewSession(runtime or "scripted", workspace or ".", mode or "ask", title, model)
+        budget = Budget(requests=max_requests, tokens=max_tokens, cost_usd=max_cost)
+        new = NewSession(runtime or "scripted", workspace or ".", mode or "ask", title, model, record, budget)
         if not Path(new.workspace).is_dir():
             raise InvalidRequest(f"The workspace {new.workspace} is not a directory.")
         return run_async(_run_new(setup, text, new, scripted(new.runtime, script), rules, setting))
@@ -97,6 +111,10 @@ def run(
         ("--permission-mode", mode),
         ("--model", model),
         ("--title", title),
+        ("--record", record or None),
+        ("--max-requests", max_requests),
+        ("--max-tokens", max_tokens),
+        ("--max-cost", max_cost),
     ):
         if value is not None:
             raise InvalidRequest(
@@ -150,6 +168,8 @@ async def _run_new(
                 interaction_mode="non_interactive" if setting.answering == "nobody" else "interactive",
                 title=new.title,
                 model=new.model,
+                budgets=Budgets(session=new.budget) if new.budget != Budget() else None,
+                settings=SessionSettings(gateway="record") if new.record else None,
             )
             ending = await work(sdk, session, lambda: session.start(text), setting, interrupts, after=0)
             return await _close(ending, setting)
