@@ -104,7 +104,7 @@ def registry() -> ToolRegistry:
         input_schema=_SCHEMA_2020_12,
         tool_class="read_only",
     )
-    tools.add(Tool(spec=spec, input_type=Nothing, function=schema_2020_12_tool))
+    tools.add(Tool(spec=spec, function=schema_2020_12_tool))
     return tools
 
 

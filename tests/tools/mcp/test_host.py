@@ -338,7 +338,7 @@ async def test_a_client_that_hangs_up_cancels_the_tool(version: str):
             "io.modelcontextprotocol/protocolVersion": version,
             "io.modelcontextprotocol/clientCapabilities": {},
         }
-        async with httpx2.AsyncClient(timeout=20) as http:
+        async with httpx2.AsyncClient(timeout=60) as http:
             leaving = Wire(client.url, http, client.headers)
 
             async def ask() -> None:

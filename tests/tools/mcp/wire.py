@@ -71,7 +71,7 @@ async def next_message(lines: AsyncIterator[str]) -> Any:
 @asynccontextmanager
 async def wire(url: str) -> AsyncIterator[Wire]:
     """Connect and say hello."""
-    async with httpx2.AsyncClient(timeout=20, verify=False) as http:
+    async with httpx2.AsyncClient(timeout=60, verify=False) as http:
         found = Wire(url, http)
         assert (await found.hello()).status_code == 200
         yield found

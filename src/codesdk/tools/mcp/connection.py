@@ -24,7 +24,7 @@ from codesdk.tools.mcp.servers import McpServer, secrets_of
 from codesdk.tools.mcp.transport import Tail, connect
 from codesdk.tools.registry import ToolError
 
-CONNECT_S = 30.0
+CONNECT_S = 60.0
 MAX_TOOLS = 1_000
 _log = logging.getLogger(__name__)
 
