@@ -58,7 +58,7 @@ class Rig:
 async def rig(workspace: Path, mode: Any = "ask", **options: Any) -> AsyncIterator[Rig]:
     (workspace / "a.txt").write_text("hello\n")
     runtime = FakeRuntime(capabilities=OVER_MCP)
-    async with CodeSDK.open(runtimes={"fake": runtime}) as sdk:
+    async with CodeSDK.open(runtimes={"fake": runtime}, allow_yolo=True) as sdk:
         session = await sdk.create_session(
             runtime="fake", workspace=workspace, permission_mode=mode, **options
         )
