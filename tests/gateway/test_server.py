@@ -1,11 +1,7 @@
 """The gateway's server and its way upstream: bad input, peers that leave or fall silent, keys, and nothing left behind."""
 
 import asyncio
-import gc
 import logging
-from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import httpx2
 import msgspec
@@ -15,7 +11,6 @@ from tests.gateway.peers import (
     PATIENCE_S,
     TYPED,
     WIRES,
-    Peer,
     ask,
     body_of,
     error_text,
@@ -23,6 +18,7 @@ from tests.gateway.peers import (
     post,
     say,
     say_nothing,
+    send_raw,
     stream,
 )
 
@@ -245,22 +241,15 @@ async def test_a_key_in_the_query_goes_on_as_a_header_so_that_no_log_of_addresse
     caplog.set_level(logging.DEBUG)
     async with peer(say(b"{}")) as provider, Gateway() as gateway:
         upstream = provider.upstream()
-        seen = await send_raw(gateway, upstream, f"/v1beta/models/m:countTokens?key={LOGIN}&alt=sse")
+        url = f"{gateway.admit(upstream)}/v1beta/models/m:countTokens?key={LOGIN}&alt=sse"
+        seen = await send_raw(url, body=msgspec.json.encode(body_of("gemini")))
         assert seen.startswith(b"HTTP/1.1 200")
         (asked,) = provider.asked
         assert asked.startswith(b"POST /v1beta/models/m:countTokens?alt=sse HTTP/1.1\r\n")
         assert f"x-goog-api-key: {LOGIN}".encode() in asked
         await upstream.close()
-    assert "HTTP Request" in caplog.text
+    assert "send_request_headers" in caplog.text
     assert LOGIN not in caplog.text
-
-
-async def test_a_path_goes_on_as_it_came_and_cannot_become_a_query():
-    async with peer(say(b"{}")) as provider, Gateway() as gateway:
-        upstream = provider.upstream()
-        await send_raw(gateway, upstream, "/v1/files/a%3Fkey=1%20b")
-        assert provider.asked[0].startswith(b"POST /v1/files/a%3Fkey=1%20b HTTP/1.1\r\n")
-        await upstream.close()
 
 
 @each_wire
@@ -302,25 +291,6 @@ async def test_streams_that_are_open_when_the_gateway_ends_are_closed_before_it_
         await upstream.close()
 
 
-@pytest.mark.slow
-async def test_two_thousand_requests_leave_nothing_behind():
-    async with Gateway() as provider, Gateway() as gateway, httpx2.AsyncClient(timeout=PATIENCE_S) as client:
-        source = Peer(url=provider.admit(ScriptedModel(HELLO)))
-        upstream = source.upstream(KEY)
-        base_url = gateway.admit(upstream)
-        for _ in range(25):
-            await some_requests(base_url, client)
-        before = held()
-        for _ in range(400):
-            await some_requests(base_url, client)
-        after = held()
-        await upstream.close()
-    # The last request hung up, and what it held may still be on its way out.
-    assert after["tasks"] <= before["tasks"] + 4
-    assert after["descriptors"] <= before["descriptors"] + 4
-    assert after["objects"] < before["objects"] + 2_000
-
-
 class Noting:
     """Counts what reaches it."""
 
@@ -344,36 +314,3 @@ class Broken(Noting):
 def address(url: str) -> tuple[str, int]:
     host, _, port = url.removeprefix("http://").partition(":")
     return host, int(port)
-
-
-async def send_raw(gateway: Gateway, backend: Any, target: str) -> bytes:
-    """Post something to a path exactly as it is given."""
-    path = gateway.admit(backend).removeprefix(gateway.url) + target
-    reader, writer = await asyncio.open_connection(*address(gateway.url))
-    body = msgspec.json.encode(body_of("gemini"))
-    head = f"POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
-    writer.write(head.encode())
-    writer.write(body)
-    answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
-    writer.close()
-    return answer
-
-
-async def some_requests(base_url: str, client: httpx2.AsyncClient) -> None:
-    """Five requests that end in five ways; one hangs up in mid-stream."""
-    assert (await post(base_url, "anthropic", client)).status_code == 200
-    assert (await post(base_url, "gemini", client)).status_code == 200
-    assert (await post(f"{base_url}x", "responses", client)).status_code == 401
-    assert (await client.post(base_url + PATHS["chat"], content=b"{")).status_code == 400
-    async with client.stream("POST", base_url + PATHS["chat"], json=body_of("chat")) as answer:
-        await anext(answer.aiter_raw())
-
-
-def held() -> Counter[str]:
-    """Count what this process holds."""
-    gc.collect()
-    return Counter(
-        tasks=len(asyncio.all_tasks()),
-        descriptors=len(list(Path("/proc/self/fd").iterdir())),
-        objects=len(gc.get_objects()),
-    )

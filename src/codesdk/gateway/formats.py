@@ -1,5 +1,6 @@
 """The four wire formats, by path: which codec a request belongs to. Each is loaded when first needed."""
 
+from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 
@@ -17,6 +18,12 @@ _FAMILIES: tuple[tuple[str, Wire], ...] = (
     ("/v1beta", "gemini"),
     (":", "gemini"),
 )
+_SIGNS: tuple[tuple[Wire, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("anthropic", ("anthropic-", "x-api-key"), ("claude", "anthropic")),
+    ("gemini", ("x-goog-",), ("gemini", "google-genai")),
+    ("chat", ("openai-",), ("openai", "codex")),
+)
+"""How the clients of a provider are known: by headers of theirs, and by what they call themselves."""
 
 
 @cache
@@ -42,3 +49,16 @@ def guess_codec(path: str) -> Codec:
         if sign in path:
             return codec_for(wire)
     return codec_for("chat")
+
+
+def find_provider(path: str, headers: Iterable[tuple[str, str]]) -> Wire | None:
+    """Return whose request of no format this is. None if nothing tells: its login is not for anybody else to see."""
+    named = {name.lower(): value.lower() for name, value in headers}
+    agent = named.get("user-agent", "")
+    for wire, prefixes, words in _SIGNS:
+        if any(name.startswith(prefixes) for name in named) or any(word in agent for word in words):
+            return wire
+    for sign, wire in _FAMILIES:
+        if sign in path:
+            return wire
+    return "chat" if path.startswith("/v1/") else None

@@ -15,13 +15,18 @@ class Reset(Exception):
 
 
 class RawRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as it came, its path without prefix and token."""
+    """A request as it came, its path without prefix and token. Shows nothing that may be secret."""
 
     method: str
     path: str
     query: str
     headers: list[tuple[str, str]]
     body: bytes
+    spelled: str = ""
+    """The path as it was sent, where that is not the plain one: with escapes of its own."""
+
+    def __repr__(self) -> str:
+        return f"RawRequest({self.method}, {len(self.body)} bytes)"
 
 
 class Reply(msgspec.Struct, kw_only=True):
@@ -34,6 +39,9 @@ class Reply(msgspec.Struct, kw_only=True):
     status: int
     headers: dict[str, str]
     body: bytes | AsyncIterator[bytes]
+
+    def __repr__(self) -> str:
+        return f"Reply({self.status})"
 
 
 def refuse(codec: Codec, fault: Fault) -> Reply:

@@ -13,6 +13,7 @@ import socket
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, MutableMapping
 from typing import Any, Protocol
+from urllib.parse import unquote
 
 import msgspec
 import uvicorn
@@ -22,6 +23,8 @@ from codesdk.gateway.formats import find_route, guess_codec
 from codesdk.gateway.reply import RawRequest, Reply, Reset, refuse
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
+KEEP_ALIVE_S = 120
+"""Longer than clients keep a connection that they do not use: the one who closes it must not be us, while they ask."""
 PREFIX = "/g/"
 _log = logging.getLogger(__name__)
 
@@ -70,7 +73,9 @@ class Gateway:
             log_config=None,
             log_level="critical",
             server_header=False,
+            date_header=False,
             proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=1,
         )
         self._server = _Server(config)
@@ -79,7 +84,7 @@ class Gateway:
 
     async def __aexit__(self, *exc: object) -> None:
         if self._server is not None and self._serving is not None:
-            self._server.should_exit = True
+            self._server.end()
             await self._serving
             if self._requests:  # those that the server gave up; they are on their way out
                 await asyncio.wait(self._requests)
@@ -133,7 +138,18 @@ class _Gone(Exception):
 
 
 class _Server(uvicorn.Server):
-    """Leaves the signals to the process that it runs in."""
+    """Leaves the signals to the process that it runs in, and does not look ten times a second whether it is to end."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        self.should_exit = True
+        self._ending.set()
+
+    async def main_loop(self) -> None:
+        await self._ending.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -163,7 +179,10 @@ async def _while_wanted(work: Coroutine[Any, Any, None], receive: Receive) -> No
         leaving.cancel()
         working.cancel()
         await asyncio.wait([working, leaving])
-    if not working.cancelled() and working.exception() is not None:
+    error = None if working.cancelled() else working.exception()
+    if error is not None:
+        if not isinstance(error, Reset):
+            _report(error)
         raise Reset  # the server closes the connection without a proper end
 
 
@@ -171,12 +190,16 @@ async def _serve(backend: Backend, request: RawRequest, send: Send) -> None:
     try:
         reply = await _answer(backend, request)
     except Exception as error:  # noqa: BLE001 - a bug of ours must not look like a dead provider
-        # No message and no values: they may hold what must not be logged.
-        kind, place = type(error).__name__, "".join(traceback.format_tb(error.__traceback__))
-        _log.error("A model request failed with %s:\n%s", kind, place)
-        message = f"The gateway failed to handle this request ({kind})."
+        _report(error)
+        message = f"The gateway failed to handle this request ({type(error).__name__})."
         reply = refuse(guess_codec(request.path), Fault(status=500, kind="server", message=message))
     await _send_reply(reply, send)
+
+
+def _report(error: BaseException) -> None:
+    """Log a bug of ours: no message and no values, they may hold what must not be logged."""
+    place = "".join(traceback.format_tb(error.__traceback__))
+    _log.error("A model request failed with %s:\n%s", type(error).__name__, place)
 
 
 async def _answer(backend: Backend, request: RawRequest) -> Reply:
@@ -250,10 +273,17 @@ def _raw(scope: Message, path: str, body: bytes) -> RawRequest:
     return RawRequest(
         method=scope["method"],
         path=path,
+        spelled=_spelled(scope["raw_path"].decode("latin-1"), path),
         query=scope["query_string"].decode("latin-1"),
         headers=[(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]],
         body=body,
     )
+
+
+def _spelled(sent: str, path: str) -> str:
+    """Return a path as it was sent, without prefix and token; empty if that is not to be told apart, or not needed."""
+    rest = f"/{sent.split('/', 3)[-1]}"
+    return rest if rest != path and unquote(rest) == path else ""
 
 
 def _unknown_token(path: str) -> Reply:

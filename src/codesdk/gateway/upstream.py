@@ -4,16 +4,21 @@ The runtime holds only the gateway's token. Where CodeSDK has a key for the prov
 place of whatever the runtime sent; where it has none, the runtime's own login passes as it is.
 """
 
+import logging
 from collections.abc import Mapping
+from contextvars import ContextVar
+from functools import cache
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from ssl import SSLContext
 from urllib.parse import parse_qsl, quote, urlencode
 
 import httpx2
 
 from codesdk.gateway.exchange import Ask, Codec, Fault, Wire
-from codesdk.gateway.formats import guess_codec
+from codesdk.gateway.formats import codec_for, find_provider
 from codesdk.gateway.providers import ORIGINS, Provider
 from codesdk.gateway.reply import RawRequest, Reply, Reset, refuse
-from codesdk.store.redaction import Redactor
+from codesdk.store.redaction import MARKER, Redactor
 
 CONNECT_TIMEOUT_S = 15.0
 READ_TIMEOUT_S = 600.0
@@ -32,8 +37,10 @@ _HOP_BY_HOP = frozenset(
         "transfer-encoding",
         "upgrade",
         "accept-encoding",
+        "expect",
     }
 )
+_is_passing = ContextVar("is_passing", default=False)
 _LOGINS = frozenset({"authorization", "x-api-key", "x-goog-api-key"})
 
 
@@ -51,7 +58,11 @@ class Upstream:
             wire: Redactor([provider.key]) for wire, provider in self._providers.items() if provider.key
         }
         timeout = httpx2.Timeout(read_timeout_s, connect=CONNECT_TIMEOUT_S)
-        self._client = httpx2.AsyncClient(timeout=timeout, limits=_LIMITS, follow_redirects=False)
+        for name in ("httpx2", "httpcore2.http11"):
+            logging.getLogger(name).addFilter(_may_be_logged)
+        self._client = httpx2.AsyncClient(
+            timeout=timeout, limits=_LIMITS, follow_redirects=False, cookies=_no_cookies(), verify=_tls()
+        )
 
     async def close(self) -> None:
         """Let go of all connections."""
@@ -61,19 +72,21 @@ class Upstream:
         """Pass a model request on, and its answer back, untouched but for the login."""
         return await self._forward(codec, request)
 
-    async def other(self, request: RawRequest) -> Reply:
-        """Pass on a request that belongs to no format, to the provider that its path suggests."""
-        return await self._forward(guess_codec(request.path), request)
+    async def other(self, request: RawRequest) -> Reply | None:
+        """Pass on a request that belongs to no format, to the provider whose client sent it. None if that is not known."""
+        wire = find_provider(request.path, request.headers)
+        return None if wire is None else await self._forward(codec_for(wire), request)
 
     async def _forward(self, codec: Codec, request: RawRequest) -> Reply:
         provider = self._providers[codec.wire]
         sent = self._client.build_request(
             request.method,
-            provider.origin + quote(request.path, safe="/:@!$&'()*+,;=~"),
+            provider.origin + (request.spelled or quote(request.path, safe="/:@!$&'()*+,;=~")),
             params=_query(request.query),
             headers=_headers(request, codec.wire, provider.key),
             content=request.body,
         )
+        passing = _is_passing.set(True)
         try:
             answer = await self._client.send(sent, stream=True)
         except httpx2.TimeoutException:
@@ -82,7 +95,9 @@ class Upstream:
         except httpx2.HTTPError as error:
             message = f"The provider cannot be reached ({type(error).__name__})."
             return refuse(codec, Fault(status=502, kind="unavailable", message=message))
-        headers = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP_BY_HOP}
+        finally:
+            _is_passing.reset(passing)
+        headers = _answer_headers(answer, provider.key)
         body = _Chunks(answer)
         redactor = self._redactors.get(codec.wire)
         if answer.status_code < 400 or redactor is None:
@@ -139,6 +154,32 @@ def _headers(request: RawRequest, wire: Wire, key: str | None) -> list[tuple[str
     if wire == "gemini":
         return [*kept, ("x-goog-api-key", key)]
     return [*kept, ("authorization", f"Bearer {key}")]
+
+
+def _answer_headers(answer: httpx2.Response, key: str | None) -> dict[str, str]:
+    """Return the headers that go back, without the key that we put in."""
+    headers = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP_BY_HOP}
+    if key is None:
+        return headers
+    return {name: value.replace(key, MARKER) for name, value in headers.items()}
+
+
+@cache
+def _tls() -> SSLContext:
+    """Return what TLS needs, made once: reading the certificates takes longer than a request."""
+    return httpx2.create_ssl_context()
+
+
+def _no_cookies() -> CookieJar:
+    """Return a jar that takes none: the cookies of one session are not for the next."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
+
+
+def _may_be_logged(record: logging.LogRecord) -> bool:
+    """Keep addresses and headers of what we pass on out of the HTTP library's own log: they may hold a key."""
+    if not _is_passing.get():
+        return True
+    return record.name != "httpx2" and "receive_response_headers.complete" not in str(record.msg)
 
 
 def _login_of_query(request: RawRequest, wire: Wire) -> list[tuple[str, str]]:
