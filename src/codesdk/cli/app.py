@@ -56,6 +56,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "mcp": Entry("mcp", "mcp", "Be an MCP server for a session's tools, or for those on a directory."),
     },
     "Set up": {
+        "doctor": Entry("doctor", "doctor", "Look at what this machine offers, such as sandboxes."),
         "completion": Entry("completion", "completion", "Print the completion script for a shell."),
     },
 }

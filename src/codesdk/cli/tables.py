@@ -15,6 +15,7 @@ from codesdk.cli.safe import one_line, printable
 from codesdk.contract import messages as blocks
 from codesdk.contract.events import Event
 from codesdk.contract.records import ArtifactRow, SessionRow
+from codesdk.sandbox.backend import LimitName, SandboxCapabilities
 
 Part = tuple[str, str]
 
@@ -29,6 +30,16 @@ _STYLES = {
     "model.output.delta": "dim",
 }
 _ROLES = {"user": "bold green", "assistant": "bold cyan", "tool": "bold magenta", "system": "bold"}
+_LIMITS: dict[LimitName, str] = {
+    "wall": "time",
+    "output": "output",
+    "memory": "memory, over all processes",
+    "cpu": "processor time, over all processes",
+    "processes": "the number of processes",
+    "file_size": "the size of a file",
+    "open_files": "open files",
+    "scratch": "temporary files",
+}
 _STATES = {"running": "green", "waits": "yellow", "interrupted": "red", "closed": "dim"}
 
 
@@ -71,6 +82,30 @@ def artifact_table(rows: Iterable[ArtifactRow]) -> Table:
         kind = one_line(row.ref.content_type.partition(";")[0], 60)
         table.add_row(row.ref.artifact_id, one_line(row.ref.name or "", 60), kind, size(row.ref.size_bytes))
     return table
+
+
+def sandbox_table(found: Sequence[SandboxCapabilities]) -> Table:
+    """Return what each sandbox enforces: one line for each thing, one column for each backend."""
+    table = _table("SANDBOX", *(each.backend for each in found))
+    lines: dict[str, Sequence[bool]] = {
+        "works here": [each.available for each in found],
+        "keeps files outside the workspace away": [each.filesystem for each in found],
+        "cuts the network": [each.network for each in found],
+        "can allow single hosts": [each.egress for each in found],
+        "filters system calls": [each.syscalls for each in found],
+    }
+    for name, words in _LIMITS.items():
+        lines[f"limits {words}"] = [name in each.limits for each in found]
+    for title, values in lines.items():
+        cells = zip(values, found, strict=True)
+        table.add_row(title, *(_yes_or_no(value, each.available) for value, each in cells))
+    return table
+
+
+def _yes_or_no(value: bool, available: bool) -> Text:
+    if value:
+        return Text("yes", "green")
+    return Text("no", "red") if available else Text("-", "dim")
 
 
 def ago(stamp: str, now: datetime | None = None) -> str:

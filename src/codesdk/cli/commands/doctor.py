@@ -1,0 +1,125 @@
+"""`codesdk doctor`: what is here and what works, found out by looking → a short report, and exit code 1 if something is missing."""
+
+import os
+import platform
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from codesdk import __version__
+from codesdk.cli.app import Setup
+from codesdk.cli.exits import FAILED, OK
+from codesdk.cli.loop import run_async
+from codesdk.cli.options import json_option
+from codesdk.cli.out import write_json
+from codesdk.contract.errors import CodeSDKError, NotFound
+from codesdk.contract.tools import ExecutionEnv
+from codesdk.sandbox.backend import SandboxCapabilities
+from codesdk.sandbox.choose import KINDS, SandboxKind, open_sandbox
+
+_ENVS: dict[SandboxKind, ExecutionEnv] = {
+    "bubblewrap": "codesdk_bubblewrap",
+    "oci": "codesdk_docker",
+    "host": "codesdk_host",
+}
+
+
+@click.command()
+@click.option("--image", metavar="NAME", help="Look at the container sandbox with this image, too.")
+@json_option("Print the report as JSON.")
+@click.pass_obj
+def doctor(setup: Setup, image: str | None, as_json: bool) -> int:
+    """Look at what this machine offers: versions, the data directory, and what each sandbox enforces.
+
+    Exits 1 if the data directory cannot be used, or if no sandbox works but the host itself.
+    """
+    return run_async(_doctor(setup, image, as_json))
+
+
+async def _doctor(setup: Setup, image: str | None, as_json: bool) -> int:
+    versions = {
+        "codesdk": __version__,
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "system": f"{platform.system()} {platform.release().partition('-')[0]} {platform.machine()}",
+    }
+    usable, state = await _data_dir(Path(setup.data_dir))
+    sandboxes = [await _look(kind, image) for kind in KINDS]
+    ok = usable and any(found.available and found.filesystem for found in sandboxes)
+    if as_json:
+        directory = {"path": setup.data_dir, "ok": usable, "state": state}
+        report = {"ok": ok, "versions": versions, "data_dir": directory, "sandboxes": sandboxes}
+        write_json(msgspec.to_builtins(report, order="deterministic"))
+    else:
+        await _print(versions, setup.data_dir, usable, state, sandboxes)
+    return OK if ok else FAILED
+
+
+async def _data_dir(path: Path) -> tuple[bool, str]:
+    """Say whether the data directory can be used, and what is there."""
+    from codesdk.cli.lookup import all_sessions, reading
+
+    try:
+        async with reading(str(path)) as archive:
+            count = len([row async for row in all_sessions(archive)])
+    except NotFound:
+        return _to_be_made(path)
+    except CodeSDKError as error:
+        return False, error.message
+    if not os.access(path, os.W_OK):
+        return False, "it can be read but not written"
+    return True, f"{count:,} {'session' if count == 1 else 'sessions'}"
+
+
+def _to_be_made(path: Path) -> tuple[bool, str]:
+    place = path if path.exists() else path.absolute().parent
+    if os.access(place, os.W_OK):
+        return True, "not there yet; the first task makes it"
+    return False, f"not there, and it cannot be made: {place} cannot be written"
+
+
+async def _look(kind: SandboxKind, image: str | None) -> SandboxCapabilities:
+    """Return what a backend says of itself."""
+    if kind == "oci" and image is None:
+        return _missing(kind, "Not looked at: name an image with --image.")
+    options: dict[str, Any] = {"image": image} if kind == "oci" else {}
+    try:
+        sandbox = open_sandbox(kind, **options)
+    except CodeSDKError as error:
+        return _missing(kind, error.message)
+    except ImportError as error:
+        return _missing(kind, f"Not installed: {error}.")
+    try:
+        return await sandbox.capabilities()
+    finally:
+        await sandbox.close()
+
+
+def _missing(kind: SandboxKind, note: str) -> SandboxCapabilities:
+    return SandboxCapabilities(backend=kind, available=False, execution_env=_ENVS[kind], notes=[note])
+
+
+async def _print(
+    versions: dict[str, str], data_dir: str, usable: bool, state: str, found: list[SandboxCapabilities]
+) -> None:
+    from rich.text import Text
+
+    from codesdk.cli.safe import one_line, printable
+    from codesdk.cli.screen import Screen
+    from codesdk.cli.tables import sandbox_table
+
+    async with Screen() as screen:
+        console = screen.console
+        names = {"codesdk": "codesdk ", "python": "Python ", "sqlite": "SQLite ", "system": ""}
+        console.print(Text(" · ".join(names[name] + value for name, value in versions.items())))
+        mark = ("✓ ", "green") if usable else ("✗ ", "red")
+        console.print(Text.assemble(mark, f"data directory {one_line(data_dir, 200)}: {printable(state)}"))
+        console.print()
+        console.print(sandbox_table(found))
+        for each in found:
+            for note in each.notes:
+                console.print()
+                console.print(Text.assemble((f"{each.backend}: ", "bold"), printable(note)))
