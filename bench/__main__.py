@@ -29,6 +29,7 @@ BENCHES = (
     "turns",
     "history",
     "policy",
+    "sandbox",
 )
 RESULTS = Path(__file__).parent / "results"
 

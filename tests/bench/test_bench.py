@@ -44,6 +44,19 @@ def test_nothing_is_lost_even_in_a_quick_run(tmp_path: Path):
     assert set(lost.values()) == {0}
 
 
+def test_the_sandbox_is_held_against_bubblewrap_alone(tmp_path: Path):
+    kept = tmp_path / "figures.json"
+    run = bench("sandbox", "--quick", "--json", str(kept))
+    assert run.returncode == 0, run.stderr
+    lines = {line["name"]: line for line in json.loads(kept.read_text())["lines"]}
+    assert list(lines) == [
+        "a command that does nothing, no sandbox",
+        "bubblewrap alone",
+        "through the sandbox",
+    ]
+    assert lines["through the sandbox"]["goal"] == "≤ 1.25x"
+
+
 def test_the_figures_name_neither_a_host_nor_a_path(tmp_path: Path):
     import socket
 

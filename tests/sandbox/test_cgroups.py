@@ -12,7 +12,7 @@ import pytest
 from codesdk.sandbox import cgroups
 from codesdk.sandbox.backend import SandboxLimits
 
-LIMITS = SandboxLimits(memory_bytes=64 << 20, processes=10)
+LIMITS = SandboxLimits(memory_bytes=64 << 20, processes=10, cpu_s=5)
 
 
 def _proc(place: Path, mountinfo: str, own: str) -> Path:

@@ -35,7 +35,7 @@ from codesdk.sandbox.survey import Survey, survey
 
 PROGRAMS = ("/usr/local/bin/bwrap", "/usr/bin/bwrap", "/bin/bwrap")
 NOT_INSTALLED = "bubblewrap is not installed; on Debian or Ubuntu: apt install bubblewrap."
-_OWN_PROCESSES = 2
+_OWN_PROCESSES = 1
 _SIGKILL, _SIGXCPU, _SIGXFSZ = 128 + 9, 128 + 24, 128 + 25
 _ALWAYS: frozenset[LimitName] = frozenset({"wall", "output", "scratch", "file_size", "open_files"})
 _REMOVE_TRIES = 50
@@ -262,8 +262,7 @@ class _Life:
         pid = self._launch.first_pid
         assert pid is not None, "it is held"
         if self._group is not None:
-            self._group.add(self._launch.pid)
-            self._group.add(pid)
+            self._group.add(pid)  # and not bubblewrap itself outside: each move waits for the kernel
             if self._command.limits.cpu_s is not None:
                 self._overseer.watch_cpu(self._group.cpu_s, self._command.limits.cpu_s)
         if self._proxy is not None:

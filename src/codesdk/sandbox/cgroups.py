@@ -44,7 +44,8 @@ class Cgroups:
     def create(self, limits: SandboxLimits, *, spare: int = 0) -> "Group":
         """Make a group with limits, which nothing runs in yet. `spare` processes are ours, not the command's."""
         name = f"{PREFIX}{os.getpid()}-{next(_numbers)}"
-        group = Group(self.version, {kind: home / name for kind, home in self._homes.items()})
+        kinds = self._homes if limits.cpu_s is not None else self._homes.keys() - {"cpuacct"}
+        group = Group(self.version, {kind: self._homes[kind] / name for kind in kinds})
         try:
             group.make(limits, spare)
         except OSError:

@@ -51,11 +51,6 @@ class Launch:
         self.exit_code: int | None = None
         """What the command returned; None if it never ran, or did not end by itself."""
 
-    @property
-    def pid(self) -> int:
-        """The process of bubblewrap outside."""
-        return self._process.pid
-
     def attach(self, pipes: Pipes) -> None:
         """Have both output pipes read."""
         assert self._process.stdout is not None
