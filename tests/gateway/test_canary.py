@@ -1,176 +1,162 @@
-"""A secret in every place where one can enter, passed on and recorded: it is in no cassette, log, error or repr.
+"""A canary in every place where a secret can enter a session through its gateway: nothing that is kept has it."""
 
-Requests are sent without a client, so that every logger of the process can be listened to.
-"""
-
-import asyncio
+import json
+import logging
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
-import msgspec
+import anthropic
 import pytest
-from tests.gateway.peers import PATHS, WIRES, Handler, Peer, body_of, peer, say, send_raw, stream
+from tests.gateway.agent import agent_runtime
+from tests.gateway.peers import WIRES, peer
 
-from codesdk.gateway.cassette import Tape, parse_cassette
+from codesdk import CodeSDK, SessionSettings
+from codesdk.contract.errors import CodeSDKError, ErrorInfo
+from codesdk.contract.events import OutputCompleted
+from codesdk.contract.messages import Text
+from codesdk.contract.runtime import Draft, Failed, Finished
 from codesdk.gateway.exchange import Wire
 from codesdk.gateway.providers import Provider
-from codesdk.gateway.record import RecordingBackend
-from codesdk.gateway.replay import ReplayBackend
-from codesdk.gateway.reply import RawRequest, Reply
-from codesdk.gateway.server import Gateway
-from codesdk.gateway.upstream import Upstream
 
-CANARY = "canary-7f3e9b1c5d2a4860"
-QUOTED = msgspec.json.encode({"type": "error", "error": {"message": f"Bad key {CANARY}.", "type": "x"}})
-each_wire = pytest.mark.parametrize("wire", WIRES)
+PROVIDER_KEY = "canary-provider-key-7f3a9c51"
+LOGIN = "canary-login-of-the-runtime-42d8"
+TOLD = "canary-that-the-app-named-b06e"
+CANARIES = (PROVIDER_KEY, LOGIN, TOLD)
 
 
-async def in_trailers(writer: asyncio.StreamWriter) -> None:
-    """Stream an event, and the secret in the headers that follow the body."""
-    writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-key\r\n\r\n")
-    writer.write(b"a\r\ndata: {}\n\n\r\n0\r\nx-key: " + CANARY.encode() + b"\r\n\r\n")
+def stream(text: str) -> bytes:
+    """Return an answer of Anthropic's that says a text in pieces of three characters."""
+    events: list[dict[str, Any]] = [
+        {
+            "type": "message_start",
+            "message": {
+                "id": "msg_1",
+                "type": "message",
+                "role": "assistant",
+                "model": "claude-judged",
+                "content": [],
+                "stop_reason": None,
+                "stop_sequence": None,
+                "usage": {"input_tokens": 3, "output_tokens": 1},
+            },
+        },
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        *(
+            {
+                "type": "content_block_delta",
+                "index": 0,
+                "delta": {"type": "text_delta", "text": text[i : i + 3]},
+            }
+            for i in range(0, len(text), 3)
+        ),
+        {"type": "content_block_stop", "index": 0},
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "end_turn", "stop_sequence": None},
+            "usage": {"output_tokens": 9},
+        },
+        {"type": "message_stop"},
+    ]
+    return b"".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in events)
 
 
-def cut(text: str, size: int = 9) -> list[bytes]:
-    return [text[at : at + size].encode() for at in range(0, len(text), size)]
-
-
-ENTRANCES: dict[str, Handler] = {
-    "a refusal's text": say(QUOTED, 401, "content-type: application/json"),
-    "a failure's text": say(QUOTED, 500),
-    "a refusal that breaks off": stream(QUOTED[:-5], abort=True),
-    "a refusal's headers": say(b"{}", 403, f"x-key: {CANARY}", f"www-authenticate: Bearer {CANARY}"),
-    "a header": say(b"{}", 200, f"x-key: {CANARY}", f"retry-after: {CANARY}"),
-    "a cookie": say(b"{}", 200, f"set-cookie: key={CANARY}; Path=/"),
-    "an answer": say(msgspec.json.encode({"text": CANARY})),
-    "an answer that is not text": say(b"\xff\xfe" + CANARY.encode()),
-    "an event": stream(f'data: {{"text":"{CANARY}"}}\n\n'.encode(), end=True),
-    "an event in pieces": stream(*cut(f'data: {{"text":"{CANARY}"}}\n\n'), end=True),
-    "events in pieces": stream(
-        *(b'data: {"type":"t","index":0,"delta":"%s"}\n\n' % piece for piece in cut(CANARY, 5)), end=True
-    ),
-    "an event's name": stream(f"event: {CANARY}\ndata: {{}}\n\n".encode(), end=True),
-    "a comment": stream(f": keep-alive {CANARY}\n\ndata: {{}}\n\n".encode(), end=True),
-    "a comment in pieces": stream(*cut(f": keep-alive {CANARY}\n\ndata: {{}}\n\n"), end=True),
-    "trailing headers": in_trailers,
-    "a stream that breaks off": stream(f'data: {{"text":"{CANARY}'.encode(), abort=True),
-}
-"""Where a provider may quote a key, of ours or of the client."""
-PLACES = (
-    *("authorization", "x-api-key", "x-goog-api-key", "api-key", "proxy-authorization", "cookie", "x-own"),
-    *("?key", "?api_key", "?access_token", "?own"),
-)
-"""Where a client may send one: in a header, or in the query."""
-
-
-class Scene:
-    """A gateway with every logger listened to."""
-
-    def __init__(self, gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
-        caplog.set_level(1)
-        self.gateway = gateway
-        self.log = caplog
-
-    async def play(
-        self, provider: Peer, key: str | None, target: str, *headers: str, body: bytes
-    ) -> tuple[bytes, str]:
-        """Ask in passing and while recording. Return both answers, and all that somebody may keep or see."""
-        passing, recorded = provider.upstream(key), provider.upstream(key)
-        tape = Tape()
-        recording = RecordingBackend(recorded, tape.add, secrets=[key] if key else [])
-        said: list[bytes] = []
-        for backend in (passing, recording):
-            said.append(await send_raw(self.gateway.admit(backend) + target, *headers, body=body))
-        await passing.close()
-        await recorded.close()
-        assert len(provider.asked) == 2
-        kept = parse_cassette(tape.dump(), "cassette")
-        problems = [*recording.problems, *recording.others, *tape.problems]
-        shown = [repr(each) for each in (passing, recorded, recording, tape, self.gateway, *kept)]
-        return b"\n".join(said), "\n".join([tape.dump().decode(), self.log.text, *problems, *shown])
-
-
-@pytest.fixture(scope="module")
-async def gateway() -> AsyncIterator[Gateway]:
-    async with Gateway() as running:
-        yield running
-
-
-@pytest.fixture
-def scene(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> Scene:
-    return Scene(gateway, caplog)
-
-
-QUOTES_TO_NOBODY = ("a refusal's text", "a failure's text", "a refusal's headers", "a header", "a cookie")
-"""Where our key does not even reach the client."""
-
-
-@each_wire
-@pytest.mark.parametrize("entrance", ENTRANCES)
-async def test_our_key_that_a_provider_says_is_left_nowhere(wire: Wire, entrance: str, scene: Scene):
-    body = msgspec.json.encode(body_of(wire))
-    async with peer(ENTRANCES[entrance]) as provider:
-        said, left = await scene.play(provider, CANARY, PATHS[wire], body=body)
-    assert CANARY not in left
-    assert CANARY.encode() in provider.asked[0], "it was put in"
-    assert "receive_response_headers.started" in left, "the library's own log was listened to"
-    assert entrance not in QUOTES_TO_NOBODY or CANARY.encode() not in said
-
-
-@each_wire
-@pytest.mark.parametrize("entrance", ENTRANCES)
-async def test_a_login_of_the_client_that_a_provider_says_is_left_nowhere(
-    wire: Wire, entrance: str, scene: Scene
-):
-    body = msgspec.json.encode(body_of(wire, f"My key is {CANARY}."))
-    login = f"authorization: Bearer {CANARY}"
-    async with peer(ENTRANCES[entrance]) as provider:
-        _, left = await scene.play(provider, None, PATHS[wire], login, body=body)
-    assert CANARY not in left
-
-
-@each_wire
-@pytest.mark.parametrize("place", PLACES)
-async def test_a_secret_in_a_header_or_a_query_is_left_nowhere(wire: Wire, place: str, scene: Scene):
-    target, headers = PATHS[wire], []
-    if place.startswith("?"):
-        target += f"{'&' if '?' in target else '?'}{place[1:]}={CANARY}"
-    else:
-        headers = [f"{place}: {CANARY}"]
-    body = msgspec.json.encode(body_of(wire))
-    async with peer(say(b"{}")) as provider:
-        _, left = await scene.play(provider, None, target, *headers, body=body)
-    assert CANARY not in left
-
-
-async def test_a_secret_in_a_request_of_no_format_is_left_nowhere(scene: Scene):
-    target, login = f"/v1/files/{CANARY}?key={CANARY}", f"authorization: Bearer {CANARY}"
-    async with peer(say(QUOTED, 401)) as provider:
-        _, left = await scene.play(provider, None, target, login, body=CANARY.encode())
-    assert "POST /v1/files/[redacted]" in left
-    assert CANARY not in left
-
-
-@each_wire
-async def test_a_replay_that_does_not_find_a_request_does_not_show_its_secret(wire: Wire, scene: Scene):
-    backend = ReplayBackend([])
-    url = scene.gateway.admit(backend) + PATHS[wire]
-    body = msgspec.json.encode(body_of(wire, f"My key is {CANARY}."))
-    answer = await send_raw(url, f"x-api-key: {CANARY}", body=body)
-    assert b"not in the cassette" in answer
-    assert CANARY not in f"{answer!r} {backend.problems} {backend!r} {scene.log.text}"
-
-
-def test_what_holds_a_secret_does_not_show_it():
-    request = RawRequest(
-        method="POST",
-        path=f"/v1/{CANARY}",
-        query=f"key={CANARY}",
-        headers=[("x-api-key", CANARY)],
-        body=CANARY.encode(),
-        spelled=f"/v1/{CANARY}",
+def http(status: str, kind: str, body: bytes) -> bytes:
+    head = (
+        f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\nx-echo: {LOGIN}\r\ncontent-length: {len(body)}\r\n\r\n"
     )
-    reply = Reply(status=200, headers={"x-key": CANARY}, body=CANARY.encode())
-    provider = Provider(origin="https://api.example.com", key=CANARY)
-    shown = f"{request!r} {request} {reply!r} {provider!r} {Upstream({'chat': provider})!r}"
-    assert CANARY not in shown
-    assert repr(provider) == "Provider(origin='https://api.example.com', key=[redacted])"
+    return head.encode() + body
+
+
+ANSWERS = {
+    "in its text": http("200 OK", "text/event-stream", stream(f"Your keys: {' '.join(CANARIES)}.")),
+    "in an error": http(
+        "401 Unauthorized",
+        "application/json",
+        json.dumps(
+            {
+                "type": "error",
+                "error": {"type": "authentication_error", "message": f"bad: {' '.join(CANARIES)}"},
+            }
+        ).encode(),
+    ),
+    "in no JSON at all": http("500 Oops", "text/plain", " ".join(CANARIES).encode()),
+}
+
+
+async def careless(task: Any) -> AsyncIterator[Any]:
+    """An agent that puts what it should not know everywhere: in headers, query, body, model name, and its output."""
+    client = anthropic.AsyncAnthropic(
+        base_url=await task.host.model_endpoint(),
+        api_key=LOGIN,
+        max_retries=0,
+        default_headers={"authorization": f"Bearer {LOGIN}", "x-note": TOLD},
+        default_query={"beta": "true", "key": LOGIN, "note": TOLD},
+    )
+    async with client:
+        try:
+            async with client.messages.stream(
+                model=f"model-{TOLD}",
+                max_tokens=10,
+                system=f"The login is {LOGIN}, the other is {TOLD}.",
+                messages=[{"role": "user", "content": f"{LOGIN} {TOLD}"}],
+                tools=[
+                    {"name": "t", "description": TOLD, "input_schema": {"type": "object", "title": LOGIN}}
+                ],
+                metadata={"user_id": TOLD},
+            ) as answer:
+                said = (await answer.get_final_message()).content[0]
+        except anthropic.APIError as error:
+            yield Failed(
+                error=ErrorInfo(code="MODEL_ERROR", message=str(error), retryable=False, raw=str(error))
+            )
+            return
+    text = said.text if said.type == "text" else ""
+    yield Draft(OutputCompleted(message_id="m1", content=[Text(text=text)]), raw={"said": text})
+    yield Finished(stop_reason="end_turn")
+
+
+@pytest.mark.parametrize("mode", ["passthrough", "record"])
+@pytest.mark.parametrize("answer", ANSWERS)
+async def test_nothing_that_is_kept_or_logged_has_a_canary(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: Any, answer: str
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    data = tmp_path / "data"
+
+    async def answering(writer: Any) -> None:
+        writer.write(ANSWERS[answer])
+        await writer.drain()
+
+    async with peer(answering) as provider:
+        providers: dict[Wire, Provider] = {w: Provider(origin=provider.url, key=PROVIDER_KEY) for w in WIRES}
+        runtimes = {"agent": agent_runtime(careless)}
+        async with CodeSDK.open(data, providers=providers, runtimes=runtimes) as sdk:
+            session = await sdk.create_session(
+                runtime="agent", workspace=tmp_path, secrets=[TOLD], settings=SessionSettings(gateway=mode)
+            )
+            task = await session.start(f"Here is {TOLD}.")
+            try:
+                shown = repr(await task.result())
+            except CodeSDKError as error:
+                shown = f"{error!r} {error.info()!r}"
+            kept = [row.ref async for row in artifacts(sdk, session.id)]
+        asked = b"".join(provider.asked)
+    assert PROVIDER_KEY.encode() in asked, "the provider itself gets the key"
+    assert len(kept) >= 5, "there is something to look at"
+    stored = b"".join(file.read_bytes() for file in data.rglob("*") if file.is_file())
+    assert b"model.input" in stored
+    # The agent's own HTTP client is in this process and logs what it likes; what counts is what CodeSDK says.
+    logged = "\n".join(
+        r.getMessage() for r in caplog.records if r.name.startswith(("codesdk", "uvicorn", "asyncio"))
+    )
+    for canary in CANARIES:
+        assert canary not in shown
+        assert canary not in logged
+        assert canary.encode() not in stored
+        assert canary[:-4].encode() not in stored, "nor most of it"
+
+
+async def artifacts(sdk: CodeSDK, session_id: str) -> AsyncIterator[Any]:
+    for row in await sdk.archive.artifacts(session_id):
+        yield row

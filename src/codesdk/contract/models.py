@@ -97,6 +97,10 @@ class ModelTap(Protocol):
         """What must not be in anything that the tap is given."""
         ...
 
+    def learn(self, secrets: Sequence[str]) -> None:
+        """Keep these, too, out of everything from now on: the login that the runtime uses."""
+        ...
+
     async def own_texts(self) -> OwnTexts:
         """Return what CodeSDK handed over so far in the running task."""
         ...

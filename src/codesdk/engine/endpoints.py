@@ -30,7 +30,7 @@ class SessionEndpoints:
         gate: ToolGate,
         learn: Callable[[str], None],
     ) -> None:
-        self.tap = SessionTap(scope, purses, halt)
+        self.tap = SessionTap(scope, purses, halt, learn)
         self._ports = ports
         self._scope = scope
         self._purses = purses

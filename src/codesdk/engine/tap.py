@@ -39,10 +39,13 @@ Halt = Callable[[ErrorInfo, Standing | None], None]
 class SessionTap:
     """The model requests of one session."""
 
-    def __init__(self, scope: Callable[[], SessionScope], purses: Purses, halt: Halt) -> None:
+    def __init__(
+        self, scope: Callable[[], SessionScope], purses: Purses, halt: Halt, learn: Callable[[str], None]
+    ) -> None:
         self._find_scope = scope
         self._purses = purses
         self._halt = halt
+        self._learn = learn
         self._tasks: dict[str, str | None] = {}
         self._messages: list[Message] = []
         self._tools: Sequence[ToolSpec] = ()
@@ -78,6 +81,10 @@ class SessionTap:
     @property
     def secrets(self) -> Sequence[str]:
         return self._find_scope().redactor.secrets
+
+    def learn(self, secrets: Sequence[str]) -> None:
+        for secret in secrets:
+            self._learn(secret)
 
     async def own_texts(self) -> OwnTexts:
         """Return what CodeSDK handed over so far in the running task."""

@@ -29,7 +29,7 @@ from codesdk.gateway.exchange import Ask, Codec, Decoder, Fault
 from codesdk.gateway.formats import find_route
 from codesdk.gateway.purpose import purpose_of
 from codesdk.gateway.reply import RawRequest, Reply, Reset, refuse
-from codesdk.gateway.scrub import Scrubber
+from codesdk.gateway.scrub import logins_of
 from codesdk.gateway.server import Backend
 from codesdk.gateway.sources import implicit_sources, sources_document
 from codesdk.gateway.sources_blocks import blocks_of
@@ -49,8 +49,7 @@ class ObservedBackend:
         self._tap = tap
         self._read_files = read_files
         self._keeps = keeps
-        self._scrubber = Scrubber(())
-        self._secrets: tuple[str, ...] = ()
+        self._redactor = Redactor()
         self._splitter = Splitter()
         self._studying = asyncio.Lock()
         self._passed = 0
@@ -104,10 +103,14 @@ class ObservedBackend:
             self._splitter.kept(split)
 
     def _redactor_for(self, request: RawRequest) -> Redactor:
-        secrets = tuple(self._tap.secrets)
-        if secrets != self._secrets:
-            self._secrets, self._scrubber = secrets, Scrubber(secrets)
-        return self._scrubber.for_request(request)
+        """Return what takes the session's secrets out; the login that a request brings is one of them from now on."""
+        known = self._tap.secrets
+        new = [login for login in logins_of(request) if login not in known]
+        if new:
+            self._tap.learn(new)
+        if tuple(self._tap.secrets) != self._redactor.secrets:
+            self._redactor = Redactor(self._tap.secrets)
+        return self._redactor
 
     def _study(
         self, ask: Ask, request: RawRequest, redactor: Redactor, own: OwnTexts

@@ -34,10 +34,10 @@ class Scrubber:
 
     def for_request(self, request: RawRequest) -> Redactor:
         """Return the redactor for a request and its answer."""
-        logins = frozenset(_logins(request))
+        logins = frozenset(logins_of(request))
         if logins != self._logins:
             self._logins = logins
-            self._redactor = Redactor((*self._secrets, *(login for login in logins if _is_usable(login))))
+            self._redactor = Redactor((*self._secrets, *logins))
         return self._redactor
 
 
@@ -66,6 +66,11 @@ def clean_chunks(chunks: list[bytes], redactor: Redactor) -> list[str] | list[by
     cleaned = [stream.feed(text) for text in texts]
     cleaned[-1] += stream.flush()
     return cleaned
+
+
+def logins_of(request: RawRequest) -> Iterator[str]:
+    """Yield the logins that a request brings, in its headers or its query."""
+    return (login for login in _logins(request) if _is_usable(login))
 
 
 def _logins(request: RawRequest) -> Iterator[str]:
