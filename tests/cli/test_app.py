@@ -155,7 +155,7 @@ def test_commands_and_sessions_are_completed(stored: Shell):
         )
         return [line.partition(",")[2] for line in ran.out.split()]
 
-    assert complete("codesdk re") == ["resume", "rerun", "replay"]
+    assert complete("codesdk re") == ["resume", "rerun", "revoke", "replay"]
     assert complete("codesdk events ") == ["last", stored.last()]
     assert complete("codesdk --data-dir nowhere events ") == []
 

@@ -38,6 +38,8 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "deny": Entry("answer", "deny", "Refuse a waiting tool call; list what waits."),
         "steer": Entry("answer", "steer", "Add a message to the running task."),
         "stop": Entry("answer", "stop", "Stop the running task."),
+        "grants": Entry("grants", "grants", "List the tools that are approved for a whole session."),
+        "revoke": Entry("grants", "revoke", "Ask about such a tool again."),
     },
     "Look": {
         "sessions": Entry("look", "sessions", "List sessions, newest first."),
@@ -48,6 +50,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     "Check": {
         "verify": Entry("check", "verify", "Check stored logs against the contract."),
         "replay": Entry("check", "replay", "Play a log again; the same events must come out."),
+        "policy": Entry("policy", "policy", "Try out rules: on a call, or on all past ones."),
     },
     "Talk to models": {
         "gateway": Entry("gateway", "gateway", "Be a model for any agent: scripted, replayed or recorded."),
