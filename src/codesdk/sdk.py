@@ -35,7 +35,7 @@ from codesdk.gateway.providers import Provider, providers_from
 from codesdk.policy.modes import ModePolicy
 from codesdk.runtimes.registry import create_runtime, resolve
 from codesdk.store.blobs import MemoryBlobs
-from codesdk.store.directory import DataDir
+from codesdk.store.directory import RUNTIMES, DataDir
 from codesdk.store.memory import MemoryLog
 from codesdk.store.undo import MemoryUndo
 from codesdk.tools.mcp.host import McpHost
@@ -109,6 +109,7 @@ class CodeSDK:
                 models=door,
                 mcp=host,
                 undo=directory.undo if directory else MemoryUndo(),
+                state_dir=str(directory.path.resolve() / RUNTIMES) if directory else "",
             )
             engine = Engine(
                 ports,

@@ -92,6 +92,8 @@ class RuntimeEnv(Record, frozen=True, kw_only=True):
     env: dict[str, str]
     credential_namespace: str
     isolation: Isolation
+    state_dir: str = ""
+    """Below it runtimes keep their own state; empty if there is no place that stays."""
 
 
 class TaskInput(msgspec.Struct, frozen=True, kw_only=True):

@@ -38,6 +38,8 @@ class Ports:
     models: ModelDoor | None = None
     mcp: ToolDoor | None = None
     undo: UndoStore = dataclasses.field(default_factory=MemoryUndo)
+    state_dir: str = ""
+    """Where runtimes keep their own state; empty if nothing stays."""
 
 
 @dataclasses.dataclass(kw_only=True)

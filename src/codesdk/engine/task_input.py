@@ -62,6 +62,7 @@ def task_input(scope: SessionScope, task_id: str, compiled: Compiled) -> TaskInp
             env={},
             credential_namespace=config.credential_namespace,
             isolation=config.isolation,
+            state_dir=scope.ports.state_dir,
         ),
         messages=compiled.messages,
         model_messages=state.model_messages,

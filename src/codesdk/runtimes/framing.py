@@ -1,0 +1,72 @@
+r"""A stream of bytes → lines, split on `\n` and nothing else, of bounded length.
+
+A line that is too long is dropped while it comes in; what is left of it is its length and its beginning.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+
+MAX_LINE_BYTES = 64 * 1024 * 1024
+"""Frames hold whole tool results and images."""
+_CHUNK = 1 << 16
+_SHOWN = 200
+
+
+class TooLong(msgspec.Struct, frozen=True):
+    """A line that was dropped: how long it was, and how it began."""
+
+    size: int
+    start: bytes
+
+
+class LineSplitter:
+    """Cuts what is fed to it into lines, without their ends."""
+
+    def __init__(self, max_bytes: int = MAX_LINE_BYTES) -> None:
+        self._max = max_bytes
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._start = b""
+
+    def feed(self, data: bytes) -> list[bytes | TooLong]:
+        """Return the lines that end in this piece."""
+        lines: list[bytes | TooLong] = []
+        *ended, rest = data.split(b"\n")
+        for piece in ended:
+            self._add(piece)
+            lines.append(self._take())
+        self._add(rest)
+        return lines
+
+    def rest(self) -> bytes | TooLong | None:
+        """Return what came after the last end of a line, if anything."""
+        return self._take() if self._size else None
+
+    def _add(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if len(self._start) < _SHOWN:
+            self._start += piece[: _SHOWN - len(self._start)]
+        if self._size > self._max:
+            self._pieces.clear()
+        elif piece:
+            self._pieces.append(piece)
+
+    def _take(self) -> bytes | TooLong:
+        line = TooLong(self._size, self._start) if self._size > self._max else b"".join(self._pieces)
+        self._pieces, self._size, self._start = [], 0, b""
+        return line
+
+
+async def read_lines(
+    stream: asyncio.StreamReader, max_bytes: int = MAX_LINE_BYTES
+) -> AsyncIterator[bytes | TooLong]:
+    """Yield the lines of a stream until it ends, the unfinished last one too."""
+    splitter = LineSplitter(max_bytes)
+    while data := await stream.read(_CHUNK):
+        for line in splitter.feed(data):
+            yield line
+    rest = splitter.rest()
+    if rest is not None:
+        yield rest
