@@ -1,6 +1,5 @@
 """The environment that programs of runtimes get."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -98,4 +97,4 @@ def test_a_state_directory_that_cannot_be_written_is_named_as_the_problem(tmp_pa
     (tmp_path / "file").touch()
     with pytest.raises(StorageFailure, match=r"the runtime r could not be made \(File exists\)"):
         make_places(env_of(tmp_path / "file"), "r", "ses_1")
-    assert os.listdir(tmp_path) == ["file"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]

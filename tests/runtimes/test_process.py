@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -67,6 +66,15 @@ def marked() -> list[int]:
     return found
 
 
+def name_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+def write_program(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)
+
+
 async def test_a_child_has_pipes_its_folder_and_only_the_given_environment(tmp_path: Path, hosting: str):
     code = "import os, sys; print(os.getcwd(), sorted(os.environ)); print(sys.stdin.readline())"
     child = await child_of(code, cwd=tmp_path)
@@ -124,7 +132,7 @@ async def test_what_a_child_leaves_behind_when_it_ends_itself_is_gone_after_stop
 async def gone() -> None:
     """Wait until no marked process is left. A killed one may take a moment to disappear."""
     async with asyncio.timeout(20):
-        while marked():
+        while marked():  # noqa: ASYNC110 - of the system
             await asyncio.sleep(0.01)
 
 
@@ -146,9 +154,9 @@ asyncio.run(main())
         await gone()
         return
     async with asyncio.timeout(20):  # a grandchild outlives the signal that the child gets
-        while len(left := marked()) != 1:
+        while len(left := marked()) != 1:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    assert Path(f"/proc/{left[0]}/comm").read_text() == "sleep\n"
+    assert name_of(left[0]) == "sleep"
     os.kill(left[0], signal.SIGKILL)
     await gone()
 
@@ -174,8 +182,6 @@ async def test_a_program_that_is_not_there_is_unavailable(monkeypatch: pytest.Mo
 
 async def test_a_bubblewrap_that_may_not_make_namespaces_is_not_used(tmp_path: Path):
     useless = tmp_path / "bwrap"
-    useless.write_text("#!/bin/sh\nexit 1\n")
-    useless.chmod(0o755)
+    write_program(useless, "#!/bin/sh\nexit 1\n")
     assert await process._try_namespace(str(useless)) is False
-    assert subprocess.run(["which", "bwrap"], check=True, capture_output=True).stdout
     assert await process._has_namespaces() is True

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from codesdk.contract.errors import TaskFailure
-from codesdk.sandbox.process import readable
 from codesdk.store.redaction import Redactor
 
 TAIL_BYTES = 8 * 1024
@@ -144,7 +143,7 @@ async def _first_process(told: int) -> int | None:
     with contextlib.suppress(TimeoutError, msgspec.DecodeError, KeyError, ProcessLookupError):
         async with asyncio.timeout(_PROBE_S):
             while not report.rstrip().endswith(b"}"):
-                await readable(told)
+                await _readable(told)
                 piece = os.read(told, 1 << 12)
                 if not piece:
                     return None
@@ -207,14 +206,25 @@ async def _exit_of(process: Process) -> int:
         handle = None
     if handle is not None:
         try:
-            await readable(handle)
+            await _readable(handle)
         finally:
             os.close(handle)
-    while process.returncode is None:
-        await asyncio.sleep(0.002)  # asyncio learns of it in a moment
+    while process.returncode is None:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.002)
     return process.returncode
 
 
 def _children(pid: int) -> list[int]:
     with open(f"/proc/{pid}/task/{pid}/children") as listed:  # noqa: PTH123 - of the kernel, read at once
         return [int(child) for child in listed.read().split()]
+
+
+async def _readable(fd: int) -> None:
+    """Wait until a descriptor has something to read. That of a process has when it ended."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(fd)
