@@ -42,6 +42,7 @@ from codesdk.contract.runtime import (
 )
 from codesdk.contract.settings import Limits, SessionConfig, SessionSettings
 from codesdk.contract.tools import Actor, ToolIdentity
+from codesdk.engine.grants import revoke
 from codesdk.testing.fakes import READ, WRITE, FakeRuntime, FakeTask, FakeTools, tool_spec
 
 EXAMPLES = int(os.environ.get("STATE_MACHINE_EXAMPLES", "120"))
@@ -168,7 +169,7 @@ OWN_IDS = st.sampled_from([None, None, None, "task_a", "task_b"])
 KEYS = st.sampled_from([None, None, None, "k1", "k2"])
 SCOPES = st.sampled_from(["once", "once", "session"])
 ATTEMPTS = st.sampled_from([None, None, None, 1, 2])
-ACTIONS = st.sampled_from(["stop", "stop", "steer", "resume", "resume"])
+ACTIONS = st.sampled_from(["stop", "stop", "steer", "resume", "resume", "revoke"])
 TURNS = st.one_of(st.none(), st.none(), st.integers(0, 8))
 PICK = st.integers(0, 7)
 MESSAGE_IDS = st.sampled_from(["m1", "m2", "m3"])
@@ -407,6 +408,8 @@ class EngineMachine(RuleBasedStateMachine):
                 await live.steer([user(text)])
             elif action == "resume":
                 await engine.resume(live, [user(text)] if which % 2 else None)
+            elif action == "revoke":
+                await revoke(live, WRITE.name, PERSON)
 
         self.world.do(call(), turns)
 

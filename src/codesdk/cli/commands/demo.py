@@ -19,11 +19,9 @@ from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
 from codesdk.cli.working import Setting, work
 from codesdk.contract.errors import CodeSDKError
-from codesdk.contract.ports import PolicyQuestion
-from codesdk.contract.tools import Evaluation
 from codesdk.engine.invariants import verify_session
 from codesdk.engine.replay import replay_session
-from codesdk.policy.modes import ModePolicy
+from codesdk.policy.load import parse_policy
 from codesdk.runtimes.scripted import ScriptedRuntime
 from codesdk.script import Script, parse_script
 from codesdk.script.model import DelayStep, ReasoningStep, Step, TextStep
@@ -32,24 +30,15 @@ from codesdk.sdk import CodeSDK
 PROMPT = "Fix the greeting in greet.py"
 PROGRAM = 'def greet(name):\n    return f"Helo, {name}!"\n\n\nprint(greet("world"))\n'
 SETTINGS = "# Nothing secret here, but the demo's rules keep this file closed.\nGREETING_COLOUR=blue\n"
+RULES = """
+[[rules]]
+id = "env-stays-closed"
+result = "deny"
+path = "**/.env"
+reason = "A rule of this workspace keeps .env closed. Do the work without it."
+"""
 WORD_S = 0.035
 THOUGHT_S = 0.5
-
-
-class KeepEnvClosed:
-    """The permission modes, and one rule before them: nobody touches `.env`."""
-
-    def __init__(self) -> None:
-        self._modes = ModePolicy()
-
-    def evaluate(self, question: PolicyQuestion) -> Evaluation:
-        """Judge a call."""
-        match question.input:
-            case {"path": ".env"}:
-                reason = "A rule of this workspace keeps .env closed. Do the work without it."
-                return Evaluation(source="codesdk", result="deny", rule="deny:.env", reason=reason)
-            case _:
-                return self._modes.evaluate(question)
 
 
 @click.command()
@@ -80,8 +69,8 @@ async def _demo(workspace: Path, data_dir: Path, as_json: bool, *, keep: bool) -
     runtime = ScriptedRuntime(_script(paced=not as_json and sys.stdout.isatty()))
     setting = Setting(as_json, "nobody", f" --data-dir {shlex.quote(str(data_dir))}")
     with Interrupts() as interrupts:
-        runtimes = {"scripted": runtime}
-        async with CodeSDK.open(data_dir, runtimes=runtimes, policy=KeepEnvClosed(), allow_yolo=True) as sdk:
+        runtimes, policy = {"scripted": runtime}, parse_policy(RULES, "demo")
+        async with CodeSDK.open(data_dir, runtimes=runtimes, policy=policy, allow_yolo=True) as sdk:
             session = await sdk.create_session(
                 runtime="scripted",
                 workspace=workspace,
