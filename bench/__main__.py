@@ -30,6 +30,7 @@ BENCHES = (
     "history",
     "policy",
     "sandbox",
+    "mcp",
 )
 RESULTS = Path(__file__).parent / "results"
 

@@ -57,6 +57,15 @@ def test_the_sandbox_is_held_against_bubblewrap_alone(tmp_path: Path):
     assert lines["through the sandbox"]["goal"] == "≤ 1.25x"
 
 
+def test_the_way_over_mcp_is_held_against_the_gate(tmp_path: Path):
+    kept = tmp_path / "figures.json"
+    run = bench("mcp", "--quick", "--json", str(kept))
+    assert run.returncode == 0, run.stderr
+    lines = {line["name"]: line for line in json.loads(kept.read_text())["lines"]}
+    assert lines["over HTTP, p50"]["against"] == "at the gate"
+    assert lines["over HTTP, 16 clients at once"]["figure"] > 0
+
+
 def test_the_figures_name_neither_a_host_nor_a_path(tmp_path: Path):
     import socket
 
