@@ -142,6 +142,25 @@ async def test_a_machine_without_a_filter_is_refused_unless_the_operator_accepts
     assert not (await accepted.capabilities()).syscalls
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("Unknown option --bind-fd", "Unknown option --bind-fd. It is too old: take 0.10"),
+        ("setting up uid map: Permission denied", "User namespaces may be switched off"),
+        ("", "it said nothing"),
+    ],
+)
+async def test_a_bubblewrap_that_gives_up_is_quoted_with_what_may_help(words, hint, monkeypatch, workspace):
+    fake = workspace / "bwrap"
+    fake.write_text(f"#!/bin/sh\n[ -z '{words}' ] || echo 'bwrap: {words}' >&2\nexit 1\n")
+    fake.chmod(0o755)
+    monkeypatch.setattr(bubblewrap, "PROGRAMS", (str(fake),))
+    found = await BubblewrapSandbox().capabilities()
+    assert (found.available, len(found.notes)) == (False, 1)
+    assert found.notes[0].startswith("bubblewrap could not set the sandbox up: ")
+    assert hint in found.notes[0]
+
+
 async def test_a_required_limit_that_cannot_be_enforced_refuses_the_command(monkeypatch, workspace):
     monkeypatch.setattr(cgroups, "detect", lambda: None)
     sandbox = BubblewrapSandbox()
@@ -211,6 +230,7 @@ python3 -c 'import pty; pty.spawn(["echo", "pty"])'
         ({"cwd": "/usr"}, "must be inside the workspace"),
         ({"cwd": "missing"}, 'no directory "missing" in the workspace'),
         ({"env": {"A=B": "c"}}, "cannot be the name or value"),
+        ({"argv": ["true", "x" * 3_000_000]}, "too long for the system"),
         ({"hosts": ["*"]}, "cannot be allowed"),
         ({"workspace": "/nowhere/at/all"}, "workspace cannot be opened: No such file or directory"),
     ],
@@ -425,6 +445,20 @@ async def test_a_command_outlives_the_threads_that_helped_to_start_it(sandbox, w
     pool.shutdown()
     (workspace / "go").touch()
     assert ((await running).exit_code, said.out) == (0, b"begun\nwent on\n")
+
+
+async def test_42_the_first_process_of_the_sandbox_holds_nothing_of_the_host_either(sandbox, workspace):
+    outside = workspace.parent / "outside"
+    outside.write_text("before")
+    os.link(outside, workspace / "twin")
+    (workspace / ".git").mkdir()
+    _give(outside, workspace / ".git")
+    said = Said()
+    program = (
+        "for name in sorted(os.listdir('/proc/1/fd')): say(os.readlink(f'/proc/1/fd/{name}').split('[')[0])"
+    )
+    await sandbox.run(_command(workspace, *_python(program)), said)
+    assert said.out.decode().split() == ["/dev/null", "pipe:", "pipe:", "anon_inode:"]
 
 
 @only_root

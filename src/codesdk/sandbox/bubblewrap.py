@@ -5,6 +5,7 @@ Uses `confinement` for what is in reach, `launch` for starting and killing, `cgr
 """
 
 import asyncio
+import errno
 import os
 import platform
 import time
@@ -85,6 +86,10 @@ class BubblewrapSandbox:
         try:
             wanted = await self._confine(command, fds)
             return await self._run(command, wanted, fds, output)
+        except OSError as error:
+            if error.errno == errno.E2BIG:
+                raise InvalidRequest("The command and its environment are too long for the system.") from None
+            raise SandboxUnavailable(f"The sandbox could not be set up: {error.strerror}.") from None
         finally:
             fds.close()
 
@@ -302,6 +307,8 @@ class _Life:
                 f"Move the workspace, or allow that: chmod o+x {place}."
             )
         hint = ""
+        if words.startswith("Unknown option"):
+            hint = " It is too old: take 0.10, or a distribution's 0.8 with its security updates."
         if "namespace" in words or "uid map" in words:
             hint = " User namespaces may be switched off for ordinary users; docs/sandbox.md says how to allow them."
         return SandboxUnavailable(

@@ -1,4 +1,4 @@
-"""Whom a command runs as: never root. See docs/decisions/0006-commands-never-run-as-root.md.
+"""Whom a command runs as: never root. See docs/decisions/0007-commands-never-run-as-root.md.
 
 A process of an ordinary user runs commands as that user. A process of root runs them as the owner of
 the workspace or, if that is root, as a user kept for it; whether that one may have the workspace is for the operator to say.
