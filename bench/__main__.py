@@ -31,6 +31,7 @@ BENCHES = (
     "policy",
     "sandbox",
     "mcp",
+    "gateway",
 )
 RESULTS = Path(__file__).parent / "results"
 

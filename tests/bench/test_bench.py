@@ -66,6 +66,15 @@ def test_the_way_over_mcp_is_held_against_the_gate(tmp_path: Path):
     assert lines["over HTTP, 16 clients at once"]["figure"] > 0
 
 
+def test_no_event_is_lost_on_its_way_through_the_gateway(tmp_path: Path):
+    kept = tmp_path / "figures.json"
+    run = bench("gateway", "--quick", "--json", str(kept))
+    assert run.returncode == 0, run.stderr
+    figures = {line["name"]: line["figure"] for line in json.loads(kept.read_text())["lines"]}
+    assert figures["10 streams at once, lost"] == 0
+    assert all(figure is not None for figure in figures.values())
+
+
 def test_the_figures_name_neither_a_host_nor_a_path(tmp_path: Path):
     import socket
 

@@ -1,0 +1,92 @@
+"""The other ends of `gateway`, each in a process of its own: a bare provider, and a gateway before it.
+
+`python -m bench.peers provider` and `python -m bench.peers gateway MODE ORIGIN` print where they listen and serve
+until stdin ends. The provider does what the request's `bench` says: so many events, with pauses or without, each
+with the time at which it was sent.
+"""
+
+import asyncio
+import sys
+import time
+from typing import Any
+
+import msgspec
+import uvloop
+
+from codesdk.gateway.cassette import Exchange
+from codesdk.gateway.exchange import Wire
+from codesdk.gateway.providers import ORIGINS, Provider
+from codesdk.gateway.record import RecordingBackend
+from codesdk.gateway.server import Backend, Gateway
+from codesdk.gateway.upstream import Upstream
+
+_STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+_EVENT = b'data: {"id":"x","sent":%d,"choices":[{"index":0,"delta":{"content":"' + b"x" * 100 + b'"}}]}\n\n'
+_WHOLE = b'{"id":"x","object":"chat.completion","choices":[]}'
+_ANSWER = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(_WHOLE) + _WHOLE
+)
+
+
+class Order(msgspec.Struct):
+    """What a request wants of the provider: this many events, so far apart; none for an answer in one piece."""
+
+    events: int = 0
+    pause_ms: float = 0
+
+
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
+            body = msgspec.json.decode(await reader.readexactly(length))
+            await _play(msgspec.convert(body["bench"], Order), writer)
+    except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+        pass
+    finally:
+        writer.close()
+
+
+async def _play(order: Order, writer: asyncio.StreamWriter) -> None:
+    if not order.events:
+        writer.write(_ANSWER)
+        return
+    writer.write(_STREAM)
+    for _ in range(order.events):
+        if order.pause_ms:
+            await asyncio.sleep(order.pause_ms / 1000)
+        event = _EVENT % time.monotonic_ns()
+        writer.write(b"%x\r\n%s\r\n" % (len(event), event))
+        await writer.drain()
+    writer.write(b"0\r\n\r\n")
+
+
+async def _until_told() -> None:
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+
+async def _provider() -> None:
+    server = await asyncio.start_server(_answer, "127.0.0.1", 0, backlog=1024)
+    host, port = server.sockets[0].getsockname()
+    print(f"http://{host}:{port}", flush=True)
+    await _until_told()
+
+
+async def _gateway(mode: str, origin: str) -> None:
+    wires: dict[Wire, Provider] = {wire: Provider(origin=origin, key="key-of-the-bench") for wire in ORIGINS}
+    upstream = Upstream(wires)
+    backend: Backend = RecordingBackend(upstream, _forget) if mode == "record" else upstream
+    async with Gateway() as gateway:
+        print(gateway.admit(backend), flush=True)
+        await _until_told()
+    await upstream.close()
+
+
+def _forget(exchange: Exchange) -> None:
+    """Keep nothing: what recording costs is measured, not what a cassette weighs."""
+
+
+if __name__ == "__main__":
+    main: Any = {"provider": _provider, "gateway": _gateway}[sys.argv[1]]
+    uvloop.run(main(*sys.argv[2:]))
