@@ -101,6 +101,16 @@ def test_without_rules_the_mode_speaks_and_a_built_in_tool_has_its_own_class(she
     assert explained["decision"]["rule"] == "mode:auto:read_only"
 
 
+def test_tools_that_are_off_by_default_are_known_too(shell: Shell):
+    def touched(tool: str, given: object) -> object:
+        ran = shell.codesdk("policy", "check", "--tool", tool, "--input", json.dumps(given), "--json")
+        return [ran.lines[0]["question"][name] for name in ("tool_class", "subjects")]
+
+    assert touched("workspace.exec", {"argv": ["git", "push"]}) == ["dangerous", {"argv": ["git", "push"]}]
+    assert touched("http.fetch", {"url": "https://Example.com/a"}) == ["network", {"hosts": ["example.com"]}]
+    assert touched("workspace.write", {"path": "a/b", "content": ""}) == ["write", {"paths": ["a/b"]}]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

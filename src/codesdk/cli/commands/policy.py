@@ -20,6 +20,10 @@ from codesdk.engine.rejudging import Rejudged, rejudge
 from codesdk.policy.decision import all_opinions, decide
 from codesdk.policy.load import load_policy
 from codesdk.policy.rules import Looked, RulePolicy
+from codesdk.sandbox.host import HostSandbox
+from codesdk.tools.exec import exec_tool
+from codesdk.tools.fetch import fetch_tool
+from codesdk.tools.registry import ToolRegistry
 from codesdk.tools.workspace import builtin_registry
 
 
@@ -73,8 +77,9 @@ def check(
     What a built-in tool touches is read from its input; for others, say it with --path, --host and --argv.
     """
     told = Subjects(paths=list(paths), hosts=list(hosts), argv=_split(argv))
-    question = _question(tool, _json(given), mode, kind, told)
-    explained = _explain(load_policy(file) if file else RulePolicy([]), question)
+    rules = load_policy(file) if file else RulePolicy([])
+    question = run_async(_question(tool, _json(given), mode, kind, told))
+    explained = _explain(rules, question)
     if as_json:
         write_json(explained)
         return OK
@@ -113,10 +118,18 @@ def _split(argv: str | None) -> list[str]:
         raise InvalidRequest(f"--argv cannot be split into words: {error}.") from None
 
 
-def _question(
+async def _known_tools() -> ToolRegistry:
+    """Return all built-in tools, those that are off by default included: they are asked, not run."""
+    registry = builtin_registry()
+    registry.add(fetch_tool())
+    registry.add(await exec_tool(HostSandbox(), allow=[[]]))
+    return registry
+
+
+async def _question(
     tool: str, value: Any, mode: PermissionMode, kind: ToolClass | None, told: Subjects
 ) -> PolicyQuestion:
-    registry = builtin_registry()
+    registry = await _known_tools()
     spec = next((spec for spec in registry.specs() if spec.name == tool), None)
     if spec is not None and told == Subjects():
         problem = registry.check(tool, value)
@@ -152,7 +165,7 @@ async def _show(explained: Explained) -> int:
 
 async def _replay(setup: Setup, rules: RulePolicy, given: Sequence[str], as_json: bool) -> int:
     code = OK
-    tools = builtin_registry()
+    tools = await _known_tools()
     async with reading(setup.data_dir) as archive:
         ids = [(await find_session(archive, name)).session_id for name in given]
         for session_id in ids or [row.session_id async for row in all_sessions(archive)]:
