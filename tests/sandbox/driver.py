@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import uvloop
 
 from codesdk.contract.errors import CodeSDKError
 from codesdk.sandbox.backend import Command, SandboxCapabilities
@@ -125,4 +126,4 @@ async def _main(orders: Orders) -> Reports:
 
 if __name__ == "__main__":
     given = msgspec.json.decode(sys.stdin.buffer.read(), type=Orders)
-    sys.stdout.buffer.write(msgspec.json.encode(asyncio.run(_main(given))))
+    sys.stdout.buffer.write(msgspec.json.encode(uvloop.run(_main(given))))

@@ -461,6 +461,34 @@ async def test_42_the_first_process_of_the_sandbox_holds_nothing_of_the_host_eit
     assert said.out.decode().split() == ["/dev/null", "pipe:", "pipe:", "anon_inode:"]
 
 
+FIRST = """
+import asyncio, pathlib, sys
+from codesdk.sandbox.backend import Command, SandboxLimits
+from codesdk.sandbox.bubblewrap import BubblewrapSandbox
+
+async def main():
+    sandbox = BubblewrapSandbox()
+    for argv in (["true"], ["sh", "-c", "sleep 300 &"], ["sleep", "300"]):
+        command = Command(session_id="s", argv=argv, workspace=sys.argv[1], limits=SandboxLimits(wall_s=2))
+        print((await sandbox.run(command, lambda stream, data: None)).exit_code)
+    print(sorted(path.name for path in pathlib.Path("/proc").iterdir() if path.name.isdigit()))
+
+asyncio.run(main())
+"""
+
+
+@only_root
+def test_a_process_that_is_the_first_of_its_container_is_left_no_dead_ones(workspace):
+    unshare = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    done = subprocess.run(
+        [*unshare, "/usr/bin/python3", "-c", FIRST, str(workspace)],
+        capture_output=True,
+        text=True,
+        env=environment(),
+    )
+    assert (done.stdout.splitlines(), done.stderr) == (["0", "0", "137", "['1']"], "")
+
+
 @only_root
 async def test_no_control_group_is_left(sandbox, workspace):
     await sandbox.run(_command(workspace, "true"), Said())

@@ -105,9 +105,16 @@ class Launch:
             await readable(self._first)
         await readable(self._monitor)
         self._process.wait()
+        self._reap()
         os.set_blocking(self._status, False)
         with contextlib.suppress(BlockingIOError):
             self.exit_code = _documents(os.read(self._status, 1 << 16)).get("exit-code")
+
+    def _reap(self) -> None:
+        """Take the first process away if bubblewrap left it to us: in a container nobody else may."""
+        if self._first is not None:
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PIDFD, self._first, os.WEXITED | os.WNOHANG)
 
     @property
     def killed(self) -> bool:
