@@ -39,11 +39,14 @@ from codesdk.store.directory import RUNTIMES, DataDir
 from codesdk.store.memory import MemoryLog
 from codesdk.store.undo import MemoryUndo
 from codesdk.tools.mcp.host import McpHost
+from codesdk.tools.registry import ToolRegistry
 from codesdk.tools.workspace import builtin_registry
 
 if TYPE_CHECKING:
     from codesdk.gateway.exchange import Wire
     from codesdk.gateway.sessions import Source
+    from codesdk.tools.mcp.servers import McpServer
+    from codesdk.tools.options import ExecOptions, FetchOptions
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +76,8 @@ class CodeSDK:
         *,
         runtimes: Mapping[str, Runtime] | None = None,
         tools: ToolRunner | None = None,
+        run: "ExecOptions | None" = None,
+        fetch: "FetchOptions | None" = None,
         policy: Policy | None = None,
         limits: Limits | None = None,
         secrets: Iterable[str] = (),
@@ -84,6 +89,7 @@ class CodeSDK:
         """Open a data directory for work; without one, keep everything in memory.
 
         `runtimes` adds adapters by name, or replaces built-in ones. `tools` replaces the built-in tools;
+        `run` and `fetch` switch on those that run programs and read web pages.
         `policy` is asked about every call, on top of the permission mode: `load_policy` reads one from a file.
         Without `allow_yolo` no session may use the mode that asks about nothing. `secrets` never reach an
         event, a log or an artifact. `providers` are where the model gateway passes requests on to; without
@@ -102,7 +108,7 @@ class CodeSDK:
             ports = Ports(
                 log=directory.log if directory else MemoryLog(),
                 blobs=directory.blobs if directory else MemoryBlobs(),
-                tools=tools or builtin_registry(),
+                tools=tools or await stack.enter_async_context(_offered(run, fetch)),
                 policy=policy or ModePolicy(),
                 stamper=SystemStamper(),
                 limits=limits or Limits(),
@@ -138,14 +144,18 @@ class CodeSDK:
         budgets: Budgets | None = None,
         settings: SessionSettings | None = None,
         plays: "Source | None" = None,
+        mcp_servers: "Mapping[str, McpServer] | None" = None,
         secrets: Iterable[str] = (),
         idempotency_key: str | None = None,
     ) -> "Session":
         """Create a session of a runtime on a workspace directory.
 
-        `plays` is a script or a cassette that the model gateway answers from in place of a provider.
+        `plays` is a script or a cassette that the model gateway answers from in place of a provider. The tools of
+        `mcp_servers` are offered to the runtime as `mcp.SERVER.tool`, under the same policy and in the same log.
         """
         settings = _with_mode(settings or SessionSettings(), plays)
+        if mcp_servers:
+            settings = msgspec.structs.replace(settings, mcp_servers=sorted(mcp_servers))
         config = SessionConfig(
             runtime=runtime,
             workspace=_workspace(workspace),
@@ -159,19 +169,36 @@ class CodeSDK:
         live = await self.engine.create_session(
             config, principal=self._principal, secrets=secrets, key=idempotency_key
         )
-        self._choose(live.session_id, plays)
-        return Session(self.engine, live.session_id, self._principal)
-
-    def _choose(self, session_id: str, plays: "Source | None") -> None:
-        if plays is not None and self._door is not None:
-            self._door.choose(session_id, plays)
+        return await self._equip(live.session_id, plays, mcp_servers)
 
     async def session(
-        self, session_id: str, *, secrets: Iterable[str] | None = None, plays: "Source | None" = None
+        self,
+        session_id: str,
+        *,
+        secrets: Iterable[str] | None = None,
+        plays: "Source | None" = None,
+        mcp_servers: "Mapping[str, McpServer] | None" = None,
     ) -> "Session":
-        """Return a stored session. Its secrets, and what it plays, are not stored: give them again."""
-        self._choose(session_id, plays)
+        """Return a stored session. Its secrets, its servers and what it plays are not stored: give them again."""
         await self.engine.session(session_id, principal=self._principal, secrets=secrets)
+        return await self._equip(session_id, plays, mcp_servers)
+
+    async def _equip(
+        self, session_id: str, plays: "Source | None", servers: "Mapping[str, McpServer] | None"
+    ) -> "Session":
+        """Give a session what is not stored with it."""
+        if plays is not None and self._door is not None:
+            self._door.choose(session_id, plays)
+        if servers:
+            from codesdk.tools.mcp.attached import AttachedTools
+            from codesdk.tools.mcp.servers import secrets_of
+
+            live = await self.engine.session(
+                session_id, principal=self._principal, secrets=secrets_of(servers)
+            )
+            tools = AttachedTools(servers, self.engine.ports.tools)
+            await tools.start()
+            await live.attach(tools, tools.close)
         return Session(self.engine, session_id, self._principal)
 
     def model_problems(self, session_id: str) -> Sequence[str]:
@@ -413,6 +440,18 @@ class _Runtimes:
         if name not in self._known:
             self._known[name] = create_runtime(name)
         return self._known[name]
+
+
+@asynccontextmanager
+async def _offered(run: "ExecOptions | None", fetch: "FetchOptions | None") -> AsyncGenerator[ToolRegistry]:
+    """Give the tools that are offered. What runs programs is loaded only if it is switched on."""
+    if run is None and fetch is None:
+        yield builtin_registry()
+        return
+    from codesdk.tools.options import offered_tools
+
+    async with offered_tools(run, fetch) as registry:
+        yield registry
 
 
 def _model_door(providers: "Mapping[Wire, Provider] | None") -> tuple[GatewayDoor, list[str]]:

@@ -274,6 +274,10 @@ class ToolRunner(Protocol):
         """Run the tool. Cancelled when the task stops: must then end what it started."""
         ...
 
+    async def close_session(self, session_id: str) -> None:
+        """Release what tools keep for a session. Must not raise."""
+        ...
+
 
 class ToolGate(Protocol):
     """The way in for a tool call that reaches CodeSDK itself, through the MCP host. The engine implements it."""

@@ -41,6 +41,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     result_inline_bytes: int = 16_384
     runtime_config: dict[str, Any] = {}
     gateway: GatewayMode = "passthrough"
+    mcp_servers: list[str] = []
 
 
 class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):

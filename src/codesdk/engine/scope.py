@@ -44,12 +44,14 @@ class Ports:
 
 @dataclasses.dataclass(kw_only=True)
 class SessionScope:
-    """One live session's share of the engine. Only `redactor` ever changes: when a secret becomes known."""
+    """One live session's share of the engine. Two things change: `redactor`, when a secret becomes known, and
+    `attached`, the tools with those of other servers, when a session is given such."""
 
     ports: Ports
     recorder: Recorder
     settings: SessionSettings
     redactor: Redactor
+    attached: ToolRunner | None = None
 
     @property
     def state(self) -> SessionState:
@@ -59,7 +61,7 @@ class SessionScope:
     @property
     def tools(self) -> ToolRunner:
         """The tools that this session offers."""
-        return self.ports.tools
+        return self.attached or self.ports.tools
 
     @property
     def journal(self) -> Journal:

@@ -6,7 +6,7 @@ is whole before anything else is looked at; what it promised is stored when the 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 
@@ -14,7 +14,7 @@ from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.errors import Busy, CodeSDKError, Conflict, ErrorInfo, InvalidRequest, NotFound
 from codesdk.contract.events import SessionClosed, SessionResumed
 from codesdk.contract.messages import ArtifactBlock, Message
-from codesdk.contract.ports import ToolGate
+from codesdk.contract.ports import ToolGate, ToolRunner
 from codesdk.contract.records import KeyRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import OnBusy, SessionSettings
@@ -76,6 +76,7 @@ class LiveSession:
         self._winding_down = False
         self._endpoints: SessionEndpoints | None = None
         self._purses = purses
+        self._detach: Callable[[], Awaitable[None]] | None = None
         self._door = gate
 
     @property
@@ -99,6 +100,21 @@ class LiveSession:
         if self._scope is not None:
             self._scope.redactor = redactor
 
+    async def attach(self, tools: ToolRunner, close: Callable[[], Awaitable[None]]) -> None:
+        """Offer these tools from the next task on; `close` ends what is behind them when the session is let go."""
+        detach, self._detach = self._detach, close
+        self.scope.attached = tools
+        if detach is not None:
+            await detach()
+
+    def _require_attached(self) -> None:
+        missing = self.scope.settings.mcp_servers if self.scope.attached is None else []
+        if missing:
+            raise InvalidRequest(
+                f"The session uses the MCP servers {', '.join(missing)}, and how to reach them is not stored."
+                " Open it with mcp_servers again."
+            )
+
     @property
     def gate(self) -> TaskGate | None:
         """Where calls of the running task come in, if its runtime makes them over MCP."""
@@ -107,7 +123,7 @@ class LiveSession:
     @property
     def connected(self) -> bool:
         """Whether a runtime may be using an address of this session, even between tasks."""
-        return self._endpoints is not None and self._endpoints.open
+        return self._detach is not None or (self._endpoints is not None and self._endpoints.open)
 
     @property
     def endpoints(self) -> SessionEndpoints:
@@ -145,6 +161,7 @@ class LiveSession:
         """Start a task, let it wait, or steer the running one. Return the id of the task it became."""
         messages = await self._accept(messages)
         self._require_open()
+        self._require_attached()
         running = self.state.task
         if running is not None and on_busy == "steer":
             return await self.steer(messages, key)
@@ -236,6 +253,7 @@ class LiveSession:
         """Go on after an interruption: run what was approved meanwhile, then continue the runtime."""
         messages = await self._accept(messages) if messages else []
         self._require_open()
+        self._require_attached()
         state = self.state
         if state.task is not None:
             raise Busy(f"Session {self.session_id} is running {state.task.task_id}.", code="SESSION_BUSY")
@@ -291,6 +309,10 @@ class LiveSession:
         finally:
             if self._endpoints is not None:
                 await self._endpoints.close()
+            await self._ports.tools.close_session(self.session_id)
+            if self._detach is not None:
+                detach, self._detach = self._detach, None
+                await detach()
 
     async def _release_runtime(self) -> None:
         if self._runtime is not None:

@@ -346,6 +346,9 @@ class FakeTools:
     def subjects(self, name: str, arguments: Any) -> Subjects:
         return Subjects()
 
+    async def close_session(self, session_id: str) -> None:
+        """Release nothing."""
+
     async def run(self, call: ToolInvocation, output: ToolSink) -> ToolRun:
         run = FakeRun(call, output)
         self.runs.append(run)

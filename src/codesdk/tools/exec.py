@@ -100,7 +100,9 @@ async def exec_tool(
         annotations=ToolAnnotations(title="Run a command", destructive=True),
         subjects=_subjects,
     )
-    return msgspec.structs.replace(tool, execution_env=found.execution_env)
+    return msgspec.structs.replace(
+        tool, execution_env=found.execution_env, close_session=sandbox.close_session
+    )
 
 
 def _subjects(args: ExecInput) -> Subjects:

@@ -59,6 +59,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     execution_env: ExecutionEnv = "codesdk_host"
     sandbox: SandboxSummary = _HOST
     subjects: SubjectsOf | None = None
+    close_session: Callable[[str], Awaitable[None]] | None = None
 
 
 class ToolRegistry:
@@ -143,6 +144,12 @@ class ToolRegistry:
         if tool is None or tool.subjects is None:
             return Subjects()
         return tool.subjects(_convert(tool, arguments))
+
+    async def close_session(self, session_id: str) -> None:
+        """Release what tools keep for a session."""
+        for tool in self._tools.values():
+            if tool.close_session is not None:
+                await tool.close_session(session_id)
 
     async def run(self, call: ToolInvocation, output: ToolSink) -> ToolRun:
         """Run the tool. A failure of any kind is a result with `is_error`, except cancellation."""

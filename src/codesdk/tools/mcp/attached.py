@@ -80,6 +80,9 @@ class AttachedTools:
     async def run(self, call: ToolInvocation, output: ToolSink) -> ToolRun:
         return await self._of(call.name).run(call, output)
 
+    async def close_session(self, session_id: str) -> None:
+        await self._base.close_session(session_id)
+
     def _of(self, name: str) -> ToolRunner:
         return self._attached if name in self._names else self._base
 

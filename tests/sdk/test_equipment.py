@@ -1,0 +1,113 @@
+"""What an application equips its sessions with: programs in a sandbox, web pages, tools of other MCP servers."""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codesdk import CodeSDK, InvalidRequest
+from codesdk.contract.codec import decode
+from codesdk.contract.events import ToolCallCompleted
+from codesdk.engine.invariants import verify_session
+from codesdk.engine.replay import replay_session
+from codesdk.runtimes.scripted import ScriptedRuntime
+from codesdk.sandbox.backend import SandboxUnavailable
+from codesdk.script import parse_object
+from codesdk.tools.mcp.servers import StdioServer
+from codesdk.tools.options import ExecOptions, FetchOptions
+
+OUTSIDE = Path(__file__).parents[1] / "tools" / "mcp" / "outside.py"
+
+
+def calling(tool: str, given: Any) -> ScriptedRuntime:
+    steps = [{"call": {"tool": tool, "input": given}}]
+    return ScriptedRuntime(
+        parse_object(
+            {"turns": [{"steps": steps}, {"steps": [{"text": "Done."}]}, {"steps": [{"text": "Fine."}]}]},
+            "script",
+        )
+    )
+
+
+async def completed(sdk: CodeSDK, session_id: str) -> ToolCallCompleted:
+    """Return the end of the session's one call, after the log was checked."""
+    log, blobs = sdk.archive.log, sdk.archive.blobs
+    assert await verify_session(log, blobs, session_id) == []
+    assert (await replay_session(log, blobs, session_id))[1] == []
+    events = [decode(frame.data) async for frame in sdk.archive.frames(session_id)]
+    [found] = [e.payload for e in events if isinstance(e.payload, ToolCallCompleted)]
+    return found
+
+
+@pytest.fixture
+def workspace() -> Iterator[Path]:
+    """A folder that the sandbox's user can get to; pytest's own are closed to others."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        (folder / "a.txt").write_text("alpha\n")
+        yield folder
+
+
+async def test_a_program_runs_in_the_sandbox_and_its_output_is_in_the_log(workspace: Path):
+    runtime = calling("workspace.exec", {"argv": ["cat", "a.txt"]})
+    options = ExecOptions(allow=[["cat"]])
+    async with CodeSDK.open(runtimes={"scripted": runtime}, run=options, allow_yolo=True) as sdk:
+        session = await sdk.create_session(runtime="scripted", workspace=workspace, permission_mode="yolo")
+        await (await session.start("Look")).result()
+        done = await completed(sdk, session.id)
+        assert (done.execution_env, done.exit_code, done.is_error) == ("codesdk_bubblewrap", 0, False)
+        assert "alpha" in str(done.result_preview)
+        events = [decode(frame.data) async for frame in sdk.archive.frames(session.id)]
+        assert [e.payload.delta for e in events if e.type == "tool.output.delta"] == ["alpha\n"]
+
+
+async def test_a_program_that_is_not_on_the_list_does_not_run(workspace: Path):
+    runtime = calling("workspace.exec", {"argv": ["rm", "a.txt"]})
+    options = ExecOptions(allow=[["cat"]])
+    async with CodeSDK.open(runtimes={"scripted": runtime}, run=options, allow_yolo=True) as sdk:
+        session = await sdk.create_session(runtime="scripted", workspace=workspace, permission_mode="yolo")
+        await (await session.start("Look")).result()
+        done = await completed(sdk, session.id)
+        assert done.is_error
+        assert (workspace / "a.txt").exists()
+
+
+async def test_without_the_options_neither_tool_is_offered_and_with_them_both_are():
+    async with CodeSDK.open() as sdk:
+        names = {spec.name for spec in sdk.engine.ports.tools.specs()}
+        assert not names & {"workspace.exec", "http.fetch"}
+    async with CodeSDK.open(run=ExecOptions(allow=[["true"]]), fetch=FetchOptions()) as sdk:
+        names = {spec.name for spec in sdk.engine.ports.tools.specs()}
+        assert names >= {"workspace.exec", "http.fetch"}
+
+
+async def test_a_missing_sandbox_is_an_error_and_never_the_host(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("codesdk.sandbox.bubblewrap.find_program", lambda: None)
+    with pytest.raises(SandboxUnavailable, match="bubblewrap"):
+        async with CodeSDK.open(run=ExecOptions(allow=[["true"]])):
+            pass
+
+
+async def test_the_tools_of_an_attached_server_are_called_under_the_same_policy_and_log(
+    tmp_path: Path, workspace: Path
+):
+    servers = {"outside": StdioServer(command=sys.executable, args=(str(OUTSIDE),))}
+    runtime = calling("mcp.outside.echo", {"text": "hello"})
+    async with CodeSDK.open(tmp_path / "data", runtimes={"scripted": runtime}) as sdk:
+        session = await sdk.create_session(runtime="scripted", workspace=workspace, mcp_servers=servers)
+        task = await session.start("Call it")
+        async for event in task.events():
+            if event.type == "approval.requested":
+                await task.approve(event.payload.tool_call_id)
+        done = await completed(sdk, session.id)
+        assert (done.name, done.is_error) == ("mcp.outside.echo", False)
+        assert "hello" in str(done.result_preview)
+    async with CodeSDK.open(tmp_path / "data", runtimes={"scripted": runtime}) as sdk:
+        with pytest.raises(InvalidRequest, match="outside"):
+            await (await sdk.session(session.id)).start("Again")
+        again = await sdk.session(session.id, mcp_servers=servers)
+        assert (await (await again.start("Again")).result()).state == "completed"
