@@ -32,6 +32,7 @@ BENCHES = (
     "sandbox",
     "mcp",
     "gateway",
+    "containers",
 )
 RESULTS = Path(__file__).parent / "results"
 

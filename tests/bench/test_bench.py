@@ -75,6 +75,15 @@ def test_no_event_is_lost_on_its_way_through_the_gateway(tmp_path: Path):
     assert all(figure is not None for figure in figures.values())
 
 
+def test_containers_are_held_against_the_docker_library(tmp_path: Path):
+    kept = tmp_path / "figures.json"
+    run = bench("containers", "--quick", "--json", str(kept))
+    assert run.returncode == 0, run.stderr
+    lines = {line["name"]: line for line in json.loads(kept.read_text())["lines"]}
+    assert list(lines) == ["a command in a kept container", "the same, p95", "a session's first command"]
+    assert lines["a command in a kept container"]["against"] == "docker library, exec_run"
+
+
 def test_the_figures_name_neither_a_host_nor_a_path(tmp_path: Path):
     import socket
 

@@ -35,3 +35,17 @@ def test_a_row_says_so_if_an_attack_is_not_stopped():
     reached = {attack.row for attack in ATTACKS if "REACHED" in attack.expected["bubblewrap"]}
     assert reached == {34}
     assert {row for row, cell in rows.items() if "**not stopped**" in cell} == {*reached, 19, 20, 22}
+
+
+def test_the_page_says_where_containers_differ():
+    table = PAGE.read_text().split("<!-- attacks: oci -->")[1].split("\n\n")[0]
+    cells = {
+        int(number): cell for number, cell in re.findall(r"^\| (\d+) \|.*\| ([^|]+) \|$", table, re.MULTILINE)
+    }
+    differing = {
+        attack.row: attack for attack in ATTACKS if attack.expected["oci"] != attack.expected["bubblewrap"]
+    }
+    assert differing.keys() <= cells.keys()
+    assert all(
+        f"`{word}`" in cells[row] for row, attack in differing.items() for word in attack.expected["oci"]
+    )

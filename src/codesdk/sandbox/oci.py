@@ -306,7 +306,7 @@ class OciSandbox:
         try:
             await container.kill()
         except SandboxUnavailable as error:
-            _log.warning("A container may be left behind: %s", error.message)
+            _log.warning("The container %s may be left behind: %s", container.name, error.message)
 
 
 def _closed() -> SandboxUnavailable:

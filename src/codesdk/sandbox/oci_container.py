@@ -80,6 +80,11 @@ class Container:
             connection.writer.close()
         return await self._exit_code(exec_id)
 
+    @property
+    def name(self) -> str:
+        """Its id, as short as engines show it."""
+        return self._id[:12]
+
     async def runs(self) -> bool:
         """Say whether nobody has killed it."""
         try:
