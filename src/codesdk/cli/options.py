@@ -39,6 +39,24 @@ def policy_options(command: F) -> F:
     return policy(allow_yolo(command))
 
 
+def command_options(command: F) -> F:
+    """Add the options that switch running programs on."""
+    allow = click.option(
+        "--allow-command",
+        "commands",
+        multiple=True,
+        metavar="WORDS",
+        help='Offer workspace.exec for commands that begin like this, such as "git diff". Repeat for more.',
+    )
+    where = click.option(
+        "--sandbox",
+        type=click.Choice(["bubblewrap", "oci", "host"]),
+        default="bubblewrap",
+        help="Where such commands run. host is no sandbox. [default: bubblewrap]",
+    )
+    return allow(where(command))
+
+
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     try:
         return [item for item in _stored(ctx) if item.value.startswith(incomplete)]

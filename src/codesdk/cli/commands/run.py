@@ -1,10 +1,11 @@
 """`codesdk run` and `codesdk resume`: a prompt → a task, shown while it runs."""
 
+import shlex
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -13,7 +14,7 @@ from codesdk.cli.exits import exit_of_ending
 from codesdk.cli.interrupts import Interrupts
 from codesdk.cli.lookup import find_session, reading, short
 from codesdk.cli.loop import run_async
-from codesdk.cli.options import json_option, policy_options, session_argument
+from codesdk.cli.options import command_options, json_option, policy_options, session_argument
 from codesdk.cli.working import Setting, choose_answering, scripted, work
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.events import Event, SessionCreated
@@ -22,7 +23,11 @@ from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import Budget, Budgets, SessionSettings
 from codesdk.contract.tools import PermissionMode
 from codesdk.engine.archive import Archive
+from codesdk.sandbox.choose import SandboxKind
 from codesdk.sdk import CodeSDK, Session, Task
+
+if TYPE_CHECKING:
+    from codesdk.tools.options import ExecOptions
 
 _JSON_HELP = "Print one stored event a line and nothing else; errors go to stderr as JSON."
 _INTERACTIVE_HELP = "Without a terminal, wait for answers from `codesdk approve` instead of denying."
@@ -34,6 +39,16 @@ class Rules(NamedTuple):
 
     policy: str | None
     allow_yolo: bool
+    commands: tuple[str, ...]
+    sandbox: SandboxKind
+
+    def exec_options(self) -> "ExecOptions | None":
+        """Return what switches running programs on, or None."""
+        if not self.commands:
+            return None
+        from codesdk.tools.options import ExecOptions
+
+        return ExecOptions(allow=[shlex.split(words) for words in self.commands], sandbox=self.sandbox)
 
 
 class NewSession(NamedTuple):
@@ -60,6 +75,7 @@ class NewSession(NamedTuple):
     help="ask before every tool, auto: before all but reading, yolo: never. [default: ask]",
 )
 @policy_options
+@command_options
 @click.option("--model", metavar="NAME", help="The model, where the runtime has a choice.")
 @click.option("--title", metavar="TEXT", help="A name for the new session.")
 @click.option(
@@ -81,6 +97,8 @@ def run(
     mode: PermissionMode | None,
     policy: str | None,
     allow_yolo: bool,
+    commands: tuple[str, ...],
+    sandbox: SandboxKind,
     model: str | None,
     title: str | None,
     record: bool,
@@ -98,7 +116,7 @@ def run(
     """
     text = _read_prompt(prompt)
     setting = Setting(as_json, choose_answering(as_json, interactive), setup.shown)
-    rules = Rules(policy, allow_yolo)
+    rules = Rules(policy, allow_yolo, commands, sandbox)
     if session is None:
         budget = Budget(requests=max_requests, tokens=max_tokens, cost_usd=max_cost)
         new = NewSession(runtime or "scripted", workspace or ".", mode or "ask", title, model, record, budget)
@@ -128,6 +146,7 @@ def run(
 @click.argument("prompt", required=False)
 @click.option("--script", metavar="FILE", help="The script that the scripted runtime plays.")
 @policy_options
+@command_options
 @click.option("--interactive", is_flag=True, help=_INTERACTIVE_HELP)
 @json_option(_JSON_HELP)
 @click.pass_obj
@@ -138,6 +157,8 @@ def resume(
     script: str | None,
     policy: str | None,
     allow_yolo: bool,
+    commands: tuple[str, ...],
+    sandbox: SandboxKind,
     interactive: bool,
     as_json: bool,
 ) -> int:
@@ -147,7 +168,7 @@ def resume(
     """
     text = None if prompt is None else _read_prompt(prompt)
     setting = Setting(as_json, choose_answering(as_json, interactive), setup.shown)
-    rules = Rules(policy, allow_yolo)
+    rules = Rules(policy, allow_yolo, commands, sandbox)
     return run_async(_go_on(setup, session, script, rules, setting, lambda found: found.resume(text)))
 
 
@@ -183,7 +204,13 @@ def _open(
         from codesdk.policy.load import load_policy
 
         policy = load_policy(rules.policy)
-    return CodeSDK.open(setup.data_dir, runtimes=runtimes, policy=policy, allow_yolo=rules.allow_yolo)
+    return CodeSDK.open(
+        setup.data_dir,
+        runtimes=runtimes,
+        policy=policy,
+        allow_yolo=rules.allow_yolo,
+        run=rules.exec_options(),
+    )
 
 
 async def _go_on(
