@@ -67,7 +67,7 @@ def test_importing_the_package_loads_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
-def test_opening_an_sdk_loads_neither_terminal_nor_testing_code():
+def test_opening_an_sdk_loads_neither_terminal_nor_testing_code_nor_mcp():
     code = (
         "import asyncio, sys\n"
         "from codesdk import CodeSDK\n"
@@ -75,7 +75,7 @@ def test_opening_an_sdk_loads_neither_terminal_nor_testing_code():
         "    async with CodeSDK.open():\n"
         "        pass\n"
         "asyncio.run(main())\n"
-        "unwanted = ('rich', 'click', 'codesdk.testing', 'codesdk.cli')\n"
+        "unwanted = ('rich', 'click', 'mcp', 'codesdk.testing', 'codesdk.cli')\n"
         "print([name for name in unwanted if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

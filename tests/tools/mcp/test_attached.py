@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -26,6 +27,7 @@ from codesdk.tools.mcp.servers import HttpServer, McpServer, StdioServer, secret
 
 OUTSIDE = str(Path(__file__).with_name("outside.py"))
 PROGRAM = StdioServer(command=sys.executable, args=(OUTSIDE,))
+MUTE = StdioServer(command="sleep", args=("1000",))
 
 
 def silent(stream: str, text: str) -> None:
@@ -191,6 +193,30 @@ async def test_a_server_that_dies_is_an_error_of_the_call_and_comes_back_with_th
         assert await run(tools, "mcp.out.echo", text="back") == ToolRun(result="back")
 
 
+async def test_a_server_that_died_between_two_calls_is_started_again_for_the_next():
+    async with attached(out=PROGRAM) as tools:
+        assert await run(tools, "mcp.out.echo", text="a") == ToolRun(result="a")
+        (first,) = children()
+        os.kill(first, signal.SIGKILL)
+        await within(until(lambda: not children()))
+        result = await run(tools, "mcp.out.echo", text="b")
+        if result.is_error:  # the pipe told us of its end a moment later than the process list
+            result = await run(tools, "mcp.out.echo", text="b")
+        assert result == ToolRun(result="b")
+        assert children() != [first]
+
+
+async def test_one_who_gives_up_the_start_leaves_no_program_behind():
+    tools = AttachedTools({"good": PROGRAM, "mute": MUTE}, builtin_registry())
+    starting = asyncio.create_task(tools.start())
+    await within(until(lambda: len(children()) == 1 and len(children("sleep")) == 1))
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await within(starting)
+    assert not children()
+    assert not children("sleep")
+
+
 async def test_a_server_that_cannot_come_back_is_an_error_of_each_call(tmp_path: Path):
     program = tmp_path / "outside.py"
     shutil.copy(OUTSIDE, program)
@@ -305,11 +331,11 @@ async def test_closing_ends_the_programs():
     assert not children()
 
 
-def children() -> list[int]:
-    """Return the processes of this one that run an outside server."""
+def children(what: str = OUTSIDE) -> list[int]:
+    """Return the processes of this one that run an outside server, or something else."""
     mine = Path(f"/proc/{os.getpid()}/task").glob("*/children")
     pids = [int(pid) for file in mine for pid in file.read_text().split()]
-    return [pid for pid in pids if OUTSIDE.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid in pids if what.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 async def test_without_servers_it_is_the_tools_below_and_nothing_is_loaded():

@@ -50,7 +50,12 @@ class AttachedTools:
         self._connections = [
             found.Connection(name, server, self._collect) for name, server in self._servers.items()
         ]
-        opened = await asyncio.gather(*(each.open() for each in self._connections), return_exceptions=True)
+        opening = (each.open() for each in self._connections)
+        try:
+            opened = await asyncio.gather(*opening, return_exceptions=True)
+        except asyncio.CancelledError:
+            await self.close()
+            raise
         problems = [
             f"The MCP server {name} cannot be used: {error}"
             for name, error in zip(self._servers, opened, strict=True)

@@ -10,6 +10,7 @@ from typing import Any
 from codesdk.contract.ports import Policy, PolicyQuestion, ToolInvocation, ToolRunner
 from codesdk.contract.runtime import ToolReply
 from codesdk.contract.tools import Evaluation, OutputStream, PermissionMode, ToolClass, ToolSpec
+from codesdk.policy.decision import all_opinions, decide
 
 
 class DirectoryGate:
@@ -59,7 +60,7 @@ class DirectoryGate:
             permission_mode=self._mode,
             subjects=self._runner.subjects(name, arguments),
         )
-        return self._policy.evaluate(question)
+        return decide(all_opinions(question, self._policy.evaluate(question)))
 
 
 def _refusal(verdict: Evaluation) -> str:

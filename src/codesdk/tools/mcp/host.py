@@ -34,7 +34,7 @@ class McpHost:
     def __init__(
         self, *, port: int = 0, progress_s: float = PROGRESS_S, max_body_bytes: int = MAX_BODY_BYTES
     ) -> None:
-        self._port = port
+        self._wanted_port = self._port = port
         self._progress_s = progress_s
         self._max_body_bytes = max_body_bytes
         self._endpoints: dict[bytes, Endpoint] = {}
@@ -90,7 +90,7 @@ class McpHost:
             if self._server is not None:
                 return
             found = await _load("loopback")
-            listener: socket.socket = found.listen(self._port)
+            listener: socket.socket = found.listen(self._wanted_port)
             self._port = listener.getsockname()[1]
             self._server = found.server(self._app)
             self._serving = asyncio.create_task(found.serve(self._server, listener))
