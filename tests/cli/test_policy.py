@@ -4,7 +4,7 @@ import json
 
 import pytest
 from tests.cli.conftest import EDIT
-from tests.cli.shell import Live, Shell
+from tests.cli.shell import Live, Shell, Terminal
 
 RULES = """
 [[rules]]
@@ -201,3 +201,17 @@ def test_grants_are_listed_and_taken_back_while_a_task_runs_and_after(shell: She
     last = shell.codesdk("events", "last", "--json").lines[-1]
     assert (last["type"], last["payload"]["kind"]) == ("runtime.notice", "grant_revoked")
     assert [shell.codesdk(name, "last").code for name in ("verify", "replay")] == [0, 0]
+
+
+def test_a_person_is_told_which_rule_asks(shell: Shell):
+    rule = '[[rules]]\nid = "careful"\nresult = "ask"\ntool = "workspace.edit"\nreason = "It goes live."\n'
+    (shell.home / "policy.toml").write_text(rule)
+    script = shell.write_script(EDIT)
+    options = ["--script", script, "--workspace", "ws", "--permission-mode", "yolo", "--allow-yolo"]
+    with Terminal(shell, "run", "x", *options, "--policy", "policy.toml") as terminal:
+        terminal.expect("+ Hello")
+        terminal.expect("careful: It goes live.")
+        terminal.expect("show > ")
+        terminal.type("y\n")
+        assert terminal.end() == 0
+    assert (shell.workspace / "hello.txt").read_text() == "Hello, world\n"

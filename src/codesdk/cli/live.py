@@ -28,6 +28,7 @@ from codesdk.contract import events as ev
 from codesdk.contract.events import Event
 from codesdk.contract.messages import Reasoning, text_of
 from codesdk.engine.feed import Published
+from codesdk.policy.modes import MODE
 from codesdk.sdk import Session
 
 Load = Callable[[str], Awaitable[Any]]
@@ -60,6 +61,7 @@ class LiveView:
         self._section = ""
         self._streamed: set[str] = set()
         self._calls: dict[str, tuple[str, Any]] = {}
+        self._asking_rules: dict[str, str] = {}
         self._last_call = ""
         self._unfinished: dict[tuple[str, str], str] = {}
         self._running: str | None = None
@@ -90,6 +92,7 @@ class LiveView:
         given = self._calls.get(tool_call_id, ("", None))[1]
         for line in replacement_lines(given):
             self._print(line)
+        self._say_why(tool_call_id)
         return given
 
     def _doing(self) -> str | None:
@@ -215,6 +218,16 @@ class LiveView:
         name, given = self._calls.get(tool_call_id, (tool_call_id, None))
         self._print(call_line(name, given, self._console.width, again=again))
 
+    async def _judged(self, p: ev.ToolCallPolicyEvaluated, event: Event) -> None:
+        if p.result == "ask" and p.rule and not p.rule.startswith(MODE):
+            self._asking_rules[p.tool_call_id] = f"{p.rule}: {p.reason}" if p.reason else p.rule
+
+    def _say_why(self, tool_call_id: str) -> None:
+        """Name the rule that wants a call asked about; that the mode does is no news."""
+        why = self._asking_rules.pop(tool_call_id, None)
+        if why is not None:
+            self._indented(f"{ASKS} {one_line(why)}", "yellow")
+
     async def _asked(self, p: ev.ApprovalRequested, event: Event) -> None:
         if self.asker is not None:
             self.asker.ask(p)
@@ -227,6 +240,7 @@ class LiveView:
         else:
             self._calls.setdefault(p.tool_call_id, (p.summary.partition(" ")[0], {}))
             self._head(p.tool_call_id)
+            self._say_why(p.tool_call_id)
         call = f"{short(event.trace.session_id)} {short(p.tool_call_id or p.approval_id)}"
         self._print(note(f"waits for an answer: codesdk{self._hint} approve {call}", "yellow", f"  {ASKS}"))
 
@@ -301,6 +315,7 @@ class LiveView:
         ev.OutputRetracted: _retracted,
         ev.OutputCompleted: _output,
         ev.ToolCallRequested: _requested,
+        ev.ToolCallPolicyEvaluated: _judged,
         ev.ApprovalRequested: _asked,
         ev.ApprovalAnswered: _answered,
         ev.ToolCallDenied: _denied,
