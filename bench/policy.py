@@ -1,6 +1,8 @@
 """Decisions per second with 100 rules: the first that matches, the last, none at all, and many on one tool."""
 
-from bench.measure import micros_per_call
+from collections.abc import Callable
+
+from bench.measure import cost, median
 from bench.table import Report, at_least
 from codesdk.contract.ports import PolicyQuestion
 from codesdk.contract.tools import Subjects
@@ -12,14 +14,25 @@ RULES = 100
 
 async def run(report: Report, quick: bool) -> None:
     calls = 500 if quick else 20_000
-    report.progress("decisions a second")
+    report.progress("decisions a second of processor time")
     for name, policy, question in _cases():
 
         def judge(policy: RulePolicy = policy, question: PolicyQuestion = question) -> object:
             return decide(all_opinions(question, policy.evaluate(question)))
 
-        found = micros_per_call(judge, calls)
+        found = _micros(judge, calls)
         report.line(name, 1e6 / found, "/s", goal=at_least(50_000), note=f"{found:.1f} µs each")
+
+
+def _micros(work: Callable[[], object], calls: int, rounds: int = 5) -> float:
+    """Return the processor time of a call in the median round: nothing here waits for anything."""
+    found: list[float] = []
+    for _ in range(rounds):
+        with cost() as spent:
+            for _ in range(calls):
+                work()
+        found.append(spent.cpu_s / calls * 1e6)
+    return median(found)
 
 
 def _cases() -> list[tuple[str, RulePolicy, PolicyQuestion]]:

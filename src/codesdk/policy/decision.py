@@ -11,6 +11,7 @@ stricter, never looser. Used by the engine, by `codesdk policy` and by `verify`.
 """
 
 from collections.abc import Collection, Sequence
+from typing import Literal
 
 from codesdk.contract.ports import PolicyQuestion
 from codesdk.contract.tools import Evaluation
@@ -50,13 +51,14 @@ def all_opinions(
 
 def standing(opinions: Sequence[Evaluation]) -> list[Evaluation]:
     """Return the opinions that count, in their order."""
-    ruled = any(is_rule(opinion) for opinion in opinions)
+    kinds = [_kind(opinion) for opinion in opinions]
+    ruled = "rule" in kinds
     agreed = any(opinion.source == "user" and opinion.result == "allow" for opinion in opinions)
-    grants = {opinion.rule for opinion in opinions if is_grant(opinion)}
+    grants = {opinion.rule for opinion, kind in zip(opinions, kinds, strict=True) if kind == "grant"}
     return [
         opinion
-        for opinion in opinions
-        if not (ruled and is_mode(opinion))
+        for opinion, kind in zip(opinions, kinds, strict=True)
+        if not (ruled and kind == "mode")
         and not (opinion.result == "ask" and (agreed or f"{GRANT}{opinion.rule or ''}" in grants))
     ]
 
@@ -78,19 +80,16 @@ def grant_opinion(rule: str) -> Evaluation:
 
 def granted_rule(opinion: Evaluation) -> str | None:
     """Return whose question a grant answers, or None if this is no grant."""
-    return (opinion.rule or "").removeprefix(GRANT) if is_grant(opinion) else None
+    return (opinion.rule or "").removeprefix(GRANT) if _kind(opinion) == "grant" else None
 
 
-def is_mode(opinion: Evaluation) -> bool:
-    """Tell whether this is what the permission mode says."""
-    return opinion.source == "codesdk" and (opinion.rule or "").startswith(MODE)
-
-
-def is_grant(opinion: Evaluation) -> bool:
-    """Tell whether this is an answer that was given for the whole session."""
-    return opinion.source == "codesdk" and (opinion.rule or "").startswith(GRANT)
-
-
-def is_rule(opinion: Evaluation) -> bool:
-    """Tell whether this is the policy's own word: neither the mode's, nor a grant, nor of anyone else."""
-    return opinion.source == "codesdk" and not is_mode(opinion) and not is_grant(opinion)
+def _kind(opinion: Evaluation) -> Literal["mode", "rule", "grant", "other"]:
+    """Tell whose word this is: a rule's is whatever CodeSDK says that is neither the mode's nor a grant."""
+    if opinion.source != "codesdk":
+        return "other"
+    rule = opinion.rule
+    if rule is None:
+        return "rule"
+    if rule.startswith(MODE):
+        return "mode"
+    return "grant" if rule.startswith(GRANT) else "rule"
