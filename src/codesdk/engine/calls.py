@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from codesdk.contract.canonical import CanonicalError
 from codesdk.contract.errors import CodeSDKError, Conflict, NotFound
-from codesdk.contract.events import BudgetLevel
 from codesdk.contract.ports import ToolInvocation
 from codesdk.contract.runtime import ToolAnnouncement, ToolReply
 from codesdk.contract.tools import (
@@ -27,8 +26,8 @@ from codesdk.engine.execution import Execution
 from codesdk.engine.intake import Intake
 from codesdk.engine.judgement import POLICY, check_identity, is_sound, judge
 from codesdk.engine.opening import Taken, issue_again, place, take_input
+from codesdk.engine.questions import Questions
 from codesdk.engine.scope import SessionScope
-from codesdk.engine.stamps import iso, millis
 from codesdk.engine.state import CallState, Carried, call_key
 from codesdk.policy.decision import decide
 
@@ -56,14 +55,12 @@ class Calls:
     ) -> None:
         self._scope = scope
         self._on_fault = on_fault
-        self._near_budget = near_budget
-        self._budgets_asked: set[BudgetLevel] = set()
+        self.questions = Questions(scope, near_budget)
         self._intake = intake
         self._writes = writes
         self._reply = reply
         self._specs: dict[str, ToolSpec] = {spec.name: spec for spec in scope.tools.specs()}
         self._judged: dict[str, asyncio.Future[None]] = {}
-        self._answers: dict[str, asyncio.Future[None]] = {}
         self._running: dict[str, asyncio.Task[Any]] = {}
         self._workers: set[asyncio.Task[Any]] = set()
 
@@ -157,7 +154,7 @@ class Calls:
             return
         approval_id = call.approval_id
         ledger.answer(self._scope.journal, call, decision, by, scope, reason)
-        self._wake(approval_id)
+        self.questions.wake(approval_id)
 
     def _find(self, tool_call_id: str, decision: Decision) -> CallState | None:
         """Return the call if it still waits, or None if it was decided the same way already."""
@@ -178,8 +175,7 @@ class Calls:
 
     def stop(self) -> None:
         """Wake what waits and cancel what runs, after a stop was written."""
-        for approval_id in list(self._answers):
-            self._wake(approval_id)
+        self.questions.wake_all()
         for running in self._running.values():
             running.cancel()
 
@@ -189,7 +185,7 @@ class Calls:
         for call in list(task.calls.values()) if task is not None else []:
             if call.phase == "waiting" and call.approval_id is not None:
                 ledger.refuse(self._scope.journal, call, lifecycle.ENGINE, why)
-                self._wake(call.approval_id)
+                self.questions.wake(call.approval_id)
 
     async def drain(self, timeout_s: float) -> None:
         """Wait for all calls to end; after the time, cancel what runs and close whatever is open."""
@@ -216,11 +212,6 @@ class Calls:
             why = "It did not end when it was cancelled; whether it took effect is not known."
             ledger.completed(journal, call, is_error=True, outcome="unknown", result_preview=why)
 
-    def _wake(self, approval_id: str) -> None:
-        waiting = self._answers.pop(approval_id, None)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(None)
-
     async def abandon(self) -> None:
         """Cancel everything at once."""
         workers = [*self._workers, *self._running.values()]
@@ -245,7 +236,7 @@ class Calls:
             approval_id = call.approval_id
             ledger.refuse(self._scope.journal, call, lifecycle.ENGINE, why)
             if approval_id is not None:
-                self._wake(approval_id)
+                self.questions.wake(approval_id)
 
     def _done(self, worker: asyncio.Task[Any]) -> None:
         self._workers.discard(worker)
@@ -263,7 +254,7 @@ class Calls:
         """
         reply: ToolReply | str
         try:
-            await self._mind_budget()
+            await self.questions.about_budget()
             if self.is_open(call):
                 await self._decide(call, arguments)
         finally:
@@ -300,50 +291,8 @@ class Calls:
             )
             ledger.deny(journal, call, POLICY, NOBODY_TO_ASK)
         else:
-            await self._question(call, arguments)
-
-    async def _mind_budget(self) -> None:
-        """Ask once per task whether a budget that is nearly used up is raised. Whatever the answer, the call goes on."""
-        if self._scope.state.config.interaction_mode == "non_interactive":
-            return
-        standing = self._near_budget()
-        if standing is None or standing.level in self._budgets_asked or self._is_ending():
-            return
-        self._budgets_asked.add(standing.level)
-        approval_id = ledger.ask_budget(
-            self._scope.journal, standing.level, standing.summary, expires_at=self._expiry()
-        )
-        await self._await_answer(approval_id)
-        if approval_id in self._scope.state.budget_questions:
-            why = f"Nobody answered within {self._scope.settings.approval_timeout_s:g} s."
-            ledger.answer_budget(self._scope.journal, approval_id, "deny", lifecycle.ENGINE, why)
-
-    def answer_budget(self, approval_id: str) -> None:
-        """Let the call go on that waited for a question about a budget."""
-        self._wake(approval_id)
-
-    def _is_ending(self) -> bool:
-        task = self._scope.state.task
-        return task is None or task.stop is not None
-
-    def _expiry(self) -> str:
-        timeout_s = self._scope.settings.approval_timeout_s
-        return iso(millis(self._scope.journal.stamper.now()) + int(timeout_s * 1000))
-
-    async def _await_answer(self, approval_id: str) -> None:
-        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._answers[approval_id] = waiting
-        await asyncio.wait([waiting], timeout=self._scope.settings.approval_timeout_s)
-        self._answers.pop(approval_id, None)
-
-    async def _question(self, call: CallState, arguments: Any) -> None:
-        timeout_s = self._scope.settings.approval_timeout_s
-        journal = self._scope.journal
-        summary = ledger.summarize(call.name, self._scope.redactor.value(arguments))
-        await self._await_answer(ledger.ask(journal, call, summary, self._expiry()))
-        if self.is_open(call) and call.phase == "waiting":
-            why = f"Nobody answered within {timeout_s:g} s."
-            ledger.refuse(journal, call, lifecycle.ENGINE, why)
+            summary = ledger.summarize(call.name, self._scope.redactor.value(arguments))
+            await self.questions.about(call, summary, self.is_open)
 
     async def _execute(self, call: CallState, arguments: Any) -> ToolReply | str:
         """Run an approved call: reading tools side by side, all others one at a time."""

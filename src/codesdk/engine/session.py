@@ -247,7 +247,7 @@ class LiveSession:
     def _answer_budget(self, approval_id: str, decision: Decision, by: Actor, reason: str | None) -> None:
         ledger.answer_budget(self.recorder.journal, approval_id, decision, by, reason)
         if self._run is not None:
-            self._run.calls.answer_budget(approval_id)
+            self._run.calls.questions.wake(approval_id)
 
     async def resume(self, messages: list[Message], task_id: str) -> str:
         """Go on after an interruption: run what was approved meanwhile, then continue the runtime."""
