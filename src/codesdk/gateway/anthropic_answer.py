@@ -5,17 +5,16 @@ with the stop reason and the usage, then message_stop. Used by the codec in `ant
 """
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
 
+from codesdk.gateway.arguments import arguments_of, input_of, pieces_of
 from codesdk.gateway.exchange import Call, Finish, Part, ReasoningChunk, Seen, TextChunk, Tokens
 from codesdk.gateway.fields import count, decode_json, error_text, items, mapping, string
 from codesdk.gateway.sse import EventReader, frame
 
-_MAX_PIECES = 8
-_MIN_PIECE = 16
 _STOPS = {"stop_sequence": "end_turn"}
 
 
@@ -50,7 +49,7 @@ class AnthropicEncoder:
 
     def _call(self, call: Call) -> bytes:
         events = [self._begin({"type": "tool_use", "id": call.id, "name": call.name, "input": {}})]
-        for piece in _pieces(call.input):
+        for piece in ("", *pieces_of(arguments_of(call.input))):
             events.append(self._delta({"type": "input_json_delta", "partial_json": piece}))
         return b"".join(events) + self._stop()
 
@@ -200,14 +199,9 @@ class _UnfinishedCall:
         self._start = start
 
     def finish(self) -> Call:
-        """Return the call. Input that is not JSON stays the text that it is."""
+        """Return the call."""
         text = "".join(self.pieces)
-        if not text:
-            return Call(self._id, self._name, self._start)
-        try:
-            return Call(self._id, self._name, msgspec.json.decode(text))
-        except (ValueError, RecursionError):
-            return Call(self._id, self._name, text)
+        return Call(self._id, self._name, input_of(text) if text else self._start)
 
 
 def _event(kind: str, **fields: Any) -> bytes:
@@ -283,12 +277,3 @@ def _grow(content: list[dict[str, Any]], kind: Literal["text", "thinking"], text
 def _signature(answer_id: str, index: int) -> str:
     """Return what stands for the seal on a thinking block: opaque to clients, who send it back."""
     return b64encode(f"{answer_id}/{index}".encode()).decode()
-
-
-def _pieces(value: Any) -> Iterator[str]:
-    """Yield an input as JSON, in a few pieces after an empty one, as Anthropic sends it."""
-    text = msgspec.json.encode(value).decode()
-    size = max(_MIN_PIECE, -(-len(text) // _MAX_PIECES))
-    yield ""
-    for start in range(0, len(text), size):
-        yield text[start : start + size]

@@ -7,6 +7,7 @@ calls itself OpenAI-compatible.
 from collections.abc import Iterable
 from typing import Any
 
+from codesdk.gateway.arguments import input_of
 from codesdk.gateway.chat_seen import ChatDecoder
 from codesdk.gateway.chat_stream import ChatEncoder, completion
 from codesdk.gateway.exchange import (
@@ -26,7 +27,7 @@ from codesdk.gateway.exchange import (
     Wire,
 )
 from codesdk.gateway.fields import items, list_at, mapping, string, string_at
-from codesdk.gateway.openai_terms import encode, headers_of, input_of, say
+from codesdk.gateway.openai_terms import encode, headers_of, say
 from codesdk.gateway.sse import frame
 
 _PATHS = ("/v1/chat/completions", "/chat/completions")

@@ -6,9 +6,10 @@ usage on any chunk. All that were met are read; of several choices only the firs
 
 from typing import Any
 
+from codesdk.gateway.arguments import input_of
 from codesdk.gateway.exchange import Call, Seen, Tokens
 from codesdk.gateway.fields import count, decode_json, items, mapping, string
-from codesdk.gateway.openai_terms import error_text, input_of
+from codesdk.gateway.openai_terms import error_text
 from codesdk.gateway.sse import EventReader
 
 _STOPS = {

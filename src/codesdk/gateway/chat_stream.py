@@ -6,9 +6,10 @@ Reasoning goes as `reasoning_content`, which OpenAI itself does not send but tho
 from collections.abc import Iterable
 from typing import Any, assert_never
 
+from codesdk.gateway.arguments import arguments_of, pieces_of
 from codesdk.gateway.exchange import Ask, Call, Finish, Part, ReasoningChunk, StopReason, TextChunk, Tokens
 from codesdk.gateway.fields import mapping
-from codesdk.gateway.openai_terms import CREATED, arguments_of, encode, pieces_of
+from codesdk.gateway.openai_terms import CREATED, encode
 from codesdk.gateway.sse import frame
 
 _REASONS: dict[StopReason, str] = {

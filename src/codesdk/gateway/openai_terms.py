@@ -1,4 +1,4 @@
-"""What OpenAI's two formats have in common: how errors are worded, and how arguments are written.
+"""What OpenAI's two formats have in common: how errors are worded and read.
 
 Used by the Responses and Chat codecs.
 """
@@ -14,8 +14,6 @@ from codesdk.gateway.fields import mapping, string
 CREATED = 0
 """When every answer was made: a codec has no clock, and equal answers must be equal bytes."""
 
-_MOST_PIECES = 8
-_LEAST_PIECE = 16
 _INVALID = "invalid_request_error"
 
 
@@ -80,22 +78,3 @@ def error_text(body: Any) -> str | None:
 def encode(value: Any) -> bytes:
     """Return a value as compact JSON, its keys as given."""
     return msgspec.json.encode(value)
-
-
-def arguments_of(value: Any) -> str:
-    """Return the input of a call as the text that models write."""
-    return encode(value).decode()
-
-
-def input_of(arguments: str) -> Any:
-    """Return what a model's arguments say; text that is not JSON stays as it is."""
-    try:
-        return msgspec.json.decode(arguments)
-    except (ValueError, RecursionError):
-        return arguments
-
-
-def pieces_of(text: str) -> list[str]:
-    """Return a text cut as models stream it: in a few pieces, however long it is."""
-    size = max(_LEAST_PIECE, -(-len(text) // _MOST_PIECES))
-    return [text[start : start + size] for start in range(0, len(text), size)]

@@ -7,6 +7,7 @@ OpenCode with OpenAI's own provider.
 from collections.abc import Iterable
 from typing import Any, Literal, cast
 
+from codesdk.gateway.arguments import input_of
 from codesdk.gateway.exchange import (
     Ask,
     AskBlock,
@@ -24,7 +25,7 @@ from codesdk.gateway.exchange import (
     Wire,
 )
 from codesdk.gateway.fields import items, list_at, mapping, object_at, string, string_at
-from codesdk.gateway.openai_terms import encode, headers_of, input_of, say
+from codesdk.gateway.openai_terms import encode, headers_of, say
 from codesdk.gateway.responses_seen import ResponsesDecoder
 from codesdk.gateway.responses_stream import ResponsesEncoder, blank_response
 from codesdk.gateway.responses_tools import joined, offered_tools

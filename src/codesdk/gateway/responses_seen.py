@@ -6,9 +6,10 @@ item that is done replaces its deltas, and the final response replaces the items
 
 from typing import Any
 
+from codesdk.gateway.arguments import input_of
 from codesdk.gateway.exchange import Call, Seen, Tokens
 from codesdk.gateway.fields import count, decode_json, items, mapping, string
-from codesdk.gateway.openai_terms import error_text, input_of
+from codesdk.gateway.openai_terms import error_text
 from codesdk.gateway.responses_tools import joined
 from codesdk.gateway.sse import EventReader
 

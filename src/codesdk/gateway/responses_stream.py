@@ -7,9 +7,10 @@ an answer that is not streamed.
 
 from typing import Any, Literal, NamedTuple, assert_never
 
+from codesdk.gateway.arguments import arguments_of, pieces_of
 from codesdk.gateway.exchange import Ask, Call, Finish, Part, ReasoningChunk, TextChunk, Tokens
 from codesdk.gateway.fields import items, mapping
-from codesdk.gateway.openai_terms import CREATED, arguments_of, encode, pieces_of
+from codesdk.gateway.openai_terms import CREATED, encode
 from codesdk.gateway.responses_tools import Spelling, spellings
 from codesdk.gateway.sse import frame
 
