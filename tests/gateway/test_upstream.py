@@ -48,6 +48,7 @@ def apart(**peers: Peer) -> Upstream:
     ("method", "target", "body"),
     [
         ("GET", "/v1/models?limit=3&after=a%2Fb", b""),
+        ("GET", "/v1/models?flag&x=a+b&y=%7E", b""),
         ("POST", "/v1/files/a%2Fb%3Fkey=1%20c", b"\x00\xff not json"),
         ("DELETE", "/v1/files/file_1", b""),
         ("PUT", "/v1/uploads/~x;y=1", b"{}"),

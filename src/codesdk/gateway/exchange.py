@@ -99,6 +99,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     sse: bool = True
     """As in `Route`: the content type of a stream is `text/event-stream`, or else `application/json`."""
 
+    def __repr__(self) -> str:
+        return f"Ask({self.wire}, {self.kind}, {self.model})"  # not what it says: it may hold a secret
+
 
 class TextChunk(msgspec.Struct, frozen=True, tag="text"):
     """A piece of the answer's text."""

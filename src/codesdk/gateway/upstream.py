@@ -23,7 +23,8 @@ from codesdk.store.redaction import MARKER, Redactor
 CONNECT_TIMEOUT_S = 15.0
 READ_TIMEOUT_S = 600.0
 MAX_ERROR_BYTES = 1024 * 1024
-_LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
+_LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=45)
+"""A connection is kept while a tool runs: another handshake with the provider takes longer than all of our work."""
 _HOP_BY_HOP = frozenset(
     {
         "connection",
@@ -79,10 +80,12 @@ class Upstream:
 
     async def _forward(self, codec: Codec, request: RawRequest) -> Reply:
         provider = self._providers[codec.wire]
+        query = _query(request.query)
         sent = self._client.build_request(
             request.method,
-            provider.origin + (request.spelled or quote(request.path, safe="/:@!$&'()*+,;=~")),
-            params=_query(request.query),
+            provider.origin
+            + (request.spelled or quote(request.path, safe="/:@!$&'()*+,;=~"))
+            + (f"?{query}" if query else ""),
             headers=_headers(request, codec.wire, provider.key),
             content=request.body,
         )
