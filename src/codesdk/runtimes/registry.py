@@ -9,6 +9,7 @@ from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.runtime import Runtime
 
 RUNTIMES: dict[str, str] = {
+    "codex-sdk": "codesdk.runtimes.codex:CodexRuntime",
     "scripted": "codesdk.runtimes.scripted:ScriptedRuntime",
 }
 """What this version has, by full name."""

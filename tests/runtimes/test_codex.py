@@ -1,0 +1,367 @@
+"""The real codex, offline: what a session makes of it."""
+
+import base64
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtimes.alone import alone, tried_outside
+from tests.runtimes.codex_rig import NOTE, Rig, calls, opened, payloads, read, script
+
+from codesdk import CodeSDKError, InvalidRequest, TaskFailure
+from codesdk.contract.capabilities import Isolation
+from codesdk.contract.messages import ArtifactBlock, Message, Reasoning, Text, ToolResult, ToolUse
+from codesdk.contract.runtime import RuntimeEnv
+from codesdk.gateway.exact import hashes_of, join
+from codesdk.runtimes.codex import CodexRuntime
+from codesdk.testing.fakes import FakeTools
+
+
+@pytest.fixture(autouse=True)
+def loopback_only() -> Iterator[None]:
+    """Start codex only where nothing but loopback can be reached, and see that it did not try."""
+    with alone():
+        yield
+        assert tried_outside() == 0
+
+
+USAGE = {"input": 100, "output": 20, "cache_read": 5}
+CALL = "call_scripted000001_r1"
+WRITE: dict[str, Any] = {"call": {"tool": "workspace.write", "input": {"path": "new.txt", "content": "x"}}}
+
+
+async def bodies(rig: Rig) -> list[dict[str, Any]]:
+    """Return the requests that codex sent to the model."""
+    found: list[dict[str, Any]] = []
+    for payload in payloads(await rig.events(), "model.input"):
+        if payload.capture == "exact":
+            document = json.loads(await rig.sdk.read_artifact(payload.input_ref.artifact_id))
+            parts = {name: await rig.sdk.archive.blobs.get(name) for name in hashes_of(document)}
+            found.append(join(document, parts))
+    return found
+
+
+def texts(body: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the messages of a request: who says what."""
+    return [
+        (item["role"], "".join(part.get("text", part["type"]) for part in item["content"]))
+        for item in body["input"]
+        if item["type"] == "message" and item["role"] != "developer"
+    ]
+
+
+def is_there(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def dot() -> bytes:
+    """Return a picture of one red dot."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0\xff\0\0")) + chunk(b"IEND", b"")
+
+
+# --- a task ---------------------------------------------------------------------------------------------
+
+
+async def test_a_task_streams_reasons_reads_and_answers(tmp_path: Path):
+    first = {
+        "steps": [{"reasoning": ["Hm, ", "so."]}, {"text": ["Let me ", "look."]}, read()],
+        "usage": USAGE,
+    }
+    async with opened(tmp_path, first, [{"text": ["They say: ", "milk."]}]) as rig:
+        assert await rig.ask() == "They say: milk."
+        events, transcript = await rig.events(), await rig.session.transcript()
+    assert [(p.kind, p.delta) for p in payloads(events, "model.output.delta")] == [
+        ("reasoning_delta", "Hm, "),
+        ("reasoning_delta", "so."),
+        ("text_delta", "Let me "),
+        ("text_delta", "look."),
+        ("text_delta", "They say: "),
+        ("text_delta", "milk."),
+    ]
+    assert calls(events) == [(step, CALL) for step in ("requested", "approved", "started", "completed")]
+    assert payloads(events, "runtime.notice") == []
+    assert [p.capture for p in payloads(events, "model.input")] == ["compiled", "exact", "exact"]
+    reported = [(p.source, p.input, p.output, p.cache_read) for p in payloads(events, "usage.reported")]
+    assert sorted(reported)[:2] == [("gateway", 0, 0, 0), ("gateway", 100, 20, 5)]
+    assert ("runtime", 100, 20, 5) in reported
+    _, said, result, last = transcript
+    assert [m.role for m in transcript] == ["user", "assistant", "tool", "assistant"]
+    assert said.content[:2] == [Reasoning(text="Hm, so."), Text(text="Let me look.")]
+    use = said.content[2]
+    assert isinstance(use, ToolUse)
+    assert (use.name, use.input) == ("workspace.read", {"path": "notes.txt"})
+    assert isinstance(result.content[0], ToolResult)
+    assert NOTE in result.content[0].result
+    assert last.content == [Text(text="They say: milk.")]
+
+
+async def test_the_model_is_sent_our_words_our_tools_and_three_readers_of_resources(tmp_path: Path):
+    async with opened(tmp_path, [{"text": "Hello."}]) as rig:
+        (rig.workspace / "AGENTS.md").write_text("Talk like a pirate.")
+        await rig.ask("Good day.")
+        [body] = await bodies(rig)
+        specs = rig.sdk.engine.gate.specs(rig.session.id)
+    assert texts(body) == [("user", "Good day.")]
+    spaces = [tool for tool in body["tools"] if tool["type"] == "namespace"]
+    assert [space["name"] for space in spaces] == ["mcp__codesdk"]
+    offered = sorted(tool["name"] for tool in spaces[0]["tools"])
+    assert offered == sorted(spec.name.replace(".", "_") for spec in specs)
+    assert sorted(tool["name"] for tool in body["tools"] if tool["type"] != "namespace") == [
+        "list_mcp_resource_templates",
+        "list_mcp_resources",
+        "read_mcp_resource",
+    ]
+
+
+async def test_a_session_keeps_one_program_and_one_thread_for_all_its_tasks(tmp_path: Path):
+    async with opened(tmp_path, [{"text": "One."}], [{"text": "Two."}]) as rig:
+        assert await rig.ask("First.") == "One."
+        pid = rig.pid
+        assert await rig.ask("Second.") == "Two."
+        assert rig.pid == pid
+        last = (await bodies(rig))[-1]
+        assert texts(last) == [("user", "First."), ("assistant", "One."), ("user", "Second.")]
+        await rig.session.close()
+        assert not is_there(pid)
+
+
+async def test_images_reach_the_model(tmp_path: Path):
+    async with opened(tmp_path, [{"text": "A dot."}]) as rig:
+        image = dot()
+        ref = await rig.sdk.put_artifact(image, "image/png", "dot.png")
+        block = ArtifactBlock(artifact_id=ref.artifact_id, content_type="image/png")
+        message = Message(role="user", content=[Text(text="What is this?"), block])
+        assert (await (await rig.session.start([message])).result()).text == "A dot."
+        [body] = await bodies(rig)
+        parts = body["input"][-1]["content"]
+        sent = [part["image_url"] for part in parts if part["type"] == "input_image"]
+        assert [base64.b64decode(url.partition(",")[2]) for url in sent] == [image], parts
+        note = await rig.sdk.put_artifact(b"text", "text/plain", "a.txt")
+        other = Message(role="user", content=[ArtifactBlock(artifact_id=note.artifact_id)])
+        with pytest.raises(InvalidRequest, match="cannot take files"):
+            await rig.session.start([other])
+
+
+# --- tools ----------------------------------------------------------------------------------------------
+
+
+async def test_a_question_is_asked_by_us_and_a_denial_reaches_the_model(tmp_path: Path):
+    async with opened(tmp_path, [WRITE], [{"text": "Then not."}], mode="ask") as rig:
+        task = await rig.session.start("Write it.")
+        asked = await rig.seen("approval.requested")
+        await rig.session.deny(asked.tool_call_id, "Not on a Friday.")
+        assert (await task.result()).text == "Then not."
+        output = (await bodies(rig))[-1]["input"][-1]
+        events = await rig.events()
+        assert not (rig.workspace / "new.txt").exists()
+    assert output["type"] == "function_call_output"
+    assert "Not on a Friday." in json.dumps(output["output"])
+    assert [step for step, _ in calls(events)] == ["requested", "denied"]
+
+
+async def test_an_approved_call_runs_after_the_answer(tmp_path: Path):
+    async with opened(tmp_path, [WRITE], [{"text": "Written."}], mode="ask") as rig:
+        task = await rig.session.start("Write it.")
+        asked = await rig.seen("approval.requested")
+        await rig.session.approve(asked.tool_call_id)
+        assert (await task.result()).text == "Written."
+        assert (rig.workspace / "new.txt").read_text() == "x"
+
+
+async def test_calls_of_one_answer_run_at_the_same_time(tmp_path: Path):
+    tools = FakeTools()
+    tools.give("fake.read", "text")
+    tools.hold("fake.read")
+    both = [{"call": {"tool": "fake.read", "input": {"n": n}, "id": f"r{n}"}} for n in (1, 2)]
+    async with opened(tmp_path, both, [{"text": "Both."}], tools=tools) as rig:
+        task = await rig.session.start("Read both.")
+        ids = ["call_scripted000001_r1", "call_scripted000001_r2"]
+        for call in ids:
+            await rig.seen("tool.call.started", lambda p, call=call: p.runtime_tool_call_id == call)
+        tools.release("fake.read")
+        assert (await task.result()).text == "Both."
+        message = (await rig.session.transcript())[1]
+        assert [block.input for block in message.content if isinstance(block, ToolUse)] == [
+            {"n": 1},
+            {"n": 2},
+        ]
+
+
+# --- stop and steer -------------------------------------------------------------------------------------
+
+
+async def test_a_stop_in_the_middle_of_an_answer_leaves_what_was_said_and_the_next_task_works(tmp_path: Path):
+    slow = [{"text": ["One, ", "two, "]}, {"silence": True}]
+    async with opened(tmp_path, slow, [{"text": "Again."}]) as rig:
+        task = await rig.session.start("Count.")
+        await rig.seen("model.output.delta", lambda p: p.delta == "two, ")
+        pid = rig.pid
+        await task.stop()
+        assert (await task.result()).state == "stopped"
+        said = payloads(await rig.events(), "model.output.completed")
+        assert [(p.partial, p.content) for p in said] == [(True, [Text(text="One, two, ")])]
+        assert await rig.ask("Once more.") == "Again."
+        assert rig.pid == pid
+
+
+async def test_a_stop_in_a_tool_cancels_the_tool(tmp_path: Path):
+    tools = FakeTools()
+    tools.hold("fake.read")
+    step = {"call": {"tool": "fake.read", "input": {}, "id": "r1"}}
+    async with opened(tmp_path, [step], [{"text": "Again."}], tools=tools) as rig:
+        task = await rig.session.start("Read.")
+        await rig.seen("tool.call.started")
+        await task.stop()
+        assert (await task.result()).state == "stopped"
+        done = payloads(await rig.events(), "tool.call.completed")
+        assert [(p.is_error, p.outcome) for p in done] == [(True, "known")]
+        assert await rig.ask("Once more.") == "Again."
+
+
+async def test_a_stop_while_a_question_waits_denies_it(tmp_path: Path):
+    async with opened(tmp_path, [WRITE], mode="ask") as rig:
+        task = await rig.session.start("Write.")
+        await rig.seen("approval.requested")
+        await task.stop()
+        assert (await task.result()).state == "stopped"
+        assert [step for step, _ in calls(await rig.events())] == ["requested", "denied"]
+
+
+async def test_input_for_a_running_task_waits_for_its_place(tmp_path: Path):
+    tools = FakeTools()
+    tools.give("fake.read", "text")
+    tools.hold("fake.read")
+    step = {"call": {"tool": "fake.read", "input": {}, "id": "r1"}}
+    async with opened(tmp_path, [{"text": "Reading."}, step], [{"text": "In German."}], tools=tools) as rig:
+        task = await rig.session.start("Read.")
+        await rig.seen("tool.call.started")
+        await rig.session.steer("Answer in German.")
+        tools.release("fake.read")
+        assert (await task.result()).text == "In German."
+        assert texts((await bodies(rig))[-1])[-1] == ("user", "Answer in German.")
+        said = [p.content for p in payloads(await rig.events(), "model.output.completed")]
+        assert said == [[Text(text="Reading.")], [Text(text="In German.")]]
+
+
+# --- resume ---------------------------------------------------------------------------------------------
+
+
+async def test_after_a_restart_codex_picks_its_thread_up_with_its_tools(tmp_path: Path):
+    async with opened(tmp_path, [{"text": "One."}]) as rig:
+        await rig.ask("First.")
+        session_id = rig.session.id
+        thread = rig.runtime._servers[session_id].thread_id
+    async with opened(tmp_path, []) as rig:
+        rig.session = await rig.sdk.session(session_id, plays=script([read()], [{"text": "Two."}]))
+        assert await rig.ask("Second.") == "Two."
+        assert rig.runtime._servers[session_id].thread_id == thread
+        events = await rig.events()
+        assert texts((await bodies(rig))[1]) == [
+            ("user", "First."),
+            ("assistant", "One."),
+            ("user", "Second."),
+        ]
+        assert [step for step, _ in calls(events)] == ["requested", "approved", "started", "completed"]
+        assert payloads(events, "runtime.notice") == []
+
+
+async def test_a_thread_that_codex_lost_is_made_anew_from_the_transcript(tmp_path: Path):
+    async with opened(tmp_path, [{"text": "Look."}, read()], [{"text": "One."}]) as rig:
+        await rig.ask("First.")
+        session_id = rig.session.id
+        for rollout in (tmp_path / "data").rglob("rollout-*.jsonl"):
+            rollout.unlink()
+    async with opened(tmp_path, []) as rig:
+        rig.session = await rig.sdk.session(session_id, plays=script([{"text": "Two."}]))
+        assert await rig.ask("Second.") == "Two."
+        body = (await bodies(rig))[-1]
+        notices = payloads(await rig.events(), "runtime.notice")
+    assert [n.kind for n in notices] == ["warning"]
+    assert texts(body) == [
+        ("user", "First."),
+        ("assistant", "Look."),
+        ("assistant", "One."),
+        ("user", "Second."),
+    ]
+    made = [item for item in body["input"] if item["type"].startswith("function_call")]
+    assert [item["type"] for item in made] == ["function_call", "function_call_output"]
+    assert (made[0]["name"], made[0]["namespace"]) == ("workspace_read", "mcp__codesdk")
+    assert NOTE in json.dumps(made[1]["output"])
+
+
+# --- faults ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("steps", "code", "retryable"),
+    [
+        ([{"http": {"status": 401}}], "AUTH_FAILED", False),
+        ([{"http": {"status": 429}}], "RATE_LIMITED", True),
+        ([{"http": {"status": 500}}], "MODEL_ERROR", True),
+        ([{"text": "Half. "}, {"reset": True}], "MODEL_ERROR", True),
+        ([{"context_too_large": True}], "CONTEXT_TOO_LARGE", False),
+    ],
+    ids=["401", "429", "500", "reset", "context"],
+)
+async def test_what_goes_wrong_with_the_model_has_our_code(
+    tmp_path: Path, steps: Any, code: str, retryable: bool
+):
+    async with opened(tmp_path, *[steps] * 20) as rig:
+        task = await rig.session.start("Hello.")
+        with pytest.raises(CodeSDKError) as raised:
+            await task.result()
+    error = raised.value
+    assert (error.code, error.retryable, error.runtime) == (code, retryable, "codex-sdk")
+
+
+async def test_a_broken_answer_that_comes_again_takes_back_what_was_said(tmp_path: Path):
+    async with opened(tmp_path, [{"text": "Half. "}, {"reset": True}], [{"text": "Whole."}]) as rig:
+        assert await rig.ask() == "Whole."
+        events = await rig.events()
+    assert [n.kind for n in payloads(events, "runtime.notice")] == ["retry"]
+    [retracted] = payloads(events, "model.output.retracted")
+    deltas = payloads(events, "model.output.delta")
+    assert [d.delta for d in deltas if d.block_id not in retracted.block_ids] == ["Whole."]
+
+
+async def test_a_program_that_is_killed_is_a_crash_and_the_next_task_goes_on(tmp_path: Path):
+    async with opened(tmp_path, [{"text": "Half. "}, {"silence": True}], [{"text": "Again."}]) as rig:
+        task = await rig.session.start("Hello.")
+        await rig.seen("model.output.delta")
+        os.kill(rig.pid, 9)
+        with pytest.raises(TaskFailure, match="codex ended in the middle of its work") as raised:
+            await task.result()
+        assert (raised.value.code, raised.value.retryable) == ("RUNTIME_CRASHED", True)
+        assert await rig.ask("Once more.") == "Again."
+
+
+async def test_a_program_that_is_not_there_is_named_with_what_installs_it(tmp_path: Path):
+    async with opened(tmp_path, [{"text": "No."}], program="/no/such/codex") as rig:
+        task = await rig.session.start("Hello.")
+        with pytest.raises(TaskFailure, match=r"pip install codesdk\[codex\]") as raised:
+            await task.result()
+        assert raised.value.code == "RUNTIME_UNAVAILABLE"
+
+
+async def test_the_status_is_asked_without_a_model_and_without_a_session(tmp_path: Path):
+    async with opened(tmp_path, []) as rig:
+        env = RuntimeEnv(
+            cwd="/",
+            env={},
+            credential_namespace="x",
+            isolation=Isolation(level="namespaced", mode="subprocess"),
+        )
+        status = await rig.runtime.auth_status(env)
+        assert (status.ok, status.logged_in, status.details) == (True, True, {"version": "0.163.0"})
+        missing = await CodexRuntime("/no/such").auth_status(env)
+        assert (missing.ok, missing.logged_in) == (False, False)
