@@ -127,6 +127,7 @@ class Launch:
         for fd in (self._monitor, self._first):
             if fd is not None:
                 os.close(fd)
+        self._first = None  # so that a late `kill` reaches nobody else
         self._close()
         for pipe in (self._process.stdout, self._process.stderr):
             assert pipe is not None

@@ -12,7 +12,7 @@ from typing import IO
 from codesdk.sandbox.backend import LimitName, Output, Stream
 
 _CHUNK = 1 << 16
-_WATCH_S = 0.1
+WATCH_S = 0.1
 _LAST_WORDS = 600
 
 
@@ -79,7 +79,7 @@ class Overseer:
     def __init__(self, kill: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._kill = kill
-        self._timers: list[asyncio.TimerHandle] = []
+        self._timers: dict[LimitName, asyncio.TimerHandle] = {}
         self.hit: LimitName | None = None
 
     def stop(self, limit: LimitName) -> None:
@@ -90,7 +90,7 @@ class Overseer:
 
     def after(self, seconds: float) -> None:
         """Kill it when the time is over."""
-        self._timers.append(self._loop.call_later(seconds, self.stop, "wall"))
+        self._timers["wall"] = self._loop.call_later(seconds, self.stop, "wall")
 
     def watch_cpu(self, used_s: Callable[[], float], limit_s: float) -> None:
         """Look at the processor time of all its processes, again and again."""
@@ -99,14 +99,13 @@ class Overseer:
             if used_s() >= limit_s:
                 self.stop("cpu")
             else:
-                self._timers.append(self._loop.call_later(_WATCH_S, look))
-                del self._timers[:-2]
+                self._timers["cpu"] = self._loop.call_later(WATCH_S, look)
 
         look()
 
     def end(self) -> None:
         """Watch no longer."""
-        for timer in self._timers:
+        for timer in self._timers.values():
             timer.cancel()
 
 
