@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -159,6 +160,31 @@ async def test_a_bubblewrap_that_gives_up_is_quoted_with_what_may_help(words, hi
     assert (found.available, len(found.notes)) == (False, 1)
     assert found.notes[0].startswith("bubblewrap could not set the sandbox up: ")
     assert hint in found.notes[0]
+
+
+@only_root
+async def test_a_command_whose_limits_cannot_be_put_in_place_is_never_begun(monkeypatch, sandbox, workspace):
+    await sandbox.capabilities()
+
+    def fail(group: cgroups.Group, pid: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(cgroups.Group, "add", fail)
+    with pytest.raises(SandboxUnavailable, match="could not be set up: Input/output error"):
+        await sandbox.run(_command(workspace, "touch", "ran"), Said())
+    assert list(workspace.iterdir()) == []
+
+
+async def test_a_command_whose_way_out_cannot_be_watched_is_never_begun(monkeypatch, sandbox, workspace):
+    await sandbox.capabilities()
+
+    def fail(pid: int) -> None:
+        raise OSError("no way in")
+
+    monkeypatch.setattr(bubblewrap, "listen_inside", fail)
+    with pytest.raises(SandboxUnavailable, match="could not be set up: no way in"):
+        await sandbox.run(_command(workspace, "touch", "ran", hosts=["a.example"]), Said())
+    assert list(workspace.iterdir()) == []
 
 
 async def test_a_required_limit_that_cannot_be_enforced_refuses_the_command(monkeypatch, workspace):
@@ -624,6 +650,23 @@ async def test_a_data_directory_in_the_workspace_is_empty_for_commands_wherever_
     await sandbox.run(_command(workspace, "sh", "-c", "ls -A moved/.codesdk; echo end"), said)
     assert said.out == b"end\n"
     assert b"Read-only file system" in said.err
+
+
+async def test_a_data_directory_that_was_moved_out_of_sight_closes_the_workspace(sandbox, workspace):
+    data = workspace / "sub" / ".codesdk"
+    data.mkdir(parents=True)
+    (data / "codesdk.db").write_text("every session")
+    _give(workspace / "sub", data, data / "codesdk.db")
+    hide = """
+top, name = os.open(".", os.O_RDONLY), "d" * 200
+for _ in range(25):
+    os.mkdir(name)
+    os.chdir(name)
+os.rename("sub", "sub", src_dir_fd=top)
+"""
+    assert (await sandbox.run(_command(workspace, *_python(hide)), Said())).exit_code == 0
+    with pytest.raises(InvalidRequest, match="moved to a place in the workspace that cannot be looked into"):
+        await sandbox.run(_command(workspace, "true"), Said())
 
 
 async def test_the_data_directory_itself_is_no_workspace(sandbox, workspace):
