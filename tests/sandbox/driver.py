@@ -79,7 +79,7 @@ def drive(
 ) -> Reports:
     """Run jobs in a process of this user, or of another one."""
     done = subprocess.run(
-        [_python(), "-m", "tests.sandbox.driver"],
+        [any_python(), "-m", "tests.sandbox.driver"],
         input=msgspec.json.encode(Orders(list(jobs), port)),
         stdout=subprocess.PIPE,
         cwd=_ROOT,
@@ -101,7 +101,7 @@ def environment() -> dict[str, str]:
     return {"PYTHONPATH": f"{_ROOT}:{_ROOT / 'src'}:{libraries}", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def _python() -> str:
+def any_python() -> str:
     """Return a Python of our version that everybody may run: ours may lie in somebody's home."""
     found = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
     return found if os.access(found, os.X_OK) else sys.executable

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tests.sandbox import attacks
 from tests.sandbox.attacks import MB
-from tests.sandbox.driver import ORDINARY, Job, Report, drive, environment, identity
+from tests.sandbox.driver import ORDINARY, Job, Report, any_python, drive, environment, identity
 from tests.sandbox.stage import open_directory
 
 from codesdk.contract.errors import CodeSDKError, InvalidRequest
@@ -440,7 +440,7 @@ def test_26_when_its_parent_is_killed_everything_goes(uid, workspace):
     if uid is not None:
         _give(workspace, owner=User(uid, uid))
     with subprocess.Popen(
-        ["/usr/bin/python3", "-c", DIES, str(workspace), *_python(attacks.STAYS, token)],
+        [any_python(), "-c", DIES, str(workspace), *_python(attacks.STAYS, token)],
         stdout=subprocess.PIPE,
         env=environment(),
         **identity(uid),
@@ -507,7 +507,7 @@ asyncio.run(main())
 def test_a_process_that_is_the_first_of_its_container_is_left_no_dead_ones(workspace):
     unshare = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
     done = subprocess.run(
-        [*unshare, "/usr/bin/python3", "-c", FIRST, str(workspace)],
+        [*unshare, any_python(), "-c", FIRST, str(workspace)],
         capture_output=True,
         text=True,
         env=environment(),

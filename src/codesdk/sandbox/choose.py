@@ -1,6 +1,5 @@
 """The name of a backend → a sandbox. A backend that is missing is an error, never another backend instead."""
 
-from importlib import import_module
 from typing import Any, Literal, assert_never
 
 from codesdk.sandbox.backend import Sandbox, SandboxUnavailable
@@ -22,7 +21,9 @@ def open_sandbox(kind: SandboxKind, **options: Any) -> Sandbox:
                 raise SandboxUnavailable(bubblewrap.NOT_INSTALLED)
             return bubblewrap.BubblewrapSandbox(**options)
         case "oci":
-            return import_module("codesdk.sandbox.oci").OciSandbox(**options)
+            from codesdk.sandbox.oci import OciSandbox
+
+            return OciSandbox(**options)
         case "host":
             from codesdk.sandbox.host import HostSandbox
 
