@@ -9,7 +9,7 @@ from codesdk.contract.ports import ToolInvocation, ToolRunner
 from codesdk.contract.runtime import ToolReply
 from codesdk.contract.tools import ToolClass, ToolSpec
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 def spec(name: str, tool_class: ToolClass = "read_only", **fields: Any) -> ToolSpec:

@@ -364,15 +364,15 @@ def test_a_server_that_cannot_work_is_refused_at_once(name: str, server: McpServ
 
 def test_servers_are_read_from_json_and_do_not_show_their_secrets():
     text = b"""{
-        "a": {"type": "stdio", "command": "x", "args": ["y"], "env": {"K": "secret-1"}, "tool_class": "network"},
-        "b": {"type": "http", "url": "https://host/mcp", "headers": {"Authorization": "secret-2", "X": ""}}
+        "a": {"type": "stdio", "command": "x", "args": ["y"], "env": {"K": "secret-1", "DEBUG": "1"}, "tool_class": "network"},
+        "b": {"type": "http", "url": "https://host/mcp", "headers": {"Authorization": "Bearer secret-2", "X": ""}}
     }"""
     servers = msgspec.json.decode(text, type=dict[str, McpServer])
     assert servers == {
-        "a": StdioServer(command="x", args=("y",), env={"K": "secret-1"}, tool_class="network"),
-        "b": HttpServer(url="https://host/mcp", headers={"Authorization": "secret-2", "X": ""}),
+        "a": StdioServer(command="x", args=("y",), env={"K": "secret-1", "DEBUG": "1"}, tool_class="network"),
+        "b": HttpServer(url="https://host/mcp", headers={"Authorization": "Bearer secret-2", "X": ""}),
     }
-    assert secrets_of(servers) == ["secret-1", "secret-2"]
+    assert secrets_of(servers) == ["secret-1", "Bearer secret-2", "secret-2"]
     assert "secret" not in f"{servers} {servers!r}"
 
 

@@ -9,6 +9,7 @@ from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.tools import ToolClass
 
 CALL_TIMEOUT_S = 300.0
+MIN_SECRET_CHARS = 8
 
 
 class _Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
@@ -62,11 +63,15 @@ def check(servers: Mapping[str, McpServer]) -> None:
 
 
 def secrets_of(servers: Mapping[str, McpServer]) -> list[str]:
-    """Return what must not be stored or shown: the values of headers and environments."""
+    """Return what must not be stored or shown: the values of headers and environments.
+
+    Of `Bearer …` the rest is a secret of its own. What is shorter than a secret is stays legible: a `1` or a `true`.
+    """
     found: list[str] = []
     for server in servers.values():
-        found += (server.headers if isinstance(server, HttpServer) else server.env).values()
-    return [value for value in found if value]
+        for value in (server.headers if isinstance(server, HttpServer) else server.env).values():
+            found += [value, value.partition(" ")[2]]
+    return [value for value in found if len(value) >= MIN_SECRET_CHARS]
 
 
 def host_of(server: McpServer) -> str | None:
