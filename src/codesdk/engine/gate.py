@@ -27,9 +27,10 @@ NEVER_CAME = "The runtime did not go through with this call."
 class TaskGate:
     """The calls of one task that its runtime makes over MCP."""
 
-    def __init__(self, scope: SessionScope, calls: Calls) -> None:
+    def __init__(self, scope: SessionScope, calls: Calls, told: Callable[[Any], None]) -> None:
         self._scope = scope
         self._calls = calls
+        self._told = told
         self._meetings = Meetings()
         self._answers: dict[tuple[str, str], _Answer] = {}
         self._closed = False
@@ -89,7 +90,10 @@ class TaskGate:
             item = ToolAnnouncement(name=name, input=arguments, runtime_tool_call_id=runtime_id)
             call = await self._calls.open(item, taken)
         reply = await self._see_through(call, arguments)
-        return reply if isinstance(reply, ToolReply) else ToolReply(result=reply, is_error=True)
+        if not isinstance(reply, ToolReply):
+            reply = ToolReply(result=reply, is_error=True)
+        self._told(reply.result)
+        return reply
 
     async def _see_through(self, call: CallState, arguments: Any) -> ToolReply | str:
         seeing = self._calls.spawn(self._calls.see_through(call, arguments))

@@ -54,12 +54,14 @@ def _carried_inputs(deck: Deck) -> dict[str, ArtifactRef]:
 def _begins_end(deck: Deck, event: Event) -> bool:
     """Tell whether the task's end begins here: the messages that it cuts off, then the terminal event.
 
-    A runtime may end its messages as partial, too; those are drafts like any other.
+    A runtime may end its messages as partial, too; those are drafts like any other, and mostly have a raw message.
     """
     if event.type in TERMINAL_TYPES:
         return True
     payload, task = event.payload, deck.journal.state.task
     if task is None or not isinstance(payload, ev.OutputCompleted) or not payload.partial:
+        return False
+    if event.runtime.raw is not None or event.runtime.raw_ref is not None:
         return False
     cut = lifecycle.cut_off(task)
     last = deck.tape.peek(len(cut))

@@ -71,7 +71,7 @@ class TaskRun:
         self._ending = False
         self.calls = Calls(scope, self._intake, writes, self._reply, self._on_fault, endpoints.near_budget)
         through_gate = runtime.capabilities().tool_execution_model == "external_mcp"
-        self.gate = TaskGate(scope, self.calls) if through_gate else None
+        self.gate = TaskGate(scope, self.calls, endpoints.tap.add_result) if through_gate else None
 
     async def run(self) -> None:
         """Play the task to its end. Raises only if the log cannot be written."""
