@@ -74,7 +74,7 @@ def test_a_dash_reads_the_prompt_from_stdin(shell: Shell):
         (["run", "x", "--script", "gateway.yaml"], "belong to a model endpoint"),
         (["run", "x"], "--script FILE"),
         (["run", "x", "--runtime", "scriptd"], 'Did you mean "scripted"?'),
-        (["run", "x", "--runtime", "claude"], "claude-agent-sdk is not part of this version"),
+        (["run", "x", "--runtime", "gemini"], "gemini-cli-core is not part of this version"),
         (["run", "x", "--script", "ok.yaml", "--workspace", "nowhere"], "nowhere is not a directory"),
         (["run", " ", "--script", "ok.yaml"], "The prompt is empty"),
         (["run", "\udcff", "--script", "ok.yaml"], "The prompt is not UTF-8 text"),

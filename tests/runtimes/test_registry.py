@@ -12,7 +12,7 @@ from codesdk.runtimes.scripted import ScriptedRuntime
 
 
 def test_only_what_exists_is_listed_and_all_of_it_can_be_created():
-    assert {"codex-sdk", "scripted"} <= set(runtime_names())
+    assert {"claude-agent-sdk", "codex-sdk", "scripted"} <= set(runtime_names())
     assert [create_runtime(name).name for name in runtime_names()] == runtime_names()
 
 

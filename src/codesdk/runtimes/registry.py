@@ -9,6 +9,7 @@ from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.runtime import Runtime
 
 RUNTIMES: dict[str, str] = {
+    "claude-agent-sdk": "codesdk.runtimes.claude:ClaudeRuntime",
     "codex-sdk": "codesdk.runtimes.codex:CodexRuntime",
     "scripted": "codesdk.runtimes.scripted:ScriptedRuntime",
 }

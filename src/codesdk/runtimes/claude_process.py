@@ -1,0 +1,202 @@
+"""A running claude: frames in and out over its pipes, its control protocol answered.
+
+The reader never waits for anyone who decides: a question about a tool is answered at once from its name. It waits only
+when too many frames are unread, so that claude feels a slow store; not when claude is asked to stop, because
+the answer to that comes behind them.
+"""
+
+import asyncio
+import contextlib
+import itertools
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from codesdk.contract.errors import TaskFailure
+from codesdk.runtimes.claude_errors import NAME
+from codesdk.runtimes.claude_normalize import PREFIX, Frame
+from codesdk.runtimes.framing import TooLong, read_lines
+from codesdk.runtimes.process import Child, start_child
+
+MAX_UNREAD = 1024
+NOT_OURS = "This session allows only the tools of CodeSDK."
+_CLOSE_S = 2.0
+
+
+class ClaudeProcess:
+    """One claude. Get it from `start_claude`; call `close` whatever happens."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+        self._numbers = itertools.count(1)
+        self._answers: dict[str, asyncio.Future[Frame]] = {}
+        self._unread: deque[Any] = deque()
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        self._hurry = False
+        self._reading = asyncio.create_task(self._read())
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still reads and writes."""
+        return not self._reading.done() and self._child.exit_code is None
+
+    @property
+    def pid(self) -> int:
+        """The process that was started."""
+        return self._child.pid
+
+    async def next_frame(self) -> Any:
+        """Return the next frame, or None if claude has ended and all was read. For one reader."""
+        while not self._unread:
+            if self._reading.done():
+                return None
+            self._news.clear()
+            await self._news.wait()
+        frame = self._unread.popleft()
+        self._room.set()
+        return frame
+
+    def forget_unread(self) -> None:
+        """Drop what came after the last task had ended."""
+        self._unread.clear()
+        self._room.set()
+        self._hurry = False
+
+    async def say(self, frame: Frame) -> None:
+        """Write a frame. Raise `TaskFailure` if claude does not take it any more."""
+        try:
+            self._child.stdin.write(msgspec.json.encode(frame) + b"\n")
+            await self._child.stdin.drain()
+        except (OSError, RuntimeError) as error:
+            raise TaskFailure(
+                "claude has ended.", code="RUNTIME_CRASHED", retryable=True, runtime=NAME
+            ) from error
+
+    async def ask(self, subtype: str, timeout_s: float, **fields: Any) -> Frame:
+        """Make a control request and return the answer. Raise `TimeoutError` or `TaskFailure` if there is none."""
+        number = f"codesdk-{next(self._numbers)}"
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(timeout_s):
+                request = {"subtype": subtype, **fields}
+                await self.say({"type": "control_request", "request_id": number, "request": request})
+                return await answer
+        finally:
+            del self._answers[number]
+
+    async def interrupt(self, timeout_s: float) -> None:
+        """Ask claude to end its turn. It may well answer before the turn has ended."""
+        self._hurry = True
+        self._room.set()
+        await self.ask("interrupt", timeout_s)
+
+    async def last_words(self) -> tuple[int | None, str]:
+        """Return how claude ended and the end of its stderr, redacted."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):
+                await self._child.wait()
+        return self._child.exit_code, self._child.stderr_tail()
+
+    async def close(self, *, force: bool) -> None:
+        """End claude, in good order unless forced: then it gets the time to write down its conversation."""
+        if not force:
+            with contextlib.suppress(OSError, RuntimeError, TimeoutError):
+                self._child.stdin.close()
+                async with asyncio.timeout(_CLOSE_S):
+                    await self._child.wait()
+        await self._child.stop(0.0)
+        self._reading.cancel()
+        await asyncio.wait([self._reading])
+
+    async def _read(self) -> None:
+        try:
+            async for line in read_lines(self._child.stdout):
+                frame = _decode(line)
+                if line and not self._control(frame):
+                    await self._deliver(frame)
+        finally:
+            for answer in self._answers.values():
+                if not answer.done():
+                    failure = "claude ended before it answered."
+                    answer.set_exception(
+                        TaskFailure(failure, code="RUNTIME_CRASHED", retryable=True, runtime=NAME)
+                    )
+            asyncio.get_running_loop().call_soon(self._news.set)  # when this task counts as done
+
+    async def _deliver(self, frame: Any) -> None:
+        while len(self._unread) >= MAX_UNREAD and not self._hurry:
+            self._room.clear()
+            await self._room.wait()
+        self._unread.append(frame)
+        self._news.set()
+
+    def _control(self, frame: Any) -> bool:
+        """Deal with a frame of the control protocol. Return whether it was one that means nothing else."""
+        if not isinstance(frame, dict):
+            return False
+        known: Frame = frame  # pyright: ignore[reportUnknownVariableType]
+        kind = known.get("type")
+        try:
+            if kind == "control_response":
+                self._take_answer(known["response"])
+            elif kind == "control_request":
+                self._answer(known["request_id"], known["request"])
+            return kind in ("control_response", "control_request", "keep_alive")
+        except (KeyError, TypeError, AttributeError):
+            return False
+
+    def _take_answer(self, response: Frame) -> None:
+        answer = self._answers.get(response["request_id"])
+        if answer is None or answer.done():
+            return
+        if response["subtype"] == "success":
+            answer.set_result(response.get("response") or {})
+        else:
+            said = f"claude refused a request: {response.get('error')}."
+            answer.set_exception(TaskFailure(said, code="RUNTIME_PROTOCOL", runtime=NAME))
+
+    def _answer(self, number: str, request: Frame) -> None:
+        """Answer claude's own question at once. Small enough for the pipe, so nothing waits here."""
+        response: Frame = {"subtype": "error", "request_id": number, "error": "CodeSDK does not serve this."}
+        if request["subtype"] == "can_use_tool":
+            verdict = _judge(request["tool_name"], request["input"])
+            response = {"subtype": "success", "request_id": number, "response": verdict}
+        with contextlib.suppress(OSError, RuntimeError):
+            frame = {"type": "control_response", "response": response}
+            self._child.stdin.write(msgspec.json.encode(frame) + b"\n")
+
+
+async def start_claude(
+    argv: Sequence[str], *, cwd: str, env: Mapping[str, str], secrets: Sequence[str], timeout_s: float
+) -> ClaudeProcess:
+    """Start claude and wait until it is ready. Raise `TaskFailure` if it is not in time, or ends instead."""
+    process = ClaudeProcess(await start_child(argv, cwd=cwd, env=env, secrets=secrets))
+    try:
+        await process.ask("initialize", timeout_s, hooks=None)
+    except BaseException as error:
+        code, said = await process.last_words() if isinstance(error, TaskFailure) else (None, "")
+        await process.close(force=True)
+        if isinstance(error, TaskFailure):
+            message = f"claude ended before it was ready (exit code {code}). {said}".rstrip()
+            raise TaskFailure(message, code="RUNTIME_CRASHED", retryable=True, runtime=NAME) from error
+        raise
+    return process
+
+
+def _judge(tool: str, arguments: Any) -> Frame:
+    """Say yes to an owned tool: whether it may run is asked where it is called."""
+    if tool.startswith(PREFIX):
+        return {"behavior": "allow", "updatedInput": arguments}
+    return {"behavior": "deny", "message": NOT_OURS}
+
+
+def _decode(line: bytes | TooLong) -> Any:
+    if isinstance(line, TooLong):
+        return {"too_long": line.size, "start": line.start.decode("utf-8", "replace")}
+    try:
+        return msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return {"not_json": line.decode("utf-8", "replace")[:4096]}

@@ -1,0 +1,307 @@
+"""The real claude program, in a network that has only loopback: tasks, tools, stops, steering."""
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtimes.alone import alone, tried_outside
+from tests.runtimes.claude_rig import (
+    EDIT,
+    MORE,
+    READ,
+    World,
+    below,
+    native_call,
+    opened,
+    script,
+    texts_of,
+)
+
+from codesdk import Session, Task, TaskFailure
+from codesdk.contract.events import Event
+from codesdk.tools.registry import wire_name
+from codesdk.tools.workspace import builtin_registry
+
+SLOW: dict[str, Any] = {"delay_s": 60}
+
+
+@pytest.fixture(autouse=True)
+def _offline() -> Iterator[None]:
+    with alone():
+        yield
+
+
+async def until(task: Task, kind: str, where: Any = None) -> Event:
+    """Return the first event of a type."""
+    async for event in task.events():
+        if event.type == kind and (where is None or where(event.payload)):
+            return event
+    raise AssertionError(f"the task ended without {kind}")
+
+
+def test_an_attempt_to_leave_is_counted() -> None:
+    before = tried_outside()
+    with suppress(OSError), socket.create_connection(("192.0.2.1", 443), timeout=1):
+        pass
+    assert tried_outside() > before
+
+
+# --- a task ---------------------------------------------------------------------------------------------------
+
+
+async def test_two_tasks_stream_and_call_a_tool_in_one_process_that_is_locked_down_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CANARY_OF_THE_PARENT", "1")
+    async with opened(tmp_path) as world:
+        _add_instructions(world.workspace)
+        plays = script(
+            [{"reasoning": ["Hm, ", "notes."]}, {"text": ["Let me ", "look."]}, READ], "Milk.", "Yes."
+        )
+        settings = {"system_prompt": "You are under test."}
+        session = await world.session(plays, settings=_settings(runtime_config=settings))
+        before = tried_outside()
+        result = await (await session.start("What do @notes.txt say? /help")).result()
+        assert (result.text, result.stop_reason) == ("Milk.", "end_turn")
+        assert (result.usage.input, result.usage.output, result.usage.cache_read) == (200, 40, 10)
+        assert (result.usage.cost_usd or 0) > 0
+        pid = world.pid(session)
+        assert (await (await session.start("Really?")).result()).text == "Yes."
+        assert world.pid(session) == pid
+
+        deltas = [
+            (p.kind, p.delta)
+            for p in await world.payloads(session, "model.output.delta")
+            if p.kind != "json_delta"
+        ]
+        assert deltas == [
+            ("reasoning_delta", "Hm, "),
+            ("reasoning_delta", "notes."),
+            ("text_delta", "Let me "),
+            ("text_delta", "look."),
+            ("text_delta", "Milk."),
+            ("text_delta", "Yes."),
+        ]
+        completed = await world.payloads(session, "model.output.completed")
+        assert [[block.text for block in message.content] for message in completed] == [
+            ["Hm, notes.", "Let me look."],
+            ["Milk."],
+            ["Yes."],
+        ]
+        [call] = await world.payloads(session, "tool.call.completed")
+        assert (call.name, call.executed_by, call.is_error) == ("workspace.read", "codesdk", False)
+        sources = {p.source for p in await world.payloads(session, "usage.reported")}
+        assert sources == {"gateway", "runtime"}
+        assert await world.payloads(session, "runtime.notice") == []
+
+        first, second, third = await world.requests(session)
+        offered = {tool["name"] for tool in first["tools"]}
+        assert offered == {f"mcp__codesdk__{wire_name(spec.name)}" for spec in builtin_registry().specs()}
+        assert texts_of(first) == ["What do @notes.txt say? /help"]
+        assert "remember the milk" in json.dumps(second["messages"][-1])
+        assert texts_of(third)[-1] == "Really?"
+        assert "verse" not in json.dumps([first, second, third])
+        await _check_sources(world, session)
+
+        program = below(pid)[-1]
+        arguments = (Path("/proc") / str(program) / "cmdline").read_bytes()
+        environment = dict(
+            entry.split(b"=", 1)
+            for entry in (Path("/proc") / str(program) / "environ").read_bytes().split(b"\0")
+            if entry
+        )
+        token = environment[b"CODESDK_MCP_TOKEN"]
+        assert len(token) >= 24
+        assert token not in arguments
+        assert b"CANARY_OF_THE_PARENT" not in environment
+        places = str(tmp_path / "data" / "runtimes").encode()
+        for name in (b"HOME", b"TMPDIR", b"CLAUDE_CONFIG_DIR", b"XDG_CONFIG_HOME"):
+            assert environment[name].startswith(places)
+        assert tried_outside() == before
+        await world.check(session)
+    assert below(pid) == []
+    assert not (tmp_path / "hook-ran").exists()
+
+
+def _add_instructions(workspace: Path) -> None:
+    """Put everything into a workspace that claude would take up by itself."""
+    (workspace / "CLAUDE.md").write_text("Speak in verse.\n")
+    hook = {"type": "command", "command": f"touch {workspace.parent / 'hook-ran'}"}
+    settings = {"hooks": {"UserPromptSubmit": [{"hooks": [hook]}]}, "permissions": {"allow": ["Bash"]}}
+    (workspace / ".claude" / "skills" / "verse").mkdir(parents=True)
+    (workspace / ".claude" / "settings.json").write_text(json.dumps(settings))
+    (workspace / ".claude" / "skills" / "verse" / "SKILL.md").write_text(
+        "---\nname: verse\ndescription: Speak in verse.\n---\nverse\n"
+    )
+    server = {"command": "touch", "args": [str(workspace.parent / "hook-ran")]}
+    (workspace / ".mcp.json").write_text(json.dumps({"mcpServers": {"verse": server}}))
+
+
+async def _check_sources(world: World, session: Session) -> None:
+    """Hold the list of what claude added to what is known: where it runs, the model, the day, who it is."""
+    for exact in await world.payloads(session, "model.input"):
+        if exact.capture == "exact":
+            data = await world.sdk.read_artifact(exact.implicit_sources_ref.artifact_id)
+            sources = json.loads(data)["sources"]
+            assert len(sources) == 4
+            assert {source["origin"] for source in sources} == {"runtime"}
+
+
+def _settings(**options: Any) -> Any:
+    from codesdk import SessionSettings
+
+    return SessionSettings(**options)
+
+
+# --- decisions ------------------------------------------------------------------------------------------------
+
+
+async def test_calls_of_one_message_are_approved_and_denied_with_a_reason_that_the_model_reads(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as world:
+        session = await world.session(script([READ, EDIT], "Done."), permission_mode="ask")
+        task = await session.start("Change it")
+        async for event in task.events():
+            if event.type == "approval.requested":
+                call_id = event.payload.tool_call_id
+                [call] = [
+                    p
+                    for p in await world.payloads(session, "tool.call.requested")
+                    if p.tool_call_id == call_id
+                ]
+                if call.name == "workspace.read":
+                    await task.approve(call_id)
+                else:
+                    await task.deny(call_id, "Leave the milk alone.")
+        assert (await task.result()).text == "Done."
+        calls = await world.payloads(session, "tool.call.requested")
+        assert [(c.name, c.message_id, c.index) for c in calls] == [
+            ("workspace.read", "msg_scripted000001", 0),
+            ("workspace.edit", "msg_scripted000001", 1),
+        ]
+        last = (await world.requests(session))[-1]["messages"][-1]["content"]
+        answers = {
+            block["tool_use_id"]: json.dumps(block["content"]) for block in last if "tool_use_id" in block
+        }
+        assert "remember the milk" in answers["call_scripted000001_r1"]
+        assert "Leave the milk alone." in answers["call_scripted000001_e1"]
+        assert (world.workspace / "notes.txt").read_text() == "remember the milk\n"
+        await world.check(session)
+
+
+async def test_without_anyone_to_ask_a_question_is_a_denial_and_a_tool_that_is_not_ours_does_not_run(
+    tmp_path: Path,
+) -> None:
+    touch = f"touch {tmp_path / 'ran'}"
+    async with opened(tmp_path) as world:
+        plays = script(
+            [EDIT], "No edit.", [native_call("Bash", {"command": touch})], "No shell.", [READ, MORE], "Both."
+        )
+        session = await world.session(plays, permission_mode="ask", interaction_mode="non_interactive")
+        assert (await (await session.start("Edit")).result()).text == "No edit."
+        assert (await (await session.start("Run something")).result()).text == "No shell."
+        denied = await world.payloads(session, "tool.call.denied")
+        assert [(d.name, d.by.kind) for d in denied] == [("workspace.edit", "policy"), ("Bash", "runtime")]
+        assert "No such tool" in denied[1].reason
+        assert not (tmp_path / "ran").exists()
+        assert (await (await session.start("Read both")).result()).text == "Both."
+        await world.check(session)
+
+
+async def test_calls_that_only_read_run_side_by_side(tmp_path: Path) -> None:
+    async with opened(tmp_path) as world:
+        session = await world.session(script([READ, MORE], "Both."), permission_mode="ask")
+        task = await session.start("Read both")
+        waiting: list[str] = []
+        async for event in task.events():
+            if event.type == "approval.requested":
+                waiting.append(event.payload.tool_call_id)
+                if len(waiting) == 2:  # else the second question waits for the first answer, and this hangs
+                    for call_id in waiting:
+                        await task.approve(call_id)
+        assert (await task.result()).text == "Both."
+        await world.check(session)
+
+
+# --- stop and steer -------------------------------------------------------------------------------------------
+
+
+async def test_a_stop_in_every_state_leaves_a_session_that_goes_on(tmp_path: Path) -> None:
+    async with opened(tmp_path) as world:
+        plays = script([{"text": "Begin "}, SLOW], [READ], "After.")
+        session = await world.session(plays, permission_mode="ask")
+        task = await session.start("Stream")
+        await until(task, "model.output.delta")
+        await task.stop()
+        assert (await task.result()).state == "stopped"
+        pid = world.pid(session)
+        [cut] = await world.payloads(session, "model.output.completed")
+        assert ([block.text for block in cut.content], cut.partial) == (["Begin "], True)
+        [request] = await world.payloads(session, "runtime.request.completed")
+        assert request.status == "abandoned"
+
+        task = await session.start("Ask")
+        await until(task, "approval.requested")
+        await task.stop()
+        assert (await task.result()).state == "stopped"
+        assert [d.name for d in await world.payloads(session, "tool.call.denied")] == ["workspace.read"]
+        assert world.pid(session) == pid
+
+        assert (await (await session.start("Go on")).result()).text == "After."
+        texts = texts_of((await world.requests(session))[-1])
+        assert [text for text in texts if text in ("Stream", "Ask", "Go on")] == ["Stream", "Ask", "Go on"]
+        await world.check(session)
+
+
+async def test_input_in_a_running_task_reaches_the_model_with_the_next_result_or_after_the_answer(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as world:
+        plays = script([READ], "One.", [{"text": "Two"}, {"delay_s": 1}, {"text": "."}], "Three.", "Four.")
+        session = await world.session(plays, permission_mode="ask")
+        task = await session.start("Read")
+        asked = await until(task, "approval.requested")
+        await task.steer("And the weather?")
+        await task.approve(asked.payload.tool_call_id)
+        assert (await task.result()).text == "One."
+        assert "And the weather?" in json.dumps((await world.requests(session))[1]["messages"][-1])
+
+        task = await session.start("Talk")
+        await until(task, "model.output.delta", lambda payload: payload.delta == "Two")
+        await task.steer("More, please.")
+        assert (await task.result()).text == "Three."
+        assert texts_of((await world.requests(session))[3])[-1] == "More, please."
+
+        assert (await (await session.start("Last")).result()).text == "Four."
+        await world.check(session)
+
+
+# --- death ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_killed_claude_fails_the_task_and_the_next_one_goes_on_with_its_own_copy(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as world:
+        session = await world.session(script("One.", [{"text": "Two"}, SLOW], "Three."))
+        await (await session.start("First")).result()
+        task = await session.start("Second")
+        await until(task, "model.output.delta", lambda payload: payload.delta == "Two")
+        os.kill(below(world.pid(session))[-1], signal.SIGKILL)
+        with pytest.raises(TaskFailure) as caught:
+            await task.result()
+        assert (caught.value.code, caught.value.retryable) == ("RUNTIME_CRASHED", True)
+        assert (await (await session.start("Third")).result()).text == "Three."
+        texts = texts_of((await world.requests(session))[-1])
+        assert texts[0] == "First"
+        assert texts[-1] == "Third"
+        names = {event.runtime.runtime_session_id for event in await world.events(session)} - {None}
+        assert len(names) == 1
+        await world.check(session)
