@@ -233,7 +233,7 @@ class OciSandbox:
     async def _take(self, kept: _Kept, spec: ContainerSpec) -> Container:
         """Return the session's idle container if it will do, else a new one."""
         container, kept.idle = kept.idle, None
-        if container is not None and container.spec == spec:
+        if container is not None and container.spec == spec and container.idle():
             return container
         if container is not None:
             await _to_the_end(self._drop(container))
@@ -249,8 +249,7 @@ class OciSandbox:
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
-            with contextlib.suppress(EngineRefused, SandboxUnavailable):
-                await _to_the_end(self._drop(await _to_the_end(starting)))
+            await _to_the_end(self._unwanted(starting))
             raise
         except EngineRefused as error:
             raise SandboxUnavailable(f"The container engine refused to start a container: {error}") from None
@@ -300,6 +299,11 @@ class OciSandbox:
         idle = [session for session, its in self._sessions.items() if its.idle is not None]
         for session in idle[: max(0, len(idle) - _MAX_IDLE)]:
             await self.close_session(session)
+
+    async def _unwanted(self, starting: Awaitable[Container]) -> None:
+        """Let a container start, since that cannot be stopped, and drop it."""
+        with contextlib.suppress(EngineRefused, SandboxUnavailable):
+            await self._drop(await starting)
 
     async def _drop(self, container: Container) -> None:
         self._busy.discard(container)

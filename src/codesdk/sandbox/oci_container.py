@@ -93,12 +93,14 @@ class Container:
             return False
         return bool(found["State"]["Running"])
 
+    def idle(self) -> bool:
+        """Say whether it is there, with nothing but its own processes alive in it. Unknown means no."""
+        return self.counters is not None and self.counters.processes() == self._own
+
     async def clean(self) -> bool:
-        """Say whether nothing but the container's own processes is alive in it. Unknown means no."""
-        if self.counters is None:
-            return False
-        for _ in range(_LAST_LOOKS):
-            if self.counters.processes() == self._own:
+        """Say whether it is idle after a command, whose last processes may take a moment to go."""
+        for _ in range(_LAST_LOOKS if self.counters else 0):
+            if self.idle():
                 return True
             await asyncio.sleep(_PAUSE_S)
         return False

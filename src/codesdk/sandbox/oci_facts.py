@@ -3,7 +3,8 @@
 Used by `oci.py`. What would make a container no sandbox is refused here, once, before any command.
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 import msgspec
@@ -30,9 +31,12 @@ async def ask(engine: Engine, image: str) -> Facts:
     """Ask the engine about itself. Raise `SandboxUnavailable` if its containers would be no sandbox."""
     await engine.connect()
     try:
-        version, info = await engine.call("version"), await engine.call("info")
-        await engine.call("inspect_image", image)
-        await remove_orphans(engine)
+        version, info, *_ = await _all(
+            engine.call("version"),
+            engine.call("info"),
+            engine.call("inspect_image", image),
+            remove_orphans(engine),
+        )
     except EngineMissing:
         raise SandboxUnavailable(
             f"The image {image} is not in the container engine: fetch or build it, for example with `docker pull {image}`."
@@ -40,6 +44,15 @@ async def ask(engine: Engine, image: str) -> Facts:
     except EngineRefused as error:
         raise SandboxUnavailable(f"The container engine does not say what it can do: {error}") from None
     return _facts(version, info)
+
+
+async def _all(*calls: Awaitable[Any]) -> list[Any]:
+    """Wait for all calls, since the engine is closed if one fails; then raise that."""
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
 
 
 def _facts(version: Mapping[str, Any], info: Mapping[str, Any]) -> Facts:
