@@ -464,10 +464,7 @@ def _with_mode(settings: SessionSettings, plays: "Source | None") -> SessionSett
     """Return the settings of a session with the mode that goes with what it plays."""
     if plays is None:
         return settings
-    from codesdk.script import Script
-
-    mode = "scripted" if isinstance(plays, Script) else "replay"
-    return msgspec.structs.replace(settings, gateway=mode)
+    return msgspec.structs.replace(settings, gateway="replay" if isinstance(plays, Sequence) else "scripted")
 
 
 def _workspace(path: str | os.PathLike[str]) -> str:

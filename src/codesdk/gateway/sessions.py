@@ -28,8 +28,8 @@ from codesdk.gateway.upstream import Upstream
 from codesdk.script import Script
 from codesdk.store.redaction import Redactor
 
-Source = Script | Sequence[Exchange]
-"""What a session plays in place of a provider: a script, or the exchanges of a cassette."""
+Source = Script | ScriptedModel | Sequence[Exchange]
+"""What a session plays in place of a provider: a script, a model that has begun one, or the exchanges of a cassette."""
 
 
 class SessionGateway:
@@ -104,9 +104,9 @@ class SessionGateway:
             self._upstream = self._upstream or Upstream(self._providers)
             return self._upstream
         source = self._sources.get(session_id)
-        if mode == "scripted" and isinstance(source, Script):
-            model = ScriptedModel(source)
-        elif mode == "replay" and source is not None and not isinstance(source, Script):
+        if mode == "scripted" and isinstance(source, Script | ScriptedModel):
+            model = ScriptedModel(source) if isinstance(source, Script) else source
+        elif mode == "replay" and source is not None and not isinstance(source, Script | ScriptedModel):
             model = ReplayBackend(source, secrets=tap.secrets)
         else:
             what = "script" if mode == "scripted" else "cassette"

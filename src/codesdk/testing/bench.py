@@ -7,6 +7,7 @@ import asyncio
 import tempfile
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from codesdk.contract.settings import SessionSettings
 from codesdk.contract.tools import InteractionMode, PermissionMode
 from codesdk.engine.invariants import verify_session
 from codesdk.engine.replay import replay_session
+from codesdk.gateway.scripted import ScriptedModel
 from codesdk.policy.modes import ModePolicy
 from codesdk.script import Script
 from codesdk.sdk import CodeSDK, Session, Task
@@ -72,7 +74,11 @@ class Bench:
         self._blobs = MemoryBlobs()
         self._stamper = FrozenStamper()
         self._runtime = ""
-        self._workspace = tempfile.TemporaryDirectory(prefix="codesdk-conformance-")
+        self._folder = tempfile.TemporaryDirectory(prefix="codesdk-conformance-")
+        self.workspace = Path(self._folder.name) / "workspace"
+        self.workspace.mkdir()
+        self.model: ScriptedModel | None = None
+        """Plays the script for a runtime that gets its model from the gateway; a second SDK plays it on."""
 
     @asynccontextmanager
     async def sdk(self) -> AsyncGenerator[CodeSDK]:
@@ -86,10 +92,13 @@ class Bench:
                 stamper=self._stamper,
                 log=self._log,
                 blobs=self._blobs,
+                state_dir=str(Path(self._folder.name) / "state"),
             ) as sdk,
         ):
             self._runtime = runtime.name
             self.capabilities = runtime.capabilities()
+            if self.capabilities.input_capture == "exact" and self.model is None:
+                self.model = ScriptedModel(self._scenario.script)
             yield sdk
 
     async def session(
@@ -98,11 +107,16 @@ class Bench:
         """Create a session of the runtime under test."""
         return await sdk.create_session(
             runtime=self._runtime,
-            workspace=self._workspace.name,
+            workspace=self.workspace,
             permission_mode=mode,
             interaction_mode=interaction,
             settings=SessionSettings(result_inline_bytes=4096),
+            plays=self.model,
         )
+
+    async def again(self, sdk: CodeSDK, session: Session) -> Session:
+        """Open a session of another SDK in this one."""
+        return await sdk.session(session.id, plays=self.model)
 
     async def begun(self, task: Task, count: int = 1) -> list[FakeRun]:
         """Wait until so many calls run at once."""
@@ -131,10 +145,12 @@ class Bench:
             same("what verify finds", findings, [])
             _, differences = await replay_session(self._log, self._blobs, row.session_id)
             same("what replay finds", differences, [])
+        if self.model is not None:
+            same("what did not fit the script", list(self.model.problems), [])
 
     def discard(self) -> None:
         """Remove the workspace."""
-        self._workspace.cleanup()
+        self._folder.cleanup()
 
 
 async def seen(task: Task, kind: str) -> Any:

@@ -166,7 +166,7 @@ async def _resume(bench: Bench) -> None:
         task = await session.start("Read the note.")
         call = await seen(task, "approval.requested")
         async with bench.sdk() as second:  # takes over, as the next process does after a crash
-            again = await second.session(session.id)
+            again = await bench.again(second, session)
             await again.approve(call.tool_call_id)
             resumed = await again.resume()
             same("the answer", (await resumed.result()).text, "Done.")
