@@ -13,6 +13,7 @@ from codesdk.gateway.pieces import Edit, splice
 from codesdk.store.redaction import MARKER, Redactor
 
 _PLACES = ("index", "output_index", "content_index", "summary_index", "item_id")
+_ANY_PLACE = frozenset(_PLACES)
 
 
 def find_scattered(text: str, redactor: Redactor) -> list[Edit]:
@@ -106,7 +107,9 @@ def _place(value: Any) -> str:
     if not isinstance(value, dict):
         return ""
     entries = cast("dict[str, Any]", value)
-    return "/".join(str(entries.get(name, "")) for name in _PLACES)
+    if _ANY_PLACE.isdisjoint(entries):
+        return ""
+    return "/".join([str(entries.get(name, "")) for name in _PLACES])
 
 
 def _leaves(value: Any, thread: tuple[str, ...]) -> Iterator[tuple[Any, Any, tuple[str, ...]]]:
