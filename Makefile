@@ -9,7 +9,7 @@ COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate
           --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint types layers unit coverage format bench demo lock clean
+.PHONY: help setup test lint types layers unit coverage format bench demo record lock clean
 # The targets share one .venv and the checks read best in order.
 .NOTPARALLEL:
 
@@ -56,6 +56,9 @@ bench: $(READY) ## the measurements; ARGS go to the bench
 
 demo: $(READY) ## a short tour that needs no network and no account
 	@$(BIN)/codesdk demo $(ARGS)
+
+record: $(READY) ## what real programs say, recorded anew for the tests; needs root
+	@$(BIN)/python scripts/record-runtime $(ARGS)
 
 lock: .venv/.installer ## remake the lock files; UPGRADE=1 takes newer versions
 	@$(COMPILE) requirements/bootstrap.in -o requirements/bootstrap.lock

@@ -4,6 +4,8 @@ import base64
 import json
 import os
 import struct
+import subprocess
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -365,3 +367,31 @@ async def test_the_status_is_asked_without_a_model_and_without_a_session(tmp_pat
         assert (status.ok, status.logged_in, status.details) == (True, True, {"version": "0.163.0"})
         missing = await CodexRuntime("/no/such").auth_status(env)
         assert (missing.ok, missing.logged_in) == (False, False)
+
+
+def test_the_command_line_has_codex_play_a_script(tmp_path: Path):
+    (tmp_path / "workspace").mkdir()
+    (tmp_path / "workspace" / "notes.txt").write_text(NOTE)
+    turns = [{"steps": [{"text": "I look."}, read()]}, {"steps": [{"text": "Milk."}]}]
+    (tmp_path / "script.json").write_text(json.dumps({"turns": turns}))
+    argv = ["--data-dir", "data", "run", "What?", "--runtime", "codex", "--script", "script.json", "--json"]
+    ran = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "codesdk.cli.main",
+            *argv,
+            "--workspace",
+            "workspace",
+            "--permission-mode",
+            "auto",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    events = [json.loads(line) for line in ran.stdout.split(b"\n") if line]
+    assert events[-1]["type"] == "task.completed"
+    assert events[-1]["payload"]["text"] == "Milk."
+    assert events[-1]["runtime"]["name"] == "codex-sdk"

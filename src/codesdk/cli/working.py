@@ -5,7 +5,7 @@ import contextlib
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from codesdk.cli.interrupts import Interrupts
 from codesdk.cli.out import ReaderGone, write_bytes
@@ -15,6 +15,9 @@ from codesdk.contract.runtime import Runtime
 from codesdk.engine.feed import Published
 from codesdk.runtimes.registry import resolve
 from codesdk.sdk import CodeSDK, Session, Task
+
+if TYPE_CHECKING:
+    from codesdk.script import Script
 
 Answering = Literal["terminal", "others", "nobody"]
 """Who answers questions: a person here, a second terminal, or no one, so that they are denied."""
@@ -63,21 +66,31 @@ def choose_answering(as_json: bool, interactive: bool) -> Answering:
     return "others" if interactive else "nobody"
 
 
-def scripted(runtime: str, script: str | None) -> Mapping[str, Runtime]:
-    """Return the runtimes to open the SDK with: the scripted one with its script, loaded and checked."""
+class Playing(NamedTuple):
+    """What takes the place of a model: runtimes to open the SDK with, or a script that the gateway plays."""
+
+    runtimes: Mapping[str, Runtime]
+    plays: "Script | None" = None
+
+
+def scripted(runtime: str, script: str | None) -> Playing:
+    """Return what plays a script, loaded and checked: the scripted runtime, or the model of any other."""
     if resolve(runtime) != "scripted":
-        if script is not None:
-            raise InvalidRequest(f"--script is for the scripted runtime, not for {runtime}.")
-        return {}
+        return Playing({}, None if script is None else _load(script))
     if script is None:
         raise InvalidRequest(
             "The scripted runtime plays a script in place of a model: give it one with --script FILE."
             " `codesdk demo` shows one at work."
         )
     from codesdk.runtimes.scripted import ScriptedRuntime
+
+    return Playing({"scripted": ScriptedRuntime(_load(script))})
+
+
+def _load(path: str) -> "Script":
     from codesdk.script import load_script
 
-    return {"scripted": ScriptedRuntime(load_script(script))}
+    return load_script(path)
 
 
 async def work(

@@ -58,7 +58,7 @@ def error_of(error: Any) -> ErrorInfo:
         details["http_status"] = status
     return ErrorInfo(
         code=kind.code,
-        message=f"The model did not answer codex: {shorten(message)} {kind.advice}",
+        message=f"The model did not answer codex: {shorten(message).rstrip('. ')}. {kind.advice}",
         retryable=kind.retryable,
         runtime=NAME,
         details=details,

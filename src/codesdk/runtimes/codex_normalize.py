@@ -265,10 +265,11 @@ def _error(state: State, params: Frame, frame: Frame) -> Items:
     """An attempt that failed. What it streamed without finishing comes again, so it is taken back."""
     if not params.get("willRetry"):
         return []  # the end of the turn says it again
-    error = error_of(params.get("error"))
+    failure = _dict(params.get("error"))
     unfinished = [key for key, block in state.blocks.items() if not block.done and block.text]
     state.blocks = {key: block for key, block in state.blocks.items() if block.done}
-    items: Items = [_notice("retry", error.message, dict(error.details or {}), frame)]
+    message = f"codex asks the model again: {shorten(str(failure.get('message')))}"
+    items: Items = [_notice("retry", message, dict(error_of(failure).details or {}), frame)]
     if unfinished and not state.completed:
         retracted = OutputRetracted(block_ids=unfinished, reason="The connection to the model broke.")
         items.insert(0, Draft(retracted, frame))

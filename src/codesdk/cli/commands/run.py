@@ -15,7 +15,7 @@ from codesdk.cli.interrupts import Interrupts
 from codesdk.cli.lookup import find_session, reading, short
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import command_options, json_option, policy_options, session_argument
-from codesdk.cli.working import Setting, choose_answering, scripted, work
+from codesdk.cli.working import Playing, Setting, choose_answering, scripted, work
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.events import Event, SessionCreated
 from codesdk.contract.records import SessionRow
@@ -66,7 +66,7 @@ class NewSession(NamedTuple):
 @click.command()
 @click.argument("prompt")
 @click.option("--runtime", metavar="NAME", help="What runs the task. [default: scripted]")
-@click.option("--script", metavar="FILE", help="The script that the scripted runtime plays.")
+@click.option("--script", metavar="FILE", help="A script to play in place of a model.")
 @click.option("--workspace", metavar="DIR", help="The directory to work in. [default: .]")
 @click.option(
     "--permission-mode",
@@ -144,7 +144,7 @@ def run(
 @click.command()
 @session_argument()
 @click.argument("prompt", required=False)
-@click.option("--script", metavar="FILE", help="The script that the scripted runtime plays.")
+@click.option("--script", metavar="FILE", help="A script to play in place of a model.")
 @policy_options
 @command_options
 @click.option("--interactive", is_flag=True, help=_INTERACTIVE_HELP)
@@ -176,12 +176,12 @@ async def _run_new(
     setup: Setup,
     text: str,
     new: NewSession,
-    runtimes: Mapping[str, Runtime],
+    playing: Playing,
     rules: Rules,
     setting: Setting,
 ) -> int:
     with Interrupts() as interrupts:
-        async with _open(setup, runtimes, rules) as sdk:
+        async with _open(setup, playing.runtimes, rules) as sdk:
             session = await sdk.create_session(
                 runtime=new.runtime,
                 workspace=new.workspace,
@@ -191,6 +191,7 @@ async def _run_new(
                 model=new.model,
                 budgets=Budgets(session=new.budget) if new.budget != Budget() else None,
                 settings=SessionSettings(gateway="record") if new.record else None,
+                plays=playing.plays,
             )
             ending = await work(sdk, session, lambda: session.start(text), setting, interrupts, after=0)
             return await _close(ending, setting)
@@ -225,20 +226,20 @@ async def _go_on(
     with Interrupts() as interrupts:
         async with reading(setup.data_dir) as archive:
             row = await find_session(archive, given)
-            runtimes = await _runtimes_of(archive, row, script)
-        async with _open(setup, runtimes, rules) as sdk:
-            session = await sdk.session(row.session_id)
+            playing = await _playing_of(archive, row, script)
+        async with _open(setup, playing.runtimes, rules) as sdk:
+            session = await sdk.session(row.session_id, plays=playing.plays)
             after = await sdk.archive.log.head(session.id)
             ending = await work(sdk, session, lambda: begin(session), setting, interrupts, after=after)
             return await _close(ending, setting)
 
 
-async def _runtimes_of(archive: Archive, row: SessionRow, script: str | None) -> Mapping[str, Runtime]:
-    """Return the runtimes to open a stored session with. One that was given its script in its settings has it."""
+async def _playing_of(archive: Archive, row: SessionRow, script: str | None) -> Playing:
+    """Return what a stored session is opened with. One that was given its script in its settings has it."""
     if script is None and row.runtime == "scripted":
         created = (await archive.event(row.session_id, 1)).payload
         if isinstance(created, SessionCreated) and created.settings.get("runtime_config", {}).get("script"):
-            return {}
+            return Playing({})
     return scripted(row.runtime, script)
 
 
