@@ -150,6 +150,16 @@ attempt(socket.getaddrinfo, "example.com", 443)
         without={"seccomp": ("REACHED",)},
     ),
     Attack(
+        13,
+        "make a pair of sockets that could be aimed at it",
+        """
+attempt(socket.socketpair, socket.AF_UNIX, socket.SOCK_DGRAM)
+attempt(socket.socketpair, socket.AF_UNIX, socket.SOCK_RAW)
+""",
+        {"bubblewrap": ("EPERM", "EPERM"), "oci": ("ENOSYS", "ENOSYS")},
+        without={"seccomp": ("REACHED", "REACHED")},
+    ),
+    Attack(
         14,
         "open sockets that no namespace isolates",
         """

@@ -235,9 +235,13 @@ def is_public(text: str) -> bool:
             return False
         if address.ipv4_mapped is not None:
             return True
+        if address not in _GIVEN_OUT and address not in _NAT64:
+            return False
     return address.is_global and not address.is_multicast
 
 
+_GIVEN_OUT = ipaddress.IPv6Network("2000::/3")
+"""What of IPv6 is given out to the public; some of the rest counts as global all the same."""
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 

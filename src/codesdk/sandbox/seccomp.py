@@ -9,7 +9,7 @@ import errno
 import platform
 import struct
 from collections.abc import Sequence
-from socket import AF_INET, AF_INET6, AF_UNIX
+from socket import AF_INET, AF_INET6, AF_UNIX, SOCK_DGRAM
 from typing import Literal, NamedTuple
 
 AUDIT_ARCH_X86_64 = 0xC000003E
@@ -102,6 +102,8 @@ RULES: tuple[Rule, ...] = (
     Rule("socket", _NO_FAMILY, (Condition(0, "none of", (AF_INET, AF_INET6, _AF_NETLINK)),)),
     Rule("socket", _NO_FAMILY, (_IS_NETLINK, Condition(2, "none of", (_NETLINK_ROUTE,)))),
     Rule("socketpair", _NO_FAMILY, (Condition(0, "none of", (AF_UNIX,)),)),
+    # A pair of datagram sockets (raw ones are the same) could be aimed anew, at a socket in the workspace.
+    Rule("socketpair", _EPERM, (Condition(0, "one of", (AF_UNIX,)), Condition(1, "any bit", (SOCK_DGRAM,)))),
     Rule("clone", _EPERM, (Condition(0, "any bit", (_NEW_NAMESPACE & ~0xFF,)),)),  # the low byte is a signal
     Rule("unshare", _EPERM, (Condition(0, "any bit", (_NEW_NAMESPACE,)),)),
     Rule("ioctl", _EPERM, (Condition(1, "one of", (_TIOCSTI, _TIOCLINUX)),)),  # typing into a terminal
