@@ -21,7 +21,7 @@ from codesdk.contract.ports import Policy, ToolRunner
 from codesdk.contract.records import ApprovalRow, SessionRow, SessionStatus, TaskRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import Budgets, Limits, OnBusy, SessionConfig, SessionSettings
-from codesdk.contract.tools import Actor, Grant, InteractionMode, PermissionMode, Scope
+from codesdk.contract.tools import Actor, Grant, InteractionMode, PermissionMode, Scope, UndoReport
 from codesdk.engine.archive import Archive
 from codesdk.engine.control import ControlServer
 from codesdk.engine.engine import Engine
@@ -30,6 +30,7 @@ from codesdk.engine.journal import LOCAL
 from codesdk.engine.scope import Ports
 from codesdk.engine.session import LiveSession
 from codesdk.engine.stamps import SystemStamper
+from codesdk.engine.undo import undo
 from codesdk.gateway.door import GatewayDoor
 from codesdk.gateway.providers import Provider, providers_from
 from codesdk.policy.modes import ModePolicy
@@ -313,6 +314,14 @@ class Session:
     async def steer(self, message: str | list[Message]) -> None:
         """Add user input to the running task, where the runtime can take it."""
         await (await self._live()).steer(_messages(message))
+
+    async def undo(self, tool_call_id: str | None = None) -> UndoReport:
+        """Take back what one tool call did to files, or what all calls of the session did, the newest first.
+
+        A call is undone as a whole, and only if its files are still as it left them. Raise `Conflict` if
+        nothing could be undone, `Busy` while a task runs.
+        """
+        return await undo(await self._live(), self._person(), tool_call_id)
 
     async def close(self, reason: str = "closed by the user") -> None:
         """End the session; its log stays and can be read, forked and verified."""

@@ -32,6 +32,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "run": Entry("run", "run", "Run a task and show what happens."),
         "resume": Entry("run", "resume", "Go on with a session that was interrupted."),
         "rerun": Entry("rerun", "rerun", "Play a recorded session again, with its model's recorded answers."),
+        "undo": Entry("undo", "undo", "Put files back as they were before tools changed them."),
     },
     "Answer a running task": {
         "approve": Entry("answer", "approve", "Let a waiting tool call run; list what waits."),

@@ -8,6 +8,7 @@ from pathlib import Path
 from codesdk.contract.errors import InvalidRequest, NotFound
 from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow
 from codesdk.engine.archive import Archive, unknown_session
+from codesdk.engine.undo import changed_calls
 from codesdk.store.directory import DataDir, socket_address
 
 LAST = "last"
@@ -44,6 +45,12 @@ async def find_call(archive: Archive, session_id: str, given: str) -> str:
     rows = await archive.approvals(session_id=session_id)
     ids = [row.tool_call_id or row.approval_id for row in rows]
     return _only(given, ids, "waiting call") or given
+
+
+async def find_changed_call(archive: Archive, session_id: str, given: str) -> str:
+    """Return the id of a call that changed files. One that did not is returned as given, for an undo to judge."""
+    ids = {call.tool_call_id for call in await changed_calls(archive.log, session_id)}
+    return _only(given, ids, "call that changed files") or given
 
 
 async def find_artifact(archive: Archive, session_id: str, given: str) -> ArtifactRow:

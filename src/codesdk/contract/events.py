@@ -374,7 +374,7 @@ class UsageReported(Record, frozen=True, kw_only=True):
 
 class RuntimeNotice(Record, frozen=True, kw_only=True):
     """Something worth knowing. The engine's own kinds: stop_requested, recovered, violation,
-    late_event, unknown_frame, warning."""
+    late_event, unknown_frame, undone, warning."""
 
     kind: str
     message: str

@@ -85,6 +85,31 @@ class Change(Record, frozen=True, kw_only=True):
     undo: str | None
 
 
+class UndoneFile(Record, frozen=True, kw_only=True):
+    """A file that is as it was before a call changed it."""
+
+    path: str
+    tool_call_id: str
+    attempt: int
+    removed: bool = False
+    """Whether it was the call that had made it, so that it is gone again."""
+
+
+class UndoRefusal(Record, frozen=True, kw_only=True):
+    """A call whose changes were not taken back, and why."""
+
+    tool_call_id: str
+    attempt: int
+    reason: str
+
+
+class UndoReport(Record, frozen=True, kw_only=True):
+    """What an undo did, the newest change first, and what it left as it is."""
+
+    restored: list[UndoneFile]
+    refused: list[UndoRefusal]
+
+
 class Subjects(Record, frozen=True, kw_only=True):
     """What a call would touch, in the terms that policy rules are written in. Paths are relative to the workspace."""
 

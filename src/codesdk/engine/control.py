@@ -17,6 +17,7 @@ from codesdk.contract.messages import user
 from codesdk.contract.tools import Actor, Scope
 from codesdk.engine.engine import Engine
 from codesdk.engine.grants import revoke
+from codesdk.engine.undo import undo
 from codesdk.store.directory import SOCKET, bind_socket, socket_address
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
@@ -27,7 +28,7 @@ TERMINAL = Actor(kind="user", id="terminal")
 class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something to be done to a session by the process that owns it."""
 
-    op: Literal["approve", "deny", "stop", "steer", "revoke"]
+    op: Literal["approve", "deny", "stop", "steer", "revoke", "undo"]
     session_id: str
     task_id: str | None = None
     tool_call_id: str | None = None
@@ -54,6 +55,8 @@ async def carry_out(engine: Engine, command: Command) -> None:
     session = await engine.session(command.session_id)
     if command.op == "stop":
         await session.stop(command.task_id, TERMINAL, command.reason or "stopped from the terminal")
+    elif command.op == "undo":
+        await undo(session, TERMINAL, command.tool_call_id)
     elif command.op == "steer":
         if not command.text:
             raise InvalidRequest("Steering needs a text.")

@@ -69,7 +69,7 @@ class LiveSession:
         self._redactor = redactor
         self._scope: SessionScope | None = None
         self._window: Window | None = None
-        self._writes = asyncio.Lock()
+        self.writes = asyncio.Lock()
         self._run: TaskRun | None = None
         self._driver: asyncio.Task[None] | None = None
         self._runtime: Runtime | None = None
@@ -340,7 +340,7 @@ class LiveSession:
         lifecycle.start(self.recorder.journal, task_id, messages, config, resumes=resumes)
         if self._window is None:
             self._window = Window(scope.settings.context_budget_tokens)
-        self._run = TaskRun(scope, runtime, self._window, self._writes, self.endpoints)
+        self._run = TaskRun(scope, runtime, self._window, self.writes, self.endpoints)
         self._driver = asyncio.create_task(self._drive(self._run))
 
     async def _drive(self, run: TaskRun) -> None:

@@ -119,7 +119,7 @@ async def _answer(setup: Setup, command: Command, decision: Decision, as_json: b
     async with reading(setup.data_dir) as archive:
         session = (await find_session(archive, command.session_id)).session_id
         call = await find_call(archive, session, command.tool_call_id or "")
-    reached = await _deliver(setup, _with(command, session, call))
+    reached = await deliver(setup, _with(command, session, call))
     words = "Approved." if decision == "approve" else "Denied."
     if reached == "stored" and decision == "approve":
         words += f" It runs with: codesdk{setup.shown} resume {short(session)}"
@@ -131,12 +131,12 @@ async def tell(setup: Setup, command: Command, words: str, as_json: bool) -> int
     """Have a command carried out in the session that it names, and say so."""
     async with reading(setup.data_dir) as archive:
         session = (await find_session(archive, command.session_id)).session_id
-    reached = await _deliver(setup, _with(command, session, command.tool_call_id))
+    reached = await deliver(setup, _with(command, session, command.tool_call_id))
     _say(words, session, None, reached, as_json)
     return 0
 
 
-async def _deliver(setup: Setup, command: Command) -> Reached:
+async def deliver(setup: Setup, command: Command) -> Reached:
     """Hand a command to the process that owns the directory; if there is none, be the owner for a moment.
 
     A process that is about to open or close the directory holds it without listening, so try for a while.
