@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from codesdk.contract.settings import Limits, SessionSettings
     from codesdk.policy.load import load_policy
     from codesdk.sdk import CodeSDK, Session, Task, TaskResult
+    from codesdk.tools import ToolContext, ToolError, ToolRegistry, builtin_registry
 
 _HOMES = {
     "codesdk.contract.capabilities": ("Capabilities",),
@@ -68,6 +69,7 @@ _HOMES = {
     "codesdk.contract.settings": ("Limits", "SessionSettings"),
     "codesdk.policy.load": ("load_policy",),
     "codesdk.sdk": ("CodeSDK", "Session", "Task", "TaskResult"),
+    "codesdk.tools": ("ToolContext", "ToolError", "ToolRegistry", "builtin_registry"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -100,9 +102,13 @@ __all__ = [
     "TaskResult",
     "TaskRow",
     "Text",
+    "ToolContext",
+    "ToolError",
+    "ToolRegistry",
     "ToolResult",
     "ToolUse",
     "UsageTotals",
+    "builtin_registry",
     "load_policy",
     "user",
 ]
