@@ -136,6 +136,17 @@ def test_modes_follow_the_umask_or_what_was_asked_for(root):
     assert [mode_of(root / name) for name in ("plain", "program")] == [0o750, 0o640]
 
 
+def test_what_is_new_belongs_to_whom_the_directory_belongs_to(root):
+    """Where root works in somebody's workspace, they must be able to go on with it."""
+    if os.geteuid() == 0:
+        os.chown(root / "sub", 61_100, 61_101)
+    owner = (root / "sub").stat()
+    commit(root, ("create", "sub/new/deep/x.txt"), ("create", "sub/y.txt"))
+    for path in ("sub/new", "sub/new/deep", "sub/new/deep/x.txt", "sub/y.txt"):
+        info = (root / path).stat()
+        assert (info.st_uid, info.st_gid) == (owner.st_uid, owner.st_gid)
+
+
 @pytest.mark.parametrize("other", [b"else\n", b"", b"longer than before\n"])
 @pytest.mark.parametrize("change", ["write", "remove"])
 def test_a_file_that_someone_else_changed_is_left_alone(root, other, change):

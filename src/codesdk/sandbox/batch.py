@@ -24,6 +24,7 @@ from codesdk.sandbox.paths import (
     PathRefused,
     TooLarge,
     drain,
+    owner_in,
     read_regular,
     reason,
     split,
@@ -165,11 +166,9 @@ def _stage(step: _Step, data: bytes, mode: int | None, executable: bool | None) 
         view = memoryview(data)
         while view:
             view = view[os.write(fd, view) :]
+        with contextlib.suppress(OSError):  # only root can give a file away; for others it is theirs now
+            os.fchown(fd, *(step.before.owner if step.before else owner_in(step.directory)))
         if step.before is not None:
-            with contextlib.suppress(OSError):
-                os.fchown(
-                    fd, *step.before.owner
-                )  # only root can give a file away; for others it is theirs now
             os.fchmod(fd, _mode(step.before.mode, executable))
         if mode is not None:
             os.fchmod(fd, mode & 0o777)

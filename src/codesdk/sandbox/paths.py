@@ -154,10 +154,14 @@ class Beneath:
         try:
             require_workspace(fd)
             for depth, folder in enumerate(folders, start=1):
-                if made is not None and _make(fd, folder):
+                is_new = made is not None and _make(fd, folder)
+                if made is not None and is_new:
                     made.append(list(folders[:depth]))
+                owner = owner_in(fd)
                 fd, last = enter(fd, folder), fd
                 os.close(last)
+                if is_new:
+                    _give(fd, owner)
                 require_workspace(fd)
         except BaseException:
             os.close(fd)
@@ -179,6 +183,22 @@ def _make(fd: int, folder: str) -> bool:
     except OSError as error:
         raise PathRefused(reason(error, folder)) from None
     return True
+
+
+def owner_in(directory: int) -> tuple[int, int]:
+    """Return whose a new file in a directory should be: root works there for someone else, all others for themselves."""
+    info = os.fstat(directory)
+    return (info.st_uid, info.st_gid) if os.geteuid() == 0 else (-1, -1)
+
+
+def _give(directory: int, owner: tuple[int, int]) -> None:
+    """Let a directory belong to someone. Through a descriptor: a name may be something else by now."""
+    with contextlib.suppress(OSError):
+        fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+        try:
+            os.fchown(fd, *owner)
+        finally:
+            os.close(fd)
 
 
 def require_workspace(fd: int) -> None:

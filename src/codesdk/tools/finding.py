@@ -3,7 +3,6 @@
 They walk with `sandbox.tree`, in a thread, within bounds of results and time; what was left out is said.
 """
 
-import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Annotated
@@ -146,23 +145,21 @@ def _search(workspace: str, args: SearchInput, go_on: GoOn) -> str:
     wanted = _wanted(args.glob) if args.glob else None
     outing = _Outing(go_on)
     lines: list[str] = []
-    with opened(workspace, args.path) as files, _matcher(args, go_on) as hits:
-        folders = split_folder(args.path)
-        try:
-            for path, data in outing.texts(files, folders, wanted):
-                for place in hits.find(data, args.limit - len(lines) + 1):
-                    lines.append(_hit(path, data, place))
+    try:
+        with opened(workspace, args.path) as files, _matcher(args, go_on) as hits:
+            for path, data in outing.texts(files, split_folder(args.path), wanted):
+                lines += [_hit(path, data, place) for place in hits.find(data, args.limit - len(lines) + 1)]
                 if len(lines) > args.limit:
                     del lines[args.limit :]
                     outing.notes.append(
                         f"(there are more than {args.limit}; narrow the pattern, path or glob)"
                     )
                     break
-        except TooSlow:
-            outing.notes.append(
-                f"(stopped: the pattern needs more than {PATTERN_S:g} s or too much memory; make it simpler, or use"
-                " literal)"
-            )
+    except TooSlow:
+        outing.notes.append(
+            f"(stopped: the pattern needs more than {PATTERN_S:g} s or too much memory; make it simpler, or use"
+            " literal)"
+        )
     return "\n".join([*lines, *outing.notes] if lines else ["No line matches.", *outing.notes])
 
 
@@ -171,12 +168,6 @@ def _matcher(args: SearchInput, go_on: GoOn) -> Hits:
         raise ToolError("The pattern contains a line end; it is looked for in each line on its own.")
     if args.literal:
         return literal(args.pattern, args.ignore_case)
-    try:
-        re.compile(args.pattern)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise ToolError(
-            f"The pattern is not a regular expression: {error}. For plain text set literal."
-        ) from None
     return regular(args.pattern, args.ignore_case, PATTERN_S, go_on)
 
 

@@ -33,8 +33,11 @@ except (ImportError, ValueError, OSError):
     pass
 source, answers = sys.stdin.buffer, sys.stdout.buffer
 pattern, flags = json.loads(source.readline())
-search = re.compile(pattern, flags).search
-answers.write(b"[]\\n")
+try:
+    search, problem = re.compile(pattern, flags).search, None
+except (re.error, RecursionError, OverflowError) as error:
+    problem = str(error)
+answers.write(json.dumps(problem).encode() + b"\\n")
 answers.flush()
 while head := source.readline():
     most, size = json.loads(head)
@@ -51,7 +54,7 @@ while head := source.readline():
 
 
 class TooSlow(Exception):
-    """The pattern took more time, or more memory, than it may."""
+    """The pattern took more time, or more memory, than it may, or nobody waits for it any more."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -73,7 +76,7 @@ class Hits(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
     def find(self, data: bytes, most: int) -> list[Place]:
-        """Return the first places in a file that match. Raise `TooSlow`."""
+        """Return the first places in a file that match. Raise `TooSlow`. Entering may raise it, too."""
         ...
 
 
@@ -83,7 +86,7 @@ def literal(text: str, ignore_case: bool) -> Hits:
 
 
 def regular(pattern: str, ignore_case: bool, seconds: float, go_on: Callable[[], bool]) -> Hits:
-    """Find a regular expression, in at most this time for all files together. If `go_on` says no, find nothing more."""
+    """Find a regular expression, in at most this time for all files together. Ended when `go_on` says no."""
     return _Process(pattern, re.IGNORECASE if ignore_case else 0, seconds, go_on)
 
 
@@ -136,7 +139,11 @@ class _Process:
         )
         try:
             self._send(json.dumps(self._first).encode() + b"\n")
-            self._line(_START_S)
+            problem = msgspec.json.decode(self._line(_START_S), type=str | None)
+            if problem is not None:
+                raise ToolError(
+                    f"The pattern is not a regular expression: {problem}. For plain text set literal."
+                )
         except BaseException:
             self.__exit__()
             raise
@@ -172,7 +179,7 @@ class _Process:
         until = time.monotonic() + seconds
         while b"\n" not in self._buffer:
             if not self._go_on():
-                return b"[]"
+                raise TooSlow
             if time.monotonic() > until:
                 raise TooSlow
             if poll.poll(_POLL_MS):
