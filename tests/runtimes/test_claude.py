@@ -123,9 +123,12 @@ async def test_two_tasks_stream_and_call_a_tool_in_one_process_that_is_locked_do
         places = str(tmp_path / "data" / "runtimes").encode()
         for name in (b"HOME", b"TMPDIR", b"CLAUDE_CONFIG_DIR", b"XDG_CONFIG_HOME"):
             assert environment[name].startswith(places)
+        sockets = Path(environment[b"XDG_RUNTIME_DIR"].decode())
+        assert _sockets_in(sockets) == 1
         assert tried_outside() == before
         await world.check(session)
     assert below(pid) == []
+    assert _sockets_in(sockets) == 0
     assert not (tmp_path / "hook-ran").exists()
 
 
@@ -151,6 +154,12 @@ async def _check_sources(world: World, session: Session) -> None:
             sources = json.loads(data)["sources"]
             assert len(sources) == 4
             assert {source["origin"] for source in sources} == {"runtime"}
+
+
+def _sockets_in(folder: Path) -> int:
+    """Return how many sockets claude has there, where only we can reach them."""
+    assert not folder.exists() or folder.stat().st_mode & 0o777 == 0o700
+    return sum(path.is_socket() for path in folder.rglob("*"))
 
 
 def _settings(**options: Any) -> Any:

@@ -6,6 +6,8 @@ says what its frames mean, `claude_options` how it is started, `claude_input` wh
 
 import asyncio
 import contextlib
+import shutil
+import tempfile
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
@@ -80,12 +82,24 @@ _CAPABILITIES = Capabilities(
 )
 
 
+class Folders(msgspec.Struct, frozen=True):
+    """Where a process has its state, and its socket: the address of one must be short, and no other session's."""
+
+    places: Places
+    sockets: str
+
+    def remove(self) -> None:
+        """Delete what is not to stay. Must not raise."""
+        self.places.remove()
+        shutil.rmtree(self.sockets, ignore_errors=True)
+
+
 class Live:
     """A session's process, and what it was started with and told."""
 
-    def __init__(self, process: ClaudeProcess, launch: Launch, places: Places) -> None:
+    def __init__(self, process: ClaudeProcess, launch: Launch, folders: Folders) -> None:
         self.process = process
-        self.places = places
+        self.folders = folders
         self.told: list[Message] = []
         self.model = launch.model
         """The model that claude settled on."""
@@ -153,13 +167,13 @@ class ClaudeRuntime:
         live = self._live.pop(session_id, None)
         if live is not None:
             await live.process.close(force=False)
-            live.places.remove()
+            live.folders.remove()
 
     def _forget(self, session_id: str, live: Live) -> None:
         """Let go of a process that was killed."""
         if self._live.get(session_id) is live:
             del self._live[session_id]
-        live.places.remove()
+        live.folders.remove()
 
     async def _begin(
         self, host: Host, task: TaskInput, launch: Launch, messages: Sequence[Message]
@@ -167,23 +181,25 @@ class ClaudeRuntime:
         """Start a process that goes on with claude's own copy of the conversation, or with ours retold."""
         program = await find_claude(self._program)
         places = make_places(task.env, NAME, task.session_id)
+        folders = Folders(places, tempfile.mkdtemp(prefix="codesdk-"))
         try:
-            start = await self._starter(host, task, launch, places, program.path)
+            start = await self._starter(host, task, launch, folders, program.path)
             known, fresh = task.runtime_session_id, new_for_file(messages)
             if known is not None and fresh is not None and _has_copy(_config_dir(task.env, places), known):
                 content = await content_of(fresh, host.read_artifact)
                 with contextlib.suppress(TaskFailure):  # a damaged copy
-                    return Live(await start(f"--resume={known}"), launch, places), content
+                    return Live(await start(f"--resume={known}"), launch, folders), content
             content = await retold(messages, host.read_artifact)
-            return Live(await start(f"--session-id={uuid.uuid4()}"), launch, places), content
+            return Live(await start(f"--session-id={uuid.uuid4()}"), launch, folders), content
         except BaseException:
-            places.remove()
+            folders.remove()
             raise
 
     async def _starter(
-        self, host: Host, task: TaskInput, launch: Launch, places: Places, program: str
+        self, host: Host, task: TaskInput, launch: Launch, folders: Folders, program: str
     ) -> Callable[[str], Awaitable[ClaudeProcess]]:
         """Return what starts a process for a conversation."""
+        places = folders.places
         config = _config_dir(task.env, places)
         model_url = await host.model_endpoint({"home": str(places.home), "claude": str(config)})
         tool_url = await host.tool_endpoint()
@@ -191,7 +207,7 @@ class ClaudeRuntime:
         prompt.write_text(launch.system_prompt)
         key = None if (config / _CREDENTIALS).exists() else STAND_IN
         own = own_variables(config, model_url, tool_url, max_retries=self._max_retries, key=key)
-        env = variables(places, task.env, own)
+        env = variables(places, task.env, own | {"XDG_RUNTIME_DIR": folders.sockets})
         secrets = [tool_token(tool_url), model_url.rstrip("/").rpartition("/")[2]]
 
         async def start(conversation: str) -> ClaudeProcess:

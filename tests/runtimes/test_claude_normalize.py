@@ -1,0 +1,158 @@
+"""What claude's frames mean: recorded ones, mutilated ones, and the pure parts around them."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtimes.claude_goldens import CASES, TOOLS, meanings, read
+
+from codesdk.contract.messages import Message, Text, ToolResult, ToolUse, user
+from codesdk.contract.runtime import Draft, Failed
+from codesdk.runtimes.claude_errors import error_of
+from codesdk.runtimes.claude_input import new_for_file, new_for_process
+from codesdk.runtimes.claude_normalize import ClaudeState, normalize
+from codesdk.runtimes.claude_options import PERMISSIONS, TOOL_TIMEOUT_MS, Launch, command, own_variables
+
+URL = "http://127.0.0.1:5/m/0123456789abcdef0123456789abcdef/mcp"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_recorded_frames_mean_what_they_meant(case: str) -> None:
+    raw = read(case, "raw.jsonl")
+    before = copy.deepcopy(raw)
+    assert meanings(raw) == read(case, "events.jsonl")
+    assert raw == before
+
+
+def test_what_is_drafted_carries_its_frame() -> None:
+    for case in CASES:
+        state = ClaudeState(TOOLS)
+        for line in read(case, "raw.jsonl"):
+            for item in normalize(state, line) if "said" not in line else []:
+                if isinstance(item, Draft) and not hasattr(item.payload, "source"):
+                    assert item.raw is line
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_frame_with_a_part_missing_or_of_another_kind_never_raises(case: str) -> None:
+    raw = [line for line in read(case, "raw.jsonl") if "said" not in line]
+    for place, frame in enumerate(raw):
+        for broken in _broken(frame):
+            state = ClaudeState(TOOLS)
+            for line in [*raw[max(0, place - 6) : place], broken, *raw[place + 1 : place + 3]]:
+                normalize(state, line)
+
+
+def _broken(value: Any, depth: int = 3) -> list[Any]:
+    """Return a frame without each of its parts, and with each replaced by something else."""
+    if not isinstance(value, dict) or depth == 0:
+        return [None, 7, "x", [], {}, [None]]
+    found: list[Any] = []
+    for name, inner in value.items():
+        found.append({key: kept for key, kept in value.items() if key != name})
+        found += [{**value, name: other} for other in _broken(inner, depth - 1)]
+    return found
+
+
+def test_tools_that_cannot_be_reached_end_the_task() -> None:
+    frame = {
+        "type": "system",
+        "subtype": "init",
+        "session_id": "s",
+        "mcp_servers": [{"name": "codesdk", "status": "failed"}],
+    }
+    [_, failed] = normalize(ClaudeState(TOOLS), frame)
+    assert isinstance(failed, Failed)
+    assert (failed.error.code, failed.error.retryable) == ("RUNTIME_PROTOCOL", True)
+
+
+@pytest.mark.parametrize(
+    ("result", "reason", "expected"),
+    [
+        ({"api_error_status": 404, "terminal_reason": "api_error"}, None, ("MODEL_ERROR", False)),
+        ({"api_error_status": 413}, None, ("CONTEXT_TOO_LARGE", False)),
+        ({"terminal_reason": "api_error"}, "unknown", ("MODEL_ERROR", True)),
+        ({"terminal_reason": "api_error"}, "authentication_failed", ("AUTH_REQUIRED", False)),
+        ({"subtype": "error_during_execution", "errors": ["it broke"]}, None, ("RUNTIME_CRASHED", True)),
+    ],
+)
+def test_an_error_has_a_code(result: dict[str, Any], reason: str | None, expected: tuple[str, bool]) -> None:
+    error = error_of(result, reason)
+    assert (error.code, error.retryable) == expected
+
+
+# --- what a process is told -----------------------------------------------------------------------------------
+
+HELLO, AGAIN = user("Hello"), user("Again")
+ANSWER = Message(role="assistant", content=[Text(text="Hi.")])
+CALL = Message(role="assistant", content=[ToolUse(tool_call_id="c", name="t", input={})])
+RESULT = Message(role="tool", content=[ToolResult(tool_call_id="c", result="r")])
+
+
+@pytest.mark.parametrize(
+    ("told", "now", "fresh"),
+    [
+        ([HELLO], [HELLO, ANSWER, HELLO], [HELLO]),
+        ([HELLO, AGAIN], [AGAIN, ANSWER, HELLO], [HELLO]),
+        ([HELLO], [HELLO, AGAIN], [AGAIN]),
+        ([HELLO], [HELLO, CALL, RESULT], []),
+        ([HELLO], [AGAIN, ANSWER, AGAIN], None),
+        ([HELLO], [HELLO, AGAIN, ANSWER, HELLO], None),
+    ],
+)
+def test_a_process_is_told_what_it_lacks(
+    told: list[Message], now: list[Message], fresh: list[Message] | None
+) -> None:
+    assert new_for_process(told, now) == fresh
+
+
+@pytest.mark.parametrize(
+    ("now", "fresh"),
+    [
+        ([HELLO, ANSWER, AGAIN, HELLO], [AGAIN, HELLO]),
+        ([HELLO, CALL, RESULT, ANSWER, AGAIN], [AGAIN]),
+        ([HELLO, CALL, RESULT, AGAIN], None),
+        ([HELLO, ANSWER], None),
+        ([HELLO], None),
+    ],
+)
+def test_its_own_copy_is_trusted_only_up_to_an_answer(
+    now: list[Message], fresh: list[Message] | None
+) -> None:
+    assert new_for_file(now) == fresh
+
+
+# --- how it is started ----------------------------------------------------------------------------------------
+
+
+def test_the_command_line_locks_claude_down_and_holds_no_token() -> None:
+    launch = Launch(model="m", system_prompt="Be brief.", effort="low", permission_mode="yolo")
+    argv = command("claude", launch, URL, Path("/p/system.txt"), "--session-id=1")
+    servers = argv[argv.index("--mcp-config") + 1]
+    assert argv == [
+        *("claude", "--output-format", "stream-json", "--verbose", "--input-format", "stream-json"),
+        *("--include-partial-messages", "--permission-prompt-tool", "stdio", "--permission-mode", "manual"),
+        *("--tools", "", "--strict-mcp-config", "--setting-sources=", "--disable-slash-commands"),
+        *("--mcp-config", servers, "--system-prompt-file", "/p/system.txt"),
+        *("--system-prompt-snapshot", "off", "--model", "m", "--effort", "low", "--session-id=1"),
+    ]
+    assert json.loads(servers)["mcpServers"] == {
+        "codesdk": {
+            "type": "http",
+            "url": "http://127.0.0.1:5/mcp",
+            "headers": {"Authorization": "Bearer ${CODESDK_MCP_TOKEN}"},
+            "timeout": TOOL_TIMEOUT_MS,
+        }
+    }
+    assert TOOL_TIMEOUT_MS > 24 * 3600 * 1000
+    assert PERMISSIONS == {"ask": "manual", "auto": "manual", "yolo": "manual"}
+
+
+def test_the_key_is_not_set_when_claude_has_a_login_of_its_own() -> None:
+    mine = own_variables(Path("/c"), "http://127.0.0.1:1/t", URL, max_retries=3, key=None)
+    assert "ANTHROPIC_API_KEY" not in mine
+    assert mine["CODESDK_MCP_TOKEN"] == "0123456789abcdef0123456789abcdef"
+    given = own_variables(Path("/c"), "http://127.0.0.1:1/t", URL, max_retries=3, key="k")
+    assert given == mine | {"ANTHROPIC_API_KEY": "k"}
