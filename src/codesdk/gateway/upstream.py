@@ -23,8 +23,11 @@ from codesdk.store.redaction import MARKER, Redactor
 CONNECT_TIMEOUT_S = 15.0
 READ_TIMEOUT_S = 600.0
 MAX_ERROR_BYTES = 1024 * 1024
-_LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=45)
-"""A connection is kept while a tool runs: another handshake with the provider takes longer than all of our work."""
+_LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=45)
+"""A connection is kept while a tool runs: another handshake with the provider takes longer than all of our work.
+
+Not many are, because the library looks at each of them twice in every request, which takes 15 µs or more.
+"""
 _HOP_BY_HOP = frozenset(
     {
         "connection",
