@@ -9,9 +9,10 @@ import pytest
 from tests.runtimes.codex_goldens import CASES, GOLDENS, meanings
 
 from codesdk.contract.events import RuntimeNotice
+from codesdk.contract.messages import Message, Reasoning, Text, ToolResult, ToolUse, user
 from codesdk.contract.runtime import Draft, Failed, Finished, ToolDropped
 from codesdk.runtimes.codex_errors import error_of
-from codesdk.runtimes.codex_input import history, split, turn_input
+from codesdk.runtimes.codex_input import history, since_answer, split, turn_input
 from codesdk.runtimes.codex_normalize import State, normalize
 from codesdk.runtimes.codex_server import answer
 
@@ -201,5 +202,27 @@ async def test_nothing_to_say_is_said_as_go_on():
         raise AssertionError
 
     assert await turn_input([], none) == [{"type": "text", "text": "Go on."}]
-    assert split([]) == ((), [])
+    assert split([]) == ([], [])
     assert history([]) == []
+
+
+def test_a_thread_that_codex_knows_gets_what_came_since_and_an_unknown_one_its_history():
+    use = ToolUse(tool_call_id="call_1", name="workspace.read", input={"path": "a"}, attempt=2)
+    asked = Message(role="assistant", content=[Reasoning(text="Hm."), Text(text="I look."), use])
+    result = Message(role="tool", content=[ToolResult(tool_call_id="call_1", result={"n": 1}, attempt=2)])
+    transcript = [user("Look."), asked, result, user("And?")]
+    assert since_answer(transcript) == [result, user("And?")]
+    before, new = split(transcript)
+    assert (before, new) == ([user("Look."), asked, result], [user("And?")])
+    assert history(before) == [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Look."}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]},
+        {
+            "type": "function_call",
+            "call_id": "call_1_2",
+            "namespace": "mcp__codesdk",
+            "name": "workspace_read",
+            "arguments": '{"path":"a"}',
+        },
+        {"type": "function_call_output", "call_id": "call_1_2", "output": '{"n": 1}'},
+    ]

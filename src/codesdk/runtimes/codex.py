@@ -29,7 +29,7 @@ from codesdk.contract.runtime import (
 from codesdk.contract.tools import ToolIdentity
 from codesdk.runtimes.codex_config import DEFAULT_MODEL, list_models
 from codesdk.runtimes.codex_errors import NAME
-from codesdk.runtimes.codex_input import ReadArtifact, history, split, turn_input
+from codesdk.runtimes.codex_input import ReadArtifact, history, since_answer, split, turn_input
 from codesdk.runtimes.codex_normalize import State, cut_off, normalize
 from codesdk.runtimes.codex_server import CodexServer, Setup
 from codesdk.runtimes.environment import Places, make_places
@@ -121,9 +121,9 @@ class CodexRuntime:
 
     async def start_task(self, host: Host, task: TaskInput) -> RuntimeTask:
         server = await self._server(host, task)
-        before, new = split(task.messages)
-        notices: list[RuntimeItem] = []
+        new, notices = since_answer(task.messages), list[RuntimeItem]()
         if server.thread_id is None and not await server.open_thread(task.runtime_session_id):
+            before, new = split(task.messages)
             await server.inject(history(before))
             if task.runtime_session_id is not None:
                 notices.append(_rebuilt())

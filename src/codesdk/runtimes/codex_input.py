@@ -15,12 +15,19 @@ ReadArtifact = Callable[[str], Awaitable[bytes]]
 Input = list[dict[str, Any]]
 
 
+def since_answer(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return what came after the last answer of the model: what a thread that codex knows has not seen yet."""
+    return messages[_after_last(messages, lambda role: role == "assistant") :]
+
+
 def split(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:
-    """Return what was before the last answer of the model, that answer included, and what came after it."""
-    for place in range(len(messages), 0, -1):
-        if messages[place - 1].role == "assistant":
-            return messages[:place], messages[place:]
-    return (), messages
+    """Return the history and, apart, what the user said since: what a thread that codex does not know begins with."""
+    place = _after_last(messages, lambda role: role != "user")
+    return messages[:place], messages[place:]
+
+
+def _after_last(messages: Sequence[Message], wanted: Callable[[str], bool]) -> int:
+    return next((place for place in range(len(messages), 0, -1) if wanted(messages[place - 1].role)), 0)
 
 
 async def turn_input(messages: Sequence[Message], read: ReadArtifact) -> Input:
@@ -45,7 +52,7 @@ def history(messages: Sequence[Message]) -> Input:
             if isinstance(block, ToolUse):
                 items.append(_function_call(block))
             elif isinstance(block, ToolResult):
-                output = {"type": "function_call_output", "call_id": block.tool_call_id}
+                output = {"type": "function_call_output", "call_id": _call_id(block)}
                 items.append({**output, "output": _readable(block.result)})
     return items
 
@@ -86,11 +93,16 @@ def _message(role: str, text: str) -> dict[str, Any]:
 def _function_call(block: ToolUse) -> dict[str, Any]:
     return {
         "type": "function_call",
-        "call_id": block.tool_call_id,
+        "call_id": _call_id(block),
         "namespace": f"mcp__{SERVER}",
         "name": block.name.replace(".", "_"),
         "arguments": json.dumps(block.input, ensure_ascii=False, separators=(",", ":")),
     }
+
+
+def _call_id(block: ToolUse | ToolResult) -> str:
+    """Return the id of an attempt: each is a call of its own."""
+    return block.tool_call_id if block.attempt == 1 else f"{block.tool_call_id}_{block.attempt}"
 
 
 def _text(text: str) -> dict[str, Any]:
