@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -12,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from codex_cli_bin import bundled_codex_path
 from tests.runtimes.alone import alone, tried_outside
 from tests.runtimes.codex_rig import NOTE, Rig, calls, opened, payloads, read, script
 
-from codesdk import CodeSDKError, InvalidRequest, TaskFailure
+from codesdk import CodeSDKError, Forbidden, InvalidRequest, TaskFailure
 from codesdk.contract.capabilities import Isolation
 from codesdk.contract.messages import ArtifactBlock, Message, Reasoning, Text, ToolResult, ToolUse
 from codesdk.contract.runtime import RuntimeEnv
@@ -55,6 +57,16 @@ def texts(body: dict[str, Any]) -> list[tuple[str, str]]:
         for item in body["input"]
         if item["type"] == "message" and item["role"] != "developer"
     ]
+
+
+def wrapper(folder: Path, first: str) -> str:
+    """Return a program that is codex, but does something else first when it is started as a server."""
+    path = folder / "codex"
+    path.write_text(
+        f'#!/bin/sh\nif [ "$1" = app-server ]; then {first}; fi\nexec {bundled_codex_path()} "$@"\n'
+    )
+    path.chmod(0o755)
+    return str(path)
 
 
 def is_there(pid: int) -> bool:
@@ -239,6 +251,18 @@ async def test_a_stop_while_a_question_waits_denies_it(tmp_path: Path):
         assert [step for step, _ in calls(await rig.events())] == ["requested", "denied"]
 
 
+async def test_a_program_that_does_not_answer_a_stop_is_ended_and_the_next_task_goes_on(tmp_path: Path):
+    async with opened(tmp_path, [{"text": "One. "}, {"silence": True}], [{"text": "Again."}]) as rig:
+        task = await rig.session.start("Count.")
+        await rig.seen("model.output.delta")
+        pid = rig.pid
+        os.killpg(pid, signal.SIGSTOP)
+        await task.stop()
+        assert (await task.result()).state == "stopped"
+        assert await rig.ask("Once more.") == "Again."
+        assert not is_there(pid)
+
+
 async def test_input_for_a_running_task_waits_for_its_place(tmp_path: Path):
     tools = FakeTools()
     tools.give("fake.read", "text")
@@ -345,6 +369,52 @@ async def test_a_program_that_is_killed_is_a_crash_and_the_next_task_goes_on(tmp
             await task.result()
         assert (raised.value.code, raised.value.retryable) == ("RUNTIME_CRASHED", True)
         assert await rig.ask("Once more.") == "Again."
+
+
+async def test_a_line_that_is_no_message_is_a_notice_and_the_task_goes_on(tmp_path: Path):
+    program = wrapper(tmp_path, 'echo "Welcome to codex!"')
+    async with opened(tmp_path, [{"text": "Good day."}], program=program) as rig:
+        assert await rig.ask() == "Good day."
+        events = await rig.events()
+    noticed = [event for event in events if event.type == "runtime.notice"]
+    assert [(e.payload.kind, e.runtime.raw) for e in noticed] == [("unknown_frame", "Welcome to codex!")]
+
+
+async def test_a_program_that_ends_at_once_is_a_crash_with_its_last_words(tmp_path: Path):
+    program = wrapper(tmp_path, 'echo "no more disk" >&2; exit 3')
+    async with opened(tmp_path, [{"text": "No."}], program=program) as rig:
+        task = await rig.session.start("Hello.")
+        with pytest.raises(TaskFailure, match="no more disk") as raised:
+            await task.result()
+        assert raised.value.code == "RUNTIME_CRASHED"
+        assert raised.value.details == {"exit_code": 3, "stderr": "no more disk"}
+
+
+async def test_a_reader_of_resources_that_cannot_be_switched_off_finds_nothing(tmp_path: Path):
+    step = {"call": {"tool": "list_mcp_resources", "input": {}, "id": "r1"}}
+    async with opened(tmp_path, [step], [{"text": "None."}]) as rig:
+        assert await rig.ask("What is there?") == "None."
+        events = await rig.events()
+        output = (await bodies(rig))[-1]["input"][-1]
+    assert [(n.kind, n.details["executed_by"]) for n in payloads(events, "runtime.notice")] == [
+        ("native_tool", "runtime")
+    ]
+    assert calls(events) == []
+    assert '"resources\\":[]' in json.dumps(output["output"]).replace(" ", "")
+
+
+async def test_a_tool_of_its_own_that_codex_starts_ends_the_task(tmp_path: Path):
+    item = {"type": "commandExecution", "id": "i1", "command": "rm -rf /"}
+    frame = json.dumps({"method": "item/started", "params": {"item": item}})
+    program = wrapper(tmp_path, f"echo '{frame}'")
+    async with opened(tmp_path, [{"silence": True}], program=program) as rig:
+        task = await rig.session.start("Hello.")
+        with pytest.raises(Forbidden, match=r"commandExecution rm -rf /") as raised:
+            await task.result()
+        assert raised.value.code == "FORBIDDEN"
+        [notice] = payloads(await rig.events(), "runtime.notice")
+        assert (notice.kind, notice.details["executed_by"]) == ("violation", "runtime")
+        assert not is_there(rig.pid)
 
 
 async def test_a_program_that_is_not_there_is_named_with_what_installs_it(tmp_path: Path):

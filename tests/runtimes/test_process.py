@@ -105,6 +105,15 @@ async def test_a_child_that_does_not_end_when_asked_is_killed(hosting: str):
     await child.stop()
 
 
+async def test_a_child_that_is_frozen_with_all_around_it_is_killed(hosting: str):
+    child = await child_of(POLITE)
+    await child.stdout.readline()
+    os.killpg(child.pid, signal.SIGSTOP)
+    await child.stop(grace_s=0.05)
+    assert child.exit_code == -signal.SIGKILL
+    await gone()
+
+
 async def test_stopping_takes_along_what_the_child_started(hosting: str):
     child = await child_of(GRANDCHILD)
     await child.stdout.readline()

@@ -52,7 +52,7 @@ QUIET = frozenset(
         "turn/started",
     }
 )
-"""What says nothing that an event would."""
+"""What says nothing that an event would say."""
 _OWN_ITEMS = frozenset({"userMessage", "functionCallOutput", "plan", "hookPrompt"})
 _NOTICES = {
     "warning": "warning",
@@ -61,6 +61,9 @@ _NOTICES = {
     "deprecationNotice": "warning",
     "thread/compacted": "compaction",
 }
+_ITSELF = "codex"
+_RESOURCE_READERS = frozenset({"list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource"})
+"""What codex always offers as soon as there is an MCP server. It can only reach ours, which has tools and nothing else."""
 _OWNED_QUESTIONS = "mcpServer/elicitation/request"
 
 
@@ -189,6 +192,9 @@ def _delta(kind: Literal["text", "reasoning"]) -> Callable[[State, Frame, Frame]
 
 
 def _call(state: State, item: Frame, frame: Frame) -> Items:
+    if item["server"] == _ITSELF and item["tool"] in _RESOURCE_READERS:
+        message = f"codex looked for resources with its own tool {item['tool']}. Ours has none."
+        return [_notice("native_tool", message, {"tool": item["tool"], "executed_by": "runtime"}, frame)]
     if item["server"] != SERVER:
         return _violation(state, f"the tool {item['tool']} of the server {item['server']}", frame)
     ended = _complete(state, frame, "tool_use", partial=False)

@@ -19,6 +19,7 @@ from codesdk.store.redaction import Redactor
 
 TAIL_BYTES = 8 * 1024
 _KILL_S = 5.0
+_WRAPPER_S = 1.0
 _LAST_WORDS_S = 1.0
 _PROBE_S = 10.0
 _NAMESPACE = ("--dev-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "--die-with-parent")
@@ -69,8 +70,7 @@ class Child:
                 self._ask_to_end()
                 await _within(grace_s, self._process)
         finally:
-            self._kill()
-            await _within(_KILL_S, self._process)
+            await self._kill()
             self._reading.cancel()
             with contextlib.suppress(OSError, RuntimeError):
                 self.stdin.close()
@@ -93,15 +93,17 @@ class Child:
                 for pid in _children(_children(self.pid)[0]):
                     os.kill(pid, signal.SIGTERM)
 
-    def _kill(self) -> None:
-        """Kill the first process of the namespace, and everything else in it with it; else the whole group."""
+    async def _kill(self) -> None:
+        """Kill the first process of the namespace, and everything else in it with it; then the whole group."""
         if self._first is not None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._first, signal.SIGKILL)
-        elif not self._stopped:
+            await _within(_WRAPPER_S, self._process)  # the wrapper ends by itself, once all in it is gone
+        if not self._stopped and (self._first is None or self._process.returncode is None):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
         self._stopped = True
+        await _within(_KILL_S, self._process)
 
 
 async def start_child(
