@@ -21,6 +21,7 @@ from codesdk.contract.settings import SessionSettings
 from codesdk.contract.tools import InteractionMode, PermissionMode
 from codesdk.engine.invariants import verify_session
 from codesdk.engine.replay import replay_session
+from codesdk.gateway.exact import hashes_of
 from codesdk.gateway.scripted import ScriptedModel
 from codesdk.policy.modes import ModePolicy
 from codesdk.script import Script
@@ -43,6 +44,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     script: Script
+    model: Script | None = None
+    """What a model endpoint plays, where it expects less of the requests than the script of a runtime."""
     needs: tuple[str, ...] = ()
 
 
@@ -98,7 +101,7 @@ class Bench:
             self._runtime = runtime.name
             self.capabilities = runtime.capabilities()
             if self.capabilities.input_capture == "exact" and self.model is None:
-                self.model = ScriptedModel(self._scenario.script)
+                self.model = ScriptedModel(self._scenario.model or self._scenario.script)
             yield sdk
 
     async def session(
@@ -137,6 +140,18 @@ class Bench:
         frames = await self._log.read(task.session.id, 0, 2**31)
         events = [decode(frame.data) for frame in frames]
         return [event for event in events if event.trace.task_id == task.id]
+
+    async def told(self, task: Task) -> str:
+        """Return all that the model was told in a task: the exact requests where there are any, else the transcript."""
+        exact = [p for p in payloads(await self.events(task), "model.input") if p.capture == "exact"]
+        if not exact:
+            rows = await self._log.messages(task.session.id, before=None, limit=1000)
+            return msgspec.json.encode([row.message for row in rows]).decode()
+        texts: list[str] = []
+        for payload in exact:
+            document = msgspec.json.decode(await self._blobs.get(payload.input_ref.content_hash))
+            texts += [(await self._blobs.get(name)).decode() for name in hashes_of(document)]
+        return "\n".join(texts)
 
     async def check(self) -> None:
         """See that every session of the cell verifies and replays."""

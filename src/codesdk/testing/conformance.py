@@ -56,6 +56,8 @@ async def _cell(make_runtime: MakeRuntime, check: Check, timeout_s: float) -> Ce
         cell = await judge(check.scenario.name, work(), timeout_s)
     finally:
         bench.discard()
+    if cell.outcome == "fail" and bench.model is not None and bench.model.problems:
+        cell = Cell(cell.name, "fail", f"{cell.detail} (the script: {bench.model.problems[0]})")
     lacking = [flag for flag in check.scenario.needs if not getattr(bench.capabilities, flag, True)]
     if not lacking:
         return cell

@@ -170,6 +170,7 @@ async def _resume(bench: Bench) -> None:
             await again.approve(call.tool_call_id)
             resumed = await again.resume()
             same("the answer", (await resumed.result()).text, "Done.")
+            holds(CONTENT in await bench.told(resumed), "the model is told what the call gave back")
     (failed,) = payloads(await bench.events(task), "task.failed")
     same("the end of the interrupted task", failed.error.code, "INTERRUPTED")
     (started,) = payloads(await bench.events(resumed), "task.started")
@@ -197,10 +198,17 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def _check(
-    name: str, run: Callable[[Bench], Awaitable[None]], *turns: dict[str, Any], needs: tuple[str, ...] = ()
+    name: str,
+    run: Callable[[Bench], Awaitable[None]],
+    *turns: dict[str, Any],
+    needs: tuple[str, ...] = (),
+    rewords: bool = False,
 ) -> Check:
+    """Return a cell. `rewords`: a program may tell its model of a result in its own words, or as a part of the story."""
     script = parse_object({"name": name, "turns": list(turns)}, name)
-    return Check(Scenario(name=name, script=script, needs=needs), run)
+    plain = [{key: value for key, value in turn.items() if key != "expect"} for turn in turns]
+    model = parse_object({"name": name, "turns": plain}, name) if rewords else script
+    return Check(Scenario(name=name, script=script, model=model, needs=needs), run)
 
 
 def _says(*chunks: str, **rest: Any) -> dict[str, Any]:
@@ -247,7 +255,14 @@ RUNTIME_CHECKS = (
         needs=("supports_tool_calls", "supports_non_interactive"),
     ),
     _check("forbidden tool does not run", _forbidden, _calls(FORBIDDEN, "note"), _says("Then not.")),
-    _check("large tool result", _large_result, _calls(READ, "note"), _says("Done.", **_KNOWS), needs=_CALLS),
+    _check(
+        "large tool result",
+        _large_result,
+        _calls(READ, "note"),
+        _says("Done.", **_KNOWS),
+        needs=_CALLS,
+        rewords=True,
+    ),
     _check(
         "usage",
         _usage,
@@ -260,6 +275,7 @@ RUNTIME_CHECKS = (
         _calls(READ, "note"),
         _says("Done.", **_KNOWS),
         needs=("supports_tool_calls", "supports_session_resume"),
+        rewords=True,
     ),
     _check(
         "steer",
