@@ -36,6 +36,18 @@ def tried_outside() -> int:
     return int(dict(zip(names, values, strict=True))["OutNoRoutes"])
 
 
+def left_behind(mark: Path) -> list[str]:
+    """Return the living processes whose environment speaks of a folder."""
+    found: list[str] = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and os.fsencode(mark) in (entry / "environ").read_bytes():
+                found.append((entry / "comm").read_text().strip())
+        except OSError:
+            pass  # gone, or not for us
+    return found
+
+
 def _check(result: int) -> None:
     if result != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

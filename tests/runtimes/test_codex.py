@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from codex_cli_bin import bundled_codex_path
-from tests.runtimes.alone import alone, tried_outside
+from tests.runtimes.alone import alone, left_behind, tried_outside
 from tests.runtimes.codex_rig import NOTE, Rig, calls, opened, payloads, read, script
 
 from codesdk import CodeSDKError, Forbidden, InvalidRequest, TaskFailure
@@ -27,11 +27,12 @@ from codesdk.testing.fakes import FakeTools
 
 
 @pytest.fixture(autouse=True)
-def loopback_only() -> Iterator[None]:
-    """Start codex only where nothing but loopback can be reached, and see that it did not try."""
+def loopback_only(tmp_path: Path) -> Iterator[None]:
+    """Start codex only where nothing but loopback can be reached; see that it did not try, and left nothing behind."""
     with alone():
         yield
         assert tried_outside() == 0
+        assert left_behind(tmp_path) == []
 
 
 USAGE = {"input": 100, "output": 20, "cache_read": 5}
@@ -139,7 +140,9 @@ async def test_the_model_is_sent_our_words_our_tools_and_three_readers_of_resour
 
 async def test_a_session_keeps_one_program_and_one_thread_for_all_its_tasks(tmp_path: Path):
     async with opened(tmp_path, [{"text": "One."}], [{"text": "Two."}]) as rig:
+        assert left_behind(tmp_path) == []
         assert await rig.ask("First.") == "One."
+        assert "codex" in left_behind(tmp_path)
         pid = rig.pid
         assert await rig.ask("Second.") == "Two."
         assert rig.pid == pid
