@@ -163,7 +163,12 @@ MISFITS: dict[str, tuple[bytes | None, str, str]] = {
     "several places": (
         b"0\n" + TEN + TEN,
         CHANGE_FIVE,
-        "hunk 1 does not fit at line 4, but at lines 5, 15; include more lines around the change",
+        "hunk 1 says line 4, but could go to lines 5, 15; include more lines around the change",
+    ),
+    "where it says, or at the end": (
+        b"a\nb\na\n",
+        "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1,2 @@\n a\n+new\n",
+        "hunk 1 says line 1, but could go to lines 1, 3; include more lines around the change",
     ),
     "hunks in the wrong order": (
         TEN,
@@ -329,7 +334,7 @@ def test_names_are_read_in_every_spelling():
     }
     for head, name in spelled.items():
         assert parse(f"{head}\n@@ -1 +1 @@\n-a\n+b\n".encode()) == [
-            FilePatch(name, name, [Hunk(1, [b"a\n"], [b"b\n"], 1)])
+            FilePatch(name, name, [Hunk(1, [b"a\n"], [b"b\n"], 1, ends=True)])
         ]
 
 

@@ -1,7 +1,7 @@
 """The hunks of a patch and the bytes of a file → the file as it becomes, or the hunk that does not fit, explained. Pure.
 
-A hunk is put where it says if its lines are there, else at the only other place that has them. Its lines must be
-there exactly: there is no fuzz.
+A hunk is put where it says if its lines are there, else at the only other place that has them. One that shows no line
+after its change may mean the end of the file: if it fits there, too, it is refused. There is no fuzz.
 """
 
 from collections.abc import Sequence
@@ -45,16 +45,20 @@ def _place(lines: list[bytes], hunk: Hunk, expected: int, first: int) -> int:
                 f"hunk {hunk.number} only adds lines and shows none of the file; include some lines around them"
             )
         return len(lines)
-    if expected >= first and _fits(lines, hunk.old, expected):
+    end = len(lines) - len(hunk.old)
+    at_end = hunk.ends and end >= first and _fits(lines, hunk.old, end)
+    if at_end and hunk.new and not hunk.new[-1].endswith(b"\n"):
+        return end  # a line without an end can only be the last
+    if expected >= first and _fits(lines, hunk.old, expected) and (expected == end or not at_end):
         return expected
-    places = [at for at in range(first, len(lines) - len(hunk.old) + 1) if _fits(lines, hunk.old, at)]
+    places = [at for at in range(first, end + 1) if _fits(lines, hunk.old, at)]
     if len(places) == 1:
         return places[0]
     if places:
         numbers = ", ".join(str(at + 1) for at in places[:_SHOWN])
         more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
         raise DoesNotApply(
-            f"hunk {hunk.number} does not fit at line {hunk.start}, but at lines {numbers}{more};"
+            f"hunk {hunk.number} says line {hunk.start}, but could go to lines {numbers}{more};"
             " include more lines around the change"
         )
     raise DoesNotApply(_why(lines, hunk, expected, first))

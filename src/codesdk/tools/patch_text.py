@@ -27,6 +27,8 @@ class Hunk(msgspec.Struct, frozen=True):
     new: list[bytes]
     number: int
     """Which hunk of its file it is, from 1."""
+    ends: bool = False
+    """Whether it shows no line after its last change, as a hunk at the end of a file does."""
 
 
 class FilePatch(msgspec.Struct):
@@ -180,6 +182,7 @@ class _Reader:
         counts = [int(count) if count is not None else 1 for count in (head[2], head[4])]
         old: list[bytes] = []
         new: list[bytes] = []
+        sign = b" "
         self._at += 1
         while len(old) < counts[0] or len(new) < counts[1]:
             if self._at >= len(self._lines):
@@ -199,7 +202,7 @@ class _Reader:
                     side[-1] = side[-1][:-1]
         if len(old) != counts[0] or len(new) != counts[1]:
             self._miscounted(first, counts, old, new)
-        return Hunk(int(head[1]), old, new, number)
+        return Hunk(int(head[1]), old, new, number, ends=sign != b" ")
 
     def _miscounted(self, first: int, counts: list[int], old: list[bytes], new: list[bytes]) -> NoReturn:
         self._at = first
