@@ -353,6 +353,17 @@ async def test_what_goes_wrong_with_the_model_has_our_code(
     assert (error.code, error.retryable, error.runtime) == (code, retryable, "codex-sdk")
 
 
+async def test_what_the_model_did_not_answer_is_not_said_twice(tmp_path: Path):
+    refused = [{"http": {"status": 429}}]
+    async with opened(tmp_path, refused, [{"text": "Yes."}], [{"text": "Still."}]) as rig:
+        with pytest.raises(CodeSDKError):
+            await rig.ask("Hello.")
+        assert await rig.ask("Hello.") == "Yes."
+        assert await rig.ask("Hello.") == "Still."
+        said = [text for role, text in texts((await bodies(rig))[-1]) if role == "user"]
+    assert said == ["Hello.", "Hello.", "Hello."]
+
+
 async def test_a_broken_answer_that_comes_again_takes_back_what_was_said(tmp_path: Path):
     async with opened(tmp_path, [{"text": "Half. "}, {"reset": True}], [{"text": "Whole."}]) as rig:
         assert await rig.ask() == "Whole."

@@ -12,7 +12,7 @@ from typing import Any
 
 from codesdk.contract.capabilities import AuthStatus, Capabilities
 from codesdk.contract.errors import CodeSDKError, ErrorInfo
-from codesdk.contract.events import RuntimeNotice
+from codesdk.contract.events import OutputCompleted, RuntimeNotice
 from codesdk.contract.messages import Message
 from codesdk.contract.runtime import (
     Draft,
@@ -121,13 +121,14 @@ class CodexRuntime:
 
     async def start_task(self, host: Host, task: TaskInput) -> RuntimeTask:
         server = await self._server(host, task)
-        new, notices = since_answer(task.messages), list[RuntimeItem]()
+        new, notices = server.unseen(since_answer(task.messages)), list[RuntimeItem]()
         if server.thread_id is None and not await server.open_thread(task.runtime_session_id):
             before, new = split(task.messages)
             await server.inject(history(before))
             if task.runtime_session_id is not None:
                 notices.append(_rebuilt())
         turn_id = await server.start_turn(await turn_input(new, host.read_artifact))
+        server.unanswered = list(since_answer(task.messages))
         tools = {tool.name.replace(".", "_"): tool.name for tool in task.tools}
         state = State(turn_id=turn_id, model=server.setup.model, tools=tools)
         return CodexTask(server, state, host.read_artifact, notices)
@@ -208,6 +209,7 @@ class CodexTask:
 
     async def steer(self, messages: Sequence[Message]) -> None:
         await self._server.steer(self._state.turn_id, await turn_input(messages, self._read))
+        self._server.unanswered += messages
 
     async def stop(self, reason: str) -> None:
         await self._break_off()
@@ -233,7 +235,10 @@ class CodexTask:
                 kind="unknown_frame", message="codex wrote a line that is no message.", details=details
             )
             return [Draft(notice, message.start)]
-        return normalize(self._state, message)
+        items = normalize(self._state, message)
+        if any(isinstance(item, Draft) and isinstance(item.payload, OutputCompleted) for item in items):
+            self._server.unanswered = []
+        return items
 
 
 def _bundled() -> Path:

@@ -6,12 +6,14 @@ picks its thread up from what codex wrote down.
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 
 from codesdk.contract.errors import TaskFailure
+from codesdk.contract.messages import Message
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.runtimes.codex_config import SERVER, thread_options, write_config
 from codesdk.runtimes.codex_errors import NAME, shorten
@@ -43,6 +45,8 @@ class CodexServer:
         self.child = child
         self.connection = Connection(child, answer)
         self.thread_id: str | None = None
+        self.unanswered: list[Message] = []
+        """What the thread was told since the model last said something."""
 
     @classmethod
     async def start(
@@ -82,6 +86,11 @@ class CodexServer:
         started = await self._request("thread/start", {**self._options(), "environments": []})
         self.thread_id = str(started["thread"]["id"])
         return False
+
+    def unseen(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return those of the messages since the last answer that the thread was not told already."""
+        told = len(self.unanswered)
+        return messages[told:] if list(messages[:told]) == self.unanswered else messages
 
     async def inject(self, items: list[dict[str, Any]]) -> None:
         """Give the thread a history."""
