@@ -1,14 +1,19 @@
 """The real claude program, in a network that has only loopback: tasks, tools, stops, steering."""
 
+import asyncio
 import json
 import os
+import select
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.runtimes.alone import alone, tried_outside
 from tests.runtimes.claude_rig import (
@@ -25,7 +30,8 @@ from tests.runtimes.claude_rig import (
 
 from codesdk import Session, Task, TaskFailure
 from codesdk.contract.events import Event
-from codesdk.tools.registry import wire_name
+from codesdk.tools import ToolContext, ToolRegistry
+from codesdk.tools.registry import make_tool, wire_name
 from codesdk.tools.workspace import builtin_registry
 
 SLOW: dict[str, Any] = {"delay_s": 60}
@@ -314,3 +320,74 @@ async def test_a_killed_claude_fails_the_task_and_the_next_one_goes_on_with_its_
         names = {event.runtime.runtime_session_id for event in await world.events(session)} - {None}
         assert len(names) == 1
         await world.check(session)
+
+
+ORPHAN = """
+import asyncio, sys
+from pathlib import Path
+from tests.runtimes.claude_rig import below, opened, script
+
+async def main():
+    async with opened(Path(sys.argv[1])) as world:
+        session = await world.session(script([{"text": "Begin "}, {"delay_s": 600}]))
+        async for event in (await session.start("Stream")).events():
+            if event.type == "model.output.delta":
+                print(*below(world.pid(session)), flush=True)
+
+asyncio.run(main())
+"""
+
+
+def test_nothing_of_claude_outlives_a_process_that_is_killed(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", ORPHAN, str(tmp_path)]
+    with subprocess.Popen(argv, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        handles = [os.pidfd_open(pid) for pid in pids]
+        parent.kill()
+    assert len(handles) >= 2
+    for handle in handles:
+        ended, _, _ = select.select([handle], [], [], 60)
+        os.close(handle)
+        assert ended
+
+
+# --- size and number ------------------------------------------------------------------------------------------
+
+
+class Amount(msgspec.Struct, frozen=True):
+    times: int
+
+
+async def flood(args: Amount, context: ToolContext) -> str:
+    """Return a lot."""
+    return "a lot of text " * args.times
+
+
+async def test_a_large_result_reaches_the_model_and_one_that_claude_keeps_for_itself_is_in_the_log(
+    tmp_path: Path,
+) -> None:
+    tools = ToolRegistry([make_tool(flood, name="test.flood", tool_class="read_only")])
+    calls = [{"call": {"tool": "test.flood", "input": {"times": times}}} for times in (30_000, 50_000)]
+    async with opened(tmp_path, tools=tools) as world:
+        session = await world.session(script([calls[0]], [calls[1]], "Much."))
+        assert (await (await session.start("Flood")).result()).text == "Much."
+        sizes = [call.result_ref.size_bytes for call in await world.payloads(session, "tool.call.completed")]
+        assert sizes == [420_000, 700_000]
+        _, large, larger = await world.requests(session)
+        assert len(json.dumps(large["messages"][-1])) > 420_000
+        told = json.dumps(larger["messages"][-1])
+        assert "<persisted-output>" in told
+        assert len(told) < 10_000
+        await world.check(session)
+
+
+async def test_sessions_of_one_namespace_run_side_by_side(tmp_path: Path) -> None:
+    async with opened(tmp_path) as world:
+        sessions = [await world.session(script([READ], f"{number}.")) for number in range(3)]
+        tasks = [await session.start("Read") for session in sessions]
+        results = await asyncio.gather(*(task.result() for task in tasks))
+        assert [result.text for result in results] == ["0.", "1.", "2."]
+        assert len({world.pid(session) for session in sessions}) == 3
+        for session in sessions:
+            await world.check(session)

@@ -133,11 +133,16 @@ async def test_after_a_restart_claude_goes_on_with_its_own_copy_and_a_new_system
         await world.check(again)
 
 
-async def test_without_its_copy_and_in_a_fork_the_conversation_is_retold(tmp_path: Path) -> None:
+@pytest.mark.parametrize("copy", ["gone", "damaged"])
+async def test_without_its_copy_and_in_a_fork_the_conversation_is_retold(tmp_path: Path, copy: str) -> None:
     async with opened(tmp_path) as world:
         session = await world.session(script([READ], "One."))
         await (await session.start("First")).result()
-    shutil.rmtree(tmp_path / "data" / "runtimes")
+    [kept] = (tmp_path / "data" / "runtimes").rglob("projects/*/*.jsonl")
+    if copy == "gone":
+        shutil.rmtree(tmp_path / "data" / "runtimes")
+    else:
+        kept.write_text("no copy of anything\n")
     async with opened(tmp_path) as world:
         again = await world.sdk.session(session.id, plays=script("Two."))
         assert (await (await again.start("Second")).result()).text == "Two."

@@ -47,6 +47,7 @@ async def test_tools_are_listed_with_the_names_that_providers_allow_and_hints_fr
                 "idempotentHint": hints[kind][2],
                 "openWorldHint": hints[kind][3],
             },
+            "_meta": {"anthropic/maxResultSizeChars": 500_000},
         }
         for kind in kinds
     ]

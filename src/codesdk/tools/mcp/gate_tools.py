@@ -9,6 +9,9 @@ from codesdk.contract.ports import ToolGate
 from codesdk.contract.tools import ToolSpec
 from codesdk.tools.registry import wire_name
 
+_SIZE = {"anthropic/maxResultSizeChars": 500_000}
+"""Up to where claude hands a result on to its model. It keeps a longer one for itself, of which the model can read nothing."""
+
 
 class GateTools:
     """The tools of one session. Names are written as providers allow them, and mapped back."""
@@ -56,6 +59,7 @@ def described(spec: ToolSpec) -> types.Tool:
             idempotent_hint=spec.annotations.idempotent or spec.safe_replay,
             open_world_hint=kind in ("network", "dangerous"),
         ),
+        _meta=_SIZE,
     )
 
 
