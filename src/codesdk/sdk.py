@@ -323,6 +323,10 @@ class Session:
         """
         return await undo(await self._live(), self._person(), tool_call_id)
 
+    async def move(self, runtime: str, *, model: str | None = None) -> None:
+        """Go on with another runtime, from the transcript. `session.resumed` says what is lost on the way."""
+        await (await self._live()).move(runtime, model)
+
     async def close(self, reason: str = "closed by the user") -> None:
         """End the session; its log stays and can be read, forked and verified."""
         await self._engine.close_session(self.id, reason, principal=self._principal)

@@ -77,6 +77,10 @@ def _created(state: SessionState, event: Event, payload: ev.SessionCreated, chan
 
 
 def _resumed(state: SessionState, event: Event, payload: ev.SessionResumed, changes: Changes) -> None:
+    if (
+        payload.runtime != state.runtime_name
+    ):  # what the other one called itself, and its model, mean nothing here
+        state.runtime_session_id = state.model = None
     state.runtime_name = payload.runtime
     _touch(state, event, changes)
 

@@ -30,10 +30,12 @@ class Journal:
         self._model: str | None = None
         self._runtime_session_id: str | None = None
         self._trace: Trace | None = None
+        self._name = state.runtime_name
         self._user = None if state.principal == LOCAL else state.principal
 
     def identify(self, model: str | None, runtime_session_id: str | None) -> None:
         """Stamp what follows with the runtime's own session id and model, where given."""
+        self._check_name()
         self._model = model or self._model
         self._runtime_session_id = runtime_session_id or self._runtime_session_id
         self._info = None
@@ -82,9 +84,16 @@ class Journal:
             self._trace = trace
         return trace
 
+    def _check_name(self) -> None:
+        """Forget what the runtime called itself when the session has moved to another one."""
+        if self._name != self.state.runtime_name:
+            self._name = self.state.runtime_name
+            self._model = self._runtime_session_id = self._info = None
+
     def _info_for(self, raw: Any, raw_ref: ArtifactRef | None) -> RuntimeInfo:
+        self._check_name()
         info = self._info
-        if info is None or info.name != self.state.runtime_name:
+        if info is None:
             info = RuntimeInfo(
                 name=self.state.runtime_name,
                 model=self._model or self.state.model,

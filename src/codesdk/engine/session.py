@@ -281,6 +281,33 @@ class LiveSession:
         await self.recorder.settle()
         return task_id
 
+    async def move(self, runtime: str, model: str | None) -> None:
+        """Go on with another runtime from the next task on. It is given the transcript; what is lost is said."""
+        self._require_open()
+        state = self.state
+        if state.task is not None or state.queue:
+            raise Busy(
+                f"Session {self.session_id} has tasks to do; move it when they are done.", code="SESSION_BUSY"
+            )
+        found, before = self._find_runtime(runtime), state.runtime_name
+        if found.name == before:
+            raise InvalidRequest(f"Session {self.session_id} is a session of {before} already.")
+        await self._let_runtime_go()
+        journal = self.recorder.journal
+        journal.write(
+            SessionResumed(
+                resume_model="reconstruct",
+                from_seq=state.seq,
+                runtime=found.name,
+                lost=["reasoning", f"what {before} kept of the conversation on its own"],
+            ),
+            in_task=False,
+        )
+        if model is not None:
+            journal.identify(model, None)
+        self._runtime = found
+        await self.recorder.settle()
+
     async def close(self, reason: str) -> bool:
         """End the session: stop its task, empty its queue, take no more. Return whether it was this call that did."""
         reason = self._words(reason)
@@ -303,18 +330,24 @@ class LiveSession:
         return True
 
     async def release(self) -> None:
-        """Have the runtime let go of what it keeps for this session. It has the time of a stop for it, no more."""
+        """Let go of what is kept for this session, by its runtime, its tools and the servers attached to it."""
         try:
-            await self._release_runtime()
+            await self._let_runtime_go()
         finally:
-            if self._endpoints is not None:
-                await self._endpoints.close()
             await self._ports.tools.close_session(self.session_id)
             if self._detach is not None:
                 detach, self._detach = self._detach, None
                 await detach()
 
-    async def _release_runtime(self) -> None:
+    async def _let_runtime_go(self) -> None:
+        """Have the runtime close what it has of this session, in the time of a stop, and take its addresses back."""
+        try:
+            await self._close_runtime()
+        finally:
+            if self._endpoints is not None:
+                await self._endpoints.close()
+
+    async def _close_runtime(self) -> None:
         if self._runtime is not None:
             closing = asyncio.create_task(_let_go(self._runtime, self.session_id))
             await asyncio.wait([closing], timeout=self.scope.settings.stop_grace_s)

@@ -1,0 +1,52 @@
+"""A session that goes on with another runtime: from the transcript, and back."""
+
+import pytest
+
+from codesdk import Busy, InvalidRequest
+from codesdk.contract.codec import decode
+from codesdk.contract.messages import text_of
+from codesdk.contract.runtime import Identified
+from codesdk.engine.invariants import verify_session
+from codesdk.engine.replay import replay_session
+from codesdk.testing.fakes import FakeRuntime, done, memory_sdk, message
+
+
+async def test_the_other_runtime_has_the_transcript_and_nothing_of_the_first_ones_own():
+    one = FakeRuntime(
+        [Identified(runtime_session_id="one-1", model="m1"), message("Hello from one."), done()], name="one"
+    )
+    two = FakeRuntime([message("Hello from two."), done()], name="two")
+    async with memory_sdk(runtimes=[one, two]) as sdk:
+        session = await sdk.create_session(runtime="one")
+        await (await session.start("First")).result()
+        await session.move("two")
+        await (await session.start("Second")).result()
+        given = two.tasks[0].input
+        assert (given.runtime_session_id, given.model) == (None, None)
+        assert [text_of(m.content) for m in given.messages] == ["First", "Hello from one.", "Second"]
+        assert one.closed_sessions == [session.id]
+        await session.move("one", model="m9")
+        await (await session.start("Third")).result()
+        given = one.tasks[1].input
+        assert (given.runtime_session_id, given.model) == (None, "m9")
+        assert text_of(given.messages[-2].content) == "Hello from two."
+        events = [decode(frame.data) async for frame in sdk.archive.frames(session.id)]
+        moves = [e.payload for e in events if e.type == "session.resumed"]
+        assert [(m.runtime, m.lost[0]) for m in moves] == [("two", "reasoning"), ("one", "reasoning")]
+        assert [e.runtime.name for e in events if e.type == "task.completed"] == ["one", "two", "one"]
+        assert (await session.info()).runtime == "one"
+        log, blobs = sdk.archive.log, sdk.archive.blobs
+        assert await verify_session(log, blobs, session.id) == []
+        assert (await replay_session(log, blobs, session.id))[1] == []
+
+
+async def test_a_session_at_work_is_not_moved_and_nowhere_is_no_place_to_go():
+    one, two = FakeRuntime(name="one"), FakeRuntime(name="two")
+    async with memory_sdk(runtimes=[one, two]) as sdk:
+        session = await sdk.create_session(runtime="one")
+        with pytest.raises(InvalidRequest, match="already"):
+            await session.move("one")
+        await session.start("First")
+        await one.started()
+        with pytest.raises(Busy):
+            await session.move("two")
