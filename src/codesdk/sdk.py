@@ -6,6 +6,7 @@ async with CodeSDK.open(data_dir=".codesdk") as sdk:
     print((await task.result()).text)
 """
 
+import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -34,6 +35,7 @@ from codesdk.engine.undo import undo
 from codesdk.gateway.door import GatewayDoor
 from codesdk.gateway.providers import Provider, providers_from
 from codesdk.policy.modes import ModePolicy
+from codesdk.runtimes.environment import forget_session
 from codesdk.runtimes.registry import create_runtime, resolve
 from codesdk.store.blobs import MemoryBlobs
 from codesdk.store.directory import RUNTIMES, DataDir
@@ -213,8 +215,9 @@ class CodeSDK:
         return await self.archive.sessions(principal=self._principal, after=after, limit=limit, status=status)
 
     async def delete_session(self, session_id: str) -> None:
-        """Remove a session and everything stored of it."""
+        """Remove a session and everything stored of it, what its runtime wrote down included."""
         await self.engine.delete(session_id, principal=self._principal)
+        await asyncio.to_thread(forget_session, self.engine.ports.state_dir, session_id)
 
     async def approvals(self) -> list[ApprovalRow]:
         """Return what waits for an answer, over all sessions."""

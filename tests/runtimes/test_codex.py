@@ -70,6 +70,11 @@ def wrapper(folder: Path, first: str) -> str:
     return str(path)
 
 
+def rollouts(folder: Path) -> list[Path]:
+    """Return what codex wrote down of threads."""
+    return list((folder / "data").rglob("rollout-*.jsonl"))
+
+
 def is_there(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
@@ -150,6 +155,9 @@ async def test_a_session_keeps_one_program_and_one_thread_for_all_its_tasks(tmp_
         assert texts(last) == [("user", "First."), ("assistant", "One."), ("user", "Second.")]
         await rig.session.close()
         assert not is_there(pid)
+        assert rollouts(tmp_path) != []
+        await rig.sdk.delete_session(rig.session.id)
+        assert rollouts(tmp_path) == []
 
 
 async def test_images_reach_the_model(tmp_path: Path):
@@ -308,7 +316,7 @@ async def test_a_thread_that_codex_lost_is_made_anew_from_the_transcript(tmp_pat
     async with opened(tmp_path, [{"text": "Look."}, read()], [{"text": "One."}]) as rig:
         await rig.ask("First.")
         session_id = rig.session.id
-        for rollout in (tmp_path / "data").rglob("rollout-*.jsonl"):
+        for rollout in rollouts(tmp_path):
             rollout.unlink()
     async with opened(tmp_path, []) as rig:
         rig.session = await rig.sdk.session(session_id, plays=script([{"text": "Two."}]))

@@ -8,7 +8,7 @@ import pytest
 from codesdk.contract.capabilities import Isolation
 from codesdk.contract.errors import StorageFailure
 from codesdk.contract.runtime import RuntimeEnv
-from codesdk.runtimes.environment import make_places, variables
+from codesdk.runtimes.environment import forget_session, make_places, variables
 
 
 def env_of(
@@ -98,3 +98,13 @@ def test_a_state_directory_that_cannot_be_written_is_named_as_the_problem(tmp_pa
     with pytest.raises(StorageFailure, match=r"the runtime r could not be made \(File exists\)"):
         make_places(env_of(tmp_path / "file"), "r", "ses_1")
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_of_a_session_that_is_deleted_nothing_is_left_and_of_others_everything(tmp_path: Path):
+    gone = [make_places(env_of(tmp_path, level), "r", "ses_1") for level in ("namespaced", "shared")]
+    stays = make_places(env_of(tmp_path), "r", "ses_2")
+    forget_session(str(tmp_path), "ses_1")
+    assert [places.root.exists() for places in (*gone, stays)] == [False, False, True]
+    forget_session("", "ses_2")
+    forget_session(str(tmp_path), "*")
+    assert stays.root.exists()

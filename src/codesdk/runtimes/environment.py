@@ -62,6 +62,13 @@ def make_places(env: RuntimeEnv, runtime: str, session_id: str) -> Places:
     return places
 
 
+def forget_session(state_dir: str, session_id: str) -> None:
+    """Delete what the runtimes of a session kept. Blocking; must not raise."""
+    if state_dir:
+        for root in Path(state_dir).glob(f"*/*/{_segment(session_id)}"):
+            shutil.rmtree(root, ignore_errors=True)
+
+
 def variables(places: Places, env: RuntimeEnv, own: Mapping[str, str]) -> dict[str, str]:
     """Return all the environment that a program gets: the folders, the session's variables, then the runtime's own."""
     plain = {
