@@ -47,8 +47,9 @@ class SessionGateway:
         self._keeping: set[asyncio.Task[None]] = set()
 
     def choose(self, session_id: str, source: Source) -> None:
-        """Say what a session plays. Its settings must have the mode that goes with it."""
+        """Say what a session plays, from its beginning. Its settings must have the mode that goes with it."""
         self._sources[session_id] = source
+        self._models.pop(session_id, None)
 
     def problems(self, session_id: str) -> Sequence[str]:
         """Return what did not fit between a session's requests and its script or cassette."""
@@ -85,7 +86,6 @@ class SessionGateway:
         url = self._urls.pop(session_id, None)
         if url is not None and self._server is not None:
             self._server.dismiss(url)
-        self._models.pop(session_id, None)
 
     async def aclose(self) -> None:
         """Stop the server and let go of all connections."""
@@ -103,6 +103,9 @@ class SessionGateway:
         if mode in ("passthrough", "record"):
             self._upstream = self._upstream or Upstream(self._providers)
             return self._upstream
+        begun = self._models.get(session_id)
+        if begun is not None:  # the session's address was taken back in between; it plays on
+            return begun
         source = self._sources.get(session_id)
         if mode == "scripted" and isinstance(source, Script | ScriptedModel):
             model = ScriptedModel(source) if isinstance(source, Script) else source
