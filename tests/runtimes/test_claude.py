@@ -298,6 +298,20 @@ async def test_input_in_a_running_task_reaches_the_model_with_the_next_result_or
         await world.check(session)
 
 
+async def test_a_stop_takes_input_along_that_claude_has_not_taken_up(tmp_path: Path) -> None:
+    async with opened(tmp_path) as world:
+        session = await world.session(script([{"text": "Begin "}, SLOW], "Well."))
+        task = await session.start("Stream")
+        await until(task, "model.output.delta")
+        await task.steer("And the weather?")
+        await task.stop()
+        assert (await task.result()).state == "stopped"
+        assert len(await world.requests(session)) == 1
+        assert (await (await session.start("Go on")).result()).text == "Well."
+        assert "And the weather?" in texts_of((await world.requests(session))[-1])[-2]
+        await world.check(session)
+
+
 # --- death ----------------------------------------------------------------------------------------------------
 
 

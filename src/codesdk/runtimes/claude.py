@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from codesdk.contract.capabilities import AuthStatus, Capabilities
-from codesdk.contract.errors import CodeSDKError, ErrorInfo, TaskFailure
+from codesdk.contract.errors import CodeSDKError, Conflict, ErrorInfo, TaskFailure
 from codesdk.contract.messages import Message, text_of
 from codesdk.contract.runtime import (
     Failed,
@@ -101,6 +101,8 @@ class Live:
         self.process = process
         self.folders = folders
         self.told: list[Message] = []
+        self.owed: list[Message] = []
+        """What a stop took back: it is told again with the next task."""
         self.model = launch.model
         """The model that claude settled on."""
         self._launch = launch
@@ -155,7 +157,8 @@ class ClaudeRuntime:
             self._live[task.session_id] = live
         else:
             live.process.forget_unread()
-            content = await content_of(fresh, host.read_artifact)
+            content = await content_of([*live.owed, *fresh], host.read_artifact)
+            live.owed = []
         live.told = [message for message in messages if message.role == "user"]
         state = ClaudeState({PREFIX + wire_name(spec.name): spec.name for spec in task.tools})
         started = ClaudeTask(live, state, host, lambda: self._forget(task.session_id, live))
@@ -225,6 +228,7 @@ class ClaudeTask:
         self._state = state
         self._host = host
         self._forget = forget
+        self._added: dict[str, Sequence[Message]] = {}
         self._stopping = False
         self._idle = False
         self._over = asyncio.Event()
@@ -243,10 +247,12 @@ class ClaudeTask:
             self._live.model = self._state.known[1] or self._live.model
             self._over.set()
 
-    async def say(self, content: Content) -> None:
+    async def say(self, content: Content, added: Sequence[Message] = ()) -> None:
         """Hand over what a user says. The id is how claude tells what became of it."""
         number = str(uuid.uuid4())
         self._state.waiting.add(number)
+        if added:
+            self._added[number] = added
         await self._live.process.say(
             {
                 "type": "user",
@@ -267,13 +273,16 @@ class ClaudeTask:
     async def steer(self, messages: Sequence[Message]) -> None:
         """Add input: claude takes it up with the next tool result, or as a turn of its own after this one."""
         content = await content_of(messages, self._host.read_artifact)
+        if self._over.is_set():  # nobody would hear the answer
+            raise Conflict("The task has just ended; start another one.", runtime=NAME)
         self._live.told += messages
-        await self.say(content)
+        await self.say(content, messages)
 
     async def stop(self, reason: str) -> None:
         """Interrupt the turn; kill claude if it does not heed that."""
         self._stopping = True
         with contextlib.suppress(TimeoutError, CodeSDKError):
+            await self._withdraw()
             await self._live.process.interrupt(INTERRUPT_S)
             async with asyncio.timeout(INTERRUPT_S):
                 await self._over.wait()
@@ -286,6 +295,13 @@ class ClaudeTask:
             self._idle = True
             self._forget()
             await self._live.process.close(force=True)
+
+    async def _withdraw(self) -> None:
+        """Take back what was added and not taken up, so that the turn that is stopped is the last."""
+        for number in self._state.waiting & self._added.keys():
+            if await self._live.process.withdraw(number, INTERRUPT_S):
+                self._state.waiting.discard(number)
+                self._live.owed += self._added[number]
 
     async def _ended(self) -> Finished | Failed:
         if self._stopping:

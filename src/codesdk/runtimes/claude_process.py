@@ -89,9 +89,18 @@ class ClaudeProcess:
 
     async def interrupt(self, timeout_s: float) -> None:
         """Ask claude to end its turn. It may well answer before the turn has ended."""
+        self._hurry_up()
+        await self.ask("interrupt", timeout_s)
+
+    async def withdraw(self, number: str, timeout_s: float) -> bool:
+        """Take input back that claude has not taken up; else it would begin a turn with it. Return whether it was not."""
+        self._hurry_up()
+        answer = await self.ask("cancel_async_message", timeout_s, message_uuid=number)
+        return answer.get("cancelled") is True
+
+    def _hurry_up(self) -> None:
         self._hurry = True
         self._room.set()
-        await self.ask("interrupt", timeout_s)
 
     async def last_words(self) -> tuple[int | None, str]:
         """Return how claude ended and the end of its stderr, redacted."""
