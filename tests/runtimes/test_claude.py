@@ -354,7 +354,8 @@ asyncio.run(main())
 
 def test_nothing_of_claude_outlives_a_process_that_is_killed(tmp_path: Path) -> None:
     argv = [sys.executable, "-c", ORPHAN, str(tmp_path)]
-    with subprocess.Popen(argv, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE) as parent:
+    env = {**os.environ, "TMPDIR": str(tmp_path)}  # where a killed process leaves what it could not remove
+    with subprocess.Popen(argv, cwd=Path(__file__).parents[2], env=env, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         pids = [int(pid) for pid in parent.stdout.readline().split()]
         handles = [os.pidfd_open(pid) for pid in pids]
