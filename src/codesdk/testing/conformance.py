@@ -11,12 +11,25 @@ from codesdk.testing.bench import Bench, MakeRuntime, Scenario
 from codesdk.testing.cells import Cell, Outcome, judge
 from codesdk.testing.log_checks import FRAME_CHECKS
 from codesdk.testing.log_row_checks import ROW_CHECKS
+from codesdk.testing.program_checks import PROGRAM_CHECKS
 from codesdk.testing.runtime_checks import RUNTIME_CHECKS, Check
 
-__all__ = ["RUNTIME_CELLS", "Cell", "MakeRuntime", "Outcome", "Scenario", "check_event_log", "check_runtime"]
+__all__ = [
+    "PROGRAM_CELLS",
+    "RUNTIME_CELLS",
+    "Cell",
+    "MakeRuntime",
+    "Outcome",
+    "Scenario",
+    "check_event_log",
+    "check_program",
+    "check_runtime",
+]
 
 RUNTIME_CELLS = tuple(check.scenario.name for check in RUNTIME_CHECKS)
 """The names of the cells of `check_runtime`, in order."""
+PROGRAM_CELLS = tuple(check.scenario.name for check in PROGRAM_CHECKS)
+"""The names of the cells of `check_program`, in order."""
 
 
 async def check_runtime(
@@ -27,15 +40,24 @@ async def check_runtime(
     A cell that fails although the runtime's capabilities promise it is a `fail`; where they do not, it is
     `unsupported`, with what came of the attempt. `timeout_s` is for one cell.
     """
-    wanted = set(only)
-    unknown = wanted.difference(RUNTIME_CELLS)
+    return await _play(make_runtime, RUNTIME_CHECKS, only, timeout_s)
+
+
+async def check_program(
+    make_runtime: MakeRuntime, *, only: Iterable[str] = PROGRAM_CELLS, timeout_s: float = 120.0
+) -> list[Cell]:
+    """The same for what only a runtime that is a program can do: its model is the gateway, its tools come over MCP."""
+    return await _play(make_runtime, PROGRAM_CHECKS, only, timeout_s)
+
+
+async def _play(
+    make_runtime: MakeRuntime, checks: Iterable[Check], only: Iterable[str], timeout_s: float
+) -> list[Cell]:
+    wanted, known = set(only), {check.scenario.name: check for check in checks}
+    unknown = wanted.difference(known)
     if unknown:
-        raise ValueError(f"no such cell: {', '.join(sorted(unknown))}; there are {', '.join(RUNTIME_CELLS)}")
-    return [
-        await _cell(make_runtime, check, timeout_s)
-        for check in RUNTIME_CHECKS
-        if check.scenario.name in wanted
-    ]
+        raise ValueError(f"no such cell: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    return [await _cell(make_runtime, check, timeout_s) for name, check in known.items() if name in wanted]
 
 
 async def check_event_log(

@@ -186,6 +186,7 @@ async def _steer(bench: Bench) -> None:
         await task.steer("Turn left.")
         bench.tools.release()
         same("the answer", (await task.result()).text, "Left it is.")
+        holds("Turn left." in await bench.told(task), "the model is told what was added")
     steered = payloads(await bench.events(task), "task.steered")
     same("what was added", [text_of(m.content) for p in steered for m in p.messages], ["Turn left."])
 
@@ -197,7 +198,7 @@ class Check(msgspec.Struct, frozen=True):
     run: Callable[[Bench], Awaitable[None]]
 
 
-def _check(
+def make_check(
     name: str,
     run: Callable[[Bench], Awaitable[None]],
     *turns: dict[str, Any],
@@ -226,36 +227,36 @@ _STORY = {"steps": [{"text": ["Once upon ", "a time"]}, {"delay_s": 3600}, {"tex
 _KNOWS = {"expect": {"tool_result_contains": CONTENT}}
 
 RUNTIME_CHECKS = (
-    _check("streaming", _streaming, _says("One, ", "two, ", "three."), needs=("supports_streaming",)),
-    _check("approve", _approve, _calls(READ, "note"), _says("Done.", **_KNOWS), needs=_CALLS),
-    _check(
+    make_check("streaming", _streaming, _says("One, ", "two, ", "three."), needs=("supports_streaming",)),
+    make_check("approve", _approve, _calls(READ, "note"), _says("Done.", **_KNOWS), needs=_CALLS),
+    make_check(
         "deny with reason",
         _deny,
         _calls(WRITE, "note"),
         _says("Then not.", expect={"tool_result_contains": REASON}),
         needs=_CALLS,
     ),
-    _check(
+    make_check(
         "parallel calls",
         _parallel,
         _calls(READ, "first", "second"),
         _says("Done."),
         needs=("supports_tool_calls", "supports_parallel_tool_calls"),
     ),
-    _check("stop mid-stream", _stop_mid_stream, _STORY, needs=("supports_streaming", "supports_stop")),
-    _check(
+    make_check("stop mid-stream", _stop_mid_stream, _STORY, needs=("supports_streaming", "supports_stop")),
+    make_check(
         "stop while an approval waits", _stop_while_an_approval_waits, _calls(WRITE, "note"), needs=_STOPS
     ),
-    _check("stop in a tool", _stop_in_a_tool, _calls(WRITE, "note"), needs=_STOPS),
-    _check(
+    make_check("stop in a tool", _stop_in_a_tool, _calls(WRITE, "note"), needs=_STOPS),
+    make_check(
         "non-interactive ask",
         _non_interactive,
         _calls(WRITE, "note"),
         _says("Then not."),
         needs=("supports_tool_calls", "supports_non_interactive"),
     ),
-    _check("forbidden tool does not run", _forbidden, _calls(FORBIDDEN, "note"), _says("Then not.")),
-    _check(
+    make_check("forbidden tool does not run", _forbidden, _calls(FORBIDDEN, "note"), _says("Then not.")),
+    make_check(
         "large tool result",
         _large_result,
         _calls(READ, "note"),
@@ -263,13 +264,13 @@ RUNTIME_CHECKS = (
         needs=_CALLS,
         rewords=True,
     ),
-    _check(
+    make_check(
         "usage",
         _usage,
         _says("Hello.", usage={"input": 1234, "output": 56}),
         needs=("supports_usage_reporting",),
     ),
-    _check(
+    make_check(
         "resume by reconstruction",
         _resume,
         _calls(READ, "note"),
@@ -277,11 +278,12 @@ RUNTIME_CHECKS = (
         needs=("supports_tool_calls", "supports_session_resume"),
         rewords=True,
     ),
-    _check(
+    make_check(
         "steer",
         _steer,
         _calls(READ, "note"),
         _says("Left it is.", expect={"user_contains": "Turn left."}),
         needs=("supports_tool_calls", "supports_steer"),
+        rewords=True,
     ),
 )
