@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Forbidden,
         InvalidRequest,
         NotFound,
+        SandboxUnavailable,
         StorageFailure,
         TaskFailure,
     )
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     )
     from codesdk.contract.records import ApprovalRow, SessionRow, TaskRow
     from codesdk.contract.runtime import Runtime, RuntimeTask
-    from codesdk.contract.settings import Limits, SessionSettings
+    from codesdk.contract.settings import Budget, Budgets, Limits, SessionSettings
     from codesdk.policy.load import load_policy
     from codesdk.sdk import CodeSDK, Session, Task, TaskResult
     from codesdk.tools import ToolContext, ToolError, ToolRegistry, builtin_registry
@@ -49,6 +50,7 @@ _HOMES = {
         "Forbidden",
         "InvalidRequest",
         "NotFound",
+        "SandboxUnavailable",
         "StorageFailure",
         "TaskFailure",
     ),
@@ -66,7 +68,7 @@ _HOMES = {
     ),
     "codesdk.contract.records": ("ApprovalRow", "SessionRow", "TaskRow"),
     "codesdk.contract.runtime": ("Runtime", "RuntimeTask"),
-    "codesdk.contract.settings": ("Limits", "SessionSettings"),
+    "codesdk.contract.settings": ("Budget", "Budgets", "Limits", "SessionSettings"),
     "codesdk.policy.load": ("load_policy",),
     "codesdk.sdk": ("CodeSDK", "Session", "Task", "TaskResult"),
     "codesdk.tools": ("ToolContext", "ToolError", "ToolRegistry", "builtin_registry"),
@@ -77,6 +79,8 @@ __all__ = [
     "ApprovalRow",
     "ArtifactBlock",
     "ArtifactRef",
+    "Budget",
+    "Budgets",
     "Busy",
     "Capabilities",
     "Code",
@@ -93,6 +97,7 @@ __all__ = [
     "Reasoning",
     "Runtime",
     "RuntimeTask",
+    "SandboxUnavailable",
     "Session",
     "SessionRow",
     "SessionSettings",

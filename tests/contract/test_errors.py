@@ -22,6 +22,7 @@ FAMILIES: dict[str, set[ErrorCode]] = {
     "Forbidden": {"FORBIDDEN", "AUTH_REQUIRED", "AUTH_FAILED"},
     "Busy": {"SESSION_BUSY", "QUEUE_FULL", "RATE_LIMITED", "OVERLOADED"},
     "StorageFailure": {"STORAGE_FAILED"},
+    "SandboxUnavailable": {"SANDBOX_UNAVAILABLE"},
     "TaskFailure": {
         "CONTENT_FILTERED",
         "BUDGET_EXCEEDED",
@@ -31,7 +32,6 @@ FAMILIES: dict[str, set[ErrorCode]] = {
         "RUNTIME_PROTOCOL",
         "MODEL_ERROR",
         "TOOL_FAILED",
-        "SANDBOX_UNAVAILABLE",
         "INTERRUPTED",
         "INTERNAL",
     },

@@ -1,53 +1,5 @@
-"""A network namespace with nothing but loopback, for the thread that runs a test and all that it starts.
+"""Real programs are only ever started in a network that has only loopback: see `codesdk.testing.network`."""
 
-Real programs are only ever started in there. What they try to reach outside has no way to go, and the kernel counts it.
-"""
+from codesdk.testing.network import alone, left_behind, tried_outside
 
-import ctypes
-import os
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
-_CLONE_NEWNET = 0x40000000
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-@contextmanager
-def alone() -> Iterator[None]:
-    """Move this thread into a namespace of its own, and back afterwards. Needs root."""
-    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _check(_libc.unshare(_CLONE_NEWNET))
-        try:
-            subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-            yield
-        finally:
-            _check(_libc.setns(before, _CLONE_NEWNET))
-    finally:
-        os.close(before)
-
-
-def tried_outside() -> int:
-    """Return how often anything in this namespace tried to reach an address that is not loopback."""
-    lines = Path("/proc/thread-self/net/snmp").read_text().split("\n")
-    names, values = [line.split() for line in lines if line.startswith("Ip:")]
-    return int(dict(zip(names, values, strict=True))["OutNoRoutes"])
-
-
-def left_behind(mark: Path) -> list[str]:
-    """Return the living processes whose environment speaks of a folder."""
-    found: list[str] = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and os.fsencode(mark) in (entry / "environ").read_bytes():
-                found.append((entry / "comm").read_text().strip())
-        except OSError:
-            pass  # gone, or not for us
-    return found
-
-
-def _check(result: int) -> None:
-    if result != 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+__all__ = ["alone", "left_behind", "tried_outside"]

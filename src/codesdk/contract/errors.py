@@ -7,6 +7,7 @@
     ├── Forbidden          FORBIDDEN, AUTH_REQUIRED, AUTH_FAILED
     ├── Busy               try later: SESSION_BUSY, QUEUE_FULL, RATE_LIMITED, OVERLOADED
     ├── StorageFailure     look at the disk: STORAGE_FAILED
+    ├── SandboxUnavailable install what is missing: SANDBOX_UNAVAILABLE
     └── TaskFailure        what happened inside a task, when its result is asked for: any code
 
 A failure inside a task is an event; an exception is raised only at the API call.
@@ -124,6 +125,12 @@ class StorageFailure(CodeSDKError):
     code = "STORAGE_FAILED"
 
 
+class SandboxUnavailable(CodeSDKError):
+    """The sandbox cannot run here as it is wanted; the message names what is missing and how to get it."""
+
+    code = "SANDBOX_UNAVAILABLE"
+
+
 class TaskFailure(CodeSDKError):
     """A task ended without a result; the error is the one of its terminal event."""
 
@@ -141,6 +148,7 @@ _FAMILY: dict[str, type[CodeSDKError]] = {
     "RATE_LIMITED": Busy,
     "OVERLOADED": Busy,
     "STORAGE_FAILED": StorageFailure,
+    "SANDBOX_UNAVAILABLE": SandboxUnavailable,
 }
 
 

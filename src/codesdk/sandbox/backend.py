@@ -10,20 +10,26 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.errors import SandboxUnavailable
 from codesdk.contract.tools import ExecutionEnv
+
+__all__ = [
+    "Command",
+    "CommandEnd",
+    "LimitName",
+    "Output",
+    "Sandbox",
+    "SandboxCapabilities",
+    "SandboxLimits",
+    "SandboxUnavailable",
+    "Stream",
+]
 
 Stream = Literal["stdout", "stderr"]
 Output = Callable[[Stream, bytes], None]
 """Takes a running command's output. Never blocks, never raises."""
 
 LimitName = Literal["wall", "cpu", "memory", "processes", "file_size", "open_files", "output", "scratch"]
-
-
-class SandboxUnavailable(CodeSDKError):
-    """The backend cannot run here; the message names what is missing and how to get it."""
-
-    code = "SANDBOX_UNAVAILABLE"
 
 
 class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-Outcome = Literal["pass", "fail", "unsupported"]
+Outcome = Literal["pass", "fail", "unsupported", "not-checked"]
 
 _SHOWN = 600
 

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from codesdk.contract.errors import CodeSDKError, ErrorCode
@@ -102,14 +103,13 @@ async def _retried(bench: Bench) -> None:
 
 async def _killed(bench: Bench) -> None:
     bench.tools.hold()
-    before = {child.pid for child in _children()}
+    before = _children()
     async with bench.sdk() as sdk:
         session = await bench.session(sdk, "yolo")
         task = await session.start("Read the note.")
         await seen(task, "tool.call.started")
-        for child in _children():
-            if child.pid not in before:
-                _kill(child.pid)
+        for pid in _children().keys() - before.keys():
+            _kill(pid)
         try:
             await task.result()
         except CodeSDKError as error:
@@ -131,13 +131,12 @@ async def _restarted(bench: Bench) -> None:
 
 
 async def _leaves_nothing(bench: Bench) -> None:
-    before = {child.pid for child in _children()}
+    before = _children()
     async with bench.sdk() as sdk:
         await (await (await bench.session(sdk)).start("Say hello.")).result()
-        running = [c for c in _children() if c.pid not in before]
-        holds(bool(running), "the program runs while the session is open")
-    left = [child for child in running if child.is_running() and child.status() != "zombie"]
-    same("processes that are left", [child.name() for child in left], [])
+        holds(_children().keys() > before.keys(), "the program runs while the session is open")
+    left = {pid: name for pid, name in _children().items() if pid not in before}
+    same("processes that are left", left, {})
 
 
 def _kill(pid: int) -> None:
@@ -145,11 +144,23 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _children() -> list[Any]:
-    """Return all processes below this one. Looked at with a library that only tests need."""
-    import psutil
-
-    return psutil.Process().children(recursive=True)
+def _children() -> dict[int, str]:
+    """Return all processes below this one that are alive, by id, with their names."""
+    parents: dict[int, tuple[int, str, str]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                name, _, rest = (entry / "stat").read_text().partition("(")[2].rpartition(")")
+                state, parent = rest.split()[:2]
+                parents[int(entry.name)] = int(parent), state, name
+    below, found = {os.getpid()}, dict[int, str]()
+    for _ in parents:
+        new = {pid for pid, (parent, _, _) in parents.items() if parent in below} - below
+        if not new:
+            break
+        below |= new
+        found |= {pid: parents[pid][2] for pid in new if parents[pid][1] != "Z"}
+    return found
 
 
 def _says(text: str, **rest: Any) -> dict[str, Any]:
