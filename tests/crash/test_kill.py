@@ -115,8 +115,12 @@ async def test_a_killed_process_loses_nothing_that_was_seen(seed: int, tmp_path:
         # The next process recovers on a copy; the worker itself meets the directory as it was left.
         copy = tmp_path / f"copy{kill}"
         shutil.copytree(path, copy, ignore=shutil.ignore_patterns("control.sock"))
-        before = await check_before_recovery(copy, promises)
-        await check_after_recovery(copy, promises, before)
+        if promises.kinds:
+            before = await check_before_recovery(copy, promises)
+            await check_after_recovery(copy, promises, before)
+        else:  # nothing was said yet: perhaps there is not even a table to read, but a writer must be able to begin
+            async with CodeSDK.open(copy):
+                pass
         shutil.rmtree(copy)
     print(promises.kinds)
     async with CodeSDK.open(path) as sdk:
