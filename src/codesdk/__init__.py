@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from codesdk.contract.records import ApprovalRow, SessionRow, TaskRow
     from codesdk.contract.runtime import Runtime, RuntimeTask
     from codesdk.contract.settings import Budget, Budgets, Limits, SessionSettings
+    from codesdk.handles import Session, Task, TaskResult
     from codesdk.policy.load import load_policy
-    from codesdk.sdk import CodeSDK, Session, Task, TaskResult
+    from codesdk.sdk import CodeSDK
     from codesdk.tools import ToolContext, ToolError, ToolRegistry, builtin_registry
 
 _HOMES = {
@@ -70,7 +71,8 @@ _HOMES = {
     "codesdk.contract.runtime": ("Runtime", "RuntimeTask"),
     "codesdk.contract.settings": ("Budget", "Budgets", "Limits", "SessionSettings"),
     "codesdk.policy.load": ("load_policy",),
-    "codesdk.sdk": ("CodeSDK", "Session", "Task", "TaskResult"),
+    "codesdk.handles": ("Session", "Task", "TaskResult"),
+    "codesdk.sdk": ("CodeSDK",),
     "codesdk.tools": ("ToolContext", "ToolError", "ToolRegistry", "builtin_registry"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
