@@ -205,7 +205,9 @@ class CodeSDK:
     async def delete_session(self, session_id: str) -> None:
         """Remove a session and everything stored of it, what its runtime wrote down included."""
         await self.engine.delete(session_id, principal=self._principal)
-        await asyncio.to_thread(forget_session, self.engine.ports.state_dir, session_id)
+        state_dir = self.engine.ports.state_dir
+        if state_dir:
+            await asyncio.to_thread(forget_session, state_dir, session_id)
 
     async def approvals(self) -> list[ApprovalRow]:
         """Return what waits for an answer, over all sessions."""

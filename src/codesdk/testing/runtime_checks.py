@@ -209,7 +209,8 @@ def make_check(
     script = parse_object({"name": name, "turns": list(turns)}, name)
     plain = [{key: value for key, value in turn.items() if key != "expect"} for turn in turns]
     model = parse_object({"name": name, "turns": plain}, name) if rewords else script
-    return Check(Scenario(name=name, script=script, model=model, needs=needs), run)
+    stops = "supports_stop" in needs
+    return Check(Scenario(name=name, script=script, model=model, needs=needs, stops=stops), run)
 
 
 def _says(*chunks: str, **rest: Any) -> dict[str, Any]:
