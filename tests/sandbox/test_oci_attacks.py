@@ -6,6 +6,7 @@ A rootless engine cannot be had here (no sub-uids), so the ordinary user talks t
 from collections.abc import Generator
 from typing import Any, Literal
 
+import msgspec
 import pytest
 from tests.sandbox import attacks
 from tests.sandbox.attacks import ATTACKS, MB, PRELUDE, SECRET, Attack
@@ -15,7 +16,9 @@ from tests.sandbox.oci_driver import drive
 from tests.sandbox.ran import run
 from tests.sandbox.stage import Stage, open_directory, set_stage
 
+from codesdk.sandbox import oci_config
 from codesdk.sandbox.backend import Command, SandboxLimits
+from codesdk.sandbox.oci import OciSandbox
 from codesdk.sandbox.owner import SANDBOX_USER, User
 
 Who = Literal["root", "ordinary"]
@@ -65,6 +68,30 @@ def program(text: str, stage: Stage, *, limits: SandboxLimits | None = None, **t
         workspace=str(stage.workspace),
         limits=limits or SandboxLimits(wall_s=60),
     )
+
+
+UNFILTERED = [
+    attack
+    for attack in ATTACKS
+    if attack.row in (13, 14) and set(attack.without.get("seccomp", ())) == {"REACHED"}
+]
+
+
+@pytest.mark.parametrize("attack", UNFILTERED, ids=_name)
+async def test_without_the_filter_the_attack_succeeds(
+    attack: Attack,
+    containers: OciSandbox,
+    engine: RunningEngine,
+    stage: Stage,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(oci_config, "seccomp_option", lambda podman: "unconfined")
+    command = msgspec.structs.replace(program(attack.program, stage), session_id="ses_unfiltered")
+    try:
+        assert (await run(containers, command)).words == attack.without["seccomp"]
+    finally:
+        await containers.close_session("ses_unfiltered")
+    assert engine.containers() == []
 
 
 async def test_a_datagram_pair_which_could_be_connected_anew_is_refused(sandbox, stage):
