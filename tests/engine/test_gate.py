@@ -224,3 +224,17 @@ async def test_between_tasks_no_tool_is_called():
         await r.end()
         with pytest.raises(Conflict, match="no running task"):
             await r.through(READ, {}, "c5")
+
+
+@pytest.mark.parametrize(
+    ("capture", "words"), [("exact", "listed with each exact request"), ("compiled", "reads nothing")]
+)
+async def test_the_compiled_input_says_where_the_sources_are_listed(capture: Any, words: str):
+    able = msgspec.structs.replace(FAKE_CAPABILITIES, input_capture=capture)
+    runtime = FakeRuntime([message("Done."), done()], capabilities=able)
+    async with memory_sdk(runtimes=[runtime]) as sdk:
+        session = await sdk.create_session(runtime="fake")
+        await (await session.start("Go")).result()
+        events = [decode(frame.data) async for frame in sdk.archive.frames(session.id)]
+        [compiled] = [e.payload for e in events if e.type == "model.input"]
+        assert words in (await sdk.read_artifact(compiled.implicit_sources_ref.artifact_id)).decode()

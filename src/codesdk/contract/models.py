@@ -13,8 +13,8 @@ from codesdk.contract.events import Purpose
 from codesdk.contract.settings import GatewayMode
 from codesdk.contract.tools import ManifestEntry
 
-RequestStatus = Literal["completed", "failed", "abandoned", "refused"]
-"""How a request ended: answered, with an error or cut off, given up by the runtime, not let through by CodeSDK."""
+RequestStatus = Literal["completed", "failed", "abandoned"]
+"""How a request ended: answered, with an error or cut off, given up by the runtime."""
 
 
 class OwnTexts(msgspec.Struct, frozen=True, kw_only=True):

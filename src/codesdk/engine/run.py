@@ -139,7 +139,9 @@ class TaskRun:
                 await self.calls.run_carried(carried)
         if self._is_stopping():
             return Finished(stop_reason="stopped")
-        compiled, self._input_seq = await write_input(self._scope, self._window)
+        compiled, self._input_seq = await write_input(
+            self._scope, self._window, self._runtime.capabilities().input_capture
+        )
         given = task_input(self._scope, self.task_id, compiled)
         self._endpoints.tap.hand_over(given.messages, given.tools)
         handle = self._handle = await self._start(given)

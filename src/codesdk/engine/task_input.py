@@ -1,6 +1,7 @@
 """A session's transcript into what a runtime is given for a task, and into the record of it."""
 
 from codesdk.contract.canonical import hash_json
+from codesdk.contract.capabilities import InputCapture
 from codesdk.contract.errors import StorageFailure
 from codesdk.contract.events import ModelInput
 from codesdk.contract.runtime import RuntimeEnv, TaskInput
@@ -12,15 +13,19 @@ NO_SOURCES = {
     "disabled": True,
     "reason": "This runtime reads nothing that CodeSDK did not hand to it.",
 }
+LISTED_LATER = {
+    "disabled": True,
+    "reason": "What this runtime adds is listed with each exact request of the task.",
+}
 
 
-async def write_input(scope: SessionScope, window: Window) -> tuple[Compiled, int]:
+async def write_input(scope: SessionScope, window: Window, capture: InputCapture) -> tuple[Compiled, int]:
     """Compile the input from the transcript as it is when the input is written down.
 
     Return it with the seq of its event: what was said before that is a part of it.
     """
     config = scope.redactor.value(scope.settings.runtime_config)
-    sources_ref = await scope.put_json(NO_SOURCES, "implicit sources")
+    sources_ref = await scope.put_json(LISTED_LATER if capture == "exact" else NO_SOURCES, "implicit sources")
     while True:
         await scope.recorder.settle()
         while scope.recorder.backlog:  # somebody steered in between, and that message must be read, too
