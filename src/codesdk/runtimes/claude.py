@@ -46,6 +46,7 @@ from codesdk.tools.registry import wire_name
 
 START_S = 50.0
 INTERRUPT_S = 2.0
+QUEUED_S = 5.0
 MAX_RETRIES = 6
 STAND_IN = "held-by-the-gateway"
 """What claude is given for a key."""
@@ -253,16 +254,16 @@ class ClaudeTask:
         self._state.waiting.add(number)
         if added:
             self._added[number] = added
-        await self._live.process.say(
-            {
-                "type": "user",
-                "message": {"role": "user", "content": content},
-                "parent_tool_use_id": None,
-                "session_id": "",
-                "uuid": number,
-                "client_composed": True,  # taken as it is: no mentions of files, no commands
-            }
-        )
+        frame = {
+            "type": "user",
+            "message": {"role": "user", "content": content},
+            "parent_tool_use_id": None,
+            "session_id": "",
+            "uuid": number,
+            "client_composed": True,  # taken as it is: no mentions of files, no commands
+        }
+        process = self._live.process
+        await (process.hand_over(frame, QUEUED_S) if added else process.say(frame))
 
     async def send_tool_result(self, call: ToolIdentity, reply: ToolReply) -> None:
         """Do nothing: results go back over MCP."""

@@ -75,6 +75,17 @@ class ClaudeProcess:
                 "claude has ended.", code="RUNTIME_CRASHED", retryable=True, runtime=NAME
             ) from error
 
+    async def hand_over(self, frame: Frame, timeout_s: float) -> None:
+        """Write input and wait until claude has it in its queue: what is only in the pipe may miss the next request."""
+        queued = self._answers[frame["uuid"]] = asyncio.get_running_loop().create_future()
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self.say(frame)
+                    await queued
+        finally:
+            del self._answers[frame["uuid"]]
+
     async def ask(self, subtype: str, timeout_s: float, **fields: Any) -> Frame:
         """Make a control request and return the answer. Raise `TimeoutError` or `TaskFailure` if there is none."""
         number = f"codesdk-{next(self._numbers)}"
@@ -153,6 +164,8 @@ class ClaudeProcess:
                 self._take_answer(known["response"])
             elif kind == "control_request":
                 self._answer(known["request_id"], known["request"])
+            elif kind == "command_lifecycle":
+                self._take_answer({"request_id": known["command_uuid"], "subtype": "success"})
             return kind in ("control_response", "control_request", "keep_alive")
         except (KeyError, TypeError, AttributeError):
             return False
