@@ -17,7 +17,7 @@ import msgspec
 
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.messages import ArtifactRef
-from codesdk.contract.ports import Policy, ToolRunner
+from codesdk.contract.ports import Observer, Policy, ToolRunner
 from codesdk.contract.records import ApprovalRow, SessionRow, SessionStatus
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import Budgets, Limits, SessionConfig, SessionSettings
@@ -76,6 +76,7 @@ class CodeSDK:
         synchronous: Literal["auto", "full", "normal"] = "auto",
         principal: str = LOCAL,
         allow_yolo: bool = False,
+        observers: Sequence[Observer] = (),
     ) -> AsyncGenerator["CodeSDK"]:
         """Open a data directory for work; without one, keep everything in memory.
 
@@ -85,7 +86,7 @@ class CodeSDK:
         Without `allow_yolo` no session may use the mode that asks about nothing. `secrets` never reach an
         event, a log or an artifact. `providers` are where the model gateway passes requests on to; without
         them, the real ones, with the keys that the environment has (ANTHROPIC_API_KEY, OPENAI_API_KEY,
-        GEMINI_API_KEY). Leaving the block stops what runs and waits until all is stored.
+        GEMINI_API_KEY). `observers` hear of every event once it is stored. Leaving the block stops what runs and waits until all is stored.
         """
         async with AsyncExitStack() as stack:
             directory: DataDir | None = None
@@ -107,6 +108,7 @@ class CodeSDK:
                 mcp=host,
                 undo=directory.undo if directory else MemoryUndo(),
                 state_dir=str(directory.path.resolve() / RUNTIMES) if directory else "",
+                observers=observers,
             )
             engine = Engine(
                 ports,
@@ -191,6 +193,10 @@ class CodeSDK:
             await tools.start()
             await live.attach(tools, tools.close)
         return Session(self.engine, session_id, self._principal)
+
+    def as_principal(self, principal: str) -> "CodeSDK":
+        """Return the same engine as another principal sees it: its own sessions and nothing else."""
+        return CodeSDK(self.engine, principal, self._door)
 
     def model_problems(self, session_id: str) -> Sequence[str]:
         """Return what did not fit between a session's model requests and the script or cassette that it plays."""

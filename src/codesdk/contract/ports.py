@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.events import Event
 from codesdk.contract.ids import Prefix
 from codesdk.contract.records import (
     ApprovalRow,
@@ -215,6 +217,21 @@ class UndoStore(Protocol):
 
     async def sessions(self) -> list[str]:
         """Return the sessions of which something is kept."""
+        ...
+
+
+class Observer(Protocol):
+    """Hears of what an engine has committed, for metrics, logs, traces and the audit.
+
+    Called on the loop, after the commit: must not raise and must not wait. `principal` is whose session it is.
+    """
+
+    def committed(self, principal: str, events: Sequence[Event]) -> None:
+        """Hear of events of one session, in order, each once."""
+        ...
+
+    def failed(self, principal: str, session_id: str, error: CodeSDKError) -> None:
+        """Hear that a session's events could not be stored; everything behind them is lost with them."""
         ...
 
 

@@ -7,12 +7,12 @@ too and the recorder is broken for good: the session must be opened anew.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from codesdk.contract.codec import encode
 from codesdk.contract.errors import CodeSDKError, StorageFailure
 from codesdk.contract.events import TERMINAL_TYPES, Event
-from codesdk.contract.ports import EventLog, Stamper
+from codesdk.contract.ports import EventLog, Observer, Stamper
 from codesdk.contract.records import ArtifactRow, KeyRow
 from codesdk.engine.feed import Feed, Published
 from codesdk.engine.journal import Journal
@@ -43,6 +43,7 @@ class Recorder:
         stamper: Stamper,
         *,
         max_backlog: int,
+        observers: Sequence[Observer] = (),
         on_broken: Callable[[CodeSDKError], None],
     ) -> None:
         self.journal = Journal(state, stamper, self._take)
@@ -52,6 +53,7 @@ class Recorder:
         self._epoch = epoch
         self._loop = asyncio.get_running_loop()
         self._max_backlog = max_backlog
+        self._observers = observers
         self._on_broken = on_broken
         self._items: list[Published] = []
         self._durable = False
@@ -146,6 +148,10 @@ class Recorder:
             self._break(error)
             return
         self.feed.publish(items)
+        if self._observers:
+            events = [item.event for item in items]
+            for observer in self._observers:
+                observer.committed(self.state.principal, events)
         committed = self.feed.committed
         while self._waiters and self._waiters[0][0] <= committed:
             waiter = self._waiters.popleft()[1]
@@ -160,6 +166,8 @@ class Recorder:
         else:
             broken = StorageFailure(f"The event log could not be written ({type(error).__name__}: {error}).")
         self.broken = broken
+        for observer in self._observers:
+            observer.failed(self.state.principal, self.state.session_id, broken)
         self._items = []
         while self._waiters:
             waiter = self._waiters.popleft()[1]

@@ -5,7 +5,7 @@ that a runtime may use while a task runs.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -15,7 +15,7 @@ from codesdk.contract.events import ArtifactCreated
 from codesdk.contract.ids import artifact_id
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.models import ModelDoor
-from codesdk.contract.ports import Blobs, EventLog, Policy, Stamper, ToolDoor, ToolRunner, UndoStore
+from codesdk.contract.ports import Blobs, EventLog, Observer, Policy, Stamper, ToolDoor, ToolRunner, UndoStore
 from codesdk.contract.records import ArtifactRow
 from codesdk.contract.settings import Limits, SessionSettings
 from codesdk.engine.journal import Journal
@@ -40,6 +40,7 @@ class Ports:
     undo: UndoStore = dataclasses.field(default_factory=MemoryUndo)
     state_dir: str = ""
     """Where runtimes keep their own state; empty if nothing stays."""
+    observers: Sequence[Observer] = ()
 
 
 @dataclasses.dataclass(kw_only=True)

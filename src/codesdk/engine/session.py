@@ -64,6 +64,7 @@ class LiveSession:
             epoch,
             ports.stamper,
             max_backlog=ports.limits.max_backlog_frames,
+            observers=ports.observers,
             on_broken=self._broke,
         )
         self._redactor = redactor

@@ -1,0 +1,69 @@
+"""Observers: they hear of every event once, after it is stored, and of a log that cannot be written."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from codesdk.contract.codec import decode
+from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.events import Event
+from codesdk.contract.messages import user
+from codesdk.contract.settings import Limits, SessionConfig
+from codesdk.engine.engine import Engine
+from codesdk.engine.scope import Ports
+from codesdk.policy.modes import ModePolicy
+from codesdk.runtimes.scripted import ScriptedRuntime
+from codesdk.script import parse_object
+from codesdk.sdk import CodeSDK
+from codesdk.store.directory import DataDir
+from codesdk.testing.fakes import FakeTools, FrozenStamper
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, Event]] = []
+        self.failures: list[tuple[str, str, str]] = []
+        self.has_failed = asyncio.Event()
+
+    def committed(self, principal: str, events: Sequence[Event]) -> None:
+        self.heard += [(principal, event) for event in events]
+
+    def failed(self, principal: str, session_id: str, error: CodeSDKError) -> None:
+        self.failures.append((principal, session_id, error.code))
+        self.has_failed.set()
+
+
+async def test_an_observer_hears_of_every_stored_event_once_and_whose_it_is():
+    listener = Listener()
+    script = parse_object({"name": "hello", "turns": [{"steps": [{"text": "Hello."}]}]}, "hello")
+    async with CodeSDK.open(
+        runtimes={"scripted": ScriptedRuntime(script)}, observers=[listener], principal="ann"
+    ) as sdk:
+        session = await sdk.create_session(runtime="scripted")
+        await (await session.start("Say hello.")).result()
+        frames = [frame.data async for frame in sdk.archive.frames(session.id, principal="ann")]
+    assert listener.heard == [("ann", decode(frame)) for frame in frames]
+    assert not listener.failures
+
+
+async def test_an_observer_hears_that_a_session_could_not_be_stored(tmp_path: Path):
+    listener = Listener()
+    script = parse_object({"name": "flood", "turns": [{"steps": [{"text": "x" * 400_000}]}]}, "flood")
+    directory = await DataDir.open_writer(tmp_path, max_pages=60)
+    ports = Ports(
+        log=directory.log,
+        blobs=directory.blobs,
+        tools=FakeTools(),
+        policy=ModePolicy(),
+        stamper=FrozenStamper(),
+        limits=Limits(),
+        observers=[listener],
+    )
+    engine = Engine(ports, lambda _: ScriptedRuntime(script), owner="test")
+    await engine.open()
+    session = await engine.create_session(SessionConfig(runtime="scripted", workspace=str(tmp_path)))
+    await engine.start(session, [user("Flood the disk.")])
+    await listener.has_failed.wait()
+    await engine.close()
+    await directory.close()
+    assert listener.failures == [("local", session.session_id, "STORAGE_FAILED")]
