@@ -33,6 +33,7 @@ BENCHES = (
     "mcp",
     "gateway",
     "containers",
+    "programs",
 )
 RESULTS = Path(__file__).parent / "results"
 

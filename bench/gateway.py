@@ -90,7 +90,7 @@ class Peer(NamedTuple):
 
 
 @contextmanager
-def _peer(*arguments: str) -> Iterator[Peer]:
+def peer(*arguments: str) -> Iterator[Peer]:
     """Run the other end."""
     command = [sys.executable, "-m", "bench.peers", *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
@@ -104,9 +104,9 @@ def _peer(*arguments: str) -> Iterator[Peer]:
 
 async def run(report: Report, quick: bool) -> None:
     with (
-        _peer("provider") as direct,
-        _peer("gateway", "passthrough", direct.url) as passing,
-        _peer("gateway", "record", direct.url) as recording,
+        peer("provider") as direct,
+        peer("gateway", "passthrough", direct.url) as passing,
+        peer("gateway", "record", direct.url) as recording,
     ):
         await _first_bytes(report, direct, passing, 20 if quick else 400)
         await _events(report, direct, passing, recording, 20 if quick else 400)

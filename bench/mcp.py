@@ -24,7 +24,7 @@ _AT_ONCE = 16
 _INPUT = {"path": "hello.txt"}
 
 
-class _Gate:
+class OpenGate:
     """Runs the built-in tools at once: no policy, no log."""
 
     def __init__(self, workspace: Path) -> None:
@@ -98,7 +98,7 @@ async def run(report: Report, quick: bool) -> None:
     calls = 60 if quick else 1_000
     with scratch() as path:
         (path / "hello.txt").write_text("Hello, world\n")
-        gate = _Gate(path)
+        gate = OpenGate(path)
         async with McpHost() as host:
             report.progress("the library's import")
             started = time.perf_counter()
@@ -112,7 +112,7 @@ async def run(report: Report, quick: bool) -> None:
             await _at_once(report, url, calls)
 
 
-async def _compare(report: Report, gate: _Gate, url: str, calls: int) -> None:
+async def _compare(report: Report, gate: OpenGate, url: str, calls: int) -> None:
     """Measure the three ways in turn, so that a bad moment of the machine hits all."""
     client = await _Client.connect(url)
     async with in_memory("ses_bench", gate) as memory:

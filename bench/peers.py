@@ -1,6 +1,6 @@
-"""The other ends of `gateway`, each in a process of its own: a bare provider, and a gateway before it.
+"""The other ends of `gateway` and `programs`, each in a process of its own: a bare provider, a gateway, a scripted model.
 
-`python -m bench.peers provider` and `python -m bench.peers gateway MODE ORIGIN` print where they listen and serve
+`python -m bench.peers provider`, `… gateway MODE ORIGIN` and `… scripted FILE` print where they listen and serve
 until stdin ends. The provider does what the request's `bench` says: so many events, with pauses or without, each
 with the time at which it was sent.
 """
@@ -17,8 +17,10 @@ from codesdk.gateway.cassette import Exchange
 from codesdk.gateway.exchange import Wire
 from codesdk.gateway.providers import ORIGINS, Provider
 from codesdk.gateway.record import RecordingBackend
+from codesdk.gateway.scripted import ScriptedModel
 from codesdk.gateway.server import Backend, Gateway
 from codesdk.gateway.upstream import Upstream
+from codesdk.script import load_script
 
 _STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 _EVENT = b'data: {"id":"x","sent":%d,"choices":[{"index":0,"delta":{"content":"' + b"x" * 100 + b'"}}]}\n\n'
@@ -83,10 +85,16 @@ async def _gateway(mode: str, origin: str) -> None:
     await upstream.close()
 
 
+async def _scripted(file: str) -> None:
+    async with Gateway() as gateway:
+        print(gateway.admit(ScriptedModel(load_script(file))), flush=True)
+        await _until_told()
+
+
 def _forget(exchange: Exchange) -> None:
     """Keep nothing: what recording costs is measured, not what a cassette weighs."""
 
 
 if __name__ == "__main__":
-    main: Any = {"provider": _provider, "gateway": _gateway}[sys.argv[1]]
+    main: Any = {"provider": _provider, "gateway": _gateway, "scripted": _scripted}[sys.argv[1]]
     uvloop.run(main(*sys.argv[2:]))

@@ -15,7 +15,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
 
 
@@ -82,6 +82,24 @@ def test_containers_are_held_against_the_docker_library(tmp_path: Path):
     lines = {line["name"]: line for line in json.loads(kept.read_text())["lines"]}
     assert list(lines) == ["a command in a kept container", "the same, p95", "a session's first command"]
     assert lines["a command in a kept container"]["against"] == "docker library, exec_run"
+
+
+def test_real_programs_are_held_against_the_same_programs_driven_directly(tmp_path: Path):
+    kept = tmp_path / "figures.json"
+    run = bench("programs", "--quick", "--json", str(kept))
+    assert run.returncode == 0, run.stderr
+    lines = {line["name"]: line for line in json.loads(kept.read_text())["lines"]}
+    tasks = ["next task", "first task", "next task, model at once"]
+    ways = ["", ", our part", ", first delta", ", first delta, our part"]
+    assert list(lines) == [
+        f"{program}, {name}"
+        for program in ("claude", "codex")
+        for name in [*(task + way for task in tasks for way in ways), "our memory for a live session"]
+    ]
+    assert all(line["figure"] is not None for line in lines.values())
+    held = {name for name, line in lines.items() if line.get("goal") == "≤ 1.05x"}
+    assert held == {f"{program}, {task}" for program in ("claude", "codex") for task in tasks}
+    assert all(lines[name]["against"] == "direct" for name in held)
 
 
 def test_the_figures_name_neither_a_host_nor_a_path(tmp_path: Path):

@@ -128,17 +128,17 @@ class SessionTap:
     async def taken(self, request_id: str, exact: ExactInput) -> str:
         """Store the request itself; it is on disk when this returns. Return the hash of its document."""
         scope = self._find_scope()
-        await asyncio.gather(*(self._store(scope, part) for part in _parts(exact)))
-        sources_ref = await scope.put_clean(
-            msgspec.json.encode(exact.sources), "application/json", "implicit sources"
-        )
         document = {
             "format": EXACT,
             "wire": exact.wire,
             "fields": exact.fields,
             "parts": {name: _hashes(part) for name, part in exact.parts.items()},
         }
-        input_ref = await scope.put_clean(msgspec.json.encode(document), "application/json", "exact input")
+        sources_ref, input_ref, *_ = await asyncio.gather(
+            scope.put_clean(msgspec.json.encode(exact.sources), "application/json", "implicit sources"),
+            scope.put_clean(msgspec.json.encode(document), "application/json", "exact input"),
+            *(self._store(scope, part) for part in _parts(exact)),
+        )
         scope.journal.write(
             ev.ModelInput(
                 capture="exact",
