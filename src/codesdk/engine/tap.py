@@ -134,10 +134,10 @@ class SessionTap:
             "fields": exact.fields,
             "parts": {name: _hashes(part) for name, part in exact.parts.items()},
         }
-        sources_ref, input_ref, *_ = await asyncio.gather(
+        sources_ref, input_ref, _ = await asyncio.gather(
             scope.put_clean(msgspec.json.encode(exact.sources), "application/json", "implicit sources"),
             scope.put_clean(msgspec.json.encode(document), "application/json", "exact input"),
-            *(self._store(scope, part) for part in _parts(exact)),
+            asyncio.gather(*(self._store(scope, part) for part in _parts(exact))),
         )
         scope.journal.write(
             ev.ModelInput(
