@@ -16,6 +16,8 @@ HEAVY = [
     "httpx2",
     "mcp",
     "msgspec",
+    "opentelemetry",
+    "prometheus_client",
     "rich",
     "sqlite3",
     "uvicorn",
@@ -23,6 +25,7 @@ HEAVY = [
     "yaml",
     "codesdk.sdk",
     "codesdk.contract",
+    "codesdk.observe",
 ]
 
 
@@ -75,7 +78,7 @@ def test_opening_an_sdk_loads_neither_terminal_nor_testing_code_nor_mcp():
         "    async with CodeSDK.open():\n"
         "        pass\n"
         "asyncio.run(main())\n"
-        "unwanted = ('rich', 'click', 'mcp', 'codesdk.testing', 'codesdk.cli')\n"
+        "unwanted = ('rich', 'click', 'mcp', 'opentelemetry', 'prometheus_client', 'codesdk.testing', 'codesdk.cli')\n"
         "print([name for name in unwanted if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,7 +7,7 @@ session is loaded when it is first needed and let go when many others are.
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
@@ -326,6 +326,16 @@ class Engine:
         if len(self._live) > KEEP_LOADED:
             self._let_go()
         return live
+
+    @property
+    def open_sessions(self) -> int:
+        """How many sessions are not closed."""
+        return self._open_sessions
+
+    @property
+    def loaded(self) -> Collection[LiveSession]:
+        """The sessions in memory: all that have something to do, and some that were used lately."""
+        return self._live.values()
 
     def _loaded(self, session_id: str) -> LiveSession:
         live = self._live.get(session_id)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from codesdk.contract.codec import decode
 from codesdk.contract.events import Event
+from codesdk.contract.figures import Strain
 from codesdk.contract.ports import EventLog
 
 RING_EVENTS = 512
@@ -28,11 +29,12 @@ class Published(NamedTuple):
 class Feed:
     """What a session has committed, for whoever listens."""
 
-    def __init__(self, log: EventLog, session_id: str, committed: int) -> None:
+    def __init__(self, log: EventLog, session_id: str, committed: int, strain: Strain | None = None) -> None:
         self.log = log
         self.session_id = session_id
         self.committed = committed
         self.catch_ups = 0
+        self.strain = strain or Strain()
         self.readers = 0
         self._ring: deque[Published] = deque()
         self._waiting: set[asyncio.Future[None]] = set()
@@ -98,6 +100,7 @@ async def follow(feed: Feed, after_seq: int) -> AsyncIterator[list[Published]]:
             items = feed.since(cursor)
             if items is None:
                 feed.catch_ups += 1
+                feed.strain.catch_ups += 1
                 items = await read_page(feed.log, feed.session_id, cursor)
             if items:
                 cursor = items[-1].event.seq

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from codesdk.contract.codec import encode
 from codesdk.contract.errors import CodeSDKError, StorageFailure
 from codesdk.contract.events import TERMINAL_TYPES, Event
+from codesdk.contract.figures import Strain
 from codesdk.contract.ports import EventLog, Observer, Stamper
 from codesdk.contract.records import ArtifactRow, KeyRow
 from codesdk.engine.feed import Feed, Published
@@ -44,10 +45,12 @@ class Recorder:
         *,
         max_backlog: int,
         observers: Sequence[Observer] = (),
+        strain: Strain | None = None,
         on_broken: Callable[[CodeSDKError], None],
     ) -> None:
         self.journal = Journal(state, stamper, self._take)
-        self.feed = Feed(log, state.session_id, state.seq)
+        self._strain = strain or Strain()
+        self.feed = Feed(log, state.session_id, state.seq, self._strain)
         self.broken: CodeSDKError | None = None
         self._log = log
         self._epoch = epoch
@@ -94,6 +97,7 @@ class Recorder:
     async def ready(self) -> None:
         """Wait while the backlog is over its bound. For runtime drafts only."""
         while self.backlog >= self._max_backlog:
+            self._strain.recorder_waits += 1
             await self.settle()
 
     def _take(self, event: Event) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from codesdk.contract.errors import InvalidRequest, NotFound
 from codesdk.contract.events import ArtifactCreated
+from codesdk.contract.figures import Strain
 from codesdk.contract.ids import artifact_id
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.models import ModelDoor
@@ -41,6 +42,7 @@ class Ports:
     state_dir: str = ""
     """Where runtimes keep their own state; empty if nothing stays."""
     observers: Sequence[Observer] = ()
+    strain: Strain = dataclasses.field(default_factory=Strain)
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -65,6 +65,7 @@ class LiveSession:
             ports.stamper,
             max_backlog=ports.limits.max_backlog_frames,
             observers=ports.observers,
+            strain=ports.strain,
             on_broken=self._broke,
         )
         self._redactor = redactor

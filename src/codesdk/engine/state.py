@@ -174,6 +174,17 @@ class SessionState(msgspec.Struct, kw_only=True):
             raise ValueError(f"session {self.session_id} has no session.created event")
         return self.created
 
+    @property
+    def waiting_approvals(self) -> int:
+        """How many questions nobody has answered yet."""
+        calls = self.task.calls.values() if self.task else ()
+        asked = sum(1 for call in calls if call.phase == "waiting" and call.approval_id is not None)
+        return (
+            asked
+            + len(self.budget_questions)
+            + sum(1 for carried in self.carried if carried.approved is None)
+        )
+
 
 def call_key(tool_call_id: str, attempt: int) -> str:
     """Return the key of an attempt in `ActiveTask.calls`."""

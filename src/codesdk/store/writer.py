@@ -8,6 +8,7 @@ savepoint would not do: SQLite may roll back the whole transaction when the disk
 import queue
 import sqlite3
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import msgspec
 
 from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.figures import FRAMES, Spread
 from codesdk.contract.records import Changes
 from codesdk.store import refusals
 from codesdk.store.connection import Synchronous, explain
@@ -82,6 +84,17 @@ class WriterStats(msgspec.Struct):
 
     frames_written: int = 0
     batches: int = 0
+    batch_frames: Spread = msgspec.field(default_factory=lambda: Spread(FRAMES))
+    """How many frames were committed at once."""
+    commit_seconds: Spread = msgspec.field(default_factory=Spread)
+    """How long it took to write and commit them."""
+
+    def note(self, frames: int, seconds: float) -> None:
+        """Count a transaction that is committed."""
+        self.frames_written += frames
+        if frames:
+            self.batch_frames.add(frames)
+            self.commit_seconds.add(seconds)
 
 
 class Writer:
@@ -178,6 +191,7 @@ class Writer:
         outcomes: list[Outcome] = []
         failed: dict[tuple[str, int], CodeSDKError] = {}
         frames = 0
+        started = time.perf_counter()
         self._db.execute("BEGIN IMMEDIATE")
         for request in batch:
             if not isinstance(request, Append):
@@ -190,8 +204,8 @@ class Writer:
                     failed.setdefault(request.writer, error)
         frames += self._tables.flush()
         self._db.execute("COMMIT")
+        self._stats.note(frames, time.perf_counter() - started)
         self._tables.trim()
-        self._stats.frames_written += frames
         return self._settle(outcomes)
 
     def _apply(self, request: Request, failed: dict[tuple[str, int], CodeSDKError]) -> Any:

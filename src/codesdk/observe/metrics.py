@@ -1,0 +1,239 @@
+"""`Metrics`: events and the engine's own figures → Prometheus text, by the names that `docs/observability.md` lists.
+
+Events add to plain numbers; what an engine knows of itself is read when somebody scrapes.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from codesdk.contract import events as ev
+from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.events import Event
+from codesdk.contract.figures import Spread
+from codesdk.engine.engine import Engine
+from codesdk.engine.stamps import millis
+from codesdk.observe.series import Counts, Labels, Names, Spreads
+from codesdk.store.writer import WriterStats
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry, Metric
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+MAX_TOOLS = 100
+MAX_MODELS = 50
+MAX_RUNTIMES = 20
+_KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
+_log = logging.getLogger(__name__)
+
+
+class _Running(msgspec.Struct):
+    """A task that runs. What its runtime reports counts only if the gateway has nothing to say of the task."""
+
+    started_ms: int
+    has_spoken: bool = False
+    has_gateway: bool = False
+    reported: list[ev.UsageReported] = []
+
+
+class Metrics:
+    """An observer that counts. Give it to `CodeSDK.open`, then have it `watch` the engine."""
+
+    def __init__(self) -> None:
+        self._engine: Engine | None = None
+        self._waiting_approvals: int | None = None
+        self._tasks: dict[str, _Running] = {}
+        self._runtimes, self._models, self._tools = Names(MAX_RUNTIMES), Names(MAX_MODELS), Names(MAX_TOOLS)
+        self._started, self._finished = Counts(), Counts()
+        self._durations, self._first_tokens = Spreads(), Spreads()
+        self._executions, self._tool_durations = Counts(), Spreads()
+        self._tokens, self._costs = Counts(), Counts()
+        self._registry: CollectorRegistry | None = None
+        self._take = {
+            "task.started": self._task_started,
+            "model.output.delta": self._spoken,
+            "model.output.completed": self._spoken,
+            "tool.call.completed": self._tool_completed,
+            "usage.reported": self._used,
+            "task.completed": self._task_ended,
+            "task.failed": self._task_ended,
+            "task.stopped": self._task_ended,
+        }
+
+    # --- what the engine tells ----------------------------------------------------------------------
+
+    def committed(self, principal: str, events: Sequence[Event]) -> None:
+        """Count events. Whose they are is not looked at."""
+        try:
+            for event in events:
+                take = self._take.get(event.type)
+                if take is not None:
+                    take(event)
+        except Exception:  # noqa: BLE001 - an observer must not raise
+            _log.exception("Events could not be counted.")
+
+    def failed(self, principal: str, session_id: str, error: CodeSDKError) -> None:
+        """Nothing is counted: the task that ran there is taken up, and counted, by a recovery."""
+
+    def _task_started(self, event: Event) -> None:
+        self._started.add((self._runtimes.label(event.runtime.name),))
+        if event.trace.task_id is not None and event.payload.executed:
+            self._tasks[event.trace.task_id] = _Running(millis(event.time))
+
+    def _spoken(self, event: Event) -> None:
+        task = self._tasks.get(event.trace.task_id or "")
+        if task is None or task.has_spoken:
+            return
+        task.has_spoken = True
+        seconds = (millis(event.time) - task.started_ms) / 1000
+        self._first_tokens.add((self._runtimes.label(event.runtime.name),), seconds)
+
+    def _task_ended(self, event: Event) -> None:
+        runtime = self._runtimes.label(event.runtime.name)
+        labels = (runtime, event.type.removeprefix("task."))
+        self._finished.add(labels)
+        task = self._tasks.pop(event.trace.task_id or "", None)
+        if task is None:
+            return  # it never ran, or in an earlier process
+        self._durations.add(labels, event.payload.duration_ms / 1000)
+        if not task.has_gateway:
+            for reported in task.reported:
+                self._spend(runtime, reported)
+
+    def _tool_completed(self, event: Event) -> None:
+        done: ev.ToolCallCompleted = event.payload
+        status = "unknown" if done.outcome == "unknown" else "error" if done.is_error else "ok"
+        runtime, tool = self._runtimes.label(event.runtime.name), self._tools.label(done.name)
+        labels = (runtime, tool, status, done.execution_env)
+        self._executions.add(labels)
+        self._tool_durations.add(labels, done.duration_ms / 1000)
+
+    def _used(self, event: Event) -> None:
+        reported: ev.UsageReported = event.payload
+        task = self._tasks.get(event.trace.task_id or "")
+        if reported.source == "gateway":
+            self._spend(self._runtimes.label(event.runtime.name), reported)
+            if task is not None:
+                task.has_gateway, task.reported = True, []
+        elif task is not None and not task.has_gateway:
+            task.reported.append(reported)
+
+    def _spend(self, runtime: str, reported: ev.UsageReported) -> None:
+        model = self._models.label(reported.model)
+        for kind in _KINDS:
+            count: int = getattr(reported, kind)
+            if count > 0:
+                self._tokens.add((runtime, model, kind), count)
+        if reported.cost_usd is not None and reported.cost_usd > 0:
+            self._costs.add((runtime, model), reported.cost_usd)
+
+    # --- what a scrape reads ----------------------------------------------------------------------------
+
+    def watch(self, engine: Engine) -> None:
+        """Read what only the engine knows (sessions, tasks, queues, commits) at every scrape from now on."""
+        self._engine = engine
+
+    async def scrape(self) -> bytes:
+        """Return everything, with the approvals that wait in sessions which are not loaded."""
+        if self._engine is not None:
+            rows = await self._engine.ports.log.approvals(principal=None, session_id=None)
+            self._waiting_approvals = sum(1 for row in rows if row.state in ("waiting", "carried"))
+        try:
+            return self.render()
+        finally:
+            self._waiting_approvals = None
+
+    def render(self) -> bytes:
+        """Return everything in Prometheus' text format, approvals in loaded sessions only."""
+        from prometheus_client import CollectorRegistry, generate_latest
+
+        if self._registry is None:
+            self._registry = CollectorRegistry()
+            self._registry.register(self)
+        return generate_latest(self._registry)
+
+    def collect(self) -> "Iterable[Metric]":
+        """Yield all metrics, for a registry of one's own."""
+        yield from self._of_engine()
+        task = ("runtime", "status")
+        tool = ("runtime", "tool", "status", "execution_env")
+        yield _counter("tasks_started", "Tasks that began.", ("runtime",), self._started)
+        yield _counter("tasks_finished", "Tasks that ended, by how.", task, self._finished)
+        yield _spread("task_duration_seconds", "From the start of a task to its end.", task, self._durations)
+        yield _counter(
+            "tool_executions", "Tool calls that were run, by how they ended.", tool, self._executions
+        )
+        yield _spread("tool_duration_seconds", "How long tools ran.", tool, self._tool_durations)
+        first = "From the start of a task to the model's first words."
+        yield _spread("first_token_seconds", first, ("runtime",), self._first_tokens)
+        kinds = "Tokens, none counted twice: input without caches, output without reasoning."
+        yield _counter("tokens", kinds, ("runtime", "model", "kind"), self._tokens)
+        yield _counter("cost_usd", "Cost where the price is known.", ("runtime", "model"), self._costs)
+
+    def _of_engine(self) -> "Iterable[Metric]":
+        engine = self._engine
+        if engine is None:
+            return
+        waiting = self._waiting_approvals
+        if waiting is None:
+            waiting = sum(live.state.waiting_approvals for live in engine.loaded)
+        yield _gauge("active_sessions", "Sessions that are not closed.", engine.open_sessions)
+        yield _gauge("active_tasks", "Tasks that run.", engine.slots.running)
+        queued = sum(len(live.state.queue) for live in engine.loaded)
+        yield _gauge("task_queue_depth", "Tasks that wait for their turn.", queued)
+        yield _gauge("approvals_waiting", "Questions that nobody has answered yet.", waiting)
+        strain = engine.ports.strain
+        waits = Counts()
+        waits.add(("recorder",), strain.recorder_waits)
+        yield _counter("backpressure_waits", "How often somebody was made to wait.", ("where",), waits)
+        catch_ups = Counts()
+        catch_ups.add((), strain.catch_ups)
+        yield _counter("subscriber_catchups", "Pages read for subscribers that fell behind.", (), catch_ups)
+        stats: object = getattr(engine.ports.log, "stats", None)
+        if isinstance(stats, WriterStats):
+            yield _histogram("append_batch_size", "Events in one commit.", (), [((), stats.batch_frames)])
+            yield _histogram("append_seconds", "How long a commit took.", (), [((), stats.commit_seconds)])
+
+
+def _gauge(name: str, words: str, value: float) -> "Metric":
+    from prometheus_client.core import GaugeMetricFamily
+
+    return GaugeMetricFamily(f"codesdk_{name}", words, value=value)
+
+
+def _counter(name: str, words: str, labels: Labels, counts: Counts) -> "Metric":
+    from prometheus_client.core import CounterMetricFamily
+
+    family = CounterMetricFamily(f"codesdk_{name}", words, labels=labels)
+    for values, value in counts.items():
+        family.add_metric(values, value)
+    return family
+
+
+def _spread(name: str, words: str, labels: Labels, spreads: Spreads) -> "Metric":
+    return _histogram(name, words, labels, spreads.items())
+
+
+def _histogram(name: str, words: str, labels: Labels, spreads: Iterable[tuple[Labels, Spread]]) -> "Metric":
+    from prometheus_client.core import HistogramMetricFamily
+
+    family = HistogramMetricFamily(f"codesdk_{name}", words, labels=labels)
+    for values, spread in spreads:
+        family.add_metric(values, buckets=_buckets(spread), sum_value=spread.total)
+    return family
+
+
+def _buckets(spread: Spread) -> list[Any]:
+    """Return Prometheus' buckets: how many values are at most so large, up to all of them."""
+    found: list[Any] = []
+    so_far = 0
+    for bound, count in zip((*map(_number, spread.bounds), "+Inf"), list(spread.counts), strict=True):
+        so_far += count
+        found.append((bound, so_far))
+    return found
+
+
+def _number(bound: float) -> str:
+    return repr(float(bound))
