@@ -104,7 +104,7 @@ def test_what_cannot_be_written_leaves_a_line_that_says_so(stream: io.StringIO):
     for _ in range(5_000):
         deep = [deep]
     logging.getLogger("codesdk.x").info("deep", extra={"deep": deep})
-    logging.getLogger("codesdk.x").info("odd \udce4 text", extra={1: "a"} | {"set": {1}})
+    logging.getLogger("codesdk.x").info("odd \udce4 text", extra={"set": {1}})
     first, second = lines(stream)
     assert "could not be written (RecursionError)" in first["message"]
     assert (second["message"], second["set"]) == ("odd ? text", [1])

@@ -73,11 +73,10 @@ def test_a_task_is_a_span_with_its_requests_and_tools_below_it(cuts: list[int]):
         ((200, 240), "execute_tool workspace.exec", SpanKind.INTERNAL),
         ((300, 800), "chat gpt-5.2-codex", SpanKind.CLIENT),
     ]
-    for child in spans.all:
-        if child is not task:
-            assert child.parent is not None
-            assert child.parent.span_id == task.context.span_id
-            assert child.context.trace_id == task.context.trace_id
+    above: Any = task.get_span_context()
+    children: list[Any] = [span for span in spans.all if span is not task]
+    assert [(span.parent and span.parent.span_id) for span in children] == [above.span_id] * 3
+    assert {span.get_span_context().trace_id for span in children} == {above.trace_id}
 
 
 def test_spans_carry_the_attributes_of_the_conventions_and_nothing_that_was_said():
