@@ -7,7 +7,8 @@ session is loaded when it is first needed and let go when many others are.
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import Any
 
 import msgspec
 
@@ -78,6 +79,15 @@ class Engine:
             await self._recover(session_id)
         self._open_sessions = await self.ports.log.count_sessions("open")
 
+    async def drain(self, grace_s: float) -> None:
+        """Take no more work, and give what runs the time to end by itself."""
+        self._closing = True
+        for session in self._live.values():
+            session.start_no_more()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                await self.slots.emptied()
+
     async def close(self, reason: str = "CodeSDK is shutting down") -> None:
         """Stop every running task, wait until all is stored, and let go of everything."""
         self._closing = True
@@ -112,7 +122,13 @@ class Engine:
         return await self.session(session_id, principal=principal, secrets=secrets)
 
     async def fork(
-        self, session_id: str, seq: int | None = None, *, principal: str = LOCAL, title: str | None = None
+        self,
+        session_id: str,
+        seq: int | None = None,
+        *,
+        principal: str = LOCAL,
+        title: str | None = None,
+        key: KeyRow | None = None,
     ) -> LiveSession:
         """Create a session that starts from another's transcript as it was at a seq (now, if not given)."""
         check_size(title, "The title", self.ports.limits.max_message_bytes)
@@ -130,6 +146,8 @@ class Engine:
         payload, changes = await forked_event(
             self.ports, self._redactor, source.state, rows, at, new_id, title
         )
+        if key is not None:
+            changes.keys.append(msgspec.structs.replace(key, answer=new_id))
         await self._write_new(new_id, payload, principal, secrets, changes)
         return await self.session(new_id, principal=principal)
 
@@ -187,11 +205,24 @@ class Engine:
 
         return await self._keys.once(session.state.principal, "tasks", key, body, begin)
 
-    async def resume(self, session: LiveSession, messages: list[Message] | None = None) -> str:
+    async def resume(
+        self, session: LiveSession, messages: list[Message] | None = None, key: KeyRow | None = None
+    ) -> str:
         """Go on in an interrupted session. Return the id of the new task."""
         self._refuse_if_closing()
         self._check_mode(session.state.config.permission_mode)
-        return await session.resume(messages or [], self.ports.stamper.mint("task"))
+        return await session.resume(messages or [], self.ports.stamper.mint("task"), key)
+
+    async def once(
+        self,
+        principal: str,
+        route: str,
+        key: str | None,
+        body: Any,
+        act: Callable[[KeyRow | None], Awaitable[str]],
+    ) -> str:
+        """Act once per idempotency key, and return the answer of that one time. `act` commits the row with its effect."""
+        return await self._keys.once(principal, route, key, body, act)
 
     async def delete(self, session_id: str, *, principal: str = LOCAL) -> None:
         """Remove a session and everything stored of it. It must not be running."""
@@ -207,10 +238,12 @@ class Engine:
         await self.ports.undo.drop(session_id)
         await live.release()
 
-    async def close_session(self, session_id: str, reason: str, *, principal: str = LOCAL) -> None:
+    async def close_session(
+        self, session_id: str, reason: str, *, principal: str = LOCAL, key: KeyRow | None = None
+    ) -> None:
         """Close a session for good; its log stays."""
         live = await self.session(session_id, principal=principal)
-        if await live.close(reason):
+        if await live.close(reason, key):
             self._open_sessions -= 1
 
     async def put_artifact(

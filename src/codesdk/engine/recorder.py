@@ -7,7 +7,8 @@ too and the recorder is broken for good: the session must be opened anew.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 
 from codesdk.contract.codec import encode
 from codesdk.contract.errors import CodeSDKError, StorageFailure
@@ -83,6 +84,20 @@ class Recorder:
     def add_key(self, row: KeyRow) -> None:
         """Commit an idempotency key with the next events."""
         self.journal.changes.keys.append(row)
+
+    @contextmanager
+    def under_key(self, row: KeyRow | None) -> Generator[None]:
+        """Commit an idempotency key with the events that are written inside; not at all if an error comes first."""
+        if row is None:
+            yield
+            return
+        self.add_key(row)
+        try:
+            yield
+        except BaseException:
+            if row in self.journal.changes.keys:
+                self.journal.changes.keys.remove(row)
+            raise
 
     async def settle(self) -> None:
         """Wait until everything written so far is committed. Raise if it cannot be."""

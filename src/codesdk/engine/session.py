@@ -196,8 +196,12 @@ class LiveSession:
         await run.steer(await self._accept(messages), key)
         return run.task_id
 
-    async def stop(self, task_id: str | None, by: Actor, reason: str) -> None:
+    async def stop(self, task_id: str | None, by: Actor, reason: str, key: KeyRow | None = None) -> None:
         """Stop the running task, or take a waiting one out of the queue. Again is no error."""
+        with self.recorder.under_key(key):
+            await self._stop(task_id, by, reason)
+
+    async def _stop(self, task_id: str | None, by: Actor, reason: str) -> None:
         target = task_id or (self.state.task.task_id if self.state.task else None)
         if target is None:
             raise Conflict(f"Session {self.session_id} has no running task to stop.")
@@ -222,11 +226,25 @@ class LiveSession:
         reason: str | None = None,
         attempt: int | None = None,
         input_hash: str | None = None,
+        key: KeyRow | None = None,
     ) -> None:
         """Approve or deny a call that waits for an answer, or one that a crash left waiting.
 
         A question about a budget is named by its approval id; to approve it grants the same amount once more.
         """
+        with self.recorder.under_key(key):
+            await self._answer(tool_call_id, decision, by, scope, reason, attempt, input_hash)
+
+    async def _answer(
+        self,
+        tool_call_id: str,
+        decision: Decision,
+        by: Actor,
+        scope: Scope,
+        reason: str | None,
+        attempt: int | None,
+        input_hash: str | None,
+    ) -> None:
         if reason is not None:
             reason = self._words(reason)
         if tool_call_id in self.state.budget_questions:
@@ -251,7 +269,7 @@ class LiveSession:
         if self._run is not None:
             self._run.calls.questions.wake(approval_id)
 
-    async def resume(self, messages: list[Message], task_id: str) -> str:
+    async def resume(self, messages: list[Message], task_id: str, key: KeyRow | None = None) -> str:
         """Go on after an interruption: run what was approved meanwhile, then continue the runtime."""
         messages = await self._accept(messages) if messages else []
         self._require_open()
@@ -280,10 +298,12 @@ class LiveSession:
             waiting = state.queue[0]
             task_id = waiting.task_id
             self._launch(task_id, waiting.messages)
+        if key is not None:
+            self.recorder.add_key(msgspec.structs.replace(key, answer=task_id))
         await self.recorder.settle()
         return task_id
 
-    async def move(self, runtime: str, model: str | None) -> None:
+    async def move(self, runtime: str, model: str | None, key: KeyRow | None = None) -> None:
         """Go on with another runtime from the next task on. It is given the transcript; what is lost is said."""
         self._require_open()
         state = self.state
@@ -305,12 +325,14 @@ class LiveSession:
             ),
             in_task=False,
         )
+        if key is not None:
+            self.recorder.add_key(key)
         if model is not None:
             journal.identify(model, None)
         self._runtime = found
         await self.recorder.settle()
 
-    async def close(self, reason: str) -> bool:
+    async def close(self, reason: str, key: KeyRow | None = None) -> bool:
         """End the session: stop its task, empty its queue, take no more. Return whether it was this call that did."""
         reason = self._words(reason)
         for waiting in list(self.state.queue):
@@ -327,6 +349,8 @@ class LiveSession:
                 "The session was closed.",
             )
         self.recorder.journal.write(SessionClosed(reason=reason), in_task=False)
+        if key is not None:
+            self.recorder.add_key(key)
         await self.recorder.settle()
         await self.release()
         return True
@@ -355,9 +379,13 @@ class LiveSession:
             await asyncio.wait([closing], timeout=self.scope.settings.stop_grace_s)
             closing.cancel()
 
+    def start_no_more(self) -> None:
+        """Let the running task end by itself and leave those that wait in the queue, for a resume."""
+        self._winding_down = True
+
     async def halt(self, by: Actor, reason: str) -> None:
         """Stop the running task, if any, wait for its end, and start none of those that wait."""
-        self._winding_down = True
+        self.start_no_more()
         if self._run is not None:
             self._run.stop(by, reason)
         if self._driver is not None:

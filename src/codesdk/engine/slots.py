@@ -1,5 +1,6 @@
 """Who may run now: at most so many tasks at once, in all and per runtime, first come first served."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 
@@ -13,6 +14,7 @@ class Slots:
         self._limits = limits
         self._running: Counter[str] = Counter()
         self._waiting: dict[str, tuple[str, Callable[[], None]]] = {}
+        self._empty: list[asyncio.Future[None]] = []
 
     @property
     def running(self) -> int:
@@ -27,6 +29,13 @@ class Slots:
         self._running[runtime] += 1
         return True
 
+    async def emptied(self) -> None:
+        """Return when no task runs any more."""
+        while self.running:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._empty.append(waiter)
+            await waiter
+
     def wait(self, session_id: str, runtime: str, wake: Callable[[], None]) -> None:
         """Have `wake` called once a slot for the runtime may be free. A session keeps its place when it asks again."""
         self._waiting[session_id] = (runtime, wake)
@@ -38,9 +47,17 @@ class Slots:
     def give_back(self, runtime: str) -> None:
         """Return a slot, and wake the sessions that wait, in their order, until somebody has taken it."""
         self._running[runtime] -= 1
+        self._tell_if_empty()
         for session_id, (wanted, wake) in list(self._waiting.items()):
             if self.running >= self._limits.max_tasks:
                 return
             if self._running[wanted] < self._limits.max_tasks_per_runtime:
                 self._waiting.pop(session_id, None)
                 wake()
+
+    def _tell_if_empty(self) -> None:
+        if not self.running:
+            waiting, self._empty = self._empty, []
+            for waiter in waiting:
+                if not waiter.done():
+                    waiter.set_result(None)

@@ -14,6 +14,7 @@ from codesdk.contract.codec import decode
 from codesdk.contract.errors import Busy, CodeSDKError, Conflict, NotFound
 from codesdk.contract.events import ToolCallCompleted
 from codesdk.contract.ports import EventLog, Kept
+from codesdk.contract.records import KeyRow
 from codesdk.contract.tools import Actor, UndoneFile, UndoRefusal, UndoReport
 from codesdk.engine import lifecycle
 from codesdk.engine.feed import PAGE_EVENTS
@@ -40,7 +41,9 @@ async def changed_calls(log: EventLog, session_id: str) -> list[ToolCallComplete
     return found
 
 
-async def undo(session: LiveSession, by: Actor, tool_call_id: str | None = None) -> UndoReport:
+async def undo(
+    session: LiveSession, by: Actor, tool_call_id: str | None = None, key: KeyRow | None = None
+) -> UndoReport:
     """Take back the changes of one call, or of all calls of a session that are not undone yet.
 
     Raise `Conflict` if nothing could be taken back. What could, is in the log when this returns.
@@ -48,7 +51,7 @@ async def undo(session: LiveSession, by: Actor, tool_call_id: str | None = None)
     _require_idle(session)
     async with session.writes:
         _require_idle(session)
-        return await _Undoing(session, by).run(tool_call_id)
+        return await _Undoing(session, by, key).run(tool_call_id)
 
 
 def _require_idle(session: LiveSession) -> None:
@@ -62,8 +65,9 @@ def _require_idle(session: LiveSession) -> None:
 class _Undoing:
     """One undo of a session in which nothing else is written meanwhile."""
 
-    def __init__(self, session: LiveSession, by: Actor) -> None:
+    def __init__(self, session: LiveSession, by: Actor, key: KeyRow | None) -> None:
         self._session = session
+        self._key = key
         self._ports = session.scope.ports
         self._by = by
         self._restored: list[UndoneFile] = []
@@ -119,6 +123,9 @@ class _Undoing:
             f" to {len({file.path for file in report.restored})} files.",
             self._session.scope.redactor.value(msgspec.to_builtins(details)),
         )
+        if self._key is not None:
+            answer = msgspec.json.encode(report).decode()
+            self._session.recorder.add_key(msgspec.structs.replace(self._key, answer=answer))
         await self._session.recorder.settle()
         for name, entry in self._used:
             done = msgspec.structs.replace(entry, before=None, undone=True)

@@ -1,0 +1,239 @@
+"""What travels over the daemon's HTTP API besides events: the bodies of requests and of answers.
+
+The daemon decodes and describes them (OpenAPI), the client encodes them. A request body with a field that is not
+known is refused; an answer may gain fields, and who reads it lets them pass.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from codesdk.contract.capabilities import AuthStatus, Capabilities
+from codesdk.contract.messages import ArtifactRef, Message
+from codesdk.contract.records import ApprovalRow, SessionRow, Spent, TaskRow
+from codesdk.contract.settings import Budgets, OnBusy, SessionSettings
+from codesdk.contract.tools import Grant, InteractionMode, PermissionMode, Record, Scope
+
+TokenScope = Literal["read", "run", "approve", "admin"]
+"""What a token may do: look, work, answer questions, run the daemon. `admin` includes the others."""
+
+Words = str | list[Message]
+"""What a user says: a text, or messages."""
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request's body."""
+
+
+class Equipment(Body, frozen=True, kw_only=True):
+    """What a session needs and what is not stored with it: give it again after the daemon was restarted."""
+
+    script: dict[str, Any] | None = None
+    """Played by the model gateway in place of a provider."""
+    mcp_servers: dict[str, Any] = {}
+    """MCP servers whose tools the session offers. Needs the scope admin: such a server runs outside of any sandbox."""
+    secrets: list[str] = []
+    """Values that never reach an event, a log or an artifact."""
+
+
+class NewSession(Equipment, frozen=True, kw_only=True):
+    """A session to be created."""
+
+    runtime: str
+    workspace: str
+    title: str | None = None
+    model: str | None = None
+    permission_mode: PermissionMode = "ask"
+    interaction_mode: InteractionMode = "interactive"
+    native_tools: Literal["off"] | list[str] = "off"
+    """Tools of the runtime itself that it may use. Needs the scope admin: they run outside of any sandbox."""
+    budgets: Budgets | None = None
+    settings: SessionSettings = SessionSettings()
+
+
+class NewTask(Body, frozen=True, kw_only=True):
+    """A task to be started."""
+
+    message: Words
+    on_busy: OnBusy = "queue"
+    task_id: str | None = None
+
+
+class Steering(Body, frozen=True, kw_only=True):
+    """Input for the running task."""
+
+    message: Words
+
+
+class Resuming(Body, frozen=True, kw_only=True):
+    """How to go on after an interruption."""
+
+    message: Words | None = None
+
+
+class Forking(Body, frozen=True, kw_only=True):
+    """Where a new session is to branch off; at the end, if not given."""
+
+    seq: int | None = None
+    title: str | None = None
+
+
+class Moving(Body, frozen=True, kw_only=True):
+    """The runtime that a session is to go on with."""
+
+    runtime: str
+    model: str | None = None
+
+
+class Ending(Body, frozen=True, kw_only=True):
+    """Why something is stopped or closed."""
+
+    reason: str | None = None
+
+
+class Approving(Body, frozen=True, kw_only=True):
+    """A yes. `attempt` and `input_hash` are those that the person has seen: if they are no longer true, it is refused."""
+
+    attempt: int | None = None
+    input_hash: str | None = None
+    scope: Scope = "once"
+    reason: str | None = None
+
+
+class Denying(Body, frozen=True, kw_only=True):
+    """A no. The reason is told to the model."""
+
+    reason: str = "denied by the user"
+    attempt: int | None = None
+    input_hash: str | None = None
+
+
+class Undoing(Body, frozen=True, kw_only=True):
+    """The call whose changes are to be taken back; those of all calls, if not given."""
+
+    tool_call_id: str | None = None
+
+
+class Problem(Record, frozen=True, kw_only=True):
+    """An error (RFC 9457). `code` is the contract's; `detail` says what happened and what to do next."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    retryable: bool
+    runtime: str | None = None
+    details: dict[str, Any] | None = None
+    request_id: str | None = None
+
+
+class Health(Record, frozen=True, kw_only=True):
+    """The daemon answers."""
+
+    status: Literal["ok"]
+    version: str
+    contract_version: str
+
+
+class Readiness(Record, frozen=True, kw_only=True):
+    """Whether the daemon takes work, and what keeps it from it."""
+
+    ready: bool
+    problems: list[str]
+
+
+class SessionPage(Record, frozen=True, kw_only=True):
+    """Sessions, newest first. `next` is what `after` is to be for the next page; null at the end."""
+
+    sessions: list[SessionRow]
+    next: str | None = None
+
+
+class TaskPage(Record, frozen=True, kw_only=True):
+    """A session's tasks, newest first."""
+
+    tasks: list[TaskRow]
+
+
+class EventPage(Record, frozen=True, kw_only=True):
+    """Events in order. `next_after_seq` is what `after_seq` is to be for the next page; null if this is the end so far."""
+
+    events: list[Any]
+    next_after_seq: int | None = None
+
+
+class ApprovalPage(Record, frozen=True, kw_only=True):
+    """What waits for an answer, oldest first."""
+
+    approvals: list[ApprovalRow]
+
+
+class GrantPage(Record, frozen=True, kw_only=True):
+    """Tools that are approved for a whole session."""
+
+    grants: list[Grant]
+
+
+class ArtifactPage(Record, frozen=True, kw_only=True):
+    """A session's artifacts in the order of their ids. `next` as in `SessionPage`."""
+
+    artifacts: list[ArtifactRef]
+    next: str | None = None
+
+
+class Transcript(Record, frozen=True, kw_only=True):
+    """A session's messages."""
+
+    messages: list[Message]
+
+
+class RuntimeInfo(Record, frozen=True, kw_only=True):
+    """A runtime and what it can do."""
+
+    name: str
+    alias: str | None
+    capabilities: Capabilities
+
+
+class RuntimePage(Record, frozen=True, kw_only=True):
+    """The runtimes that sessions can be created with."""
+
+    runtimes: list[RuntimeInfo]
+
+
+class RuntimeAuth(Record, frozen=True, kw_only=True):
+    """A runtime's login, as far as it may be shown."""
+
+    name: str
+    auth: AuthStatus
+
+
+class TokenInfo(Record, frozen=True, kw_only=True):
+    """Who a request comes from, as the daemon sees it."""
+
+    principal: str
+    scopes: list[TokenScope]
+
+
+class UsageAnswer(Record, frozen=True, kw_only=True):
+    """What model requests used up: all stored sessions of the caller, or one session."""
+
+    spent: Spent
+    sessions: int
+
+
+class Finding(Record, frozen=True, kw_only=True):
+    """Something in a stored log that is not as the contract says."""
+
+    invariant: str
+    message: str
+    seq: int | None = None
+
+
+class CheckReport(Record, frozen=True, kw_only=True):
+    """What a check of a stored log found. Nothing is what it should find."""
+
+    ok: bool
+    events: int
+    findings: list[Finding]
