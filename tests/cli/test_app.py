@@ -98,14 +98,13 @@ def test_the_version_is_also_said_among_other_options(shell: Shell):
     assert shell.codesdk("--data-dir", "x", "--version").out == f"codesdk {__version__}\n"
 
 
-@pytest.mark.parametrize(("args", "code"), [([], 2), (["--port", "0"], 2), (["--help"], 0)])
-def test_the_daemon_says_that_it_is_not_there_yet(args: list[str], code: int):
+@pytest.mark.parametrize(("args", "code"), [(["--help"], 0), (["--port", "70000"], 2), (["--nonsense"], 2)])
+def test_the_daemon_explains_its_options(args: list[str], code: int):
     done = subprocess.run(
         [sys.executable, "-m", "codesdk.cli.codesdkd", *args], capture_output=True, text=True, check=False
     )
     assert done.returncode == code
-    assert "part of a later release" in done.stdout + done.stderr
-    assert (done.stdout == "") == (code == 2)
+    assert "Usage: codesdkd" in (done.stdout if code == 0 else done.stderr)
 
 
 def test_every_command_can_be_loaded_and_has_help():

@@ -151,8 +151,9 @@ class Worker:
         """Report what a subscriber sees, and answer to it."""
         live = await self.sdk.engine.session(session.id)
         async for batch in live.follow(after):
-            for event, frame in batch:
-                say("event", session.id, event.seq, hashlib.sha256(frame).hexdigest())
+            for item in batch:
+                event = item.event
+                say("event", session.id, event.seq, hashlib.sha256(item.frame).hexdigest())
                 if event.trace.task_id == (live.state.task.task_id if live.state.task else ""):
                     self.react(session, event)
 

@@ -1,26 +1,145 @@
-"""The entry point of `codesdkd`. The daemon itself comes later; until then this says so."""
+"""The entry point of `codesdkd`: options → a daemon that runs until it is told to end."""
 
+import asyncio
+import os
+import shlex
 import sys
+from pathlib import Path
+from typing import Any
 
-_NOT_YET = (
-    "codesdkd, the CodeSDK daemon, is part of a later release and not in this one. "
-    "Use the codesdk command or the Python library: both work without it."
+import click
+
+from codesdk import __version__
+from codesdk.cli.app import DEFAULT_DATA_DIR
+from codesdk.cli.exits import report
+from codesdk.cli.options import command_options, policy_options
+from codesdk.contract.errors import CodeSDKError, ErrorInfo
+
+PARENT_POLL_S = 1.0
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--data-dir",
+    metavar="DIR",
+    envvar="CODESDK_DATA_DIR",
+    default=DEFAULT_DATA_DIR,
+    help=f"Where sessions are stored. [env: CODESDK_DATA_DIR; default: {DEFAULT_DATA_DIR}]",
 )
+@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="[default: 127.0.0.1]")
+@click.option("--port", default=0, type=click.IntRange(0, 65535), metavar="N", help="0, the default: any.")
+@click.option(
+    "--runtimes", metavar="NAMES", help="Runtimes that sessions may use, with commas. [default: all]"
+)
+@click.option(
+    "--workspace-root",
+    "roots",
+    multiple=True,
+    metavar="DIR",
+    help="Workspaces must be in such a directory. Repeat for more. [default: anywhere]",
+)
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name by which clients reach the daemon, such as that of a proxy. Repeat for more.",
+)
+@click.option(
+    "--require-token", is_flag=True, help="Want a token even if none was made with `codesdk tokens`."
+)
+@click.option(
+    "--grace",
+    default=10.0,
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="How long tasks may go on after SIGTERM. [default: 10]",
+)
+@click.option("--exit-with-parent", is_flag=True, help="End when the process ends that started the daemon.")
+@policy_options
+@command_options
+@click.version_option(__version__, prog_name="codesdkd", message="%(prog)s %(version)s")
+def codesdkd(data_dir: str, exit_with_parent: bool, **options: Any) -> None:
+    """Serve the sessions of a data directory over HTTP.
+
+    The first line on stdout is JSON with the address: {"url": "http://127.0.0.1:PORT"}. SIGTERM ends the daemon in
+    good order. docs/daemon-api.md describes the API; GET /openapi.json does so for programs.
+    """
+    import uvloop
+
+    from codesdk.daemon.server import serve
+    from codesdk.daemon.settings import DaemonSettings
+    from codesdk.runtimes.registry import resolve
+
+    names = [name.strip() for name in (options["runtimes"] or "").split(",") if name.strip()]
+    settings = DaemonSettings(
+        host=options["host"],
+        port=options["port"],
+        grace_s=options["grace"],
+        runtimes=tuple(resolve(name) for name in names),
+        workspace_roots=options["roots"],
+        allow_hosts=options["hosts"],
+        require_token=options["require_token"],
+    )
+
+    async def main() -> None:
+        watching = asyncio.create_task(_watch_parent()) if exit_with_parent else None
+        try:
+            await serve(Path(data_dir), settings, _opening(options))
+        finally:
+            if watching is not None:
+                watching.cancel()
+
+    uvloop.run(main())
+
+
+def _opening(options: dict[str, Any]) -> dict[str, Any]:
+    """Return what the engine is told."""
+    opening: dict[str, Any] = {"allow_yolo": options["allow_yolo"]}
+    if options["policy"]:
+        from codesdk.policy.load import load_policy
+
+        opening["policy"] = load_policy(Path(options["policy"]))
+    if options["commands"]:
+        from codesdk.tools.options import ExecOptions
+
+        allow = [shlex.split(words) for words in options["commands"]]
+        opening["run"] = ExecOptions(allow=allow, sandbox=options["sandbox"])
+    return opening
+
+
+async def _watch_parent() -> None:
+    """Send ourselves a SIGTERM when the parent has ended."""
+    import signal
+
+    parent = os.getppid()
+    try:
+        handle = os.pidfd_open(parent)
+    except (AttributeError, OSError):
+        while os.getppid() == parent:  # noqa: ASYNC110 - nothing tells of it here
+            await asyncio.sleep(PARENT_POLL_S)
+    else:
+        gone = asyncio.Event()
+        asyncio.get_running_loop().add_reader(handle, gone.set)
+        if os.getppid() == parent:
+            await gone.wait()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def main() -> None:
-    """Answer `--version` and `--help`; anything else is refused."""
-    args = sys.argv[1:]
-    if args == ["--version"]:
-        from codesdk import __version__
-
-        print(f"codesdkd {__version__}")
-        return
-    if args in (["--help"], ["-h"]):
-        print(f"Usage: codesdkd [--version]\n\n{_NOT_YET}")
-        return
-    print(f"error (INVALID_REQUEST): {_NOT_YET}", file=sys.stderr)
-    sys.exit(2)
+    """Run the daemon and exit with the code that `codesdk` would."""
+    try:
+        codesdkd.main(prog_name="codesdkd", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except CodeSDKError as error:
+        sys.exit(report(error.info(), as_json=False))
+    except OSError as error:
+        words = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}."
+        sys.exit(report(ErrorInfo(code="STORAGE_FAILED", message=words, retryable=False), as_json=False))
 
 
 if __name__ == "__main__":

@@ -133,7 +133,7 @@ class Health(Record, frozen=True, kw_only=True):
 
     status: Literal["ok"]
     version: str
-    contract_version: str
+    contract_version: int
 
 
 class Readiness(Record, frozen=True, kw_only=True):
@@ -161,6 +161,8 @@ class EventPage(Record, frozen=True, kw_only=True):
 
     events: list[Any]
     next_after_seq: int | None = None
+    damaged: list[int] = msgspec.field(default_factory=list[int])
+    """Events in this range that are stored but cannot be read: `codesdk verify` says more."""
 
 
 class ApprovalPage(Record, frozen=True, kw_only=True):

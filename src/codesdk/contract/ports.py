@@ -152,8 +152,8 @@ class EventLog(Protocol):
         """Return the artifacts of a session in the order of their ids."""
         ...
 
-    async def add_artifact(self, row: ArtifactRow) -> None:
-        """Record an artifact that no event mentions yet."""
+    async def add_artifact(self, row: ArtifactRow, key: KeyRow | None = None) -> None:
+        """Record an artifact that no event mentions yet, and the key that it was asked for under."""
         ...
 
     async def delete(self, session_id: str) -> None:

@@ -247,7 +247,13 @@ class Engine:
             self._open_sessions -= 1
 
     async def put_artifact(
-        self, data: bytes, content_type: str, name: str | None = None, *, principal: str = LOCAL
+        self,
+        data: bytes,
+        content_type: str,
+        name: str | None = None,
+        *,
+        principal: str = LOCAL,
+        key: KeyRow | None = None,
     ) -> ArtifactRef:
         """Store bytes that a message can then attach."""
         row = await store_artifact(
@@ -259,7 +265,9 @@ class Engine:
             content_type=content_type,
             name=name,
         )
-        await self.ports.log.add_artifact(row)
+        if key is not None:
+            key = msgspec.structs.replace(key, answer=row.ref.artifact_id)
+        await self.ports.log.add_artifact(row, key)
         return row.ref
 
     async def collect_garbage(self, older_than_s: float = GARBAGE_GRACE_S) -> int:

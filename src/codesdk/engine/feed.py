@@ -8,7 +8,6 @@ rejoins. So a slow reader loses nothing and costs nobody anything.
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from typing import NamedTuple
 
 from codesdk.contract.codec import decode
 from codesdk.contract.events import Event
@@ -19,11 +18,22 @@ RING_EVENTS = 512
 PAGE_EVENTS = 500
 
 
-class Published(NamedTuple):
-    """A committed event and its one encoding."""
+class Published:
+    """A committed event and its one encoding, which all who send it share."""
 
-    event: Event
-    frame: bytes
+    __slots__ = ("_streamed", "event", "frame")
+
+    def __init__(self, event: Event, frame: bytes) -> None:
+        self.event = event
+        self.frame = frame
+        self._streamed: bytes | None = None
+
+    @property
+    def streamed(self) -> bytes:
+        """The event as a server-sent one, made when it is first sent."""
+        if self._streamed is None:
+            self._streamed = stream_frame(self.event.seq, self.frame)
+        return self._streamed
 
 
 class Feed:
@@ -89,6 +99,11 @@ class Feed:
         for waiting in self._waiting:
             if not waiting.done():
                 waiting.set_result(None)
+
+
+def stream_frame(seq: int, frame: bytes) -> bytes:
+    """Return a stored frame as a server-sent event. Its id is the seq; JSON has no line breaks of its own."""
+    return b"id: %d\ndata: %b\n\n" % (seq, frame)
 
 
 async def follow(feed: Feed, after_seq: int) -> AsyncIterator[list[Published]]:

@@ -184,9 +184,13 @@ class LiveSession:
         await self.recorder.settle()
         return task_id
 
-    async def steer(self, messages: list[Message], key: KeyRow | None = None) -> str:
+    async def steer(
+        self, messages: list[Message], key: KeyRow | None = None, *, task_id: str | None = None
+    ) -> str:
         """Add user input to the running task. Return its id, which is also the answer under the key."""
         run = self._running_run()
+        if task_id not in (None, run.task_id):
+            raise Conflict(f"Task {task_id} does not run, so it takes no input; {run.task_id} does.")
         if not self._capabilities().supports_steer:
             raise InvalidRequest(
                 f"The runtime {self.state.runtime_name} cannot be steered; queue a task instead."

@@ -27,6 +27,8 @@ RUNTIMES = "runtimes"
 LOCK = "lock"
 SOCKET = "control.sock"
 
+_SHOWN = ("pid", "host", "command", "since", "url")
+"""What others may know of the holder of a lock. The file also has its token."""
 _SUN_PATH = 100  # of 108 bytes on Linux and 104 elsewhere
 
 
@@ -149,6 +151,43 @@ def _sign(handle: int) -> None:
     os.pwrite(handle, json.dumps(holder).encode(), 0)
 
 
+def announce(path: Path, **said: str) -> None:
+    """Add to the lock file where its holder can be reached. Only the holder may call it; the file is its owner's only."""
+    handle = os.open(path / LOCK, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        data = json.dumps(_holder(handle) | said).encode()
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, data, 0)
+    finally:
+        os.close(handle)
+
+
+def find_daemon(path: Path) -> tuple[str, str] | None:
+    """Return the address and the token of the daemon that has a data directory, or None if none has."""
+    try:
+        handle = os.open(path / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        held = _holder(handle)
+    finally:
+        os.close(handle)
+    url, token = held.get("url"), held.get("token")
+    if not isinstance(url, str) or not isinstance(token, str) or held.get("host") != socket.gethostname():
+        return None
+    return (url, token) if _runs(held.get("pid")) else None
+
+
+def _runs(pid: Any) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except PermissionError:  # it does, as somebody else
+        return True
+    except (OSError, ValueError, TypeError):
+        return False
+    return True
+
+
 def _holder(handle: int) -> dict[str, Any]:
     try:
         found = json.loads(os.pread(handle, 4096, 0))
@@ -163,5 +202,5 @@ def _in_use(path: Path, holder: dict[str, Any]) -> Conflict:
         who = f"pid {holder.get('pid')} ({holder.get('command')} on {holder.get('host')}, since {holder.get('since')})"
     return Conflict(
         f"the data directory {path} is in use by {who}; talk to that process, stop it, or choose another directory",
-        details={"path": str(path), **holder},
+        details={"path": str(path)} | {name: holder[name] for name in _SHOWN if name in holder},
     )

@@ -114,10 +114,12 @@ class MemoryLog:
         self._queue.append(_Append(session_id, epoch, first_seq, frames, changes, done))
         return done
 
-    async def add_artifact(self, row: ArtifactRow) -> None:
-        """Record an artifact that no event mentions yet."""
+    async def add_artifact(self, row: ArtifactRow, key: KeyRow | None = None) -> None:
+        """Record an artifact that no event mentions yet, and the key that it was asked for under."""
         await self._settle()
         self._artifacts[row.ref.artifact_id] = row
+        if key is not None:
+            self._keys[(key.principal, key.route, key.key)] = ("", key.body_hash, pack(key))
         self._dirty.set()
 
     async def delete(self, session_id: str) -> None:

@@ -16,6 +16,7 @@ _HEADS = (
     *(f"gh{kind}_" for kind in "pousr"),
     "github_pat_",
     "glpat-",
+    "csdk_",
     "AKIA",
     "ASIA",
     "AIza",
@@ -30,6 +31,7 @@ FINISHED = rf"""
       | gh[pousr]_[A-Za-z0-9]{{20,}}
       | github_pat_[A-Za-z0-9_]{{20,}}
       | glpat-[A-Za-z0-9_-]{{20,}}
+      | csdk_[A-Za-z0-9_-]{{20,}}
       | A[KS]IA[0-9A-Z]{{16}}
       | AIza[0-9A-Za-z_-]{{30,}}
       | xox[abeoprs]-[A-Za-z0-9-]{{10,}}
@@ -44,7 +46,7 @@ FINISHED = rf"""
 
 _UNFINISHED = rf"""
     {_EDGE}(?:
-        (?:sk-|gh[pousr]_|github_pat_|glpat-|AIza|xox[abeoprs]-)[A-Za-z0-9_-]*
+        (?:sk-|gh[pousr]_|github_pat_|glpat-|csdk_|AIza|xox[abeoprs]-)[A-Za-z0-9_-]*
       | A[KS]IA[0-9A-Z]{{0,15}}
       | eyJ[A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]*){{0,2}}
     )\Z

@@ -130,9 +130,9 @@ class SqliteLog:
         """Raise a session's epoch, so that appends under the old one are refused."""
         return await self._call(lambda tables: tables.take(session_id, owner))
 
-    async def add_artifact(self, row: ArtifactRow) -> None:
-        """Record an artifact that no event mentions yet."""
-        await self._call(lambda tables: tables.add_artifact(row))
+    async def add_artifact(self, row: ArtifactRow, key: KeyRow | None = None) -> None:
+        """Record an artifact that no event mentions yet, and the key that it was asked for under."""
+        await self._call(lambda tables: tables.add_artifact(row, key))
 
     async def delete(self, session_id: str) -> None:
         """Remove a session. It is out of sight at once; its events go bit by bit, while others write."""

@@ -10,7 +10,7 @@ from zlib import crc32
 
 import msgspec
 
-from codesdk.contract.records import ArtifactRow, Changes, SessionRow
+from codesdk.contract.records import ArtifactRow, Changes, KeyRow, SessionRow
 from codesdk.store import refusals
 from codesdk.store.rows import PackedChanges, is_pending, pack, pack_changes
 
@@ -165,9 +165,11 @@ class Tables:
         )
         return known.epoch
 
-    def add_artifact(self, row: ArtifactRow) -> None:
-        """Add an artifact that no event mentions."""
+    def add_artifact(self, row: ArtifactRow, key: KeyRow | None = None) -> None:
+        """Add an artifact that no event mentions, and the key that it was asked for under, which has no session."""
         self._db.execute(_ARTIFACT, _artifact(row, pack(row)))
+        if key is not None:
+            self._db.execute(_KEY, (key.principal, key.route, key.key, 0, key.body_hash, pack(key)))
 
     def bury(self, session_id: str) -> int:
         """Remove a session and its rows but for its events, which are hidden from now on. Return its key."""

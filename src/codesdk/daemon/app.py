@@ -1,0 +1,215 @@
+"""The way in: an HTTP request → a `Call` → the answer, or a problem. Raw ASGI, under uvicorn.
+
+Checked in this order: the name and the site that the request came by, the route, the caller, its rate, its scope,
+the query, the body. Nothing is done for who is not let in, and nothing is told either.
+"""
+
+import logging
+import secrets
+import traceback
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from codesdk.contract.errors import CodeSDKError, Forbidden, InvalidRequest
+from codesdk.daemon import files, reading, running, work
+from codesdk.daemon.auth import Caller, Guard
+from codesdk.daemon.limits import RateLimit
+from codesdk.daemon.operations import Answer, Call, Message, Operation, Receive, Respond, Send
+from codesdk.daemon.problems import render, slow_down, too_large, wrong_type
+from codesdk.daemon.responses import Whole
+from codesdk.daemon.routing import Router
+from codesdk.daemon.settings import DaemonSettings
+from codesdk.sdk import CodeSDK
+
+_log = logging.getLogger(__name__)
+
+JSON = (b"content-type", b"application/json")
+_ALWAYS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+_NOBODY = Caller("", frozenset())
+_KEY_CHARS = 200
+
+
+async def _openapi(call: Call) -> Whole:
+    """Return the document that describes all operations."""
+    from codesdk.daemon.openapi import describe
+
+    return Whole(200, msgspec.json.encode(describe(OPERATIONS)), (JSON,))
+
+
+OPERATIONS: Sequence[Operation] = (
+    *running.OPERATIONS,
+    *reading.OPERATIONS,
+    *work.OPERATIONS,
+    *files.OPERATIONS,
+    Operation(
+        name="openapi",
+        method="GET",
+        path="/openapi.json",
+        scope=None,
+        summary="This document",
+        run=_openapi,
+        answer=dict,
+        group="daemon",
+    ),
+)
+
+
+class App:
+    """The daemon's HTTP application."""
+
+    def __init__(self, sdk: CodeSDK, guard: Guard, settings: DaemonSettings) -> None:
+        self.draining = False
+        self._sdk = sdk
+        self._guard = guard
+        self._settings = settings
+        self._router = Router(OPERATIONS)
+        self._rate = RateLimit(settings.requests_per_s, settings.request_burst)
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        headers = dict(scope["headers"])
+        request_id = _request_id(headers)
+        started = False
+
+        async def sending(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                known = {name for name, _ in message["headers"]}
+                extra = [pair for pair in _ALWAYS if pair[0] not in known]
+                message["headers"] = [*message["headers"], *extra, (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        try:
+            respond = await self._respond(scope, headers, receive, request_id)
+            await respond(scope, receive, sending)
+        except _Gone:
+            return
+        except Exception as error:
+            if started:
+                raise  # the server cuts the connection: the client must not take it for the end
+            problem = error if isinstance(error, CodeSDKError) else _bug(error, request_id)
+            status, more, body = render(problem, request_id, draining=self.draining)
+            await Whole(status, body, more)(scope, receive, sending)
+
+    async def _respond(
+        self, scope: Message, headers: dict[bytes, bytes], receive: Receive, request_id: str
+    ) -> Respond:
+        self._guard.check_origin(headers)
+        path = scope["raw_path"].decode("latin-1").partition("?")[0]
+        operation, names = self._router.find(scope["method"], path)
+        caller = self._let_in(operation, headers)
+        call = Call(
+            operation=operation,
+            request_id=request_id,
+            sdk=self._view(caller.principal),
+            caller=caller,
+            guard=self._guard,
+            settings=self._settings,
+            headers=headers,
+            path=names,
+            query=_query(operation, scope["query_string"]),
+            body=await self._body(operation, headers, receive),
+            key=_key(operation, headers),
+            draining=self.draining,
+        )
+        return _response(operation, await operation.run(call))
+
+    def _let_in(self, operation: Operation, headers: dict[bytes, bytes]) -> Caller:
+        if operation.scope is None:
+            return _NOBODY
+        caller = self._guard.caller(headers)
+        wait_s = self._rate.take(caller.principal)
+        if wait_s:
+            raise slow_down(wait_s)
+        if not caller.may(operation.scope):
+            raise Forbidden(f"This needs a token with the scope {operation.scope}.")
+        return caller
+
+    def _view(self, principal: str) -> CodeSDK:
+        return self._sdk.as_principal(principal)
+
+    async def _body(self, operation: Operation, headers: dict[bytes, bytes], receive: Receive) -> Any:
+        if operation.body is None:
+            return None
+        if operation.body == "bytes":
+            return await _read(headers, receive, self._sdk.engine.ports.limits.max_artifact_bytes)
+        data = await _read(headers, receive, self._settings.max_body_bytes)
+        if not data and b"content-type" not in headers:
+            data = b"{}"
+        elif headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
+            raise wrong_type("application/json")
+        try:
+            return msgspec.json.decode(data, type=operation.body)
+        except (ValueError, RecursionError) as error:
+            raise InvalidRequest(f"The body is not as it should be: {error}.") from None
+
+
+class _Gone(Exception):
+    """The client hung up before its request was complete."""
+
+
+async def _read(headers: dict[bytes, bytes], receive: Receive, limit: int) -> bytes:
+    announced = headers.get(b"content-length", b"0")
+    if announced.isdigit() and int(announced) > limit:
+        raise too_large(limit)
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _Gone
+        chunk: bytes = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            raise too_large(limit)
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            return b"".join(chunks)
+
+
+def _query(operation: Operation, given: bytes) -> Any:
+    try:
+        pairs = parse_qsl(given.decode(), keep_blank_values=True, errors="strict", max_num_fields=50)
+        values = dict(pairs)
+        if len(values) != len(pairs):
+            raise InvalidRequest("A parameter is given twice.")
+        return msgspec.convert(values, type=operation.query, strict=False)
+    except ValueError as error:
+        raise InvalidRequest(f"The query is not as it should be: {error}.") from None
+
+
+def _key(operation: Operation, headers: dict[bytes, bytes]) -> str | None:
+    given = headers.get(b"idempotency-key")
+    if given is None or operation.method != "POST":
+        return None
+    if not 1 <= len(given) <= _KEY_CHARS or not all(33 <= char <= 126 for char in given):
+        raise InvalidRequest(f"An Idempotency-Key is 1 to {_KEY_CHARS} visible ASCII characters.")
+    return given.decode()
+
+
+def _response(operation: Operation, answer: Answer) -> Respond:
+    if answer is None:
+        return Whole(operation.status, b"")
+    if isinstance(answer, msgspec.Struct):
+        return Whole(operation.status, msgspec.json.encode(answer), (JSON,))
+    return answer
+
+
+def _request_id(headers: dict[bytes, bytes]) -> str:
+    given = headers.get(b"x-request-id", b"")
+    if 1 <= len(given) <= 64 and given.replace(b"-", b"").replace(b"_", b"").isalnum():
+        return given.decode()
+    return f"req_{secrets.token_hex(8)}"
+
+
+def _bug(error: Exception, request_id: str) -> CodeSDKError:
+    """Log a bug of ours, without its message and values: they may hold what must not be logged."""
+    place = "".join(traceback.format_tb(error.__traceback__))
+    _log.error("Request %s failed with %s:\n%s", request_id, type(error).__name__, place)
+    return CodeSDKError(f"The daemon failed to handle this request ({type(error).__name__}).")

@@ -1,0 +1,95 @@
+"""A request's headers → who sends it and what it may do.
+
+Without tokens the daemon is open to whoever reaches its loopback address, as the principal `local`. As soon as a
+token exists, or the operator wants one, every request needs one. A web page of another site is never let in.
+"""
+
+import hmac
+import secrets
+from collections.abc import Iterable
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from codesdk.contract.api import TokenScope
+from codesdk.contract.errors import Forbidden
+from codesdk.daemon.problems import Refused, who_are_you
+from codesdk.engine.journal import LOCAL
+from codesdk.store.tokens import PREFIX, SCOPES, TokenFile
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class Caller(NamedTuple):
+    """Who sends a request."""
+
+    principal: str
+    scopes: frozenset[TokenScope]
+    token: str | None = None
+
+    def may(self, scope: TokenScope) -> bool:
+        """Tell whether the caller has a scope."""
+        return scope in self.scopes or "admin" in self.scopes
+
+
+class Guard:
+    """Lets requests in, or refuses them."""
+
+    def __init__(self, tokens: TokenFile, *, hosts: Iterable[str] = (), always: bool = False) -> None:
+        self._tokens = tokens
+        self._hosts = LOOPBACK | {host.lower() for host in hosts}
+        self._always = always
+        self.local_token = PREFIX + secrets.token_urlsafe(32)
+        """For the command line of whoever can read the lock file."""
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether a request without a token is refused."""
+        return self._always or bool(self._tokens.all())
+
+    def check_origin(self, headers: dict[bytes, bytes]) -> None:
+        """Refuse what a browser sends on behalf of another site: by its origin, or by a name that was bent to us."""
+        host = headers.get(b"host", b"").decode("latin-1")
+        if _hostname(f"//{host}") not in self._hosts:
+            raise Refused(
+                421,
+                Forbidden(f"The Host header {host[:200]!r} is not a name of this daemon. See --allow-host."),
+            )
+        origin = headers.get(b"origin")
+        if origin is not None and urlsplit(origin.decode("latin-1")).netloc.lower() != host.lower():
+            raise Forbidden("Requests from web pages of other sites are refused.")
+        if headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
+            raise Forbidden("Requests from web pages of other sites are refused.")
+
+    def caller(self, headers: dict[bytes, bytes]) -> Caller:
+        """Return who sends the request. Raise if that is not known."""
+        given = headers.get(b"authorization", b"").decode("latin-1")
+        if not given:
+            if self.needs_token:
+                raise who_are_you(
+                    "A token is needed: Authorization: Bearer … (`codesdk tokens add` makes one)."
+                )
+            return Caller(LOCAL, frozenset(SCOPES))
+        scheme, _, secret = given.partition(" ")
+        found = self._known(secret.strip()) if scheme.lower() == "bearer" else None
+        if found is None:
+            raise who_are_you("The token is wrong, was revoked or has expired.")
+        return found
+
+    def still(self, caller: Caller) -> bool:
+        """Tell whether a caller that was let in would be let in again."""
+        if caller.token is None:
+            return not self.needs_token
+        return self._known(caller.token) == caller
+
+    def _known(self, secret: str) -> Caller | None:
+        if hmac.compare_digest(secret.encode(), self.local_token.encode()):
+            return Caller(LOCAL, frozenset(SCOPES), secret)
+        token = self._tokens.find(secret)
+        return None if token is None else Caller(token.principal, frozenset(token.scopes), secret)
+
+
+def _hostname(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None

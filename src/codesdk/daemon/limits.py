@@ -1,0 +1,31 @@
+"""How often one principal may ask: a bucket of requests that fills up again at a steady rate."""
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+KEEP_BUCKETS = 10_000
+
+
+class RateLimit:
+    """Counts the requests of each principal, or of whatever else is named. Without a rate nothing is refused."""
+
+    def __init__(self, per_s: float | None, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_s = per_s
+        self._burst = burst
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, name: str) -> int:
+        """Take one from a bucket. Return 0, or after how many seconds there is one again."""
+        if self._per_s is None:
+            return 0
+        now = self._clock()
+        left, since = self._buckets.pop(name, (float(self._burst), now))
+        left = min(self._burst, left + (now - since) * self._per_s)
+        wait_s = 0 if left >= 1 else max(1, math.ceil((1 - left) / self._per_s))
+        self._buckets[name] = (left - 1 if not wait_s else left, now)
+        if len(self._buckets) > KEEP_BUCKETS:
+            self._buckets.popitem(last=False)
+        return wait_s

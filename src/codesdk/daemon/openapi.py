@@ -1,0 +1,177 @@
+"""The table of operations → an OpenAPI 3.1 document."""
+
+import re
+from collections.abc import Iterable
+from typing import Any, cast
+
+import msgspec
+
+from codesdk import __version__
+from codesdk.contract.api import Problem
+from codesdk.daemon.operations import Operation
+from codesdk.daemon.problems import MEDIA_TYPE
+
+Schema = dict[str, Any]
+
+_REF = "#/components/schemas/{name}"
+_PATH_PARAMETER = re.compile(r"\{(\w+)\}")
+_IDS = {
+    "session_id": "The session's id",
+    "task_id": "The task's id",
+    "tool_call_id": "The id of the tool call, or of the question about a budget",
+    "artifact_id": "The artifact's id",
+    "tool": "The tool's name",
+    "runtime": "The runtime's name or alias",
+}
+_PROBLEMS = {
+    "400": "The request cannot be right as it stands",
+    "401": "A token is missing, wrong, revoked or expired",
+    "403": "The token, or the operator, does not allow it",
+    "404": "It is not there, or not the caller's to see",
+    "409": "The state has moved on, or the idempotency key was used for another request",
+    "413": "The body is too long",
+    "415": "The body is of another media type",
+    "421": "The Host header is not a name of this daemon",
+    "429": "A limit is reached; Retry-After says when to try again",
+    "503": "The daemon is shutting down, or something it needs is not there",
+    "507": "The data directory could not be read or written",
+}
+
+
+def describe(operations: Iterable[Operation]) -> Schema:
+    """Return the whole document."""
+    operations = list(operations)
+    named: dict[str, Any] = {Problem.__name__: Problem}
+    for operation in operations:
+        kinds: tuple[Any, ...] = (operation.body, operation.answer)
+        named |= {kind.__name__: kind for kind in kinds if _is_struct(kind)}
+    ordered = [named[name] for name in sorted(named)]
+    _, definitions = msgspec.json.schema_components(ordered, ref_template=_REF)
+    paths: Schema = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "codesdkd",
+            "version": __version__,
+            "description": "Coding agents behind one recorded, policed and testable interface.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": paths,
+        "components": {
+            "schemas": {name: _tidy(schema) for name, schema in definitions.items()},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _operation(operation: Operation) -> Schema:
+    described: Schema = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "tags": [operation.group],
+        "parameters": [*_path_parameters(operation.path), *_query_parameters(operation.query)],
+        "responses": {str(operation.status): _response(operation), **_problems(operation)},
+    }
+    if operation.scope is not None:
+        described["description"] = f"Needs the scope `{operation.scope}`."
+        described["security"] = [{"token": []}, {}]
+    if operation.body is not None:
+        described["requestBody"] = _body(operation.body)
+    if operation.method == "POST":
+        described["parameters"].append(
+            {
+                "name": "Idempotency-Key",
+                "in": "header",
+                "required": False,
+                "description": "The same request under the same key is carried out once.",
+                "schema": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"},
+            }
+        )
+    return described
+
+
+def _body(body: Any) -> Schema:
+    if body == "bytes":
+        content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+        return {"required": True, "content": content}
+    required = any(field.required for field in msgspec.structs.fields(body))
+    return {
+        "required": required,
+        "content": {"application/json": {"schema": {"$ref": _REF.format(name=body.__name__)}}},
+    }
+
+
+def _response(operation: Operation) -> Schema:
+    described: Schema = {"description": operation.summary}
+    if operation.answer is not None:
+        schema = (
+            {"$ref": _REF.format(name=operation.answer.__name__)}
+            if _is_struct(operation.answer)
+            else {"type": "string", "format": "binary"}
+        )
+        described["content"] = {operation.media_type: {"schema": schema}}
+    if operation.name == "readEvents":
+        stream = {"schema": {"type": "string", "description": "Events; the id of each is its seq."}}
+        described["content"]["text/event-stream"] = stream
+    return described
+
+
+def _problems(operation: Operation) -> Schema:
+    content = {MEDIA_TYPE: {"schema": {"$ref": _REF.format(name="Problem")}}}
+    found = {status: {"description": words, "content": content} for status, words in _PROBLEMS.items()}
+    if operation.name == "readArtifact":
+        found |= {
+            "206": {"description": "The range that was asked for"},
+            "304": {"description": "The client has it already"},
+            "416": {"description": "The range is not in the artifact", "content": content},
+        }
+    return found
+
+
+def _path_parameters(path: str) -> list[Schema]:
+    return [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": _IDS[name],
+            "schema": {"type": "string", "minLength": 1},
+        }
+        for name in _PATH_PARAMETER.findall(path)
+    ]
+
+
+def _query_parameters(query: type[msgspec.Struct]) -> list[Schema]:
+    (reference,), definitions = msgspec.json.schema_components([query], ref_template=_REF)
+    del reference
+    properties = cast("dict[str, Schema]", definitions[query.__name__].get("properties", {}))
+    return [_query_parameter(name, schema) for name, schema in properties.items()]
+
+
+def _query_parameter(name: str, schema: Schema) -> Schema:
+    """Return a parameter. Null is what it is when it is left out, so the schema does not mention it."""
+    options = [option for option in schema.get("anyOf", []) if option != {"type": "null"}]
+    plain = (
+        options[0] if len(options) == 1 else {key: value for key, value in schema.items() if key != "default"}
+    )
+    if None in plain.get("enum", []):
+        plain = plain | {"enum": [value for value in plain["enum"] if value is not None]}
+    return {"name": name, "in": "query", "required": False, "schema": plain}
+
+
+def _tidy(node: Any) -> Any:
+    """Return a schema with its descriptions on one line."""
+    if isinstance(node, list):
+        return [_tidy(item) for item in cast("list[Any]", node)]
+    if not isinstance(node, dict):
+        return node
+    tidy = {key: _tidy(value) for key, value in cast("Schema", node).items()}
+    if isinstance(text := tidy.get("description"), str):
+        tidy["description"] = " ".join(text.split())
+    return tidy

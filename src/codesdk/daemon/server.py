@@ -1,0 +1,162 @@
+"""The process: a data directory opened, a socket bound, requests served until somebody says stop.
+
+The first line on stdout is the daemon's address. SIGTERM drains: no new tasks, those that run have a grace
+period, then they are stopped; clients are told of every end before the connections close.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import signal
+import socket
+import sys
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvicorn
+
+from codesdk.contract.errors import Conflict, InvalidRequest
+from codesdk.daemon.app import App
+from codesdk.daemon.auth import LOOPBACK, Guard
+from codesdk.daemon.settings import DaemonSettings
+from codesdk.sdk import CodeSDK
+from codesdk.store.directory import announce
+from codesdk.store.tokens import TokenFile
+
+KEEP_ALIVE_S = 75
+FAREWELL_S = 2.0
+"""How long clients may take to read the last events when the daemon ends."""
+
+
+async def serve(data_dir: Path, settings: DaemonSettings, opening: Mapping[str, Any]) -> None:
+    """Run the daemon until it is told to end. `opening` is what `CodeSDK.open` is told besides."""
+    tokens = TokenFile(data_dir)
+    guard = Guard(tokens, hosts=[settings.host, *settings.allow_hosts], always=settings.require_token)
+    _require_auth(settings, guard)
+    listener = listen(settings.host, settings.port)
+    try:
+        async with CodeSDK.open(data_dir, secrets=[guard.local_token], **opening) as sdk:
+            app = App(sdk, guard, settings)
+            async with serving(app, listener) as url:
+                announce(data_dir, url=url, token=guard.local_token)
+                _say_where(url)
+                await _run(sdk, app, settings)
+    finally:
+        listener.close()
+
+
+async def _run(sdk: CodeSDK, app: App, settings: DaemonSettings) -> None:
+    """Wait for a signal, then for the tasks; a second signal ends the waiting."""
+    told = _signals()
+    await told.get()
+    app.draining = True
+    draining = asyncio.create_task(sdk.engine.drain(settings.grace_s))
+    hurry = asyncio.create_task(told.get())
+    await asyncio.wait([draining, hurry], return_when=asyncio.FIRST_COMPLETED)
+    for waiting in (draining, hurry):
+        waiting.cancel()
+    await sdk.engine.close("the daemon is shutting down")
+
+
+@asynccontextmanager
+async def serving(app: App, listener: socket.socket) -> AsyncGenerator[str]:
+    """Serve an application on a socket. Give its address; on the way out, let streams end."""
+    server = _Server(
+        uvicorn.Config(
+            app,
+            interface="asgi3",
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            log_level="critical",
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=int(FAREWELL_S),
+        )
+    )
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    host, port = listener.getsockname()[:2]
+    try:
+        yield f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    finally:
+        server.end()
+        await task
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals to the daemon, and does not look ten times a second whether it is to end."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        self.should_exit = True
+        self._ending.set()
+
+    async def main_loop(self) -> None:
+        await self._ending.wait()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket. It names its protocol: asyncio turns off Nagle's delay only for those."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise InvalidRequest(f"There is no address {host}: {error.strerror}.") from error
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(4096)
+    except OSError as error:
+        listener.close()
+        raise Conflict(
+            f"The daemon cannot listen on {host}, port {port}: {error.strerror}. Choose another port,"
+            " or 0 for any that is free.",
+            details={"port": port},
+        ) from error
+    return listener
+
+
+def _require_auth(settings: DaemonSettings, guard: Guard) -> None:
+    """Refuse to be reachable from other machines without tokens."""
+    if _is_loopback(settings.host) or guard.needs_token:
+        return
+    raise InvalidRequest(
+        f"The address {settings.host} can be reached from other machines, and nobody needs a token yet."
+        " Make one with `codesdk tokens add`, or use 127.0.0.1."
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host in LOOPBACK:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _say_where(url: str) -> None:
+    sys.stdout.write(msgspec.json.encode({"url": url}).decode() + "\n")
+    sys.stdout.flush()
+
+
+def _signals() -> asyncio.Queue[int]:
+    told: asyncio.Queue[int] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.put_nowait, number)
+    return told

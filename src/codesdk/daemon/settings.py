@@ -1,0 +1,26 @@
+"""What the operator of a daemon can say."""
+
+import msgspec
+
+
+class DaemonSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits and permissions of one daemon."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    grace_s: float = 10.0
+    """How long running tasks may go on after the daemon was told to end."""
+    runtimes: tuple[str, ...] = ()
+    """The runtimes that sessions may use; empty for all."""
+    workspace_roots: tuple[str, ...] = ()
+    """Directories that workspaces must be in; empty for anywhere."""
+    allow_hosts: tuple[str, ...] = ()
+    """Names by which clients reach the daemon, besides those of loopback and the address it is bound to."""
+    require_token: bool = False
+    max_body_bytes: int = 8 * 1024 * 1024
+    requests_per_s: float | None = 500.0
+    """How many requests a principal may make."""
+    request_burst: int = 2_000
+    tasks_per_minute: float | None = None
+    """How many tasks of one runtime may be started."""
+    heartbeat_s: float = 15.0

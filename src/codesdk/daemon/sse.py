@@ -1,0 +1,165 @@
+"""A session's feed → server-sent events: raw ASGI, many events a write, nothing kept per client but a cursor.
+
+While the client keeps up, it is served from the feed's ring, encoded once for all. One that has fallen behind
+reads the store, page by page, as fast as it takes them. The id of an event is its seq, so a client that
+comes back with `Last-Event-ID` goes on exactly where it was.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from fnmatch import fnmatchcase
+from typing import Any
+
+import msgspec
+
+from codesdk.contract.errors import CodeSDKError, InvalidRequest
+from codesdk.contract.events import EVENT_TYPES
+from codesdk.contract.records import StoredFrame
+from codesdk.daemon.operations import Message, Receive, Send
+from codesdk.engine.feed import PAGE_EVENTS, Feed, stream_frame
+
+WRITE_BYTES = 64 * 1024
+RETRY = b"retry: 1000\n\n"
+HEARTBEAT = b": still here\n\n"
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+    (b"x-content-type-options", b"nosniff"),
+]
+
+
+class _Head(msgspec.Struct):
+    type: str
+
+
+_HEAD = msgspec.json.Decoder(_Head)
+
+
+def chosen_types(given: str | None) -> frozenset[str] | None:
+    """Return the event types that a filter such as `task.*,tool.call.completed` lets pass; None for all."""
+    if given is None:
+        return None
+    patterns = [part.strip() for part in given.split(",") if part.strip()]
+    found = frozenset(name for name in EVENT_TYPES for pattern in patterns if fnmatchcase(name, pattern))
+    if not found:
+        raise InvalidRequest(f"No event type is like {given[:200]!r}. An example: task.*,tool.call.completed")
+    return found
+
+
+def passes(frame: bytes, types: frozenset[str] | None) -> bool:
+    """Tell whether a stored frame is of a wanted type."""
+    return types is None or _HEAD.decode(frame).type in types
+
+
+class EventStream:
+    """One client's view of a session, until it leaves or the feed closes."""
+
+    def __init__(
+        self,
+        feed: Feed,
+        after_seq: int,
+        types: frozenset[str] | None,
+        *,
+        heartbeat_s: float,
+        welcome: Callable[[], bool],
+    ) -> None:
+        if after_seq > feed.committed:
+            raise InvalidRequest(
+                f"Session {feed.session_id} has {feed.committed} events; none can come after {after_seq}."
+            )
+        self._feed = feed
+        self._cursor = after_seq
+        self._types = types
+        self._heartbeat_s = heartbeat_s
+        self._welcome = welcome
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Stream until the client hangs up, the feed closes or the caller is no longer let in."""
+        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await _write(send, RETRY)
+        pumping = asyncio.create_task(self._pump(send))
+        leaving = asyncio.create_task(_until_gone(receive))
+        try:
+            await asyncio.wait([pumping, leaving], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+            pumping.cancel()
+            await asyncio.wait([pumping, leaving])
+        if not pumping.cancelled() and (error := pumping.exception()) is not None:
+            raise error
+        with contextlib.suppress(OSError):
+            await send({"type": "http.response.body", "body": b""})
+
+    async def _pump(self, send: Send) -> None:
+        feed = self._feed
+        feed.readers += 1
+        try:
+            while True:
+                items = feed.since(self._cursor)
+                if items is None:
+                    await self._catch_up(send)
+                elif items:
+                    wanted = self._types
+                    for chunk in _joined(
+                        item.streamed for item in items if wanted is None or item.event.type in wanted
+                    ):
+                        await _write(send, chunk)
+                    self._cursor = items[-1].event.seq
+                elif not await self._more(send):
+                    return
+        except CodeSDKError:
+            return  # the log could not be written or read: the client comes back, and is told then
+        finally:
+            feed.readers -= 1
+
+    async def _catch_up(self, send: Send) -> None:
+        """Send one page of the store."""
+        feed = self._feed
+        feed.catch_ups += 1
+        page = await feed.log.read(feed.session_id, self._cursor, PAGE_EVENTS)
+        for chunk in _joined(self._streamed(frame) for frame in page):
+            await _write(send, chunk)
+        self._cursor = page[-1].seq if page else feed.committed
+
+    def _streamed(self, frame: StoredFrame) -> bytes:
+        if frame.damage is not None:
+            return b": event %d is damaged and cannot be read\n\n" % frame.seq
+        return stream_frame(frame.seq, frame.data) if passes(frame.data, self._types) else b""
+
+    async def _more(self, send: Send) -> bool:
+        """Wait for more. Return false when there will be none, for this client at least."""
+        try:
+            async with asyncio.timeout(self._heartbeat_s):
+                return await self._feed.wait()
+        except TimeoutError:
+            await _write(send, HEARTBEAT)
+            return self._welcome()
+
+
+def _joined(frames: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield frames joined to writes of some size."""
+    part: list[bytes] = []
+    size = 0
+    for frame in frames:
+        part.append(frame)
+        size += len(frame)
+        if size >= WRITE_BYTES:
+            yield b"".join(part)
+            part, size = [], 0
+    if size:
+        yield b"".join(part)
+
+
+async def _write(send: Send, data: bytes) -> None:
+    message: dict[str, Any] = {"type": "http.response.body", "body": data, "more_body": True}
+    await send(message)
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,75 @@
+"""The daemon from outside: it starts, works, and ends in good order."""
+
+import json
+import signal
+from pathlib import Path
+
+from tests.daemon.rig import daemon
+
+from codesdk.store.directory import find_daemon
+
+
+def test_a_session_works_over_http_and_its_log_holds(tmp_path: Path):
+    with daemon(tmp_path / "data") as running:
+        session = running.session()
+        task = running.run(session, "Say hello.")
+        row = running.get(f"/v1/tasks/{task}")
+        events = running.get(f"/v1/sessions/{session}/events")["events"]
+        assert (row["state"], row["ended_seq"]) == ("completed", events[-1]["seq"])
+        assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+        assert running.get(f"/v1/sessions/{session}/verify") == {
+            "ok": True,
+            "events": len(events),
+            "findings": [],
+        }
+        assert running.stop() == 0
+
+
+def test_a_stream_goes_on_behind_the_last_event_that_a_client_has_seen(tmp_path: Path):
+    with daemon(tmp_path / "data") as running:
+        session = running.session()
+        running.run(session)
+        path = f"/v1/sessions/{session}/events"
+        with running.http.stream(
+            "GET", path, headers={"accept": "text/event-stream", "last-event-id": "3"}
+        ) as answer:
+            lines = (line for line in answer.iter_lines() if line.startswith("id: "))
+            assert next(lines) == "id: 4"
+
+
+def test_the_local_command_line_finds_a_daemon_through_the_lock_file(tmp_path: Path):
+    with daemon(tmp_path / "data", "--require-token") as running:
+        found = find_daemon(tmp_path / "data")
+        assert found is not None
+        url, token = found
+        assert url == running.url
+        assert running.http.get("/v1/whoami").status_code == 401
+        answer = running.http.get("/v1/whoami", headers={"authorization": f"Bearer {token}"})
+        assert answer.json() == {"principal": "local", "scopes": ["admin", "approve", "read", "run"]}
+        running.stop()
+    assert find_daemon(tmp_path / "data") is None
+
+
+def test_a_task_that_runs_when_the_daemon_ends_is_stopped_with_its_last_event(tmp_path: Path):
+    forever = {"turns": [{"steps": [{"text": "Begin"}, {"delay_s": 600}]}]}
+    with daemon(tmp_path / "data", "--grace", "0") as running:
+        session = running.session(forever)
+        running.post(f"/v1/sessions/{session}/tasks", {"message": "Go."})
+        types: list[str] = []
+        for event in running.stream(session):
+            types.append(event["type"])
+            if event["type"] == "model.output.delta":
+                running.process.send_signal(signal.SIGTERM)
+        assert types[-1] == "task.stopped"
+        assert running.process.wait(60) == 0
+
+
+def test_the_description_of_the_api_names_every_operation(tmp_path: Path):
+    with daemon(tmp_path / "data") as running:
+        document = running.get("/openapi.json")
+    names = [
+        operation["operationId"] for methods in document["paths"].values() for operation in methods.values()
+    ]
+    assert len(names) == len(set(names)) > 30
+    assert document["openapi"] == "3.1.0"
+    json.dumps(document)
