@@ -1,11 +1,16 @@
 """`codesdk runtimes` and `codesdk conformance`, with the real programs in a network that has only loopback."""
 
 import json
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from codesdk.cli.app import run
+from codesdk.contract.errors import TaskFailure
+from codesdk.runtimes import codex, process
+from codesdk.runtimes.versions import Program
 from codesdk.testing.network import alone
 
 
@@ -50,3 +55,102 @@ def test_a_cell_of_the_matrix_runs_on_a_built_in_runtime_and_on_one_from_outside
 def test_what_is_not_there_is_said(capfd: pytest.CaptureFixture[str], wrong: list[str]):
     assert run(["conformance", *wrong]) == 2
     assert wrong[1].partition(":")[0] in capfd.readouterr().err
+
+
+def test_the_doctor_looks_at_everything_that_a_runtime_needs(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
+    assert run(["runtimes", "doctor", "codex", "--json"]) == 0
+    out = capfd.readouterr().out
+    report = json.loads(out)
+    program = report["findings"].pop(0)
+    assert report == {
+        "name": "codex-sdk",
+        "alias": "codex",
+        "ok": True,
+        "findings": [
+            {"check": "login", "state": "ok", "found": "OPENAI_API_KEY is set; the gateway puts it in"},
+            {
+                "check": "isolation",
+                "state": "ok",
+                "found": "a process namespace of its own: nothing that it starts outlives it",
+            },
+            {"check": "gateway", "state": "ok", "found": "answers on loopback"},
+        ],
+    }
+    assert program["state"] == "ok"
+    assert program["found"].endswith("/codex, version 0.163.0, the one that was tested")
+    assert "sk-of-nobody" not in out
+
+
+def test_the_doctor_says_what_to_do(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    assert run(["--data-dir", str(tmp_path), "runtimes", "doctor", "claude", "scripted"]) == 1
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[0] == "✗ claude-agent-sdk (claude)"
+    assert "  ✗ login      not logged in, and ANTHROPIC_API_KEY is not set" in lines
+    advice = next(line for line in lines if "→" in line)
+    folder = tmp_path / "runtimes/ns-local/claude-agent-sdk/login/claude"
+    assert f"set ANTHROPIC_API_KEY where CodeSDK runs, or log in: CLAUDE_CONFIG_DIR={folder} " in advice
+    assert lines[-2:] == ["✓ scripted", "  ✓ program    built in"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_login_in_the_data_directory_is_seen(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    login = tmp_path / "runtimes/ns-local/claude-agent-sdk/login/claude"
+    login.mkdir(parents=True, mode=0o700)
+    account = {
+        "accessToken": "a",
+        "refreshToken": "b",
+        "expiresAt": 4102444800000,
+        "scopes": ["user:inference"],
+    }
+    (login / ".credentials.json").write_text(json.dumps({"claudeAiOauth": account}))
+    assert run(["--data-dir", str(tmp_path), "runtimes", "doctor", "claude", "--json"]) == 0
+    findings = json.loads(capfd.readouterr().out)["findings"]
+    assert findings[1] == {"check": "login", "state": "ok", "found": "logged in: claude.ai"}
+
+
+def test_a_missing_program_and_missing_namespaces_are_told_apart(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    async def none() -> bool:
+        return False
+
+    async def missing() -> Program:
+        raise TaskFailure("It is not there. Install it with: magic", code="RUNTIME_UNAVAILABLE")
+
+    monkeypatch.setattr(process, "has_namespaces", none)
+    monkeypatch.setattr(codex, "find_codex", missing)
+    assert run(["runtimes", "doctor", "codex", "--json"]) == 1
+    findings = json.loads(capfd.readouterr().out)["findings"]
+    assert findings[0] == {
+        "check": "program",
+        "state": "failed",
+        "found": "It is not there.",
+        "to_do": "codesdk runtimes install codex",
+    }
+    assert [(f["check"], f["state"]) for f in findings[1:]] == [("isolation", "note"), ("gateway", "ok")]
+
+
+def test_what_would_be_installed_is_shown_and_nothing_more(capfd: pytest.CaptureFixture[str]):
+    assert run(["runtimes", "install", "claude", "--dry-run"]) == 0
+    shown = capfd.readouterr().out.split()
+    assert shown[1:3] == ["pip", "install"]
+    assert shown[-3:] == ["--python", sys.executable, "claude-agent-sdk==0.2.182"]
+
+
+def test_what_is_there_is_not_installed_again(capfd: pytest.CaptureFixture[str]):
+    assert run(["runtimes", "install", "codex"]) == 0
+    assert capfd.readouterr().out.endswith("/codex, version 0.163.0, is installed already.\n")
+
+
+def test_a_runtime_without_a_program_has_nothing_to_install(capfd: pytest.CaptureFixture[str]):
+    assert run(["runtimes", "install", "scripted"]) == 2
+    assert "there is nothing to install" in capfd.readouterr().err

@@ -42,7 +42,7 @@ def hosting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         async def none() -> bool:
             return False
 
-        monkeypatch.setattr(process, "_has_namespaces", none)
+        monkeypatch.setattr(process, "has_namespaces", none)
     return request.param
 
 
@@ -168,7 +168,7 @@ async def test_a_child_dies_with_its_parent(hosting: str):
 import asyncio, os, signal
 from codesdk.runtimes import process
 async def none(): return False
-if {hosting == "group"}: process._has_namespaces = none
+if {hosting == "group"}: process.has_namespaces = none
 async def main():
     child = await process.start_child({[sys.executable, "-c", GRANDCHILD]!r}, cwd="/", env={{"MARK": {MARK!r}}})
     await child.stdout.readline()
@@ -208,4 +208,4 @@ async def test_a_bubblewrap_that_may_not_make_namespaces_is_not_used(tmp_path: P
     useless = tmp_path / "bwrap"
     write_program(useless, "#!/bin/sh\nexit 1\n")
     assert await process._try_namespace(str(useless)) is False
-    assert await process._has_namespaces() is True
+    assert await process.has_namespaces() is True

@@ -51,7 +51,9 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     "Check": {
         "verify": Entry("check", "verify", "Check stored logs against the contract."),
         "replay": Entry("check", "replay", "Play a log again; the same events must come out."),
-        "runtimes": Entry("runtimes", "runtimes", "List the runtimes and whether each is ready here."),
+        "runtimes": Entry(
+            "runtimes", "runtimes", "List the runtimes, find out what one lacks, install its program."
+        ),
         "conformance": Entry("conformance", "conformance", "Run the conformance matrix on real runtimes."),
         "policy": Entry("policy", "policy", "Try out rules: on a call, or on all past ones."),
     },

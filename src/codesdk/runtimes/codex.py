@@ -164,7 +164,7 @@ class CodexRuntime:
         return server
 
     async def _find(self) -> Program:
-        return await find_program(PIN, _bundled, self._given)
+        return await find_codex(self._given)
 
     async def _known_models(self, program: Program) -> list[dict[str, Any]]:
         if self._models is None:
@@ -239,6 +239,11 @@ class CodexTask:
         if any(isinstance(item, Draft) and isinstance(item.payload, OutputCompleted) for item in items):
             self._server.unanswered = []
         return items
+
+
+async def find_codex(given: str | None = None) -> Program:
+    """Return the program: the one given, else the one of the package, else the one on the search path."""
+    return await find_program(PIN, _bundled, given)
 
 
 def _bundled() -> Path:

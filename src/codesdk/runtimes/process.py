@@ -110,7 +110,7 @@ async def start_child(
     argv: Sequence[str], *, cwd: str, env: Mapping[str, str], secrets: Iterable[str] = ()
 ) -> Child:
     """Start a program with this environment and no other. Raise `TaskFailure` if it cannot be started."""
-    if await _has_namespaces():
+    if await has_namespaces():
         return await _start_apart(argv, cwd, env, secrets)
     setpriv = shutil.which("setpriv")
     wrapped = [setpriv, "--pdeathsig", "KILL", "--", *argv] if setpriv else argv
@@ -172,7 +172,7 @@ async def _spawn(argv: Sequence[str], cwd: str, env: Mapping[str, str], fds: Seq
         ) from error
 
 
-async def _has_namespaces() -> bool:
+async def has_namespaces() -> bool:
     """Tell whether a process namespace can be made here. Each bubblewrap is tried once."""
     bwrap = shutil.which("bwrap")
     if bwrap is None:

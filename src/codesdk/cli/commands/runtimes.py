@@ -1,65 +1,163 @@
-"""`codesdk runtimes`: the runtimes of this version → whether each is ready here, and what to do if it is not."""
+"""`codesdk runtimes`: the runtimes of this version → whether each is ready here, what to do if not, and its program installed."""
 
+import importlib
+import shlex
+import subprocess
 import sys
-import tempfile
 from typing import Any
 
 import click
+import msgspec
 
+from codesdk.cli.app import Setup
 from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
 from codesdk.cli.out import write_json, write_text
+from codesdk.cli.runtime_checks import Finding, alias_of, ask_status, look_at
 from codesdk.cli.safe import printable
-from codesdk.contract.capabilities import AuthStatus, Isolation
-from codesdk.contract.errors import CodeSDKError
-from codesdk.contract.runtime import RuntimeEnv
-from codesdk.runtimes.registry import ALIASES, create_runtime, resolve, runtime_names
+from codesdk.contract.capabilities import AuthStatus
+from codesdk.contract.errors import InvalidRequest, TaskFailure
+from codesdk.runtimes.programs import find, install_command
+from codesdk.runtimes.registry import create_runtime, resolve, runtime_names
+
+_MARKS = {"ok": "✓", "note": "·", "failed": "✗"}
 
 
-@click.command()
+class _ListFirst(click.Group):
+    """A group in which a line without a subcommand means `list`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or args[0] not in (*self.commands, *self.get_help_option_names(ctx)):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_ListFirst)
+def runtimes() -> None:
+    """List the runtimes, find out what keeps one from working, install its program.
+
+    Without a subcommand, and with names in its place, it is `list`.
+    """
+
+
+@runtimes.command("list")
 @click.argument("names", nargs=-1)
 @json_option("Print one runtime a line as JSON, with its capabilities.")
-def runtimes(names: tuple[str, ...], as_json: bool) -> int:
+def list_runtimes(names: tuple[str, ...], as_json: bool) -> int:
     """List the runtimes, or look at some by NAME: is the program there, is it the tested version, is it logged in.
 
     No model is asked. Exits 1 if one that was named is not ready.
     """
-    return run_async(_look_at([resolve(name) for name in names] or runtime_names(), bool(names), as_json))
+    return run_async(_list([resolve(name) for name in names] or runtime_names(), bool(names), as_json))
 
 
-async def _look_at(names: list[str], named: bool, as_json: bool) -> int:
+@runtimes.command()
+@click.argument("names", nargs=-1)
+@json_option("Print one runtime a line as JSON, with its findings.")
+@click.pass_obj
+def doctor(setup: Setup, names: tuple[str, ...], as_json: bool) -> int:
+    """Look at what each runtime needs, or those given by NAME, and say what to do about what is missing.
+
+    Program and version, login or key, how its processes are kept apart, whether it can reach the model gateway. No model
+    is asked. Exits 1 if something that was looked at does not work.
+    """
+    return run_async(_doctor(setup, [resolve(name) for name in names] or runtime_names(), as_json))
+
+
+@runtimes.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Show the command, and run nothing.")
+def install(name: str, yes: bool, dry_run: bool) -> int:
+    """Install the program of the runtime NAME, in the version that was tested, for the Python that runs this.
+
+    The command is shown first. Exits 1 if it fails, or if the program is not found afterwards.
+    """
+    runtime = resolve(name)
+    command = install_command(runtime)
+    there = run_async(_version(runtime))
+    if there is not None and not dry_run:
+        write_text(sys.stdout, f"{there} is installed already.\n")
+        return OK
+    write_text(sys.stdout, f"{printable(shlex.join(command))}\n")
+    if dry_run:
+        return OK
+    if not yes:
+        if not sys.stdin.isatty():
+            raise InvalidRequest("Nobody is here to ask: say --yes to run this command.")
+        click.confirm("Run it?", abort=True)
+    return _install(runtime, command)
+
+
+def _install(runtime: str, command: list[str]) -> int:
+    try:
+        code = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
+    except OSError as error:
+        raise InvalidRequest(f"{command[0]} could not be started ({error.strerror}).") from None
+    importlib.invalidate_caches()
+    there = run_async(_version(runtime)) if code == 0 else None
+    if there is None:
+        why = (
+            f"the command ended with code {code}"
+            if code
+            else "the program is not there, though the command ended well"
+        )
+        write_text(sys.stderr, f"{runtime} was not installed: {why}.\n")
+        return FAILED
+    write_text(sys.stdout, f"{there} is installed.\n")
+    return OK
+
+
+async def _version(runtime: str) -> str | None:
+    try:
+        program = await find(runtime)
+    except TaskFailure:
+        return None
+    return f"{runtime}: {printable(program.path)}, version {program.version},"
+
+
+async def _list(names: list[str], named: bool, as_json: bool) -> int:
     ready = True
     for name in names:
-        runtime = create_runtime(name)
-        status = await _status(name)
+        status = await ask_status(name)
         ready = ready and status.ok
-        alias = next((short for short, full in ALIASES.items() if full == name), None)
         if as_json:
-            report: dict[str, Any] = {"name": name, "alias": alias, "status": status}
-            write_json(report | {"capabilities": runtime.capabilities()})
+            report: dict[str, Any] = {"name": name, "alias": alias_of(name), "status": status}
+            write_json(report | {"capabilities": create_runtime(name).capabilities()})
         else:
-            shown = f"{name} ({alias})" if alias else name
-            write_text(sys.stdout, f"{'✓' if status.ok else '✗'} {shown:28} {printable(_words(status))}\n")
+            mark = "✓" if status.ok else "✗"
+            write_text(sys.stdout, f"{mark} {_shown(name):28} {printable(_words(status))}\n")
     return FAILED if named and not ready else OK
 
 
-async def _status(name: str) -> AuthStatus:
-    """Ask a runtime, away from any session."""
-    with tempfile.TemporaryDirectory(prefix="codesdk-") as folder:
-        env = RuntimeEnv(
-            cwd=folder,
-            env={},
-            credential_namespace="local",
-            isolation=Isolation(level="ephemeral", mode="subprocess"),
-            state_dir=folder,
-        )
-        try:
-            return await create_runtime(name).auth_status(env)
-        except CodeSDKError as error:
-            return AuthStatus(
-                ok=False, logged_in=False, auth_model="unknown", details={"problem": error.message}
+async def _doctor(setup: Setup, names: list[str], as_json: bool) -> int:
+    all_well = True
+    for name in names:
+        findings = await look_at(name, setup.data_dir)
+        well = all(finding.state != "failed" for finding in findings)
+        all_well = all_well and well
+        if as_json:
+            write_json(
+                {"name": name, "alias": alias_of(name), "ok": well, "findings": msgspec.to_builtins(findings)}
             )
+        else:
+            write_text(sys.stdout, f"{'✓' if well else '✗'} {_shown(name)}\n{_lines(findings)}")
+    return OK if all_well else FAILED
+
+
+def _lines(findings: list[Finding]) -> str:
+    said = ""
+    for finding in findings:
+        said += f"  {_MARKS[finding.state]} {finding.check:10} {printable(finding.found)}\n"
+        if finding.to_do is not None:
+            said += f"    {'':10} → {printable(finding.to_do)}\n"
+    return said
+
+
+def _shown(name: str) -> str:
+    alias = alias_of(name)
+    return f"{name} ({alias})" if alias else name
 
 
 def _words(status: AuthStatus) -> str:
