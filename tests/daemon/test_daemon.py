@@ -73,3 +73,11 @@ def test_the_description_of_the_api_names_every_operation(tmp_path: Path):
     assert len(names) == len(set(names)) > 30
     assert document["openapi"] == "3.1.0"
     json.dumps(document)
+
+
+def test_figures_for_prometheus_are_counted_over_all_sessions(tmp_path: Path):
+    with daemon(tmp_path / "data") as running:
+        running.run(running.session())
+        text = running.http.get("/v1/metrics").text
+    assert 'codesdk_tasks_finished_total{runtime="scripted",status="completed"} 1.0' in text.splitlines()
+    assert "codesdk_active_sessions 1.0" in text.splitlines()

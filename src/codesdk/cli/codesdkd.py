@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,9 @@ from codesdk.cli.app import DEFAULT_DATA_DIR
 from codesdk.cli.exits import report
 from codesdk.cli.options import command_options, policy_options
 from codesdk.contract.errors import CodeSDKError, ErrorInfo
+
+if TYPE_CHECKING:
+    from codesdk.contract.ports import Observer
 
 PARENT_POLL_S = 1.0
 
@@ -56,6 +59,20 @@ PARENT_POLL_S = 1.0
     help="How long tasks may go on after SIGTERM. [default: 10]",
 )
 @click.option("--exit-with-parent", is_flag=True, help="End when the process ends that started the daemon.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    help="What is logged to stderr. [default: info]",
+)
+@click.option(
+    "--log-format", type=click.Choice(["json", "text"]), default="json", help="How. [default: json]"
+)
+@click.option(
+    "--traces",
+    metavar="URL",
+    help="Send spans to an OpenTelemetry collector, such as http://127.0.0.1:4318/v1/traces.",
+)
 @policy_options
 @command_options
 @click.version_option(__version__, prog_name="codesdkd", message="%(prog)s %(version)s")
@@ -69,6 +86,7 @@ def codesdkd(data_dir: str, exit_with_parent: bool, **options: Any) -> None:
 
     from codesdk.daemon.server import serve
     from codesdk.daemon.settings import DaemonSettings
+    from codesdk.observe.traces import Traces
     from codesdk.runtimes.registry import resolve
 
     names = [name.strip() for name in (options["runtimes"] or "").split(",") if name.strip()]
@@ -82,15 +100,34 @@ def codesdkd(data_dir: str, exit_with_parent: bool, **options: Any) -> None:
         require_token=options["require_token"],
     )
 
+    observers = _observers(options)
+
     async def main() -> None:
         watching = asyncio.create_task(_watch_parent()) if exit_with_parent else None
         try:
-            await serve(Path(data_dir), settings, _opening(options))
+            await serve(Path(data_dir), settings, _opening(options), observers)
         finally:
             if watching is not None:
                 watching.cancel()
 
-    uvloop.run(main())
+    try:
+        uvloop.run(main())
+    finally:
+        for observer in observers:
+            if isinstance(observer, Traces):
+                observer.close()
+
+
+def _observers(options: dict[str, Any]) -> "list[Observer]":
+    """Return what listens to all events: the log on stderr, and spans if they are wanted."""
+    from codesdk.gateway.providers import providers_from
+    from codesdk.observe.logs import LogObserver, configure_logging
+    from codesdk.observe.traces import Traces
+
+    keys = [provider.key for provider in providers_from().values() if provider.key]
+    configure_logging(options["log_level"], options["log_format"], secrets=keys)
+    traces = [Traces.to_collector(options["traces"], "codesdkd")] if options["traces"] else []
+    return [LogObserver(), *traces]
 
 
 def _opening(options: dict[str, Any]) -> dict[str, Any]:

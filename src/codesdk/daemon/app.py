@@ -22,6 +22,8 @@ from codesdk.daemon.problems import render, slow_down, too_large, wrong_type
 from codesdk.daemon.responses import Whole
 from codesdk.daemon.routing import Router
 from codesdk.daemon.settings import DaemonSettings
+from codesdk.observe.logs import log_fields
+from codesdk.observe.metrics import Metrics
 from codesdk.sdk import CodeSDK
 
 _log = logging.getLogger(__name__)
@@ -60,11 +62,12 @@ OPERATIONS: Sequence[Operation] = (
 class App:
     """The daemon's HTTP application."""
 
-    def __init__(self, sdk: CodeSDK, guard: Guard, settings: DaemonSettings) -> None:
+    def __init__(self, sdk: CodeSDK, guard: Guard, settings: DaemonSettings, metrics: Metrics) -> None:
         self.draining = False
         self._sdk = sdk
         self._guard = guard
         self._settings = settings
+        self._metrics = metrics
         self._router = Router(OPERATIONS)
         self._rate = RateLimit(settings.requests_per_s, settings.request_burst)
 
@@ -86,7 +89,8 @@ class App:
             await send(message)
 
         try:
-            respond = await self._respond(scope, headers, receive, request_id)
+            with log_fields(request_id=request_id):
+                respond = await self._respond(scope, headers, receive, request_id)
             await respond(scope, receive, sending)
         except _Gone:
             return
@@ -111,6 +115,7 @@ class App:
             caller=caller,
             guard=self._guard,
             settings=self._settings,
+            metrics=self._metrics,
             headers=headers,
             path=names,
             query=_query(operation, scope["query_string"]),

@@ -113,7 +113,9 @@ def _response(operation: Operation) -> Schema:
         schema = (
             {"$ref": _REF.format(name=operation.answer.__name__)}
             if _is_struct(operation.answer)
-            else {"type": "string", "format": "binary"}
+            else {"type": "object"}
+            if operation.answer is dict
+            else {"type": "string"}
         )
         described["content"] = {operation.media_type: {"schema": schema}}
     if operation.name == "readEvents":

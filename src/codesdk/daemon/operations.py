@@ -19,6 +19,7 @@ from codesdk.daemon.auth import Caller, Guard
 from codesdk.daemon.settings import DaemonSettings
 from codesdk.engine.journal import LOCAL
 from codesdk.engine.session import LiveSession
+from codesdk.observe.metrics import Metrics
 from codesdk.sdk import CodeSDK
 
 Message = MutableMapping[str, Any]
@@ -66,6 +67,7 @@ class Call:
     caller: Caller
     guard: Guard
     settings: DaemonSettings
+    metrics: Metrics
     headers: dict[bytes, bytes]
     path: dict[str, str]
     query: Any

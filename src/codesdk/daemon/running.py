@@ -10,6 +10,8 @@ from codesdk.contract.events import CONTRACT_VERSION
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.daemon.operations import Call, Operation
 from codesdk.daemon.problems import shutting_down
+from codesdk.daemon.responses import Whole
+from codesdk.observe.metrics import CONTENT_TYPE
 from codesdk.runtimes.registry import ALIASES, create_runtime, resolve, runtime_names
 
 
@@ -29,6 +31,11 @@ async def ready(call: Call) -> Readiness:
 async def whoami(call: Call) -> TokenInfo:
     """Say who the caller is."""
     return TokenInfo(principal=call.caller.principal, scopes=sorted(call.caller.scopes))
+
+
+async def read_metrics(call: Call) -> Whole:
+    """Return figures for Prometheus. They are of all principals together, and name none of them."""
+    return Whole(200, await call.metrics.scrape(), ((b"content-type", CONTENT_TYPE.encode()),))
 
 
 async def list_runtimes(call: Call) -> RuntimePage:
@@ -91,6 +98,17 @@ OPERATIONS = (
         summary="Who am I to the daemon, and what may I do",
         run=whoami,
         answer=TokenInfo,
+        group="daemon",
+    ),
+    Operation(
+        name="readMetrics",
+        method="GET",
+        path="/v1/metrics",
+        scope="admin",
+        summary="Figures for Prometheus",
+        run=read_metrics,
+        answer=str,
+        media_type="text/plain",
         group="daemon",
     ),
     Operation(

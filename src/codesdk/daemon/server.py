@@ -10,7 +10,7 @@ import ipaddress
 import signal
 import socket
 import sys
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,11 @@ import msgspec
 import uvicorn
 
 from codesdk.contract.errors import Conflict, InvalidRequest
+from codesdk.contract.ports import Observer
 from codesdk.daemon.app import App
 from codesdk.daemon.auth import LOOPBACK, Guard
 from codesdk.daemon.settings import DaemonSettings
+from codesdk.observe.metrics import Metrics
 from codesdk.sdk import CodeSDK
 from codesdk.store.directory import announce
 from codesdk.store.tokens import TokenFile
@@ -31,15 +33,21 @@ FAREWELL_S = 2.0
 """How long clients may take to read the last events when the daemon ends."""
 
 
-async def serve(data_dir: Path, settings: DaemonSettings, opening: Mapping[str, Any]) -> None:
+async def serve(
+    data_dir: Path, settings: DaemonSettings, opening: Mapping[str, Any], observers: Sequence[Observer] = ()
+) -> None:
     """Run the daemon until it is told to end. `opening` is what `CodeSDK.open` is told besides."""
+    metrics = Metrics()
     tokens = TokenFile(data_dir)
     guard = Guard(tokens, hosts=[settings.host, *settings.allow_hosts], always=settings.require_token)
     _require_auth(settings, guard)
     listener = listen(settings.host, settings.port)
     try:
-        async with CodeSDK.open(data_dir, secrets=[guard.local_token], **opening) as sdk:
-            app = App(sdk, guard, settings)
+        async with CodeSDK.open(
+            data_dir, secrets=[guard.local_token], observers=[metrics, *observers], **opening
+        ) as sdk:
+            metrics.watch(sdk.engine)
+            app = App(sdk, guard, settings, metrics)
             async with serving(app, listener) as url:
                 announce(data_dir, url=url, token=guard.local_token)
                 _say_where(url)
