@@ -34,6 +34,7 @@ from codesdk.handles import Session, Task, TaskResult
 from codesdk.policy.modes import ModePolicy
 from codesdk.runtimes.environment import forget_session
 from codesdk.runtimes.registry import create_runtime, resolve
+from codesdk.runtimes.sweep import sweep
 from codesdk.store.blobs import MemoryBlobs
 from codesdk.store.directory import RUNTIMES, DataDir
 from codesdk.store.memory import MemoryLog
@@ -93,6 +94,7 @@ class CodeSDK:
             if data_dir is not None:
                 directory = await DataDir.open_writer(Path(data_dir), synchronous=synchronous)
                 stack.push_async_callback(directory.close)
+                await asyncio.to_thread(sweep, str(directory.path.resolve() / RUNTIMES))
             door, keys = _model_door(providers)
             stack.push_async_callback(door.aclose)
             host = McpHost()

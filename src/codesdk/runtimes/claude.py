@@ -216,7 +216,7 @@ class ClaudeRuntime:
 
         async def start(conversation: str) -> ClaudeProcess:
             argv = command(program, launch, tool_url, prompt, conversation)
-            return await start_claude(argv, cwd=task.env.cwd, env=env, secrets=secrets, timeout_s=START_S)
+            return await start_claude(argv, task.env, env=env, secrets=secrets, timeout_s=START_S)
 
         return start
 

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from codesdk.contract.errors import TaskFailure
+from codesdk.contract.runtime import RuntimeEnv
 from codesdk.runtimes.claude_errors import NAME
 from codesdk.runtimes.claude_normalize import PREFIX, Frame
 from codesdk.runtimes.framing import TooLong, read_lines
@@ -192,10 +193,16 @@ class ClaudeProcess:
 
 
 async def start_claude(
-    argv: Sequence[str], *, cwd: str, env: Mapping[str, str], secrets: Sequence[str], timeout_s: float
+    argv: Sequence[str],
+    where: RuntimeEnv,
+    *,
+    env: Mapping[str, str],
+    secrets: Sequence[str],
+    timeout_s: float,
 ) -> ClaudeProcess:
     """Start claude and wait until it is ready. Raise `TaskFailure` if it is not in time, or ends instead."""
-    process = ClaudeProcess(await start_child(argv, cwd=cwd, env=env, secrets=secrets))
+    child = await start_child(argv, cwd=where.cwd, env=env, secrets=secrets, state_dir=where.state_dir)
+    process = ClaudeProcess(child)
     try:
         await process.ask("initialize", timeout_s, hooks=None)
     except BaseException as error:

@@ -61,6 +61,7 @@ class CodexServer:
             cwd=setup.cwd,
             env=variables(places, env, own),
             secrets=_tokens(setup),
+            state_dir=env.state_dir,
         )
         server = cls(setup, places, child)
         try:

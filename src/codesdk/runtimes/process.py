@@ -1,7 +1,8 @@
 """A command → a supervised child: both pipes, the end of its stderr, and an end that takes all of it along.
 
 It runs in a process namespace of its own where that is allowed, so that nothing it starts outlives it or us;
-elsewhere in a process group that is killed as a whole, with a signal to the child should we die first.
+elsewhere in a process group that is killed as a whole, with a signal to the child should we die first, and a note on
+disk, by which the next of us ends what that spared.
 """
 
 import asyncio
@@ -11,10 +12,12 @@ import shutil
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
 from codesdk.contract.errors import TaskFailure
+from codesdk.runtimes.sweep import write_note
 from codesdk.store.redaction import Redactor
 
 TAIL_BYTES = 8 * 1024
@@ -28,13 +31,16 @@ _NAMESPACE = ("--dev-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "--die
 class Child:
     """A running program. Get it from `start_child`; call `stop` whatever happens."""
 
-    def __init__(self, process: Process, first: int | None, secrets: Iterable[str]) -> None:
+    def __init__(
+        self, process: Process, first: int | None, secrets: Iterable[str], note: Path | None = None
+    ) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         self.stdin = process.stdin
         self.stdout = process.stdout
         self._process = process
         self._first = first
+        self._note = note
         self._redactor = Redactor(secrets)
         self._tail = b""
         self._stopped = False
@@ -77,6 +83,8 @@ class Child:
             if self._first is not None:
                 os.close(self._first)
                 self._first = None
+            if self._note is not None:
+                self._note.unlink(missing_ok=True)
 
     async def _read_stderr(self) -> None:
         stream = self._process.stderr
@@ -107,14 +115,23 @@ class Child:
 
 
 async def start_child(
-    argv: Sequence[str], *, cwd: str, env: Mapping[str, str], secrets: Iterable[str] = ()
+    argv: Sequence[str],
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    secrets: Iterable[str] = (),
+    state_dir: str = "",
 ) -> Child:
-    """Start a program with this environment and no other. Raise `TaskFailure` if it cannot be started."""
+    """Start a program with this environment and no other. Raise `TaskFailure` if it cannot be started.
+
+    Where it gets no namespace and could outlive us, that is written down below `state_dir` (`sweep`).
+    """
     if await has_namespaces():
         return await _start_apart(argv, cwd, env, secrets)
     setpriv = shutil.which("setpriv")
     wrapped = [setpriv, "--pdeathsig", "KILL", "--", *argv] if setpriv else argv
-    return Child(await _spawn(wrapped, cwd, env, ()), None, secrets)
+    process = await _spawn(wrapped, cwd, env, ())
+    return Child(process, None, secrets, write_note(state_dir, process.pid, env.get("HOME", "")))
 
 
 async def _start_apart(
