@@ -35,9 +35,12 @@ from codesdk.policy.modes import ModePolicy
 from codesdk.runtimes.environment import forget_session
 from codesdk.runtimes.registry import create_runtime, resolve
 from codesdk.runtimes.sweep import sweep
+from codesdk.store.audit import Audit
+from codesdk.store.audit_entries import deletion_entry
 from codesdk.store.blobs import MemoryBlobs
-from codesdk.store.directory import RUNTIMES, DataDir
+from codesdk.store.directory import AUDIT, RUNTIMES, DataDir
 from codesdk.store.memory import MemoryLog
+from codesdk.store.redaction import Redactor
 from codesdk.store.undo import MemoryUndo
 from codesdk.tools.mcp.host import McpHost
 from codesdk.tools.registry import ToolRegistry
@@ -55,8 +58,12 @@ if TYPE_CHECKING:
 class CodeSDK:
     """One data directory, opened for work. Get it from `CodeSDK.open`."""
 
-    def __init__(self, engine: Engine, principal: str, door: GatewayDoor | None = None) -> None:
+    def __init__(
+        self, engine: Engine, principal: str, door: GatewayDoor | None = None, audit: Audit | None = None
+    ) -> None:
         self.engine = engine
+        self.audit = audit
+        """The audit of the data directory; None if everything is in memory."""
         self._door = door
         self._principal = principal
 
@@ -91,12 +98,16 @@ class CodeSDK:
         """
         async with AsyncExitStack() as stack:
             directory: DataDir | None = None
+            audit: Audit | None = None
+            door, keys = _model_door(providers)
+            hidden = [*secrets, *keys]
+            stack.push_async_callback(door.aclose)
             if data_dir is not None:
                 directory = await DataDir.open_writer(Path(data_dir), synchronous=synchronous)
                 stack.push_async_callback(directory.close)
                 await asyncio.to_thread(sweep, str(directory.path.resolve() / RUNTIMES))
-            door, keys = _model_door(providers)
-            stack.push_async_callback(door.aclose)
+                audit = await Audit.open(directory.path / AUDIT, Redactor(hidden))
+                stack.push_async_callback(audit.close)
             host = McpHost()
             stack.push_async_callback(host.close)
             ports = Ports(
@@ -110,13 +121,13 @@ class CodeSDK:
                 mcp=host,
                 undo=directory.undo if directory else MemoryUndo(),
                 state_dir=str(directory.path.resolve() / RUNTIMES) if directory else "",
-                observers=observers,
+                observers=[*observers, audit] if audit else observers,
             )
             engine = Engine(
                 ports,
                 _Runtimes(runtimes or {}).find,
                 owner=f"pid:{os.getpid()}",
-                secrets=[*secrets, *keys],
+                secrets=hidden,
                 allow_yolo=allow_yolo,
             )
             await engine.open()
@@ -125,7 +136,7 @@ class CodeSDK:
                 control = ControlServer(engine, directory.path)
                 await control.start()
                 stack.push_async_callback(control.close)
-            yield cls(engine, principal, door)
+            yield cls(engine, principal, door, audit)
 
     async def create_session(
         self,
@@ -198,7 +209,7 @@ class CodeSDK:
 
     def as_principal(self, principal: str) -> "CodeSDK":
         """Return the same engine as another principal sees it: its own sessions and nothing else."""
-        return CodeSDK(self.engine, principal, self._door)
+        return CodeSDK(self.engine, principal, self._door, self.audit)
 
     def model_problems(self, session_id: str) -> Sequence[str]:
         """Return what did not fit between a session's model requests and the script or cassette that it plays."""
@@ -216,6 +227,8 @@ class CodeSDK:
         state_dir = self.engine.ports.state_dir
         if state_dir:
             await asyncio.to_thread(forget_session, state_dir, session_id)
+        if self.audit is not None:
+            self.audit.note(deletion_entry(self._principal, session_id))
 
     async def approvals(self) -> list[ApprovalRow]:
         """Return what waits for an answer, over all sessions."""

@@ -47,6 +47,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "events": Entry("look", "events", "Show a session's events, also while it runs."),
         "transcript": Entry("look", "transcript", "Show a session's messages."),
         "artifacts": Entry("artifacts", "artifacts", "List or read what a session stored."),
+        "audit": Entry("audit", "audit", "Show who let what happen; check that no record is missing."),
     },
     "Check": {
         "verify": Entry("check", "verify", "Check stored logs against the contract."),

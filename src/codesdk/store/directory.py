@@ -1,4 +1,4 @@
-"""A path → one data directory: database, blobs, what undo needs, the runtimes' own state, a lock for the one writer, and the place of the control socket.
+"""A path → one data directory: database, blobs, what undo needs, the runtimes' own state, the audit, a lock for the one writer, and the place of the control socket.
 
 Opened by the SDK and the daemon for writing, by commands that only look for reading.
 """
@@ -24,6 +24,7 @@ DATABASE = "codesdk.db"
 BLOBS = "blobs"
 UNDO = "undo"
 RUNTIMES = "runtimes"
+AUDIT = "audit"
 LOCK = "lock"
 SOCKET = "control.sock"
 

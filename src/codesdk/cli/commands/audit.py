@@ -1,0 +1,184 @@
+"""`codesdk audit`: who let what happen, read beside whoever writes it, and checked against its chain."""
+
+import asyncio
+import sys
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from codesdk.cli.app import Setup
+from codesdk.cli.exits import FAILED, OK
+from codesdk.cli.lookup import find_session, reading
+from codesdk.cli.loop import run_async
+from codesdk.cli.options import json_option, session_argument
+from codesdk.cli.out import write_json, write_text
+from codesdk.cli.safe import one_line
+from codesdk.contract.errors import NotFound
+from codesdk.store.audit_chain import AuditRecord, Category, Place
+from codesdk.store.directory import AUDIT
+
+POLL_S = 0.2
+_BAD = frozenset({"denied", "failed", "refused", "lost", "unknown"})
+
+
+@click.command()
+@session_argument(required=False)
+@click.option(
+    "--category",
+    type=click.Choice(["request", "tool", "runtime", "storage"]),
+    help="Only records of this kind.",
+)
+@click.option(
+    "--after", type=click.IntRange(0), default=0, metavar="N", help="Only those with a greater number."
+)
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="The newest so many.")
+@click.option("--follow", is_flag=True, help="Go on with new records until Ctrl-C.")
+@click.option(
+    "--verify", is_flag=True, help="Check the whole chain. Exits 1 if a record is missing or changed."
+)
+@click.option("--known", metavar="N:HASH", help="With --verify: what an earlier check said was the end.")
+@json_option("Print one record a line as JSON; with --verify, the result.")
+@click.pass_obj
+def audit(
+    setup: Setup,
+    session: str | None,
+    category: Category | None,
+    after: int,
+    limit: int,
+    follow: bool,
+    verify: bool,
+    known: str | None,
+    as_json: bool,
+) -> int:
+    """Show who asked for what and what came of it: of all sessions, or of one."""
+    if verify and (session is not None or category is not None or follow):
+        raise click.UsageError("--verify checks the whole audit: it takes no session, category or --follow.")
+    if known is not None and not verify:
+        raise click.UsageError("--known goes with --verify.")
+    if verify:
+        return run_async(_verify(setup, _place(known) if known else None, as_json))
+    return run_async(_show(setup, session, category, after, limit, follow, as_json))
+
+
+async def _show(
+    setup: Setup,
+    given: str | None,
+    category: Category | None,
+    after: int,
+    limit: int,
+    follow: bool,
+    as_json: bool,
+) -> int:
+    from codesdk.store.audit_reading import read_audit
+
+    session_id = await _named(setup, given)
+    root = Path(setup.data_dir) / AUDIT
+
+    def records(after: int) -> Iterator[AuditRecord]:
+        return read_audit(root, session_id=session_id, category=category, after=after)
+
+    shown = deque(records(after), limit)
+    while True:
+        for record in shown:
+            after = record.n
+            _print(record, as_json)
+        if not follow:
+            break
+        await asyncio.sleep(POLL_S)
+        shown = deque(records(after))
+    if not after and not as_json:
+        click.echo("No audit records.")
+    return OK
+
+
+async def _named(setup: Setup, given: str | None) -> str | None:
+    """Return the id of a session. One that is gone, and of which only the audit knows, has to be named in full."""
+    async with reading(setup.data_dir) as archive:
+        if given is None:
+            return None
+        try:
+            return (await find_session(archive, given)).session_id
+        except NotFound:
+            if not given.startswith("ses_"):
+                raise
+            return given
+
+
+async def _verify(setup: Setup, known: Place | None, as_json: bool) -> int:
+    from codesdk.store.audit_verify import verify_audit
+
+    async with reading(setup.data_dir):
+        pass  # a directory that is not there is no audit without fault
+    report = await asyncio.to_thread(verify_audit, Path(setup.data_dir) / AUDIT, known)
+    if as_json:
+        write_json({"ok": report.ok, **_builtins(report)})
+    elif report.ok:
+        click.secho("✓ ", fg="green", nl=False)
+        signed = f"signed up to {report.signed:,}" if report.records else "nothing was recorded yet"
+        click.echo(f"audit: {report.records:,} records, the chain is whole, {signed}")
+        click.echo(f"  end {report.end.n}:{report.end.hash}")
+    else:
+        count = len(report.findings)
+        click.secho("✗ ", fg="red", nl=False)
+        click.echo(f"audit: {count} {'problem' if count == 1 else 'problems'} in {report.records:,} records")
+        for finding in report.findings:
+            place = f" ({finding.segment})" if finding.segment else ""
+            click.echo(f"  {finding.kind}: {one_line(finding.message)}{place}")
+    return OK if report.ok else FAILED
+
+
+def _place(given: str) -> Place:
+    number, _, digest = given.partition(":")
+    if not number.isascii() or not number.isdigit() or not digest.startswith("sha256:"):
+        raise click.UsageError(
+            "--known is the end that `codesdk audit --verify` printed, such as 57:sha256:…."
+        )
+    return Place(n=int(number), hash=digest)
+
+
+def _builtins(value: Any) -> dict[str, Any]:
+    import msgspec
+
+    return msgspec.to_builtins(value)
+
+
+def _print(record: AuditRecord, as_json: bool) -> None:
+    if as_json:
+        write_json(record)
+        return
+    from codesdk.cli.gist import local_time
+
+    when = f"{local_time(record.time):%Y-%m-%d %H:%M:%S}"
+    start = f"{record.n:>6}  {when}  {record.category:<8} {one_line(record.action, 24):<16} "
+    outcome = click.style(f"{record.outcome:<9}", fg="red" if record.outcome in _BAD else None)
+    if not sys.stdout.isatty():
+        outcome = click.unstyle(outcome)
+    write_text(sys.stdout, f"{start}{outcome} {one_line(_words(record), 200)}".rstrip() + "\n")
+
+
+def _words(record: AuditRecord) -> str:
+    """Return who, what and why in a few words."""
+    what, why, who = record.what, record.why, record.who
+    by = who.id or (who.principal if who.kind == "user" else who.kind)
+    names = (
+        "tool",
+        "method",
+        "route",
+        "status",
+        "code",
+        "http_status",
+        "runtime",
+        "permission_mode",
+        "execution_env",
+    )
+    parts = [str(what[name]) for name in names if name in what]
+    if "sandbox" in what:
+        parts.append("network" if what["sandbox"].get("network") else "no network")
+    if "session_id" in what:
+        parts.append(str(what["session_id"])[-8:])
+    rules = [source["rule"] for source in why.get("sources", []) if source.get("rule")]
+    reason = why.get("reason") or ", ".join(rules)
+    return f"by {by}: {' '.join(parts)}" + (f" · {reason}" if reason else "")
