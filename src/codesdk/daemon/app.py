@@ -4,6 +4,7 @@ Checked in this order: the name and the site that the request came by, the route
 the query, the body. Nothing is done for who is not let in, and nothing is told either.
 """
 
+import dataclasses
 import logging
 import secrets
 import traceback
@@ -14,7 +15,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from codesdk.contract.errors import CodeSDKError, Forbidden, InvalidRequest
-from codesdk.daemon import files, reading, running, work
+from codesdk.daemon import auditing, files, reading, running, work
 from codesdk.daemon.auth import Caller, Guard
 from codesdk.daemon.limits import RateLimit
 from codesdk.daemon.operations import Answer, Call, Message, Operation, Receive, Respond, Send
@@ -32,6 +33,7 @@ JSON = (b"content-type", b"application/json")
 _ALWAYS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 _NOBODY = Caller("", frozenset())
 _KEY_CHARS = 200
+_REFUSALS = (401, 403, 421)
 
 
 async def _openapi(call: Call) -> Whole:
@@ -46,6 +48,7 @@ OPERATIONS: Sequence[Operation] = (
     *reading.OPERATIONS,
     *work.OPERATIONS,
     *files.OPERATIONS,
+    *auditing.OPERATIONS,
     Operation(
         name="openapi",
         method="GET",
@@ -76,13 +79,12 @@ class App:
         if scope["type"] != "http":
             return
         headers = dict(scope["headers"])
-        request_id = _request_id(headers)
-        started = False
+        seen = Seen(scope["method"], _request_id(headers))
+        request_id = seen.request_id
 
         async def sending(message: Message) -> None:
-            nonlocal started
             if message["type"] == "http.response.start":
-                started = True
+                seen.status = message["status"]
                 known = {name for name, _ in message["headers"]}
                 extra = [pair for pair in _ALWAYS if pair[0] not in known]
                 message["headers"] = [*message["headers"], *extra, (b"x-request-id", request_id.encode())]
@@ -90,27 +92,46 @@ class App:
 
         try:
             with log_fields(request_id=request_id):
-                respond = await self._respond(scope, headers, receive, request_id)
+                respond = await self._respond(scope, headers, receive, seen)
             await respond(scope, receive, sending)
         except _Gone:
             return
         except Exception as error:
-            if started:
+            if seen.status:
                 raise  # the server cuts the connection: the client must not take it for the end
             problem = error if isinstance(error, CodeSDKError) else _bug(error, request_id)
+            seen.code = problem.code
             status, more, body = render(problem, request_id, draining=self.draining)
             await Whole(status, body, more)(scope, receive, sending)
+        finally:
+            self._record(seen)
+
+    def _record(self, seen: "Seen") -> None:
+        """Put a request into the audit: what changes something, what is exported, and what is refused."""
+        audit = self._sdk.audit
+        if audit is None or not (seen.method != "GET" or seen.exports or seen.status in _REFUSALS):
+            return
+        audit.request(
+            method=seen.method,
+            route=seen.route,
+            status=seen.status,
+            principal=seen.principal,
+            request_id=seen.request_id,
+            session_id=seen.session_id,
+            code=seen.code,
+        )
 
     async def _respond(
-        self, scope: Message, headers: dict[bytes, bytes], receive: Receive, request_id: str
+        self, scope: Message, headers: dict[bytes, bytes], receive: Receive, seen: "Seen"
     ) -> Respond:
         self._guard.check_origin(headers)
         path = scope["raw_path"].decode("latin-1").partition("?")[0]
         operation, names = self._router.find(scope["method"], path)
-        caller = self._let_in(operation, headers)
+        seen.route, seen.session_id, seen.exports = operation.path, names.get("session_id"), operation.exports
+        caller = self._let_in(operation, headers, seen)
         call = Call(
             operation=operation,
-            request_id=request_id,
+            request_id=seen.request_id,
             sdk=self._view(caller.principal),
             caller=caller,
             guard=self._guard,
@@ -125,10 +146,11 @@ class App:
         )
         return _response(operation, await operation.run(call))
 
-    def _let_in(self, operation: Operation, headers: dict[bytes, bytes]) -> Caller:
+    def _let_in(self, operation: Operation, headers: dict[bytes, bytes], seen: "Seen") -> Caller:
         if operation.scope is None:
             return _NOBODY
         caller = self._guard.caller(headers)
+        seen.principal = caller.principal
         wait_s = self._rate.take(caller.principal)
         if wait_s:
             raise slow_down(wait_s)
@@ -153,6 +175,20 @@ class App:
             return msgspec.json.decode(data, type=operation.body)
         except (ValueError, RecursionError) as error:
             raise InvalidRequest(f"The body is not as it should be: {error}.") from None
+
+
+@dataclasses.dataclass
+class Seen:
+    """What there is to say of a request, once it is answered."""
+
+    method: str
+    request_id: str
+    route: str = ""
+    principal: str = ""
+    session_id: str | None = None
+    status: int = 0
+    code: str | None = None
+    exports: bool = False
 
 
 class _Gone(Exception):

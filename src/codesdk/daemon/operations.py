@@ -53,6 +53,8 @@ class Operation:
     """The type of the answer's body; None if it has none."""
     media_type: str = "application/json"
     status: int = 200
+    exports: bool = False
+    """Whether it gives out so much at once that the audit has it, though it changes nothing."""
     group: str = "sessions"
 
 

@@ -25,7 +25,8 @@ async def ready(call: Call) -> Readiness:
     if call.draining:
         raise shutting_down()
     await call.sdk.archive.log.count_sessions("open")  # raises if the store cannot be read
-    return Readiness(ready=True, problems=[])
+    trouble = None if call.sdk.audit is None else call.sdk.audit.trouble
+    return Readiness(ready=True, problems=[] if trouble is None else [trouble])
 
 
 async def whoami(call: Call) -> TokenInfo:
