@@ -11,6 +11,7 @@ from codesdk.contract import events as ev
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import Event
 from codesdk.engine import feed as feeds
+from codesdk.store.memory import MemoryLog
 from codesdk.testing.fakes import call, delta, done, message
 
 
@@ -237,3 +238,65 @@ def test_a_disk_that_stays_full_is_told_to_everyone_who_asks():
         r.get(session.resume())
         r.emit(message("done"), done())
         assert [type(end) for end in r.ended(session)] == [ev.TaskFailed, ev.TaskCompleted]
+
+
+class Ring:
+    """A feed of a log that nobody may read, and readers of it."""
+
+    def __init__(self) -> None:
+        self.feed = feeds.Feed(MemoryLog(), "ses_a", 0)
+        self.seq = 0
+
+    def publish(self, count: int, size: int = 1) -> None:
+        items = [self._item(self.seq + number, size) for number in range(1, count + 1)]
+        self.seq += count
+        self.feed.publish(items)
+
+    def holds(self) -> int:
+        """Return how far back the ring reaches."""
+        return max(n for n in range(self.seq + 1) if self.feed.since(self.seq - n) is not None)
+
+    def _item(self, seq: int, size: int) -> feeds.Published:
+        payload = ev.RuntimeNotice(kind="warning", message="", details={})
+        event = Event(
+            schema_version=1,
+            seq=seq,
+            time="",
+            type="runtime.notice",
+            trace=ev.Trace(session_id="ses_a"),
+            runtime=ev.RuntimeInfo(name="fake"),
+            payload=payload,
+        )
+        return feeds.Published(event, b"x" * size)
+
+
+@pytest.mark.anyio
+async def test_the_ring_holds_what_a_reader_has_not_seen_and_a_few_events_for_those_who_come():
+    ring = Ring()
+    ring.publish(100)
+    assert ring.holds() == feeds.FEW_EVENTS
+    with ring.feed.reading():
+        ring.publish(300)
+        assert ring.holds() == feeds.FEW_EVENTS + 300
+        waiting = asyncio.ensure_future(ring.feed.wait())
+        await asyncio.sleep(0)
+        assert ring.holds() == feeds.FEW_EVENTS
+        ring.feed.forget()
+        assert ring.holds() == 0
+        ring.publish(1)
+        assert await waiting
+        ring.feed.forget()
+        assert ring.holds() == 1, "somebody has yet to see it"
+    assert ring.holds() == 0
+
+
+@pytest.mark.anyio
+async def test_the_ring_is_bounded_in_bytes_and_gives_no_more_than_is_wanted_at_once():
+    ring = Ring()
+    with ring.feed.reading():
+        ring.publish(10, size=1000)
+        assert [item.event.seq for item in ring.feed.since(2, 2500) or []] == [3, 4, 5]
+        ring.publish(1, size=feeds.RING_BYTES - 500)
+        assert ring.holds() == 1
+        ring.publish(1, size=feeds.RING_BYTES + 1)
+        assert ring.holds() == 0
