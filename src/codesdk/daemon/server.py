@@ -49,16 +49,16 @@ async def serve(
             metrics.watch(sdk.engine)
             app = App(sdk, guard, settings, metrics)
             async with serving(app, listener) as url:
+                told = _signals()  # before anybody knows whom to send one
                 announce(data_dir, url=url, token=guard.local_token)
                 _say_where(url)
-                await _run(sdk, app, settings)
+                await _run(sdk, app, settings, told)
     finally:
         listener.close()
 
 
-async def _run(sdk: CodeSDK, app: App, settings: DaemonSettings) -> None:
+async def _run(sdk: CodeSDK, app: App, settings: DaemonSettings, told: asyncio.Queue[int]) -> None:
     """Wait for a signal, then for the tasks; a second signal ends the waiting."""
-    told = _signals()
     await told.get()
     app.draining = True
     draining = asyncio.create_task(sdk.engine.drain(settings.grace_s))

@@ -1,15 +1,15 @@
 """A session's feed → server-sent events: raw ASGI, many events a write, nothing kept per client but a cursor.
 
 While the client keeps up, it is served from the feed's ring, encoded once for all. One that has fallen behind
-reads the store, page by page, as fast as it takes them. The id of an event is its seq, so a client that
-comes back with `Last-Event-ID` goes on exactly where it was.
+reads the store, page by page, as fast as it takes them; while it takes none, no more than one write and one
+short page wait for it. The id of an event is its seq, so a client that comes back with `Last-Event-ID` goes on
+exactly where it was.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
-from typing import Any
 
 import msgspec
 
@@ -20,6 +20,8 @@ from codesdk.daemon.operations import Message, Receive, Send
 from codesdk.engine.feed import PAGE_EVENTS, Feed, stream_frame
 
 WRITE_BYTES = 64 * 1024
+PAGE_BYTES = 2 * WRITE_BYTES
+FIRST_PAGE_EVENTS = 64
 RETRY = b"retry: 1000\n\n"
 HEARTBEAT = b": still here\n\n"
 _HEADERS = [
@@ -74,6 +76,9 @@ class EventStream:
         self._types = types
         self._heartbeat_s = heartbeat_s
         self._welcome = welcome
+        self._page_events = FIRST_PAGE_EVENTS
+        self._writing = False
+        self._wrote = False
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Stream until the client hangs up, the feed closes or the caller is no longer let in."""
@@ -81,11 +86,10 @@ class EventStream:
         if scope["method"] == "HEAD":
             await send({"type": "http.response.body", "body": b""})
             return
-        await _write(send, RETRY)
         pumping = asyncio.create_task(self._pump(send))
         leaving = asyncio.create_task(_until_gone(receive))
         try:
-            await asyncio.wait([pumping, leaving], return_when=asyncio.FIRST_COMPLETED)
+            await self._watch(send, pumping, leaving)
         finally:
             leaving.cancel()
             pumping.cancel()
@@ -95,50 +99,54 @@ class EventStream:
         with contextlib.suppress(OSError):
             await send({"type": "http.response.body", "body": b""})
 
+    async def _watch(self, send: Send, *parts: asyncio.Task[None]) -> None:
+        """Wait for the end of a part. Now and then see whether the caller may stay, and break a silence."""
+        while self._welcome():
+            self._wrote = False
+            done, _ = await asyncio.wait(
+                parts, timeout=self._heartbeat_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if done:
+                return
+            if not self._wrote and not self._writing:
+                await self._write(send, HEARTBEAT)
+
     async def _pump(self, send: Send) -> None:
-        feed = self._feed
-        feed.readers += 1
-        try:
+        feed, wanted = self._feed, self._types
+        # If the log cannot be written or read, the client comes back, and is told then.
+        with feed.reading(), contextlib.suppress(CodeSDKError):
+            await self._write(send, RETRY)
             while True:
-                items = feed.since(self._cursor)
+                items = feed.since(self._cursor, WRITE_BYTES)
                 if items is None:
                     await self._catch_up(send)
                 elif items:
-                    wanted = self._types
-                    for chunk in _joined(
-                        item.streamed for item in items if wanted is None or item.event.type in wanted
-                    ):
-                        await _write(send, chunk)
                     self._cursor = items[-1].event.seq
-                elif not await self._more(send):
+                    frames = [item.streamed for item in items if wanted is None or item.event.type in wanted]
+                    del items
+                    await self._write(send, b"".join(frames))
+                elif not await feed.wait():
                     return
-        except CodeSDKError:
-            return  # the log could not be written or read: the client comes back, and is told then
-        finally:
-            feed.readers -= 1
 
     async def _catch_up(self, send: Send) -> None:
-        """Send one page of the store."""
-        feed = self._feed
-        feed.catch_ups += 1
-        page = await feed.log.read(feed.session_id, self._cursor, PAGE_EVENTS)
+        """Send one page of the store, and choose the size of the next by the bytes of this one."""
+        page = await self._feed.stored(self._cursor, self._page_events)
+        self._cursor = page[-1].seq if page else self._feed.committed
+        size = sum([len(frame.data) for frame in page])
+        self._page_events = min(PAGE_EVENTS, 1 + PAGE_BYTES * len(page) // (size + 1))
         for chunk in _joined(self._streamed(frame) for frame in page):
-            await _write(send, chunk)
-        self._cursor = page[-1].seq if page else feed.committed
+            await self._write(send, chunk)
 
     def _streamed(self, frame: StoredFrame) -> bytes:
         if frame.damage is not None:
             return b": event %d is damaged and cannot be read\n\n" % frame.seq
         return stream_frame(frame.seq, frame.data) if passes(frame.data, self._types) else b""
 
-    async def _more(self, send: Send) -> bool:
-        """Wait for more. Return false when there will be none, for this client at least."""
-        try:
-            async with asyncio.timeout(self._heartbeat_s):
-                return await self._feed.wait()
-        except TimeoutError:
-            await _write(send, HEARTBEAT)
-            return self._welcome()
+    async def _write(self, send: Send, data: bytes) -> None:
+        if data:
+            self._writing = self._wrote = True
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+            self._writing = False
 
 
 def _joined(frames: Iterable[bytes]) -> Iterator[bytes]:
@@ -153,11 +161,6 @@ def _joined(frames: Iterable[bytes]) -> Iterator[bytes]:
             part, size = [], 0
     if size:
         yield b"".join(part)
-
-
-async def _write(send: Send, data: bytes) -> None:
-    message: dict[str, Any] = {"type": "http.response.body", "body": data, "more_body": True}
-    await send(message)
 
 
 async def _until_gone(receive: Receive) -> None:
