@@ -64,6 +64,11 @@ def test_a_task_that_runs_when_the_daemon_ends_is_stopped_with_its_last_event(tm
         assert running.process.wait(60) == 0
 
 
+def test_a_daemon_that_is_told_to_end_as_soon_as_it_says_where_it_is_ends_in_good_order(tmp_path: Path):
+    with daemon(tmp_path / "data") as running:
+        assert running.stop() == 0
+
+
 def test_the_description_of_the_api_names_every_operation(tmp_path: Path):
     with daemon(tmp_path / "data") as running:
         document = running.get("/openapi.json")
