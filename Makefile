@@ -57,7 +57,7 @@ bench: $(READY) ## the measurements; ARGS go to the bench
 demo: $(READY) ## a short tour that needs no network and no account
 	@$(BIN)/codesdk demo $(ARGS)
 
-record: $(READY) ## what real programs say, recorded anew for the tests; needs root
+record: $(READY) ## what real programs say, recorded anew for the tests: ARGS="claude|codex [CASE...]"; needs root
 	@$(BIN)/python scripts/record-runtime $(ARGS)
 
 lock: .venv/.installer ## remake the lock files; UPGRADE=1 takes newer versions

@@ -1,4 +1,4 @@
-"""What the real claude said in each case, as scripts/record-claude wrote it down, and what the normalizer makes of it."""
+"""What the real claude said in each case, as `make record` wrote it down, and what the normalizer makes of it."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -88,6 +88,11 @@ def payloads(events: list[Event], kind: str) -> list[Any]:
     return [event.payload for event in events if event.type == kind]
 
 
+def notices(events: list[Event]) -> list[Any]:
+    """Return the notices, without the frames that are only kept."""
+    return [notice for notice in payloads(events, "runtime.notice") if notice.kind != "signal"]
+
+
 def calls(events: list[Event]) -> list[tuple[str, str | None]]:
     """Return what happened to tool calls, in order."""
     return [

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from codex_cli_bin import bundled_codex_path
 from tests.runtimes.alone import alone, left_behind, tried_outside
-from tests.runtimes.codex_rig import NOTE, Rig, calls, opened, payloads, read, script
+from tests.runtimes.codex_rig import NOTE, Rig, calls, notices, opened, payloads, read, script
 
 from codesdk import CodeSDKError, Forbidden, InvalidRequest, TaskFailure
 from codesdk.contract.capabilities import Isolation
@@ -109,7 +109,10 @@ async def test_a_task_streams_reasons_reads_and_answers(tmp_path: Path):
         ("text_delta", "milk."),
     ]
     assert calls(events) == [(step, CALL) for step in ("requested", "approved", "started", "completed")]
-    assert payloads(events, "runtime.notice") == []
+    assert notices(events) == []
+    kept = {e.payload.details["method"]: e.runtime.raw for e in events if e.type == "runtime.notice"}
+    assert {"thread/started", "turn/started", "thread/status/changed"} <= kept.keys()
+    assert all(raw["method"] == method for method, raw in kept.items())
     assert [p.capture for p in payloads(events, "model.input")] == ["compiled", "exact", "exact"]
     reported = [(p.source, p.input, p.output, p.cache_read) for p in payloads(events, "usage.reported")]
     assert sorted(reported)[:2] == [("gateway", 0, 0, 0), ("gateway", 100, 20, 5)]
@@ -309,7 +312,7 @@ async def test_after_a_restart_codex_picks_its_thread_up_with_its_tools(tmp_path
             ("user", "Second."),
         ]
         assert [step for step, _ in calls(events)] == ["requested", "approved", "started", "completed"]
-        assert payloads(events, "runtime.notice") == []
+        assert notices(events) == []
 
 
 async def test_a_thread_that_codex_lost_is_made_anew_from_the_transcript(tmp_path: Path):
@@ -322,8 +325,8 @@ async def test_a_thread_that_codex_lost_is_made_anew_from_the_transcript(tmp_pat
         rig.session = await rig.sdk.session(session_id, plays=script([{"text": "Two."}]))
         assert await rig.ask("Second.") == "Two."
         body = (await bodies(rig))[-1]
-        notices = payloads(await rig.events(), "runtime.notice")
-    assert [n.kind for n in notices] == ["warning"]
+        found = notices(await rig.events())
+    assert [n.kind for n in found] == ["warning"]
     assert texts(body) == [
         ("user", "First."),
         ("assistant", "Look."),
@@ -376,7 +379,7 @@ async def test_a_broken_answer_that_comes_again_takes_back_what_was_said(tmp_pat
     async with opened(tmp_path, [{"text": "Half. "}, {"reset": True}], [{"text": "Whole."}]) as rig:
         assert await rig.ask() == "Whole."
         events = await rig.events()
-    assert [n.kind for n in payloads(events, "runtime.notice")] == ["retry"]
+    assert [n.kind for n in notices(events)] == ["retry"]
     [retracted] = payloads(events, "model.output.retracted")
     deltas = payloads(events, "model.output.delta")
     assert [d.delta for d in deltas if d.block_id not in retracted.block_ids] == ["Whole."]
@@ -398,7 +401,7 @@ async def test_a_line_that_is_no_message_is_a_notice_and_the_task_goes_on(tmp_pa
     async with opened(tmp_path, [{"text": "Good day."}], program=program) as rig:
         assert await rig.ask() == "Good day."
         events = await rig.events()
-    noticed = [event for event in events if event.type == "runtime.notice"]
+    noticed = [e for e in events if e.type == "runtime.notice" and e.payload.kind != "signal"]
     assert [(e.payload.kind, e.runtime.raw) for e in noticed] == [("unknown_frame", "Welcome to codex!")]
 
 
@@ -418,9 +421,7 @@ async def test_a_reader_of_resources_that_cannot_be_switched_off_finds_nothing(t
         assert await rig.ask("What is there?") == "None."
         events = await rig.events()
         output = (await bodies(rig))[-1]["input"][-1]
-    assert [(n.kind, n.details["executed_by"]) for n in payloads(events, "runtime.notice")] == [
-        ("native_tool", "runtime")
-    ]
+    assert [(n.kind, n.details["executed_by"]) for n in notices(events)] == [("native_tool", "runtime")]
     assert calls(events) == []
     assert '"resources\\":[]' in json.dumps(output["output"]).replace(" ", "")
 
@@ -434,7 +435,7 @@ async def test_a_tool_of_its_own_that_codex_starts_ends_the_task(tmp_path: Path)
         with pytest.raises(Forbidden, match=r"commandExecution rm -rf /") as raised:
             await task.result()
         assert raised.value.code == "FORBIDDEN"
-        [notice] = payloads(await rig.events(), "runtime.notice")
+        [notice] = notices(await rig.events())
         assert (notice.kind, notice.details["executed_by"]) == ("violation", "runtime")
         assert not is_there(rig.pid)
 

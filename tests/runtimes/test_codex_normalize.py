@@ -15,6 +15,7 @@ from codesdk.runtimes.codex_errors import error_of
 from codesdk.runtimes.codex_input import history, since_answer, split, turn_input
 from codesdk.runtimes.codex_normalize import State, normalize
 from codesdk.runtimes.codex_server import answer
+from codesdk.runtimes.codex_signals import MAX_BYTES, MAX_OF_ALL, MAX_OF_ONE
 
 
 def lines(path: Path) -> list[Any]:
@@ -47,7 +48,7 @@ def test_a_recorded_turn_has_one_end_and_nothing_that_nobody_knows(case: str):
     assert len(ends) == 1
     assert events[-1]["type"] == ends[0]
     kinds = {e["payload"]["kind"] for e in events if e["type"] == "runtime.notice"}
-    assert kinds <= {"retry"}
+    assert kinds <= {"retry", "signal"}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -81,8 +82,72 @@ def test_a_message_that_nobody_knows_is_kept_as_a_notice_with_its_raw():
     ]
 
 
-def test_frames_of_another_turn_mean_nothing():
-    assert normalize(fresh(), {**said("item/started"), "params": {"turnId": "t0", "item": {}}}) == []
+@pytest.mark.parametrize("case", CASES)
+def test_no_recorded_frame_is_lost(case: str):
+    """Each frame becomes something, or its content is in what becomes of a later one, or is the user's own."""
+    raw = lines(GOLDENS / case / "raw.jsonl")
+    made = {event["frame"] for event in lines(GOLDENS / case / "events.jsonl")}
+    silent = [line["frame"] for number, line in enumerate(raw) if number not in made]
+    names = {(f["method"], f["params"].get("item", {}).get("type")) for f in silent}
+    assert names <= {
+        ("item/started", "userMessage"),
+        ("item/completed", "userMessage"),
+        ("item/started", "agentMessage"),
+        ("item/completed", "agentMessage"),
+        ("item/started", "reasoning"),
+        ("item/completed", "reasoning"),
+        ("item/completed", "mcpToolCall"),
+        ("error", None),
+    }
+
+
+def test_frames_of_another_turn_are_signals_and_mean_nothing_else():
+    frame = {"method": "item/agentMessage/delta", "params": {"turnId": "t0", "itemId": "i", "delta": "late"}}
+    [item] = normalize(fresh(), frame)
+    assert item == Draft(
+        RuntimeNotice(
+            kind="signal",
+            message="codex: item/agentMessage/delta",
+            details={"method": "item/agentMessage/delta"},
+        ),
+        frame,
+    )
+
+
+def test_a_question_about_an_owned_tool_is_a_signal():
+    frame = {**said("mcpServer/elicitation/request", serverName="codesdk"), "id": 7}
+    [item] = normalize(fresh(), frame)
+    assert isinstance(item, Draft)
+    assert (notices([item]), item.raw) == ([("signal", "codex: mcpServer/elicitation/request")], frame)
+
+
+def test_signals_of_one_method_are_bounded_and_the_last_one_says_so():
+    state, frame = fresh(), said("turn/diff/updated", diff="-")
+    kept = [item for _ in range(1_000) for item in normalize(state, frame)]
+    found = [item.payload for item in kept if isinstance(item, Draft)]
+    assert [notice.details for notice in found if isinstance(notice, RuntimeNotice)] == [
+        *([{"method": "turn/diff/updated"}] * (MAX_OF_ONE - 1)),
+        {"method": "turn/diff/updated", "last": True},
+    ]
+    assert len(notices(normalize(state, said("thread/name/updated")))) == 1
+
+
+def test_signals_of_all_methods_are_bounded():
+    state = fresh()
+    late = [{"method": f"m/{number}", "params": {"turnId": "t0"}} for number in range(1_000)]
+    assert sum(len(normalize(state, frame)) for frame in late) == MAX_OF_ALL
+
+
+def test_a_long_signal_is_kept_by_its_size_and_its_beginning():
+    frame = said("turn/diff/updated", diff="x" * MAX_BYTES)
+    [item] = normalize(fresh(), frame)
+    assert isinstance(item, Draft)
+    assert {**item.raw, "start": item.raw["start"][:30]} == {
+        "method": "turn/diff/updated",
+        "size": len(msgspec.json.encode(frame)),
+        "start": '{"method":"turn/diff/updated",',
+    }
+    assert len(msgspec.json.encode(item.raw)) < MAX_BYTES // 4
 
 
 @pytest.mark.parametrize(
@@ -187,7 +252,6 @@ def test_what_codex_was_refused_is_on_record():
     frame = {"id": 7, **said("item/commandExecution/requestApproval", command="ls")}
     state = fresh()
     assert [kind for kind, _ in notices(normalize(state, frame))] == ["violation"]
-    assert normalize(fresh(), {"id": 8, **said("mcpServer/elicitation/request", serverName="codesdk")}) == []
 
 
 def test_a_turn_that_failed_says_why():

@@ -38,7 +38,7 @@ Teller = Callable[[Any, Any, Event], Awaitable[None]]
 """Shows one event: a method of the view, given the payload and the event."""
 
 REASONING = "dim italic"
-_HIDDEN_NOTICES = frozenset({"stop_requested"})
+_HIDDEN_NOTICES = frozenset({"stop_requested", "signal"})
 
 
 class LiveView:

@@ -1,7 +1,8 @@
 """Frames of `codex app-server` → drafts, announcements and the end of a task. Pure: no clock, no randomness, no I/O.
 
 Codex speaks of items; the contract of messages. A message is what one model request answered: its reasoning and texts
-until its first tool call starts, its token counts are told, or the turn ends. An item that nobody knows is a notice.
+until its first tool call starts, its token counts are told, or the turn ends. A frame that no event of ours stands for is
+kept as a signal (`codex_signals`), one that nobody knows as a notice.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,31 +29,11 @@ from codesdk.contract.runtime import (
 )
 from codesdk.runtimes.codex_config import SERVER
 from codesdk.runtimes.codex_errors import error_of, shorten
+from codesdk.runtimes.codex_signals import QUIET, Signals
 
 Frame = dict[str, Any]
 Items = list[RuntimeItem]
 
-QUIET = frozenset(
-    {
-        "account/rateLimits/updated",
-        "account/updated",
-        "item/mcpToolCall/progress",
-        "item/reasoning/summaryPartAdded",
-        "mcpServer/startupStatus/updated",
-        "remoteControl/status/changed",
-        "serverRequest/resolved",
-        "skills/changed",
-        "thread/closed",
-        "thread/name/updated",
-        "thread/readState/changed",
-        "thread/settings/updated",
-        "thread/started",
-        "thread/status/changed",
-        "turn/diff/updated",
-        "turn/started",
-    }
-)
-"""What says nothing that an event would say."""
 _OWN_ITEMS = frozenset({"userMessage", "functionCallOutput", "plan", "hookPrompt"})
 _NOTICES = {
     "warning": "warning",
@@ -87,6 +68,7 @@ class State(msgspec.Struct, kw_only=True):
     calls: int = 0
     completed: bool = False
     open_calls: set[str] = set()
+    signals: Signals = msgspec.field(default_factory=Signals)
     violation: str | None = None
     """The first thing that codex did by itself although it must not; the driver ends the turn then."""
 
@@ -100,7 +82,7 @@ def normalize(state: State, frame: Frame) -> Items:
     """Return what a frame means, and remember in `state` what later ones need. Must not raise."""
     method, params = str(frame.get("method")), _dict(frame.get("params"))
     if _is_of_another_turn(state, params):
-        return []
+        return [*state.signals.keep(method, frame)]
     try:
         if "id" in frame:
             return _question(state, method, params, frame)
@@ -110,7 +92,7 @@ def normalize(state: State, frame: Frame) -> Items:
     except (KeyError, TypeError, AttributeError):
         return [_unknown(f"a {method} of another shape", frame)]
     if method in QUIET:
-        return []
+        return [*state.signals.keep(method, frame)]
     if method in _NOTICES:
         message = params.get("message") or params.get("summary") or method
         return [_notice(_NOTICES[method], shorten(str(message)), {"method": method}, frame)]
@@ -139,7 +121,7 @@ def _item_started(state: State, params: Frame, frame: Frame) -> Items:
     if kind == "mcpToolCall":
         return _call(state, item, frame)
     if kind in _OWN_ITEMS:
-        return []
+        return _own_item(state, kind, frame)
     if kind == "contextCompaction":
         return [_notice("compaction", "codex shortens its history.", {}, frame)]
     return _violation(state, f"{kind} {item.get('command') or item.get('query') or ''}".strip(), frame)
@@ -157,7 +139,12 @@ def _item_completed(state: State, params: Frame, frame: Frame) -> Items:
         return _call_ended(state, item)
     if kind == "dynamicToolCall" or (kind not in _OWN_ITEMS and kind != "contextCompaction"):
         return [] if state.violation else _violation(state, kind, frame)
-    return []
+    return _own_item(state, kind, frame)
+
+
+def _own_item(state: State, kind: str, frame: Frame) -> Items:
+    """An item that is no part of a message. What the user said is ours, and written down already."""
+    return [] if kind == "userMessage" else [*state.signals.keep(f"{frame['method']} {kind}", frame)]
 
 
 def _open_block(state: State, item_id: str, kind: Literal["text", "reasoning"]) -> Items:
@@ -285,7 +272,7 @@ def _error(state: State, params: Frame, frame: Frame) -> Items:
 def _turn_completed(state: State, params: Frame, frame: Frame) -> Items:
     turn = params["turn"]
     if turn["id"] != state.turn_id:
-        return []
+        return [*state.signals.keep("turn/completed", frame)]
     items = cut_off(state, frame)
     if turn["status"] == "failed":
         return [*items, Failed(error=error_of(turn.get("error")), raw=frame)]
@@ -302,7 +289,7 @@ def _rerouted(state: State, params: Frame, frame: Frame) -> Items:
 def _question(state: State, method: str, params: Frame, frame: Frame) -> Items:
     """A request of codex, answered already: an owned tool may go on, everything else was declined."""
     if method == _OWNED_QUESTIONS and params.get("serverName") == SERVER:
-        return []
+        return [*state.signals.keep(method, frame)]
     return _violation(state, f"{method}, which was declined", frame)
 
 
