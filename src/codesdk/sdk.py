@@ -11,7 +11,7 @@ import os
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 import msgspec
 
@@ -49,6 +49,7 @@ from codesdk.tools.workspace import builtin_registry
 __all__ = ["CodeSDK", "Session", "Task", "TaskResult"]
 
 if TYPE_CHECKING:
+    from codesdk.bundle import Manifest
     from codesdk.gateway.exchange import Wire
     from codesdk.gateway.sessions import Source
     from codesdk.tools.mcp.servers import McpServer
@@ -229,6 +230,22 @@ class CodeSDK:
             await asyncio.to_thread(forget_session, state_dir, session_id)
         if self.audit is not None:
             self.audit.note(deletion_entry(self._principal, session_id))
+
+    async def write_bundle(
+        self, session_id: str, target: BinaryIO, *, max_bytes: int | None = None
+    ) -> "Manifest":
+        """Write a session's support bundle, a tar.gz without secrets, into an open file. Return what is in it."""
+        from codesdk.bundle import MAX_BYTES, Origin, write_bundle
+
+        state_dir = self.engine.ports.state_dir
+        origin = Origin(
+            archive=self.archive,
+            redactor=self.engine.redactor_of(session_id),
+            data_dir=Path(state_dir).parent if state_dir else None,
+            running=True,
+        )
+        limit = MAX_BYTES if max_bytes is None else max_bytes
+        return await write_bundle(target, origin, session_id, principal=self._principal, max_bytes=limit)
 
     async def approvals(self) -> list[ApprovalRow]:
         """Return what waits for an answer, over all sessions."""

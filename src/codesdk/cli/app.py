@@ -48,6 +48,9 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "transcript": Entry("look", "transcript", "Show a session's messages."),
         "artifacts": Entry("artifacts", "artifacts", "List or read what a session stored."),
         "audit": Entry("audit", "audit", "Show who let what happen; check that no record is missing."),
+        "bundle": Entry(
+            "bundle", "bundle", "Pack all that explains a session, without secrets; look into it."
+        ),
     },
     "Check": {
         "verify": Entry("check", "verify", "Check stored logs against the contract."),

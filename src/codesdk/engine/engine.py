@@ -368,6 +368,13 @@ class Engine:
             self._let_go()
         return live
 
+    def redactor_of(self, session_id: str) -> Redactor:
+        """Return what takes a session's secrets out of texts, with those that were learned while it ran."""
+        live = self._live.get(session_id)
+        if live is not None:
+            return live.scope.redactor
+        return Redactor((*self._secrets, *self._session_secrets.get(session_id, ())))
+
     @property
     def open_sessions(self) -> int:
         """How many sessions are not closed."""

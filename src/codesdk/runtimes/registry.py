@@ -15,6 +15,12 @@ RUNTIMES: dict[str, str] = {
 }
 """What this version has, by full name."""
 
+PINS: dict[str, str] = {
+    "claude-agent-sdk": "codesdk.runtimes.claude_options:PIN",
+    "codex-sdk": "codesdk.runtimes.codex:PIN",
+}
+"""Where it says which version of a program a runtime was tested with."""
+
 ALIASES: dict[str, str] = {
     "claude": "claude-agent-sdk",
     "codex": "codex-sdk",

@@ -2,10 +2,17 @@
 
 from typing import Any, Literal, assert_never
 
-from codesdk.sandbox.backend import Sandbox, SandboxUnavailable
+from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.tools import ExecutionEnv
+from codesdk.sandbox.backend import Sandbox, SandboxCapabilities, SandboxUnavailable
 
 SandboxKind = Literal["bubblewrap", "oci", "host"]
 KINDS: tuple[SandboxKind, ...] = ("bubblewrap", "oci", "host")
+_ENVS: dict[SandboxKind, ExecutionEnv] = {
+    "bubblewrap": "codesdk_bubblewrap",
+    "oci": "codesdk_docker",
+    "host": "codesdk_host",
+}
 
 
 def open_sandbox(kind: SandboxKind, **options: Any) -> Sandbox:
@@ -30,3 +37,23 @@ def open_sandbox(kind: SandboxKind, **options: Any) -> Sandbox:
             return HostSandbox(**options)
         case _:
             assert_never(kind)
+
+
+async def look_at(kind: SandboxKind, **options: Any) -> SandboxCapabilities:
+    """Return what a backend says of itself; of one that cannot be opened, why. Must not raise."""
+    if kind == "oci" and "image" not in options:
+        return _missing(kind, "Not looked at: name an image with --image.")
+    try:
+        sandbox = open_sandbox(kind, **options)
+    except CodeSDKError as error:
+        return _missing(kind, error.message)
+    except ImportError as error:
+        return _missing(kind, f"Not installed: {error}.")
+    try:
+        return await sandbox.capabilities()
+    finally:
+        await sandbox.close()
+
+
+def _missing(kind: SandboxKind, note: str) -> SandboxCapabilities:
+    return SandboxCapabilities(backend=kind, available=False, execution_env=_ENVS[kind], notes=[note])

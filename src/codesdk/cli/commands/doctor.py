@@ -4,7 +4,6 @@ import os
 import platform
 import sqlite3
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -16,15 +15,8 @@ from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
 from codesdk.cli.out import write_json
 from codesdk.contract.errors import CodeSDKError, NotFound
-from codesdk.contract.tools import ExecutionEnv
 from codesdk.sandbox.backend import SandboxCapabilities
-from codesdk.sandbox.choose import KINDS, SandboxKind, open_sandbox
-
-_ENVS: dict[SandboxKind, ExecutionEnv] = {
-    "bubblewrap": "codesdk_bubblewrap",
-    "oci": "codesdk_docker",
-    "host": "codesdk_host",
-}
+from codesdk.sandbox.choose import KINDS, look_at
 
 
 @click.command()
@@ -47,7 +39,8 @@ async def _doctor(setup: Setup, image: str | None, as_json: bool) -> int:
         "system": f"{platform.system()} {platform.release().partition('-')[0]} {platform.machine()}",
     }
     usable, state = await _data_dir(Path(setup.data_dir))
-    sandboxes = [await _look(kind, image) for kind in KINDS]
+    given = {"image": image} if image else {}
+    sandboxes = [await look_at(kind, **(given if kind == "oci" else {})) for kind in KINDS]
     ok = usable and any(found.available and found.filesystem for found in sandboxes)
     if as_json:
         directory = {"path": setup.data_dir, "ok": usable, "state": state}
@@ -79,27 +72,6 @@ def _to_be_made(path: Path) -> tuple[bool, str]:
     if os.access(place, os.W_OK):
         return True, "not there yet; the first task makes it"
     return False, f"not there, and it cannot be made: {place} cannot be written"
-
-
-async def _look(kind: SandboxKind, image: str | None) -> SandboxCapabilities:
-    """Return what a backend says of itself."""
-    if kind == "oci" and image is None:
-        return _missing(kind, "Not looked at: name an image with --image.")
-    options: dict[str, Any] = {"image": image} if kind == "oci" else {}
-    try:
-        sandbox = open_sandbox(kind, **options)
-    except CodeSDKError as error:
-        return _missing(kind, error.message)
-    except ImportError as error:
-        return _missing(kind, f"Not installed: {error}.")
-    try:
-        return await sandbox.capabilities()
-    finally:
-        await sandbox.close()
-
-
-def _missing(kind: SandboxKind, note: str) -> SandboxCapabilities:
-    return SandboxCapabilities(backend=kind, available=False, execution_env=_ENVS[kind], notes=[note])
 
 
 async def _print(

@@ -1,0 +1,115 @@
+"""What is true of the machine and the installation, not of a session: health, capabilities, versions, MCP transports.
+
+No runtime's program is started for it.
+"""
+
+import asyncio
+import os
+import platform
+import shutil
+import sqlite3
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from codesdk.contract.capabilities import Capabilities
+from codesdk.contract.events import CONTRACT_VERSION, SCHEMA_VERSION
+from codesdk.runtimes.registry import PINS, RUNTIMES, create_runtime, runtime_names
+from codesdk.runtimes.versions import Pin
+from codesdk.sandbox.choose import look_at
+from codesdk.store.directory import DATABASE
+
+_EXTRAS = ("claude-agent-sdk", "openai-codex-cli-bin", "opentelemetry-sdk")
+
+
+def versions() -> dict[str, Any]:
+    """Return the versions of CodeSDK, of what it is built on, and of the runtimes' adapters and programs."""
+    return {
+        "codesdk": version("codesdk"),
+        "contract_version": CONTRACT_VERSION,
+        "schema_version": SCHEMA_VERSION,
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "packages": _packages(),
+        "runtimes": {name: _adapter(name) for name in runtime_names()},
+    }
+
+
+def capabilities() -> dict[str, Capabilities]:
+    """Return what each runtime of this version can do."""
+    return {name: create_runtime(name).capabilities() for name in runtime_names()}
+
+
+def mcp_transports(servers: Sequence[str]) -> dict[str, Any]:
+    """Return which MCP transports each runtime knows and which one is used with it; `servers` are the session's own."""
+    return {
+        "runtimes": {name: _transports(able) for name, able in capabilities().items()},
+        "session_servers": list(servers),
+    }
+
+
+async def health(data_dir: Path | None, *, running: bool) -> dict[str, Any]:
+    """Look at the machine: the data directory, and what the sandboxes enforce."""
+    sandboxes = [await look_at("bubblewrap"), await look_at("host")]
+    directory = None if data_dir is None else await asyncio.to_thread(_directory, data_dir)
+    usable = directory is None or directory["readable"]
+    return {
+        "ok": usable and any(found.available and found.filesystem for found in sandboxes),
+        "data_dir": directory,
+        "writer_running": running,
+        "cpus": os.cpu_count(),
+        "load": list(os.getloadavg()),
+        "sandboxes": msgspec.to_builtins(sandboxes, order="deterministic"),
+    }
+
+
+def _packages() -> dict[str, str | None]:
+    names = [wanted.split(";")[0] for wanted in requires("codesdk") or [] if "extra ==" not in wanted]
+    plain = {name.split(">")[0].split("=")[0].split("[")[0].strip() for name in names}
+    return {name: _installed(name) for name in sorted(plain | set(_EXTRAS))}
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _adapter(name: str) -> dict[str, Any]:
+    program: dict[str, Any] | None = None
+    if name in PINS:
+        module, _, attribute = PINS[name].partition(":")
+        pin: Pin = getattr(import_module(module), attribute)
+        program = {
+            "name": pin.program,
+            "tested_version": pin.version,
+            "package": pin.package,
+            "package_version": _installed(pin.package),
+            "on_search_path": shutil.which(pin.program),
+        }
+    return {"adapter": RUNTIMES[name], "adapter_version": version("codesdk"), "program": program}
+
+
+def _transports(able: Capabilities) -> dict[str, Any]:
+    over_mcp = able.tool_execution_model in ("external_mcp", "hybrid")
+    chosen = "http" if over_mcp and "http" in able.mcp_transports else None
+    why = "CodeSDK's MCP host offers streamable HTTP" if chosen else "its tools do not come over MCP"
+    return {"support": able.mcp_support, "supported": able.mcp_transports, "chosen": chosen, "why": why}
+
+
+def _directory(path: Path) -> dict[str, Any]:
+    database = path / DATABASE
+    disk = shutil.disk_usage(path) if path.is_dir() else None
+    return {
+        "path": str(path.absolute()),
+        "readable": os.access(database, os.R_OK),
+        "writable": os.access(path, os.W_OK),
+        "database_bytes": sum(found.stat().st_size for found in path.glob(f"{DATABASE}*") if found.is_file()),
+        "disk_free_bytes": disk.free if disk else None,
+    }

@@ -1,0 +1,174 @@
+"""`codesdk bundle`: a session → an archive for whoever helps with it; and such an archive → what it says."""
+
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+import click
+
+from codesdk.cli.app import Setup
+from codesdk.cli.exits import FAILED, OK
+from codesdk.cli.lookup import find_session, has_owner, reading, short
+from codesdk.cli.loop import run_async
+from codesdk.cli.options import json_option, session_argument
+from codesdk.cli.out import write_bytes, write_json
+from codesdk.cli.safe import printable
+from codesdk.contract.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from codesdk.bundle import Manifest, OpenedBundle
+
+_SIZE = re.compile(r"(\d+)\s*([kmg]?)(i?b)?", re.IGNORECASE)
+_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+_SHOWN = 10
+_WIDTH = 400
+
+
+@click.command()
+@session_argument(required=False)
+@click.option(
+    "-o", "--output", metavar="FILE", help="Where to write it; - is stdout. [default: a name of its own]"
+)
+@click.option(
+    "--max-size", metavar="SIZE", default="64M", help="How large its files may be together. [default: 64M]"
+)
+@click.option("--show", metavar="FILE", help="Look into a bundle instead: check it and say what happened.")
+@json_option("Print what is in it as JSON.")
+@click.pass_obj
+def bundle(
+    setup: Setup, session: str | None, output: str | None, max_size: str, show: str | None, as_json: bool
+) -> int:
+    """Pack everything that explains a session into a tar.gz that can be handed on: no secrets, and a list of what is in it.
+
+    With --show nothing is unpacked; exits 1 if the bundle is not whole.
+    """
+    if (show is None) == (session is None):
+        raise click.UsageError("Name a session, or a bundle with --show.")
+    if show is not None:
+        return _show(Path(show), as_json)
+    assert session is not None
+    return run_async(_write(setup, session, output, _bytes(max_size), as_json))
+
+
+async def _write(setup: Setup, given: str, output: str | None, max_bytes: int, as_json: bool) -> int:
+    from codesdk.bundle import Origin, write_bundle
+    from codesdk.gateway.providers import providers_from
+    from codesdk.store.redaction import Redactor
+
+    keys = {provider.key for provider in providers_from().values() if provider.key}
+    async with reading(setup.data_dir) as archive:
+        row = await find_session(archive, given)
+        origin = Origin(
+            archive=archive,
+            redactor=Redactor(sorted(keys)),
+            data_dir=Path(setup.data_dir),
+            running=await has_owner(setup.data_dir),
+        )
+        target = Path(output or f"codesdk-bundle-{short(row.session_id)}.tar.gz")
+        with tempfile.TemporaryFile() as spool:
+            manifest = await write_bundle(
+                cast("BinaryIO", spool), origin, row.session_id, max_bytes=max_bytes
+            )
+            size = spool.tell()
+            spool.seek(0)
+            if output == "-":
+                while chunk := spool.read(1024 * 1024):
+                    write_bytes(chunk)
+                return OK
+            _save(cast("BinaryIO", spool), target)
+    if as_json:
+        write_json({"file": str(target), "size": size, "manifest": manifest})
+    else:
+        click.echo(f"{target}: {size:,} bytes, {len(manifest.files):,} files, {manifest.last_seq:,} events")
+        _tell_left_out(manifest)
+        click.echo(f"\n  codesdk bundle --show {target}")
+    return OK
+
+
+def _save(spool: BinaryIO, target: Path) -> None:
+    """Write a file for its owner only, whole or not at all."""
+    part = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            while chunk := spool.read(1024 * 1024):
+                file.write(chunk)
+        part.replace(target)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise InvalidRequest(f"Cannot write {target}: {error.strerror}.") from error
+
+
+def _show(path: Path, as_json: bool) -> int:
+    from codesdk.bundle import read_bundle
+
+    opened = read_bundle(path)
+    if as_json:
+        write_json(opened)
+    else:
+        _explain(path, opened)
+    return FAILED if opened.problems else OK
+
+
+def _explain(path: Path, opened: "OpenedBundle") -> None:
+    manifest, summary = opened.manifest, opened.summary
+    row: dict[str, Any] = _mapping(summary.get("session"))
+    _say(f"{path}: session {manifest.session_id}, {manifest.last_seq:,} events, made {manifest.created_at}")
+    _say(
+        f"  codesdk {manifest.codesdk_version} · {row.get('runtime')} · {row.get('model')} · {row.get('title') or 'no title'}"
+    )
+    tasks = _list(summary.get("tasks"))
+    click.echo(f"\nTasks: {len(tasks)}, tool calls: {summary.get('tool_calls', 0)}")
+    for task in tasks[-_SHOWN:]:
+        error = _mapping(task.get("error"))
+        why = f": {error.get('code')}: {error.get('message')}" if error else ""
+        _say(f"  {task.get('started_at')}  {task.get('state')}  {task.get('duration_ms', '?')} ms{why}")
+    errors = _list(summary.get("errors"))
+    click.echo(f"\nErrors: {len(errors)}")
+    for error in errors[-_SHOWN:]:
+        _say(f"  seq {error.get('seq')}  {error.get('kind')}: {error.get('message')}")
+    click.echo("\nFiles:")
+    plain = [file for file in manifest.files if file.path.count("/") == 0]
+    for file in plain:
+        _say(f"  {file.size:>12,}  {file.path:20}  {file.what}")
+    for folder in ("events", "tools", "artifacts"):
+        sizes = [file.size for file in manifest.files if file.path.startswith(f"{folder}/")]
+        click.echo(f"  {sum(sizes):>12,}  {folder + '/':20}  {len(sizes):,} files")
+    _tell_left_out(manifest)
+    click.echo()
+    for problem in opened.problems[:_SHOWN]:
+        click.secho("✗ ", fg="red", nl=False)
+        _say(problem)
+    if not opened.problems:
+        click.secho("✓ ", fg="green", nl=False)
+        click.echo(f"whole: {len(manifest.files):,} files are as the manifest says")
+
+
+def _tell_left_out(manifest: "Manifest") -> None:
+    if not manifest.left_out:
+        return
+    click.echo(f"\nLeft out: {len(manifest.left_out):,}")
+    for left in manifest.left_out[:_SHOWN]:
+        size = "" if left.size is None else f" ({left.size:,} bytes)"
+        _say(f"  {left.what}{size}: {left.why}")
+
+
+def _bytes(given: str) -> int:
+    match = _SIZE.fullmatch(given.strip())
+    if match is None:
+        raise click.UsageError(f"--max-size {given!r} is no size; give one such as 500K, 64M or 1G.")
+    return int(match[1]) * _UNITS[match[2].lower()]
+
+
+def _say(text: str) -> None:
+    """Print a line that somebody else may have written."""
+    click.echo(printable(text).replace("\n", " ")[:_WIDTH])
+
+
+def _list(value: Any) -> list[dict[str, Any]]:
+    return [_mapping(item) for item in cast("list[Any]", value)] if isinstance(value, list) else []
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
