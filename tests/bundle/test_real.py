@@ -1,6 +1,7 @@
 """The bundle of a session of the real codex: every item that a bundle must have, with something in it."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,8 @@ async def test_every_item_is_there_and_says_something(tmp_path: Path):
     check_events(bundle, session_id)
     check_tools(bundle)
     check_runtime(bundle)
+    audited = [json.loads(line) for line in bundle.files["audit.jsonl"].split(b"\n") if line]
+    assert {record["what"]["session_id"] for record in audited} == {session_id}
     assert bundle.json("verify.json") == {"ok": True, "findings": []}
     assert [message["role"] for message in bundle.json("transcript.json")] == [
         "user",

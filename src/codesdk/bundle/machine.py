@@ -1,9 +1,10 @@
-"""What is true of the machine and the installation, not of a session: health, capabilities, versions, MCP transports.
+"""What is true of the machine and the installation: health, capabilities, versions, MCP transports, runtimes' own files.
 
 No runtime's program is started for it.
 """
 
 import asyncio
+import hashlib
 import os
 import platform
 import shutil
@@ -22,7 +23,12 @@ from codesdk.runtimes.registry import PINS, RUNTIMES, create_runtime, runtime_na
 from codesdk.runtimes.versions import Pin
 from codesdk.sandbox.choose import look_at
 from codesdk.store.directory import DATABASE
+from codesdk.store.directory import RUNTIMES as STATE
+from codesdk.store.redaction import Redactor
 
+_MAX_FILES = 500
+_MAX_HASHED = 1024 * 1024
+_KEYS = ("auth", "credential", "secret", "token", "key", ".env")
 _EXTRAS = ("claude-agent-sdk", "openai-codex-cli-bin", "opentelemetry-sdk")
 
 
@@ -66,6 +72,28 @@ async def health(data_dir: Path | None, *, running: bool) -> dict[str, Any]:
         "load": list(os.getloadavg()),
         "sandboxes": msgspec.to_builtins(sandboxes, order="deterministic"),
     }
+
+
+def runtime_files(data_dir: Path | None, session_id: str, redactor: Redactor) -> list[dict[str, Any]]:
+    """List what a session's runtimes keep, without a word of it; of what may hold a login, not even a hash. Blocking."""
+    if data_dir is None:
+        return []
+    root = data_dir / STATE
+    found: list[dict[str, Any]] = []
+    for path in sorted(root.glob(f"*/*/{session_id}/**/*")):
+        if len(found) == _MAX_FILES:
+            break
+        if path.is_symlink() or not path.is_file():
+            continue
+        entry: dict[str, Any] = {"path": str(path.relative_to(root)), "size": path.stat().st_size}
+        if any(word in path.name.lower() for word in _KEYS):
+            entry["not_hashed"] = "it may hold a login"
+        elif entry["size"] > _MAX_HASHED:
+            entry["not_hashed"] = "it is large"
+        else:
+            entry["sha256"] = hashlib.sha256(redactor.data(path.read_bytes())).hexdigest()
+        found.append(entry)
+    return found
 
 
 def _packages() -> dict[str, str | None]:

@@ -6,7 +6,6 @@ undo needs is never in it.
 
 import asyncio
 import dataclasses
-import hashlib
 import tempfile
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -30,7 +29,7 @@ from codesdk.engine.invariants import verify_session
 from codesdk.engine.journal import LOCAL
 from codesdk.engine.stamps import iso, millis
 from codesdk.store.audit_reading import read_audit
-from codesdk.store.directory import AUDIT, RUNTIMES
+from codesdk.store.directory import AUDIT
 from codesdk.store.redaction import Redactor
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -40,9 +39,6 @@ _PAGE_BYTES = 2 * 1024 * 1024
 _EVENTS_SHARE = 0.5
 _TOOLS_SHARE = 0.25
 _AUDIT_SHARE = 0.1
-_MAX_FILES = 500
-_MAX_HASHED = 1024 * 1024
-_KEYS = ("auth", "credential", "secret", "token", "key", ".env")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -242,7 +238,9 @@ class _Bundling:
             "session": story.created,
             "policy": {"permission_mode": self._row.permission_mode, "opinions": rules, "grants": grants},
             "implicit_sources": sources,
-            "runtime_files": await asyncio.to_thread(self._runtime_files),
+            "runtime_files": await asyncio.to_thread(
+                machine.runtime_files, self._origin.data_dir, self._row.session_id, self._origin.redactor
+            ),
         }
         what = "the session's settings and policy, implicit sources, the runtime's own files by path and hash"
         self._box.add_json("config.json", config, what)
@@ -250,26 +248,6 @@ class _Bundling:
     async def _source(self, artifact_id: str) -> Any:
         _, data = await self._archive.read_artifact(artifact_id, principal=self._row.principal)
         return msgspec.json.decode(data)
-
-    def _runtime_files(self) -> list[dict[str, Any]]:
-        """List what the session's runtimes keep, without a word of it; of what may hold a login, not even a hash."""
-        if self._origin.data_dir is None:
-            return []
-        root = self._origin.data_dir / RUNTIMES
-        found: list[dict[str, Any]] = []
-        for path in sorted(root.glob(f"*/*/{self._row.session_id}/**/*"))[: _MAX_FILES * 4]:
-            if path.is_symlink() or not path.is_file() or len(found) >= _MAX_FILES:
-                continue
-            name, size = str(path.relative_to(root)), path.stat().st_size
-            login = any(word in path.name.lower() for word in _KEYS)
-            entry: dict[str, Any] = {"path": name, "size": size}
-            if login or size > _MAX_HASHED:
-                entry["not_hashed"] = "it may hold a login" if login else "it is large"
-            else:
-                clean = self._origin.redactor.data(path.read_bytes())
-                entry["sha256"] = hashlib.sha256(clean).hexdigest()
-            found.append(entry)
-        return found
 
     async def _verify(self) -> None:
         log, blobs = self._archive.log, self._archive.blobs
