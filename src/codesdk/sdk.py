@@ -173,8 +173,16 @@ class CodeSDK:
             budgets=budgets,
             settings=settings,
         )
+        if mcp_servers:
+            from codesdk.tools.mcp.servers import secrets_of
+
+            secrets = [*secrets, *secrets_of(mcp_servers)]
         live = await self.engine.create_session(
-            config, principal=self._principal, secrets=secrets, key=idempotency_key
+            config,
+            principal=self._principal,
+            secrets=secrets,
+            key=idempotency_key,
+            equipment=plays if isinstance(plays, msgspec.Struct) else None,
         )
         return await self._equip(live.session_id, plays, mcp_servers)
 

@@ -4,10 +4,10 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx2
 
@@ -67,10 +67,18 @@ TERMINAL = {"task.completed", "task.failed", "task.stopped"}
 
 
 @contextmanager
-def daemon(data_dir: Path, *options: str, env: dict[str, str] | None = None) -> Iterator[Daemon]:
-    """Run a daemon on a data directory; end it, whatever happens."""
+def daemon(
+    data_dir: Path,
+    *options: str,
+    env: dict[str, str] | None = None,
+    stderr: IO[bytes] | None = None,
+    limit: Callable[[], None] | None = None,
+) -> Iterator[Daemon]:
+    """Run a daemon on a data directory; end it, whatever happens. `limit` is called in it before it begins."""
     argv = [sys.executable, "-m", "codesdk.cli.codesdkd", "--data-dir", str(data_dir), *options]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=env)
+    process = subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=stderr, text=True, env=env, preexec_fn=limit
+    )
     try:
         assert process.stdout is not None
         first = process.stdout.readline()

@@ -274,7 +274,7 @@ def test_the_same_request_under_the_same_key_is_carried_out_once(w: World):
 def test_another_request_under_the_same_key_is_a_conflict(w: World):
     session = w.create()
     w.start(session, "one", key="k")
-    with pytest.raises(Conflict, match="'k'"):
+    with pytest.raises(Conflict, match="used for another request"):
         w.start(session, "two", key="k")
 
 

@@ -58,6 +58,27 @@ PARENT_POLL_S = 1.0
     metavar="SECONDS",
     help="How long tasks may go on after SIGTERM. [default: 10]",
 )
+@click.option(
+    "--requests-per-second",
+    default=500.0,
+    type=click.FloatRange(0),
+    metavar="N",
+    help="How many requests a principal may make; 0 for any number. [default: 500]",
+)
+@click.option(
+    "--tasks-per-minute",
+    default=0.0,
+    type=click.FloatRange(0),
+    metavar="N",
+    help="How many tasks of one runtime a principal may start; 0, the default: any number.",
+)
+@click.option(
+    "--heartbeat",
+    default=15.0,
+    type=click.FloatRange(0.05),
+    metavar="SECONDS",
+    help="How often an event stream without events shows that it is alive. [default: 15]",
+)
 @click.option("--exit-with-parent", is_flag=True, help="End when the process ends that started the daemon.")
 @click.option(
     "--log-level",
@@ -98,6 +119,9 @@ def codesdkd(data_dir: str, exit_with_parent: bool, **options: Any) -> None:
         workspace_roots=options["roots"],
         allow_hosts=options["hosts"],
         require_token=options["require_token"],
+        requests_per_s=options["requests_per_second"] or None,
+        tasks_per_minute=options["tasks_per_minute"] or None,
+        heartbeat_s=options["heartbeat"],
     )
 
     observers = _observers(options)

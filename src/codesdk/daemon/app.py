@@ -6,14 +6,17 @@ the query, the body. Nothing is done for who is not let in, and nothing is told 
 
 import dataclasses
 import logging
+import re
 import secrets
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
 
+from codesdk.contract.api import Equipment
 from codesdk.contract.errors import CodeSDKError, Forbidden, InvalidRequest
 from codesdk.daemon import auditing, files, reading, running, work
 from codesdk.daemon.auth import Caller, Guard
@@ -34,6 +37,12 @@ _ALWAYS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-stor
 _NOBODY = Caller("", frozenset())
 _KEY_CHARS = 200
 _REFUSALS = (401, 403, 421)
+_REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SINGLE = frozenset(
+    (b"host", b"authorization", b"content-type", b"content-length", b"origin", b"sec-fetch-site")
+    + (b"idempotency-key", b"last-event-id", b"range")
+)
+"""Headers that decide something: two of a kind could mean one thing to a proxy and another to us."""
 
 
 async def _openapi(call: Call) -> Whole:
@@ -73,13 +82,15 @@ class App:
         self._metrics = metrics
         self._router = Router(OPERATIONS)
         self._rate = RateLimit(settings.requests_per_s, settings.request_burst)
+        per_minute = settings.tasks_per_minute
+        self._tasks = RateLimit(per_minute and per_minute / 60, max(1, int(per_minute or 1)))
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        headers = dict(scope["headers"])
-        seen = Seen(scope["method"], _request_id(headers))
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        seen = Seen(scope["method"], self._request_id(headers))
         request_id = seen.request_id
 
         async def sending(message: Message) -> None:
@@ -101,6 +112,7 @@ class App:
                 raise  # the server cuts the connection: the client must not take it for the end
             problem = error if isinstance(error, CodeSDKError) else _bug(error, request_id)
             seen.code = problem.code
+            self._clean(problem)
             status, more, body = render(problem, request_id, draining=self.draining)
             await Whole(status, body, more)(scope, receive, sending)
         finally:
@@ -124,6 +136,7 @@ class App:
     async def _respond(
         self, scope: Message, headers: dict[bytes, bytes], receive: Receive, seen: "Seen"
     ) -> Respond:
+        _refuse_doubles(scope["headers"])
         self._guard.check_origin(headers)
         path = scope["raw_path"].decode("latin-1").partition("?")[0]
         operation, names = self._router.find(scope["method"], path)
@@ -142,9 +155,14 @@ class App:
             query=_query(operation, scope["query_string"]),
             body=await self._body(operation, headers, receive),
             key=_key(operation, headers),
+            tasks=self._tasks,
             draining=self.draining,
         )
-        return _response(operation, await operation.run(call))
+        try:
+            return _response(operation, await operation.run(call))
+        except CodeSDKError as error:
+            self._clean(error, call)
+            raise
 
     def _let_in(self, operation: Operation, headers: dict[bytes, bytes], seen: "Seen") -> Caller:
         if operation.scope is None:
@@ -157,6 +175,20 @@ class App:
         if not caller.may(operation.scope):
             raise Forbidden(f"This needs a token with the scope {operation.scope}.")
         return caller
+
+    def _clean(self, error: CodeSDKError, call: Call | None = None) -> None:
+        """Take secrets out of what an error says: it may repeat what it was given."""
+        session_id = None if call is None else call.path.get("session_id")
+        given = call.body.secrets if call is not None and isinstance(call.body, Equipment) else ()
+        said: dict[str, Any] = {"message": error.message, "details": error.details}
+        with suppress(InvalidRequest):  # a secret that cannot be one: that is what the error is about
+            said = self._sdk.engine.clean(said, session_id, given)
+        error.message, error.details = said["message"], said["details"]
+
+    def _request_id(self, headers: dict[bytes, bytes]) -> str:
+        given = headers.get(b"x-request-id", b"").decode("latin-1")
+        usable = _REQUEST_ID.fullmatch(given) and self._sdk.engine.clean(given) == given
+        return given if usable else f"req_{secrets.token_hex(8)}"
 
     def _view(self, principal: str) -> CodeSDK:
         return self._sdk.as_principal(principal)
@@ -214,6 +246,15 @@ async def _read(headers: dict[bytes, bytes], receive: Receive, limit: int) -> by
             return b"".join(chunks)
 
 
+def _refuse_doubles(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    seen: set[bytes] = set()
+    for name, _ in headers:
+        if name in seen:
+            raise InvalidRequest(f"The header {name.decode()} is given twice.")
+        if name in _SINGLE:
+            seen.add(name)
+
+
 def _query(operation: Operation, given: bytes) -> Any:
     try:
         pairs = parse_qsl(given.decode(), keep_blank_values=True, errors="strict", max_num_fields=50)
@@ -240,13 +281,6 @@ def _response(operation: Operation, answer: Answer) -> Respond:
     if isinstance(answer, msgspec.Struct):
         return Whole(operation.status, msgspec.json.encode(answer), (JSON,))
     return answer
-
-
-def _request_id(headers: dict[bytes, bytes]) -> str:
-    given = headers.get(b"x-request-id", b"")
-    if 1 <= len(given) <= 64 and given.replace(b"-", b"").replace(b"_", b"").isalnum():
-        return given.decode()
-    return f"req_{secrets.token_hex(8)}"
 
 
 def _bug(error: Exception, request_id: str) -> CodeSDKError:

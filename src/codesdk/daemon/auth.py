@@ -55,7 +55,7 @@ class Guard:
                 Forbidden(f"The Host header {host[:200]!r} is not a name of this daemon. See --allow-host."),
             )
         origin = headers.get(b"origin")
-        if origin is not None and urlsplit(origin.decode("latin-1")).netloc.lower() != host.lower():
+        if origin is not None and _netloc(origin.decode("latin-1")) != host.lower():
             raise Forbidden("Requests from web pages of other sites are refused.")
         if headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
             raise Forbidden("Requests from web pages of other sites are refused.")
@@ -86,6 +86,13 @@ class Guard:
             return Caller(LOCAL, frozenset(SCOPES), secret)
         token = self._tokens.find(secret)
         return None if token is None else Caller(token.principal, frozenset(token.scopes), secret)
+
+
+def _netloc(url: str) -> str | None:
+    try:
+        return urlsplit(url).netloc.lower()
+    except ValueError:
+        return None
 
 
 def _hostname(url: str) -> str | None:

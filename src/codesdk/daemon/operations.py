@@ -16,6 +16,8 @@ from codesdk.contract.errors import Forbidden
 from codesdk.contract.records import KeyRow
 from codesdk.contract.tools import Actor
 from codesdk.daemon.auth import Caller, Guard
+from codesdk.daemon.limits import RateLimit
+from codesdk.daemon.problems import slow_down
 from codesdk.daemon.settings import DaemonSettings
 from codesdk.engine.journal import LOCAL
 from codesdk.engine.session import LiveSession
@@ -75,6 +77,7 @@ class Call:
     query: Any
     body: Any
     key: str | None
+    tasks: RateLimit
     draining: bool = False
 
     @property
@@ -91,7 +94,15 @@ class Call:
         """Return the session that the path names."""
         return await self.sdk.engine.session(self.path["session_id"], principal=self.caller.principal)
 
-    async def once(self, act: Callable[[KeyRow | None], Awaitable[str | None]]) -> str:
+    def take_task(self, runtime: str) -> None:
+        """Count a task of a runtime; refuse it if there were too many."""
+        wait_s = self.tasks.take(f"{self.caller.principal}\0{runtime}")
+        if wait_s:
+            raise slow_down(wait_s, f"Too many tasks of the runtime {runtime}.")
+
+    async def once(
+        self, act: Callable[[KeyRow | None], Awaitable[str | None]], *, passing: bool = False
+    ) -> str:
         """Act once per idempotency key. The answer under the key is what `act` returns, or put in the row itself."""
 
         async def acting(row: KeyRow | None) -> str:
@@ -99,7 +110,8 @@ class Call:
 
         given = content_hash(self.body) if isinstance(self.body, bytes) else msgspec.to_builtins(self.body)
         body = [self.path, given, msgspec.to_builtins(self.query)]
-        return await self.sdk.engine.once(self.caller.principal, self.operation.name, self.key, body, acting)
+        principal, name = self.caller.principal, self.operation.name
+        return await self.sdk.engine.once(principal, name, self.key, body, acting, passing=passing)
 
     def wants(self, kind: type[T]) -> T:
         """Return the body, which is of this type."""

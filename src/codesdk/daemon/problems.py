@@ -76,9 +76,9 @@ def who_are_you(message: str) -> Refused:
     return Refused(401, error, ((b"www-authenticate", b'Bearer realm="codesdk"'),))
 
 
-def slow_down(retry_after_s: int) -> Refused:
+def slow_down(retry_after_s: int, why: str = "Too many requests.") -> Refused:
     """Return the error for a principal that asks too often."""
-    error = Busy("Too many requests. Wait a moment and try again.", code="RATE_LIMITED")
+    error = Busy(f"{why} Try again in {retry_after_s} s.", code="RATE_LIMITED")
     return Refused(429, error, ((b"retry-after", str(retry_after_s).encode()),))
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from codesdk.contract.errors import Conflict, InvalidRequest
 from codesdk.contract.ports import Observer
@@ -29,6 +30,7 @@ from codesdk.store.directory import announce
 from codesdk.store.tokens import TokenFile
 
 KEEP_ALIVE_S = 75
+MAX_HEAD_BYTES = 64 * 1024
 FAREWELL_S = 2.0
 """How long clients may take to read the last events when the daemon ends."""
 
@@ -76,7 +78,7 @@ async def serving(app: App, listener: socket.socket) -> AsyncGenerator[str]:
         uvicorn.Config(
             app,
             interface="asgi3",
-            http="httptools",
+            http=_Connection,
             ws="none",
             lifespan="off",
             access_log=False,
@@ -96,6 +98,28 @@ async def serving(app: App, listener: socket.socket) -> AsyncGenerator[str]:
     finally:
         server.end()
         await task
+
+
+class _Connection(HttpToolsProtocol):
+    """Hangs up on who sends headers without an end: they would be kept until memory is full."""
+
+    _head_bytes = 0
+    _in_head = True
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head, self._head_bytes = True, 0
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
+            self.send_400_response("The headers are too long.")
+            return
+        self._head_bytes += len(data)
+        super().data_received(data)
 
 
 class _Server(uvicorn.Server):

@@ -22,5 +22,5 @@ class DaemonSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How many requests a principal may make."""
     request_burst: int = 2_000
     tasks_per_minute: float | None = None
-    """How many tasks of one runtime may be started."""
+    """How many tasks of one runtime a principal may start."""
     heartbeat_s: float = 15.0

@@ -26,6 +26,7 @@ from codesdk.contract.records import KeyRow, SessionRow, TaskRow
 from codesdk.contract.tools import UndoReport
 from codesdk.daemon.operations import Call, Operation
 from codesdk.daemon.problems import shutting_down
+from codesdk.daemon.reading import get_session
 from codesdk.engine.grants import revoke
 from codesdk.engine.undo import undo
 from codesdk.runtimes.registry import resolve
@@ -63,14 +64,15 @@ async def create_session(call: Call) -> SessionRow:
 
 async def equip_session(call: Call) -> SessionRow:
     """Give a session again what is not stored with it."""
-    wanted = call.wants(Equipment)
-    session = await call.sdk.session(
-        call.path["session_id"],
-        secrets=wanted.secrets,
-        plays=_script(wanted),
-        mcp_servers=await _servers(call, wanted),
-    )
-    return await session.info()
+    wanted, session_id = call.wants(Equipment), call.path["session_id"]
+    plays, servers = _script(wanted), await _servers(call, wanted)
+    await get_session(call)
+
+    async def equip(_: KeyRow | None) -> None:
+        await call.sdk.session(session_id, secrets=wanted.secrets, plays=plays, mcp_servers=servers)
+
+    await call.once(equip, passing=True)
+    return await get_session(call)
 
 
 async def fork_session(call: Call) -> SessionRow:
@@ -89,6 +91,7 @@ async def resume_session(call: Call) -> TaskRow:
     """Go on after an interruption."""
     wanted, live = call.wants(Resuming), await call.live()
     messages = None if wanted.message is None else _messages(wanted.message)
+    call.take_task(live.state.runtime_name)
     return await _task(call, await call.once(lambda key: call.sdk.engine.resume(live, messages, key)))
 
 
@@ -129,6 +132,7 @@ async def start_task(call: Call) -> TaskRow:
     """Start a task."""
     wanted, live = call.wants(NewTask), await call.live()
     _refuse_late(call)
+    call.take_task(live.state.runtime_name)
     task_id = await call.sdk.engine.start(
         live, _messages(wanted.message), on_busy=wanted.on_busy, task_id=wanted.task_id, key=call.key
     )

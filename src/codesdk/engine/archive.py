@@ -48,9 +48,9 @@ class Archive:
     async def task(self, task_id: str, *, principal: str = LOCAL) -> TaskRow:
         """Return one task's row."""
         row = await self.log.task(task_id)
-        if row is None:
+        session = None if row is None else await self.log.session(row.session_id)
+        if row is None or session is None or session.principal != principal:
             raise NotFound(f"There is no task {task_id}.")
-        await self.session(row.session_id, principal=principal)
         return row
 
     async def approvals(self, *, principal: str = LOCAL, session_id: str | None = None) -> list[ApprovalRow]:

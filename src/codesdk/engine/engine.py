@@ -107,15 +107,19 @@ class Engine:
         principal: str = LOCAL,
         secrets: Iterable[str] = (),
         key: str | None = None,
+        equipment: Any = None,
     ) -> LiveSession:
-        """Create a session. With a key, the same request again returns the first session."""
+        """Create a session. With a key, the same request again returns the first session.
+
+        `equipment` is what else the request says and what is not stored: under the same key, it must be the same.
+        """
         self._check_mode(config.permission_mode)
         data = check_size(config, "The settings of a session", self.ports.limits.max_message_bytes)
         if is_deep(data):
             raise InvalidRequest(
                 f"The settings of a session may be nested {MAX_DEPTH} levels deep, not more."
             )
-        body, secrets = msgspec.to_builtins(config), tuple(secrets)
+        body, secrets = msgspec.to_builtins([config, equipment]), tuple(secrets)
         session_id = await self._keys.once(
             principal, "sessions", key, body, lambda row: self._create(config, principal, secrets, row)
         )
@@ -220,9 +224,20 @@ class Engine:
         key: str | None,
         body: Any,
         act: Callable[[KeyRow | None], Awaitable[str]],
+        *,
+        passing: bool = False,
     ) -> str:
-        """Act once per idempotency key, and return the answer of that one time. `act` commits the row with its effect."""
-        return await self._keys.once(principal, route, key, body, act)
+        """Act once per idempotency key, and return the answer of that one time. `act` commits the row with its effect.
+
+        What is `passing` is not stored, and neither is its key.
+        """
+        return await self._keys.once(principal, route, key, body, act, passing=passing)
+
+    def clean(self, value: Any, session_id: str | None = None, secrets: Iterable[str] = ()) -> Any:
+        """Return a value without the secrets that are known here, those of a session, and these."""
+        live = self._live.get(session_id or "")
+        redactor, secrets = self._redactor if live is None else live.redactor, tuple(secrets)
+        return (Redactor((*redactor.secrets, *secrets)) if secrets else redactor).value(value)
 
     async def delete(self, session_id: str, *, principal: str = LOCAL) -> None:
         """Remove a session and everything stored of it. It must not be running."""

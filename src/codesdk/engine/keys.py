@@ -1,21 +1,29 @@
 """Idempotency keys: the same request under the same key is carried out once."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from codesdk.contract.canonical import hash_json
+import msgspec
+
+from codesdk.contract.canonical import content_hash, hash_json
 from codesdk.contract.errors import Conflict, InvalidRequest
 from codesdk.contract.ports import EventLog
 from codesdk.contract.records import KeyRow
 
+KEEP_PASSING = 10_000
+
+Slot = tuple[str, str, str]
+
 
 class Keys:
-    """Keys per (principal, route, key). `act` commits the row it is given with its effect."""
+    """Keys per (principal, route, key), of which only a hash is kept. `act` commits the row it is given with its effect."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
-        self._busy: dict[tuple[str, str, str], asyncio.Future[str]] = {}
+        self._busy: dict[Slot, asyncio.Future[str]] = {}
+        self._passing: OrderedDict[Slot, KeyRow] = OrderedDict()
 
     async def once(
         self,
@@ -24,28 +32,48 @@ class Keys:
         key: str | None,
         body: Any,
         act: Callable[[KeyRow | None], Awaitable[str]],
+        *,
+        passing: bool = False,
     ) -> str:
-        """Return the first answer under this key, or act. Another body under it is a `Conflict`."""
+        """Return the first answer under this key, or act. Another body under it is a `Conflict`.
+
+        The key of something `passing`, which ends with the process, is not stored but remembered as long.
+        """
         if key is None:
             return await act(None)
-        slot = (principal, route, key)
-        while slot in self._busy:
-            await asyncio.wait([self._busy[slot]])
         try:
-            key.encode()
-            digest = hash_json(body)
+            row = KeyRow(
+                principal=principal,
+                route=route,
+                key=content_hash(key.encode()),
+                body_hash=hash_json(body),
+                answer=None,
+            )
         except ValueError as error:
             raise InvalidRequest(f"The request or its idempotency key cannot be stored: {error}.") from None
-        row = KeyRow(principal=principal, route=route, key=key, body_hash=digest, answer=None)
-        doing = asyncio.ensure_future(self._answer(row, act))
+        slot = (principal, route, row.key)
+        while slot in self._busy:
+            await asyncio.wait([self._busy[slot]])
+        doing = asyncio.ensure_future(self._answer(row, act, passing))
         self._busy[slot] = doing
         doing.add_done_callback(lambda _: self._busy.pop(slot, None))
         return await asyncio.shield(doing)  # a caller may go away; what it asked for is done all the same
 
-    async def _answer(self, row: KeyRow, act: Callable[[KeyRow | None], Awaitable[str]]) -> str:
-        found = await self._log.key(row.principal, row.route, row.key)
+    async def _answer(
+        self, row: KeyRow, act: Callable[[KeyRow | None], Awaitable[str]], passing: bool
+    ) -> str:
+        slot = (row.principal, row.route, row.key)
+        found = self._passing.get(slot) if passing else await self._log.key(*slot)
         if found is None:
-            return await act(row)
+            answer = await act(None if passing else row)
+            if passing:
+                self._remember(slot, msgspec.structs.replace(row, answer=answer))
+            return answer
         if found.body_hash != row.body_hash:
-            raise Conflict(f"The idempotency key {row.key!r} was used for another request.")
+            raise Conflict("This idempotency key was used for another request. Take a new one.")
         return str(found.answer)
+
+    def _remember(self, slot: Slot, row: KeyRow) -> None:
+        self._passing[slot] = row
+        if len(self._passing) > KEEP_PASSING:
+            self._passing.popitem(last=False)

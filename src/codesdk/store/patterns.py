@@ -89,6 +89,7 @@ def may_contain(text: str) -> bool:
         or "ghp_" in text
         or "_pat_" in text
         or "glpat-" in text
+        or "csdk_" in text
         or "gho_" in text
         or "ghu_" in text
         or "ghs_" in text

@@ -1,0 +1,79 @@
+"""One request for every operation, as small as it can be: the tests that walk the whole table send these."""
+
+from typing import Any, NamedTuple
+
+from codesdk.daemon.app import OPERATIONS
+from codesdk.daemon.operations import Operation
+
+UNKNOWN = {
+    "session_id": "ses_00000000000000000000000000",
+    "task_id": "task_00000000000000000000000000",
+    "tool_call_id": "call_00000000000000000000000000",
+    "artifact_id": "art_00000000000000000000000000",
+    "tool": "workspace.write",
+    "runtime": "scripted",
+}
+
+
+class Sample(NamedTuple):
+    """What an operation is sent, and the status it answers with if nothing that the path names is there."""
+
+    status: int
+    body: Any = None
+    query: str = ""
+
+
+SAMPLES = {
+    "health": Sample(200),
+    "ready": Sample(200),
+    "openapi": Sample(200),
+    "whoami": Sample(200),
+    "listRuntimes": Sample(200),
+    "runtimeAuth": Sample(200),
+    "listSessions": Sample(200),
+    "getSession": Sample(404),
+    "readEvents": Sample(404),
+    "readTranscript": Sample(404),
+    "verifySession": Sample(404),
+    "replaySession": Sample(404),
+    "listTasks": Sample(404),
+    "getTask": Sample(404),
+    "listApprovals": Sample(200),
+    "listSessionApprovals": Sample(404),
+    "listGrants": Sample(404),
+    "readUsage": Sample(200),
+    "createSession": Sample(400, {}),
+    "equipSession": Sample(404, {}),
+    "forkSession": Sample(404, {}),
+    "resumeSession": Sample(404, {}),
+    "moveSession": Sample(404, {"runtime": "scripted"}),
+    "closeSession": Sample(404, {}),
+    "deleteSession": Sample(404),
+    "undoChanges": Sample(404, {}),
+    "startTask": Sample(404, {"message": "Go."}),
+    "stopTask": Sample(404, {}),
+    "steerTask": Sample(404, {"message": "Rather this."}),
+    "approveCall": Sample(404, {}),
+    "denyCall": Sample(404, {}),
+    "revokeGrant": Sample(404),
+    "uploadArtifact": Sample(201, b"bytes", "?name=a.bin"),
+    "listArtifacts": Sample(404),
+    "getArtifact": Sample(404),
+    "readArtifact": Sample(404),
+}
+"""An operation without a line here fails the tests: somebody has to think about who may use it."""
+
+BY_NAME = {operation.name: operation for operation in OPERATIONS}
+
+
+def path_of(operation: Operation, ids: dict[str, str] = UNKNOWN) -> str:
+    """Return the path of an operation with names filled in."""
+    return operation.path.format(**UNKNOWN | ids) + SAMPLES[operation.name].query
+
+
+def content_of(operation: Operation) -> dict[str, Any]:
+    """Return the body of an operation as httpx takes it."""
+    body = SAMPLES[operation.name].body
+    if isinstance(body, bytes):
+        return {"content": body, "headers": {"content-type": "application/octet-stream"}}
+    return {} if body is None else {"json": body}
