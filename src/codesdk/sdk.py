@@ -314,7 +314,10 @@ def _with_mode(settings: SessionSettings, plays: "Source | None") -> SessionSett
 
 
 def _workspace(path: str | os.PathLike[str]) -> str:
-    found = Path(path).resolve()
-    if not found.is_dir():
-        raise InvalidRequest(f"The workspace {str(path)!r} is not a directory.")
-    return str(found)
+    try:
+        found = Path(path).resolve()
+        if found.is_dir():
+            return str(found)
+    except (OSError, RuntimeError, ValueError):
+        pass  # a name that is too long, links in a circle, a null
+    raise InvalidRequest(f"The workspace {str(path)[:200]!r} is not a directory.")

@@ -42,6 +42,7 @@ SAMPLES = {
     "listSessionApprovals": Sample(404),
     "listGrants": Sample(404),
     "readUsage": Sample(200),
+    "readMetrics": Sample(200),
     "createSession": Sample(400, {}),
     "equipSession": Sample(404, {}),
     "forkSession": Sample(404, {}),

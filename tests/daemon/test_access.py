@@ -138,7 +138,15 @@ def lan_address() -> str:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", lan_address(), "example.invalid"])
 def test_a_daemon_that_others_can_reach_refuses_to_start_without_tokens(tmp_path: Path, host: str):
-    argv = [sys.executable, "-m", "codesdk.cli.codesdkd", "--data-dir", str(tmp_path / "data"), "--host", host]
+    argv = [
+        sys.executable,
+        "-m",
+        "codesdk.cli.codesdkd",
+        "--data-dir",
+        str(tmp_path / "data"),
+        "--host",
+        host,
+    ]
     ended = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "nobody needs a token yet" in ended.stderr

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.daemon.requests import SAMPLES, UNKNOWN, content_of, path_of
-from tests.daemon.rig import Daemon, daemon
+from tests.daemon.rig import TERMINAL, Daemon, daemon
 
 from codesdk.daemon.app import OPERATIONS
 from codesdk.daemon.operations import Operation
@@ -15,10 +15,13 @@ from codesdk.store.tokens import TokenFile
 
 WAITS = {
     "turns": [
-        {"steps": [{"call": {"tool": "workspace.write", "input": {"path": "hers.txt", "text": "alicia"}}}]},
+        {
+            "steps": [
+                {"call": {"tool": "workspace.write", "input": {"path": "hers.txt", "content": "alicia"}}}
+            ]
+        },
         {"steps": [{"text": "Done, alicia."}]},
-    ],
-    "loop": True,
+    ]
 }
 
 
@@ -58,12 +61,15 @@ class Pair:
         for event in self.running.stream(session):
             if event["type"] == "approval.requested" and event["trace"]["task_id"] == task:
                 return self.running.get(f"/v1/sessions/{session}/approvals")["approvals"][0]
+            assert event["type"] not in TERMINAL, event
         raise AssertionError("nothing waits")
 
     def ask(self, operation: Operation, ids: dict[str, str], who: dict[str, str]) -> httpx2.Response:
         content = content_of(operation)
         headers = {**who, **content.pop("headers", {})}
-        return self.running.http.request(operation.method, path_of(operation, ids), headers=headers, **content)
+        return self.running.http.request(
+            operation.method, path_of(operation, ids), headers=headers, **content
+        )
 
 
 @pytest.fixture(scope="module")

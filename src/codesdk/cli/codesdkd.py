@@ -66,6 +66,13 @@ PARENT_POLL_S = 1.0
     help="How many requests a principal may make; 0 for any number. [default: 500]",
 )
 @click.option(
+    "--request-burst",
+    default=2000,
+    type=click.IntRange(1),
+    metavar="N",
+    help="How many requests may come at once before that counts. [default: 2000]",
+)
+@click.option(
     "--tasks-per-minute",
     default=0.0,
     type=click.FloatRange(0),
@@ -120,6 +127,7 @@ def codesdkd(data_dir: str, exit_with_parent: bool, **options: Any) -> None:
         allow_hosts=options["hosts"],
         require_token=options["require_token"],
         requests_per_s=options["requests_per_second"] or None,
+        request_burst=options["request_burst"],
         tasks_per_minute=options["tasks_per_minute"] or None,
         heartbeat_s=options["heartbeat"],
     )

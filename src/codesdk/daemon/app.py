@@ -39,8 +39,17 @@ _KEY_CHARS = 200
 _REFUSALS = (401, 403, 421)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SINGLE = frozenset(
-    (b"host", b"authorization", b"content-type", b"content-length", b"origin", b"sec-fetch-site")
-    + (b"idempotency-key", b"last-event-id", b"range")
+    (
+        b"host",
+        b"authorization",
+        b"content-type",
+        b"content-length",
+        b"origin",
+        b"sec-fetch-site",
+        b"idempotency-key",
+        b"last-event-id",
+        b"range",
+    )
 )
 """Headers that decide something: two of a kind could mean one thing to a proxy and another to us."""
 

@@ -57,7 +57,7 @@ class Guard:
         origin = headers.get(b"origin")
         if origin is not None and _netloc(origin.decode("latin-1")) != host.lower():
             raise Forbidden("Requests from web pages of other sites are refused.")
-        if headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
+        if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
             raise Forbidden("Requests from web pages of other sites are refused.")
 
     def caller(self, headers: dict[bytes, bytes]) -> Caller:
