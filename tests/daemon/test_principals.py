@@ -28,9 +28,12 @@ WAITS = {
 class Pair:
     """A daemon, what belongs to alice, and bob."""
 
-    def __init__(self, running: Daemon, alice: str, bob: str) -> None:
+    def __init__(self, running: Daemon, alice: str, bob: str, carol: str) -> None:
         self.running = running
         self.bob = {"authorization": f"Bearer {bob}"}
+        self.carol = {
+            "authorization": f"Bearer {carol}"
+        }  # has never asked for anything, so nothing is her own echo
         self.alice = {"authorization": f"Bearer {alice}"}
         running.http.headers.update(self.alice)
         self.ids = self._make()
@@ -76,9 +79,9 @@ class Pair:
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     data_dir = tmp_path_factory.mktemp("principals") / "data"
     tokens = TokenFile(data_dir)
-    alice, bob = (tokens.add(name, ["admin"])[0] for name in ("alicia", "bob"))
+    secrets = [tokens.add(name, ["admin"])[0] for name in ("alicia", "bob", "carol")]
     with daemon(data_dir, "--runtimes", "scripted") as running:
-        yield Pair(running, alice, bob)
+        yield Pair(running, *secrets)
 
 
 def as_unknown(pair: Pair, answer: httpx2.Response) -> tuple[int, dict[str, str], bytes]:
@@ -110,7 +113,7 @@ def test_what_is_anothers_answers_as_if_it_were_not_there(pair: Pair, operation:
 
 @pytest.mark.parametrize("operation", LISTING, ids=lambda operation: operation.name)
 def test_no_list_names_what_is_anothers(pair: Pair, operation: Operation):
-    answer = pair.ask(operation, UNKNOWN, pair.bob)
+    answer = pair.ask(operation, UNKNOWN, pair.carol)
     assert answer.status_code == 200
     assert [name for name in (*pair.ids.values(), "alicia") if name in answer.text] == []
 
