@@ -26,6 +26,8 @@ BENCHES = (
     "latency",
     "sessions",
     "memory",
+    "daemon",
+    "streams",
     "turns",
     "history",
     "policy",

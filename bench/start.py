@@ -22,7 +22,7 @@ async def run(report: Report, quick: bool) -> None:
     if _has_command_line():
         commands["codesdk --version"] = [str(Path(sys.executable).with_name("codesdk")), "--version"]
     report.progress("processes")
-    found = _interleaved({"python -c pass": python} | commands, rounds)
+    found = interleaved({"python -c pass": python} | commands, rounds)
     base = found.pop("python -c pass")
     report.line("python -c pass", base, "ms")
     for name, ms in found.items():
@@ -32,7 +32,7 @@ async def run(report: Report, quick: bool) -> None:
         report.missing("codesdk --version, on top", "there is no command line yet")
 
 
-def _interleaved(commands: dict[str, list[str]], rounds: int) -> dict[str, float]:
+def interleaved(commands: dict[str, list[str]], rounds: int) -> dict[str, float]:
     """Return the median milliseconds of each command; they take turns, so that noise meets all."""
     took: dict[str, list[float]] = {name: [] for name in commands}
     for number in range(rounds + 1):

@@ -75,6 +75,33 @@ def test_no_event_is_lost_on_its_way_through_the_gateway(tmp_path: Path):
     assert all(figure is not None for figure in figures.values())
 
 
+def test_a_quick_run_of_the_daemon_has_every_line_and_loses_nothing(tmp_path: Path):
+    kept = tmp_path / "figures.json"
+    run = bench("daemon", "streams", "--quick", "--json", str(kept))
+    assert run.returncode == 0, run.stderr
+    lines = {line["name"]: line for line in json.loads(kept.read_text())["lines"]}
+    assert {name: line["goal"] for name, line in lines.items() if "goal" in line} == {
+        "start to ready": "≤ 500",
+        "idle memory": "≤ 60",
+        "create a session, p99": "≤ 5",
+        "20 idle sessions, memory each": "≤ 58",
+        "2,000 stored events, ready": "≤ 1.25x",
+        "2,000 stored events, memory": "≤ 1.25x",
+        "burst": "≥ 17,000",
+        "burst, CPU of the daemon per event": "≤ 80",
+        "burst, lost": "≤ 0",
+        "stalled reader, lost": "≤ 0",
+        "stalled reader, memory grown meanwhile": "≤ 8",
+        "reader back after 2,004 events, lost": "≤ 0",
+        "1 session, p50": "≤ 1",
+        "1 session, p99": "≤ 5",
+        "10 sessions, p50": "≤ 1",
+        "10 sessions, p99": "≤ 5",
+        "SIGKILL, lost": "≤ 0",
+    }
+    assert {line["figure"] for name, line in lines.items() if "lost" in name} == {0}
+
+
 def test_containers_are_held_against_the_docker_library(tmp_path: Path):
     kept = tmp_path / "figures.json"
     run = bench("containers", "--quick", "--json", str(kept))
