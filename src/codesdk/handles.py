@@ -4,14 +4,13 @@ Cheap names for what the engine holds; `CodeSDK` gives them out.
 """
 
 from collections.abc import AsyncIterator
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
-
-from codesdk.contract.errors import NotFound, TaskFailure, from_info
-from codesdk.contract.events import TERMINAL_TYPES, Event, TaskCompleted, TaskFailed, TaskStopped, UsageTotals
+from codesdk.contract.errors import NotFound, TaskFailure
+from codesdk.contract.events import TERMINAL_TYPES, Event
 from codesdk.contract.messages import Message, user
 from codesdk.contract.records import SessionRow, TaskRow
+from codesdk.contract.results import TaskResult, result_of
 from codesdk.contract.settings import OnBusy
 from codesdk.contract.tools import Actor, Grant, Scope, UndoReport
 from codesdk.engine.engine import Engine
@@ -20,16 +19,7 @@ from codesdk.engine.journal import LOCAL
 from codesdk.engine.session import LiveSession
 from codesdk.engine.undo import undo
 
-
-class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How a task ended. `text` is its last answer."""
-
-    task_id: str
-    state: Literal["completed", "stopped"]
-    text: str
-    stop_reason: str
-    usage: UsageTotals
-    duration_ms: int
+__all__ = ["Session", "Task", "TaskResult"]
 
 
 class Session:
@@ -200,10 +190,10 @@ class Task:
         """Wait for the end. Raise the task's error if it failed; a stopped task has a result too."""
         ended = await self.session.ended_seq(self.id)
         if ended is not None:
-            return self._result_of(await self.session.event(ended))
+            return result_of(self.id, await self.session.event(ended))
         async for event in self.events():
             if event.type in TERMINAL_TYPES:
-                return self._result_of(event)
+                return result_of(self.id, event)
         raise TaskFailure("CodeSDK was closed before the task ended.", code="INTERRUPTED", retryable=True)
 
     async def approve(self, tool_call_id: str, **options: Any) -> None:
@@ -221,21 +211,6 @@ class Task:
     async def steer(self, message: str | list[Message]) -> None:
         """Add user input to the task while it runs."""
         await self.session.steer(message)
-
-    def _result_of(self, event: Event) -> TaskResult:
-        payload = event.payload
-        if isinstance(payload, TaskFailed):
-            raise from_info(payload.error)
-        assert isinstance(payload, TaskCompleted | TaskStopped), "a terminal event has one of three payloads"
-        done = isinstance(payload, TaskCompleted)
-        return TaskResult(
-            task_id=self.id,
-            state="completed" if done else "stopped",
-            text=payload.text if done else "",
-            stop_reason=payload.stop_reason if done else payload.reason,
-            usage=payload.usage,
-            duration_ms=payload.duration_ms,
-        )
 
 
 def _messages(message: str | list[Message]) -> list[Message]:

@@ -163,6 +163,8 @@ class EventPage(Record, frozen=True, kw_only=True):
     next_after_seq: int | None = None
     damaged: list[int] = msgspec.field(default_factory=list[int])
     """Events in this range that are stored but cannot be read: `codesdk verify` says more."""
+    head: int = 0
+    """How many events the session has."""
 
 
 class ApprovalPage(Record, frozen=True, kw_only=True):

@@ -103,6 +103,7 @@ async def _page(call: Call, query: EventQuery, types: frozenset[str] | None) -> 
         events=[],
         next_after_seq=frames[-1].seq if full else None,
         damaged=[frame.seq for frame in frames if frame.damage is not None],
+        head=await call.sdk.archive.log.head(session.session_id),
     )
     rest = msgspec.json.encode(tail)
     head = b'{"events":['

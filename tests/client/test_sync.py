@@ -1,0 +1,58 @@
+"""The client without asyncio."""
+
+from pathlib import Path
+
+import pytest
+from tests.client.test_client import HELLO, WRITE, played
+from tests.daemon.rig import Daemon
+
+from codesdk.client import SyncClient, Unreachable
+from codesdk.contract.errors import NotFound
+from codesdk.contract.events import ApprovalRequested
+
+
+def test_a_script_works_with_sessions_tasks_and_events_in_plain_calls(running: Daemon, tmp_path: Path):
+    with SyncClient.connect(running.url) as client:
+        session = client.create_session(runtime="scripted", workspace=tmp_path, settings=played(WRITE))
+        task = session.start("Write.")
+        types: list[str] = []
+        for event in task.events():
+            types.append(event.type)
+            if isinstance(event.payload, ApprovalRequested):
+                assert [row.session_id for row in client.approvals() if row.session_id == session.id]
+                task.approve(event.payload.tool_call_id or "", scope="session")
+        assert (types[0], types[-1]) == ("task.started", "task.completed")
+        assert task.result().text == "Written."
+        assert (tmp_path / "new.txt").read_text() == "new\n"
+        assert session.task_info(task.id).ended_seq == session.ended_seq(task.id)
+        assert session.event(session.first_seq(task.id)).type == "task.started"
+        assert [grant.tool for grant in session.grants()] == ["workspace.write"]
+        session.revoke("workspace.write")
+        assert session.undo().refused == []
+        assert client.session(session.id).task(task.id).result() == task.result()
+        session.close()
+        assert client.sessions(limit=1) == [session.info()]
+        client.delete_session(session.id)
+        with pytest.raises(NotFound):
+            session.transcript()
+
+
+def test_a_stream_is_left_in_the_middle_and_the_client_goes_on(running: Daemon, tmp_path: Path):
+    with SyncClient.connect(running.url) as client:
+        session = client.create_session(runtime="scripted", workspace=tmp_path, settings=played(HELLO))
+        session.start("Go.").result()
+        for event in session.events():
+            if event.type == "task.started":
+                break
+        fork = session.fork(title="Branch")
+        assert fork.transcript() == session.transcript()
+        ref = client.put_artifact(b"bytes", "text/plain", "a.txt")
+        assert client.read_artifact(ref.artifact_id, 1, 3) == b"yt"
+
+
+def test_nobody_there_leaves_no_thread_behind():
+    import threading
+
+    with pytest.raises(Unreachable), SyncClient.connect("http://127.0.0.1:1"):
+        pass
+    assert [thread.name for thread in threading.enumerate() if thread.name == "codesdk-client"] == []
