@@ -12,8 +12,8 @@ from codesdk.client import CodeSDKClient, RemoteSession, RemoteTask, SyncClient,
 from codesdk.handles import Session, Task
 from codesdk.sdk import CodeSDK
 
-ONLY_EMBEDDED = {"open", "as_principal", "model_problems", "archive"}
-"""What has no meaning over HTTP: opening a directory, being somebody else, and reading the engine's own parts."""
+ONLY_EMBEDDED = {"open", "as_principal", "model_problems", "archive", "write_bundle"}
+"""What has no meaning over HTTP: opening a directory, being somebody else, reading the engine's own parts and files."""
 
 PAIRS = [
     (CodeSDK, CodeSDKClient),
