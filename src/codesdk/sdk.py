@@ -240,9 +240,17 @@ class CodeSDK:
             self.audit.note(deletion_entry(self._principal, session_id))
 
     async def write_bundle(
-        self, session_id: str, target: BinaryIO, *, max_bytes: int | None = None
+        self,
+        session_id: str,
+        target: BinaryIO,
+        *,
+        max_bytes: int | None = None,
+        health: Mapping[str, object] | None = None,
     ) -> "Manifest":
-        """Write a session's support bundle, a tar.gz without secrets, into an open file. Return what is in it."""
+        """Write a session's support bundle, a tar.gz without secrets, into an open file. Return what is in it.
+
+        `health` is what the serving process says of itself; without it, the machine is looked at.
+        """
         from codesdk.bundle import MAX_BYTES, Origin, write_bundle
 
         state_dir = self.engine.ports.state_dir
@@ -251,6 +259,7 @@ class CodeSDK:
             redactor=self.engine.redactor_of(session_id),
             data_dir=Path(state_dir).parent if state_dir else None,
             running=True,
+            health=health,
         )
         limit = MAX_BYTES if max_bytes is None else max_bytes
         return await write_bundle(target, origin, session_id, principal=self._principal, max_bytes=limit)
