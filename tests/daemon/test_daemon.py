@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.daemon.rig import daemon
 
+from codesdk.bundle import read_bundle
 from codesdk.store.directory import find_daemon
 
 
@@ -86,3 +87,14 @@ def test_figures_for_prometheus_are_counted_over_all_sessions(tmp_path: Path):
         text = running.http.get("/v1/metrics").text
     assert 'codesdk_tasks_finished_total{runtime="scripted",status="completed"} 1.0' in text.splitlines()
     assert "codesdk_active_sessions 1.0" in text.splitlines()
+
+
+def test_a_support_bundle_comes_over_http_and_is_whole(tmp_path: Path):
+    with daemon(tmp_path / "data") as running:
+        session = running.session()
+        running.run(session)
+        answer = running.http.get(f"/v1/sessions/{session}/support-bundle")
+        assert answer.headers["content-type"] == "application/gzip"
+    (tmp_path / "bundle.tar.gz").write_bytes(answer.content)
+    opened = read_bundle(tmp_path / "bundle.tar.gz")
+    assert (opened.manifest.session_id, opened.problems) == (session, [])

@@ -1,5 +1,10 @@
 """Operations on artifacts: uploaded, listed, read whole or in part."""
 
+import tempfile
+from typing import Annotated, BinaryIO, cast
+
+import msgspec
+
 from codesdk.contract.api import ArtifactPage
 from codesdk.contract.errors import NotFound
 from codesdk.contract.messages import ArtifactRef
@@ -7,13 +12,19 @@ from codesdk.contract.records import ArtifactRow, KeyRow
 from codesdk.daemon.operations import Call, NoQuery, Operation
 from codesdk.daemon.problems import wrong_type
 from codesdk.daemon.reading import Limit, get_session
-from codesdk.daemon.responses import Content, media_type
+from codesdk.daemon.responses import Content, Spooled, media_type
 
 
 class UploadQuery(NoQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What the artifact is to be called."""
 
     name: str | None = None
+
+
+class BundleQuery(NoQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How large the files in the bundle may be together."""
+
+    max_bytes: Annotated[int, msgspec.Meta(ge=100_000, le=1024**3)] = 64 * 1024 * 1024
 
 
 class ArtifactQuery(NoQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -57,6 +68,33 @@ async def read_artifact(call: Call) -> Content:
     """Return an artifact's bytes, or a range of them."""
     row = await _find(call, call.path["artifact_id"])
     return Content(call.sdk.archive.blobs, row.ref, call.headers)
+
+
+async def support_bundle(call: Call) -> Spooled:
+    """Return everything that explains a session in one archive, without a secret that the daemon knows of."""
+    from codesdk.bundle import Origin, write_bundle
+
+    live, engine = await call.live(), call.sdk.engine
+    origin = Origin(
+        archive=engine.archive,
+        redactor=live.scope.redactor,
+        data_dir=call.settings.data_dir,
+        running=True,
+        health={"status": "ok", "draining": call.draining},
+    )
+    spool = tempfile.TemporaryFile()  # noqa: SIM115 - the response closes it
+    try:
+        await write_bundle(
+            cast("BinaryIO", spool),
+            origin,
+            live.session_id,
+            principal=call.caller.principal,
+            max_bytes=call.query.max_bytes,
+        )
+    except BaseException:
+        spool.close()
+        raise
+    return Spooled(cast("BinaryIO", spool), b"application/gzip", f"codesdk-bundle-{live.session_id}.tar.gz")
 
 
 async def _find(call: Call, artifact_id: str) -> ArtifactRow:
@@ -111,5 +149,17 @@ OPERATIONS = (
         answer=bytes,
         media_type="application/octet-stream",
         group="artifacts",
+    ),
+    Operation(
+        name="supportBundle",
+        method="GET",
+        path="/v1/sessions/{session_id}/support-bundle",
+        scope="read",
+        summary="Everything that explains a session, in one archive without secrets",
+        run=support_bundle,
+        query=BundleQuery,
+        answer=bytes,
+        media_type="application/gzip",
+        exports=True,
     ),
 )

@@ -1,7 +1,10 @@
 """Responses that write themselves: bytes at once, and the bytes of an artifact, whole or a range, piece by piece."""
 
+import asyncio
+import os
 import re
 from collections.abc import Sequence
+from typing import BinaryIO
 
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.messages import ArtifactRef
@@ -92,6 +95,34 @@ class Content:
             error = InvalidRequest(f"The range {found[0]} is not in the artifact's {size} bytes.")
             raise Refused(416, error, ((b"content-range", f"bytes */{size}".encode()),))
         return start, end
+
+
+class Spooled:
+    """A file that was written for this response, sent piece by piece and then closed."""
+
+    def __init__(self, file: BinaryIO, content_type: bytes, name: str) -> None:
+        self._file = file
+        self._content_type = content_type
+        self._name = name
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Send it."""
+        try:
+            size = self._file.seek(0, os.SEEK_END)
+            headers = [
+                (b"content-type", self._content_type),
+                (b"content-length", str(size).encode()),
+                (b"content-disposition", f'attachment; filename="{self._name}"'.encode()),
+            ]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            self._file.seek(0)
+            while scope["method"] != "HEAD" and (
+                piece := await asyncio.to_thread(self._file.read, PIECE_BYTES)
+            ):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            self._file.close()
 
 
 def media_type(given: str) -> bytes:

@@ -12,7 +12,6 @@ import socket
 import sys
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -39,6 +38,7 @@ async def serve(
     data_dir: Path, settings: DaemonSettings, opening: Mapping[str, Any], observers: Sequence[Observer] = ()
 ) -> None:
     """Run the daemon until it is told to end. `opening` is what `CodeSDK.open` is told besides."""
+    settings = msgspec.structs.replace(settings, data_dir=data_dir)
     metrics = Metrics()
     tokens = TokenFile(data_dir)
     guard = Guard(tokens, hosts=[settings.host, *settings.allow_hosts], always=settings.require_token)

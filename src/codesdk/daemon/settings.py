@@ -1,11 +1,14 @@
 """What the operator of a daemon can say."""
 
+from pathlib import Path
+
 import msgspec
 
 
 class DaemonSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Limits and permissions of one daemon."""
 
+    data_dir: Path | None = None
     host: str = "127.0.0.1"
     port: int = 0
     grace_s: float = 10.0
