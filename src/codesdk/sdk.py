@@ -146,6 +146,7 @@ class CodeSDK:
         workspace: str | os.PathLike[str] = ".",
         permission_mode: PermissionMode = "ask",
         interaction_mode: InteractionMode = "interactive",
+        native_tools: Literal["off"] | list[str] = "off",
         title: str | None = None,
         model: str | None = None,
         budgets: Budgets | None = None,
@@ -157,6 +158,7 @@ class CodeSDK:
     ) -> "Session":
         """Create a session of a runtime on a workspace directory.
 
+        `native_tools` names those of the runtime's own tools that it may run, which CodeSDK cannot confine.
         `plays` is a script or a cassette that the model gateway answers from in place of a provider. The tools of
         `mcp_servers` are offered to the runtime as `mcp.SERVER.tool`, under the same policy and in the same log.
         """
@@ -170,6 +172,7 @@ class CodeSDK:
             model=model,
             permission_mode=permission_mode,
             interaction_mode=interaction_mode,
+            native_tools=native_tools,
             budgets=budgets,
             settings=settings,
         )

@@ -23,6 +23,7 @@ class Case(msgspec.Struct, frozen=True):
     steer_at: str | None = None
     mode: str = "auto"
     interaction: str = "interactive"
+    natives: tuple[str, ...] = ()
 
 
 def _http(status: int) -> list[dict[str, Any]]:
@@ -36,6 +37,15 @@ CASES: dict[str, Case] = {
     "two-tools": Case([[READ, MORE], "Both."]),
     "denied": Case([[EDIT], "No."], mode="ask", interaction="non_interactive"),
     "not-ours": Case([[native_call("Bash", {"command": "id"})], "No shell."]),
+    "native": Case(
+        [[native_call("Bash", {"command": "cat notes.txt; exit 3"})], "Milk."], mode="yolo", natives=("Bash",)
+    ),
+    "native-denied": Case(
+        [[native_call("Bash", {"command": "id"})], "No."],
+        mode="ask",
+        interaction="non_interactive",
+        natives=("Bash",),
+    ),
     "stopped": Case([[{"text": "Begin "}, {"delay_s": 60}]], stop_at="model.output.delta"),
     "stopped-asking": Case([[READ]], stop_at="approval.requested", mode="ask"),
     "steered": Case(
@@ -56,9 +66,9 @@ def read(case: str, name: str) -> list[Any]:
     return [msgspec.json.decode(line) for line in (GOLDENS / case / name).read_bytes().split(b"\n") if line]
 
 
-def meanings(raw: Iterable[Any]) -> list[Any]:
+def meanings(raw: Iterable[Any], case: Case) -> list[Any]:
     """Return what the frames of a case mean. A line `said` is an input that the driver handed over there."""
-    state, made = ClaudeState(TOOLS), []
+    state, made = ClaudeState(TOOLS, case.natives, "/scratch/workspace"), []
     for line in raw:
         if "said" in line:
             state.waiting.add(line["said"])

@@ -34,10 +34,10 @@ def script(*turns: list[dict[str, Any]] | str) -> Script:
     return parse_object({"turns": [{"steps": turn, "usage": USAGE} for turn in steps]}, "the test")
 
 
-def native_call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def native_call(name: str, arguments: dict[str, Any], call_id: str = "toolu_native") -> dict[str, Any]:
     """Return a step in which the model calls a tool that was not offered, as raw events of its stream."""
     events: list[dict[str, Any]] = [
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "id": "toolu_native", "name": name, "input": {}}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "id": call_id, "name": name, "input": {}}},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": json.dumps(arguments)}},
         {"type": "content_block_stop", "index": 0},
         {"type": "message_delta", "delta": {"stop_reason": "tool_use", "stop_sequence": None}, "usage": {"output_tokens": 3}},

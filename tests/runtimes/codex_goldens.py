@@ -12,6 +12,7 @@ from codesdk.runtimes.codex_normalize import State, normalize
 
 GOLDENS = Path(__file__).parents[1] / "golden" / "codex-sdk"
 TOOLS = {"workspace_read": "workspace.read", "workspace_write": "workspace.write"}
+PATCH = "*** Begin Patch\n*** Add File: new.txt\n+hello\n*** End Patch\n"
 WRITE: dict[str, Any] = {
     "call": {"tool": "workspace.write", "input": {"path": "a.txt", "content": "x"}, "id": "w1"}
 }
@@ -23,6 +24,8 @@ class Case(NamedTuple):
     turns: list[Any]
     mode: str = "auto"
     stop_at: str | None = None
+    natives: tuple[str, ...] = ()
+    interaction: str = "interactive"
 
 
 CASES = {
@@ -45,6 +48,24 @@ CASES = {
         [[{"text": ["One, ", "two, "]}, {"silence": True}]], stop_at="model.output.delta"
     ),
     "stopped-at-a-question": Case([[{"text": "I write."}, WRITE]], "ask", "approval.requested"),
+    "native": Case(
+        [
+            [
+                {"text": "I look."},
+                {"call": {"tool": "exec_command", "input": {"cmd": "cat notes.txt; exit 3"}, "id": "x1"}},
+            ],
+            [{"call": {"tool": "apply_patch", "input": PATCH, "id": "p1"}}],
+            [{"text": "Milk."}],
+        ],
+        "yolo",
+        natives=("apply_patch", "exec_command"),
+    ),
+    "native-denied": Case(
+        [[{"call": {"tool": "exec_command", "input": {"cmd": "id"}, "id": "x1"}}], [{"text": "No."}]],
+        "ask",
+        natives=("exec_command",),
+        interaction="non_interactive",
+    ),
     "retried": Case([[{"text": "Half. "}, {"reset": True}], [{"text": "Whole."}]]),
     "unauthorized": Case([[{"http": {"status": 401, "message": "No such key."}}]] * 4),
     "too-many": Case([[{"http": {"status": 429}}]] * 4),
@@ -52,9 +73,12 @@ CASES = {
 }
 
 
-def meanings(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def meanings(lines: list[dict[str, Any]], case: Case) -> list[dict[str, Any]]:
     """Return what the frames of one turn mean, as plain data, each with the number of its frame. Raw is left out."""
-    state = State(turn_id=lines[0]["turn"], model="gpt-5.5", tools=TOOLS)
+    natives = frozenset(case.natives)
+    state = State(
+        turn_id=lines[0]["turn"], model="gpt-5.5", tools=TOOLS, natives=natives, workspace="/workspace"
+    )
     return [
         {"frame": number, **_plain(item)}
         for number, line in enumerate(lines)

@@ -63,6 +63,7 @@ async def opened(
     workspace.mkdir(exist_ok=True)
     (workspace / "notes.txt").write_text(f"{NOTE}\n")
     runtime = CodexRuntime(options.pop("program", None))
+    chosen = {name: options.pop(name) for name in ("native_tools", "interaction_mode") if name in options}
     async with asyncio.timeout(TIMEOUT_S):
         async with CodeSDK.open(
             tmp_path / "data", runtimes={"codex-sdk": runtime}, tools=tools, providers={}, allow_yolo=True
@@ -72,6 +73,7 @@ async def opened(
                 workspace=workspace,
                 plays=script(*turns),
                 permission_mode=mode,
+                **chosen,
                 settings=SessionSettings(**options),
             )
             yield Rig(sdk, session, runtime, workspace)

@@ -22,7 +22,7 @@ URL = "http://127.0.0.1:5/m/0123456789abcdef0123456789abcdef/mcp"
 def test_recorded_frames_mean_what_they_meant(case: str) -> None:
     raw = read(case, "raw.jsonl")
     before = copy.deepcopy(raw)
-    assert meanings(raw) == read(case, "events.jsonl")
+    assert meanings(raw, CASES[case]) == read(case, "events.jsonl")
     assert raw == before
 
 

@@ -147,6 +147,8 @@ async def test_a_tool_that_claude_ran_itself_is_a_violation_that_ends_the_task(t
             if event.type == "runtime.notice" and event.payload.kind == "violation"
         ]
         assert event.payload.details == {"tool": "Bash"}
+        [completed] = await world.payloads(session, "tool.call.completed")
+        assert (completed.name, completed.executed_by) == ("Bash", "runtime")
         [result] = event.runtime.raw["message"]["content"]
         assert '"behavior": "deny"' in result["content"]
         await world.check(session)

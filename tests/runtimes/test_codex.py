@@ -435,8 +435,11 @@ async def test_a_tool_of_its_own_that_codex_starts_ends_the_task(tmp_path: Path)
         with pytest.raises(Forbidden, match=r"commandExecution rm -rf /") as raised:
             await task.result()
         assert raised.value.code == "FORBIDDEN"
-        [notice] = notices(await rig.events())
+        events = await rig.events()
+        [notice] = notices(events)
         assert (notice.kind, notice.details["executed_by"]) == ("violation", "runtime")
+        [completed] = payloads(events, "tool.call.completed")
+        assert (completed.name, completed.executed_by) == ("exec_command", "runtime")
         assert not is_there(rig.pid)
 
 

@@ -10,7 +10,7 @@ from tests.runtimes.codex_goldens import CASES, GOLDENS, meanings
 
 from codesdk.contract.events import RuntimeNotice
 from codesdk.contract.messages import Message, Reasoning, Text, ToolResult, ToolUse, user
-from codesdk.contract.runtime import Draft, Failed, Finished, ToolDropped
+from codesdk.contract.runtime import Draft, Failed, Finished, ToolAnnouncement, ToolDropped, ToolEnded
 from codesdk.runtimes.codex_errors import error_of
 from codesdk.runtimes.codex_input import history, since_answer, split, turn_input
 from codesdk.runtimes.codex_normalize import State, normalize
@@ -38,7 +38,7 @@ def notices(items: list[Any]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("case", CASES)
 def test_recorded_frames_mean_what_they_meant(case: str):
     raw = lines(GOLDENS / case / "raw.jsonl")
-    assert meanings(raw) == lines(GOLDENS / case / "events.jsonl")
+    assert meanings(raw, CASES[case]) == lines(GOLDENS / case / "events.jsonl")
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -290,3 +290,32 @@ def test_a_thread_that_codex_knows_gets_what_came_since_and_an_unknown_one_its_h
         },
         {"type": "function_call_output", "call_id": "call_1_2", "output": '{"n": 1}'},
     ]
+
+
+def test_to_type_into_a_command_is_a_violation_and_to_look_for_output_is_not():
+    state = State(turn_id="t1", model="m", tools={}, natives=frozenset({"exec_command"}))
+    method = "item/commandExecution/terminalInteraction"
+    assert normalize(state, said(method, itemId="i1", processId="1", stdin="")) == []
+    items = normalize(state, said(method, itemId="i1", processId="1", stdin="id\n"))
+    assert [kind for kind, _ in notices(items)] == ["violation"]
+    assert state.violation == "write_stdin id\n"
+
+
+def test_a_second_question_about_the_same_call_announces_nothing():
+    state = State(turn_id="t1", model="m", tools={}, natives=frozenset({"exec_command"}))
+    item = {"type": "commandExecution", "id": "i1", "command": "id", "cwd": "/w", "status": "inProgress"}
+    normalize(state, said("item/started", item=item))
+    asked = {"id": 7, **said("item/commandExecution/requestApproval", itemId="i1", reason="No network.")}
+    [announced] = normalize(state, asked)
+    assert isinstance(announced, ToolAnnouncement)
+    assert announced.input == {"command": "id", "cwd": "/w", "reason": "No network."}
+    assert normalize(state, {**asked, "id": 8}) == []
+
+
+def test_what_codex_did_by_itself_is_on_record():
+    item = {"type": "commandExecution", "id": "i1", "command": "rm -rf /"}
+    [announced, over, _] = normalize(fresh(), said("item/started", item=item))
+    assert isinstance(announced, ToolAnnouncement)
+    assert isinstance(over, ToolEnded)
+    assert (announced.name, announced.input) == ("exec_command", {"command": "rm -rf /"})
+    assert (over.runtime_tool_call_id, over.is_error, over.outcome) == ("i1", True, "unknown")

@@ -2,7 +2,9 @@
 
 from typing import Any, Literal
 
-from codesdk.contract.tools import Record
+import msgspec
+
+from codesdk.contract.tools import Record, ToolClass
 
 AuthModel = Literal["oauth_local", "api_key", "both", "none", "unknown"]
 ToolExecutionModel = Literal["external_mcp", "runtime_internal", "hybrid", "stream"]
@@ -47,6 +49,10 @@ class Capabilities(Record, frozen=True, kw_only=True):
     supported_isolation_modes: list[IsolationMode]
     recommended_isolation_mode: IsolationMode
     max_outstanding_tool_calls: int | None = None
+    native_tools: dict[str, ToolClass] = msgspec.field(default_factory=dict[str, ToolClass])
+    """Those of its own tools that a session may enable, by the runtime's names, and what they may do."""
+    instruction_files: list[str] = msgspec.field(default_factory=list[str])
+    """The instruction files of a workspace that are its own, which a session may have captured."""
 
 
 class Isolation(Record, frozen=True, kw_only=True):

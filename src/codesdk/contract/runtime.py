@@ -22,7 +22,15 @@ from codesdk.contract.events import (
     UsageReported,
 )
 from codesdk.contract.messages import ArtifactRef, Message
-from codesdk.contract.tools import InteractionMode, PermissionMode, Record, ToolIdentity, ToolSpec
+from codesdk.contract.tools import (
+    InteractionMode,
+    Outcome,
+    PermissionMode,
+    Record,
+    Subjects,
+    ToolIdentity,
+    ToolSpec,
+)
 
 DraftPayload = (
     OutputDelta
@@ -43,8 +51,11 @@ class Draft(msgspec.Struct, frozen=True):
     raw: Any = None
 
 
-class ToolAnnouncement(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool call seen in the runtime's stream. The ledger mints its id and decides on it."""
+class ToolAnnouncement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool call seen in the runtime's stream. The ledger mints its id and decides on it.
+
+    One that is `native` is run by the runtime itself; `subjects` is what it would touch, as far as that can be told.
+    """
 
     name: str
     input: Any
@@ -52,6 +63,8 @@ class ToolAnnouncement(msgspec.Struct, frozen=True, kw_only=True):
     message_id: str | None = None
     index: int | None = None
     raw: Any = None
+    native: bool = False
+    subjects: Subjects | None = None
 
 
 class ToolDropped(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +72,17 @@ class ToolDropped(msgspec.Struct, frozen=True, kw_only=True):
 
     runtime_tool_call_id: str
     reason: str
+
+
+class ToolEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The end of a call that the runtime ran itself, as it tells of it. `refused`: it did not run it after all."""
+
+    runtime_tool_call_id: str
+    result: Any
+    is_error: bool = False
+    refused: bool = False
+    outcome: Outcome = "known"
+    exit_code: int | None = None
 
 
 class Identified(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +106,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
     raw: Any = None
 
 
-RuntimeItem = Draft | ToolAnnouncement | ToolDropped | Identified | Finished | Failed
+RuntimeItem = Draft | ToolAnnouncement | ToolDropped | ToolEnded | Identified | Finished | Failed
 
 
 class RuntimeEnv(Record, frozen=True, kw_only=True):
@@ -94,6 +118,13 @@ class RuntimeEnv(Record, frozen=True, kw_only=True):
     isolation: Isolation
     state_dir: str = ""
     """Below it runtimes keep their own state; empty if there is no place that stays."""
+
+
+class Instructions(msgspec.Struct, frozen=True):
+    """The text of an instruction file of the workspace, which the runtime hands to its model."""
+
+    name: str
+    text: str
 
 
 class TaskInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +145,9 @@ class TaskInput(msgspec.Struct, frozen=True, kw_only=True):
     runtime_config: dict[str, Any]
     model: str | None = None
     runtime_session_id: str | None = None
+    native_tools: Sequence[str] = ()
+    """Which of its own tools the runtime may run. All others are off."""
+    instructions: Sequence[Instructions] = ()
 
 
 class ToolReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +172,13 @@ class Host(Protocol):
         """Return the URL at which the session's tools are offered over MCP (streamable HTTP). It holds a token.
 
         Raise `TaskFailure` if there is no MCP host.
+        """
+        ...
+
+    async def may_run(self, call: ToolAnnouncement) -> str | None:
+        """Ask whether the runtime may run a tool of its own. Return why not, or None when its start is on record.
+
+        May take as long as an approval does. Cancelling it takes the question back.
         """
         ...
 

@@ -11,6 +11,10 @@ GatewayMode = Literal["passthrough", "record", "replay", "scripted"]
 """Where a session's model requests are answered from: the provider (and kept, for `record`), a cassette, a script."""
 
 
+ImplicitSources = Literal["off", "capture"]
+"""Whether the workspace's own instruction files reach the model. Whatever could run something never does."""
+
+
 class Budget(Record, frozen=True, kw_only=True):
     """What may be spent. None means that this is not limited."""
 
@@ -42,6 +46,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     runtime_config: dict[str, Any] = {}
     gateway: GatewayMode = "passthrough"
     mcp_servers: list[str] = []
+    implicit_sources: ImplicitSources = "off"
 
 
 class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):

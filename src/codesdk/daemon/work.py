@@ -50,6 +50,7 @@ async def create_session(call: Call) -> SessionRow:
         workspace=_workspace(call, wanted.workspace),
         permission_mode=wanted.permission_mode,
         interaction_mode=wanted.interaction_mode,
+        native_tools=wanted.native_tools,
         title=wanted.title,
         model=wanted.model,
         budgets=wanted.budgets,

@@ -1,12 +1,15 @@
 """How sessions begin: the first event and the first row of a new one, and of one forked from another."""
 
+from typing import Literal
+
 import msgspec
 
 from codesdk.contract.capabilities import Isolation
+from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.events import CONTRACT_VERSION, Parent, SessionCreated
 from codesdk.contract.records import Changes, MessageRow, SessionRow
 from codesdk.contract.runtime import Runtime
-from codesdk.contract.settings import SessionConfig
+from codesdk.contract.settings import ImplicitSources, SessionConfig
 from codesdk.engine.recovery import adopt_rows, plain_messages
 from codesdk.engine.scope import Ports, store_artifact
 from codesdk.engine.state import EMPTY_CHAIN, SessionState
@@ -16,6 +19,7 @@ from codesdk.store.redaction import Redactor
 
 def first_event(config: SessionConfig, runtime: Runtime, principal: str) -> SessionCreated:
     """Return the event that a session of this configuration begins with."""
+    check_fit(runtime, config.native_tools, config.settings.implicit_sources)
     return SessionCreated(
         contract_version=CONTRACT_VERSION,
         runtime=runtime.name,
@@ -30,6 +34,28 @@ def first_event(config: SessionConfig, runtime: Runtime, principal: str) -> Sess
         model=config.model,
         budgets=config.budgets,
     )
+
+
+def check_fit(
+    runtime: Runtime, native_tools: Literal["off"] | list[str], implicit_sources: ImplicitSources
+) -> None:
+    """Raise `InvalidRequest` if a runtime cannot do what a session asks of it."""
+    able = runtime.capabilities()
+    if native_tools != "off":
+        if not isinstance(native_tools, list):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidRequest('native_tools is "off" or a list of names.')
+        unknown = sorted(set(native_tools) - set(able.native_tools))
+        if unknown and not able.native_tools:
+            raise InvalidRequest(
+                f"The runtime {runtime.name} has no tools of its own, so native_tools cannot name any."
+            )
+        if unknown:
+            raise InvalidRequest(
+                f"The runtime {runtime.name} has no tool {', '.join(unknown)} that can be enabled."
+                f" It has: {', '.join(sorted(able.native_tools))}."
+            )
+    if implicit_sources != "off" and not able.instruction_files:
+        raise InvalidRequest(f"The runtime {runtime.name} has no instruction files to capture.")
 
 
 async def forked_event(

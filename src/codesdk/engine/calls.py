@@ -5,7 +5,7 @@ is decided is stored before it takes effect. Used by `run`; calls the tools.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from codesdk.contract.canonical import CanonicalError
@@ -17,6 +17,7 @@ from codesdk.contract.tools import (
     Decision,
     Evaluation,
     Scope,
+    ToolClass,
     ToolIdentity,
     ToolSpec,
 )
@@ -52,8 +53,10 @@ class Calls:
         reply: Reply,
         on_fault: Callable[[BaseException], None],
         near_budget: Callable[[], Standing | None],
+        natives: Mapping[str, ToolClass] | None = None,
     ) -> None:
         self._scope = scope
+        self._natives = natives or {}
         self._on_fault = on_fault
         self.questions = Questions(scope, near_budget)
         self._intake = intake
@@ -97,7 +100,7 @@ class Calls:
         call = ledger.request(
             self._scope.journal,
             name=name,
-            tool_class=spec.tool_class if spec else "dangerous",
+            tool_class=spec.tool_class if spec else self._natives.get(name, "dangerous"),
             input_hash=taken.digest,
             input=inline,
             input_ref=ref,
@@ -253,18 +256,22 @@ class Calls:
         The ledger's state, not this coroutine, says where the call stands.
         """
         reply: ToolReply | str
-        try:
-            await self.questions.about_budget()
-            if self.is_open(call):
-                await self._decide(call, arguments)
-        finally:
-            self._mark_judged(call)
+        await self.decide(call, arguments, lambda: judge(self._scope, self._specs, call, arguments))
         if self.is_open(call):
             reply = await self._execute(call, arguments)
         else:
-            reply = self._closing_words(call)
+            reply = self.closing_words(call)
         await self._scope.recorder.settle()
         return reply
+
+    async def decide(self, call: CallState, arguments: Any, opinions: Callable[[], list[Evaluation]]) -> None:
+        """Have a call decided, by what is thought of it and perhaps by a person. If it stays open, it may run."""
+        try:
+            await self.questions.about_budget()
+            if self.is_open(call):
+                await self._decide(call, arguments, opinions())
+        finally:
+            self._mark_judged(call)
 
     def _mark_judged(self, call: CallState) -> None:
         """Let an answer in that came before the question."""
@@ -272,8 +279,7 @@ class Calls:
         if judged is not None and not judged.done():
             judged.set_result(None)
 
-    async def _decide(self, call: CallState, arguments: Any) -> None:
-        opinions = judge(self._scope, self._specs, call, arguments)
+    async def _decide(self, call: CallState, arguments: Any, opinions: list[Evaluation]) -> None:
         self._mark_judged(call)
         journal = self._scope.journal
         for opinion in opinions:
@@ -303,7 +309,7 @@ class Calls:
 
     async def _execute_now(self, call: CallState, arguments: Any) -> ToolReply | str:
         if not self.is_open(call):
-            return self._closing_words(call)
+            return self.closing_words(call)
         state = self._scope.state
         key = call_key(call.identity.tool_call_id, call.identity.attempt)
         execution = Execution(self._scope, call)
@@ -335,7 +341,7 @@ class Calls:
         key = call_key(call.identity.tool_call_id, call.identity.attempt)
         return task is not None and task.calls.get(key) is call
 
-    def _closing_words(self, call: CallState) -> str:
+    def closing_words(self, call: CallState) -> str:
         """Return why a call that did not run was closed, as the ledger has it."""
         return call.closed_because or "The call was not run."
 

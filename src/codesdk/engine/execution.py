@@ -10,7 +10,7 @@ from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import FileChange, ToolRun
 from codesdk.contract.runtime import ToolReply
-from codesdk.contract.tools import Change, OutputStream
+from codesdk.contract.tools import Change, Outcome, OutputStream
 from codesdk.engine import ledger
 from codesdk.engine.legible import is_deep, mend
 from codesdk.engine.scope import SessionScope
@@ -63,7 +63,10 @@ class Execution:
     async def finish(self, running: asyncio.Task[ToolRun]) -> ToolReply:
         """End the call with what the tool gave back, whatever that is."""
         self._ended = True
-        run = _outcome(running)
+        return await self.record(_outcome(running))
+
+    async def record(self, run: ToolRun, outcome: Outcome = "known") -> ToolReply:
+        """Write the end of the call: what it gave back, what it changed, what it printed."""
         result = self._clean(run.result)
         preview, ref = await self._present(result)
         changes = [await self._change(index, change) for index, change in enumerate(run.changes)]
@@ -75,6 +78,7 @@ class Execution:
             journal,
             self._call,
             is_error=run.is_error,
+            outcome=outcome,
             result_preview=preview,
             result_ref=ref,
             exit_code=run.exit_code,

@@ -74,6 +74,10 @@ class TaskGate:
             if not answer.waiting:
                 answer.task.cancel()  # nobody is left to be told; no effect on one that is done
 
+    def take_unmet(self, runtime_id: str) -> CallState | None:
+        """Return a call that was announced and did not come here, and forget it: the runtime ran it itself."""
+        return next(iter(self._meetings.take_unmet(runtime_id)), None)
+
     def close(self) -> None:
         """Take no more calls, and deny those that were announced and never came."""
         self._closed = True

@@ -15,6 +15,7 @@ from codesdk.contract.canonical import CanonicalError, hash_json
 from codesdk.contract.events import Event
 from codesdk.contract.tools import Evaluation, ToolClass, ToolIdentity
 from codesdk.engine.invariants_state import Attempt, CarriedQuestion, Report, TaskCheck, elapsed_ms
+from codesdk.engine.ledger import NATIVE
 from codesdk.engine.state import call_key
 from codesdk.policy.decision import granted_rule, open_questions
 
@@ -283,6 +284,8 @@ class CallChecks:
             self._report(5, f"{what} ran in another environment than it started in")
         elif elapsed_ms(attempt.started_at, event.time) not in (None, payload.duration_ms):
             self._report(9, f"{what}: duration_ms is not the time since it started")
+        if (payload.executed_by == "runtime") != (payload.execution_env == NATIVE):
+            self._report(5, f"{what} is by {payload.executed_by}, but ran in {payload.execution_env}")
         if attempt.policy is not None and attempt.policy != payload.policy_snapshot:
             self._report(6, f"{what} has another policy_snapshot than its approval")
         self._check_outcome(what, payload, attempt, task)

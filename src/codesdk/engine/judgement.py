@@ -8,14 +8,17 @@ import msgspec
 from codesdk.contract.errors import Conflict
 from codesdk.contract.ports import PolicyQuestion
 from codesdk.contract.runtime import ToolAnnouncement
-from codesdk.contract.tools import Actor, Evaluation, ToolIdentity, ToolSpec, Verdict
+from codesdk.contract.tools import Actor, Evaluation, Subjects, ToolIdentity, ToolSpec, Verdict
 from codesdk.engine.legible import is_text
 from codesdk.engine.scope import SessionScope
 from codesdk.engine.state import CallState, Carried
 from codesdk.policy.decision import all_opinions
+from codesdk.policy.modes import MODE
 
 MAX_NAME_CHARS = 256
 POLICY = Actor(kind="policy")
+LISTED = f"{MODE}native_tools"
+"""What the session's list of native tools says. A part of its mode: a rule outweighs it."""
 
 
 def is_sound(item: ToolAnnouncement) -> bool:
@@ -41,13 +44,29 @@ def judge(
     problem = scope.tools.check(call.name, arguments)
     if problem is not None:
         return [_opinion("deny", "input:invalid", scope.redactor.text(problem))]
+    return _opinions(scope, call, arguments, scope.tools.subjects(call.name, arguments))
+
+
+def judge_native(
+    scope: SessionScope, call: CallState, arguments: Any, subjects: Subjects | None
+) -> list[Evaluation]:
+    """Return CodeSDK's opinions on a call of the runtime's own tool. Being listed makes nothing looser than the mode."""
+    enabled = scope.state.config.native_tools
+    if enabled == "off" or call.name not in enabled:
+        reason = f"The runtime's own tool {call.name} is not enabled in this session. Do the work without it."
+        return [_opinion("deny", "native:off", reason)]
+    listed = _opinion("allow", LISTED, f"The session's native_tools name {call.name}.")
+    return [listed, *_opinions(scope, call, arguments, subjects or Subjects())]
+
+
+def _opinions(scope: SessionScope, call: CallState, arguments: Any, subjects: Subjects) -> list[Evaluation]:
     question = PolicyQuestion(
         session_id=scope.state.session_id,
         name=call.name,
         tool_class=call.tool_class,
         input=arguments,
         permission_mode=scope.state.config.permission_mode,
-        subjects=scope.tools.subjects(call.name, arguments),
+        subjects=subjects,
     )
     ruled = scope.ports.policy.evaluate(question)
     redact = scope.redactor.value  # a policy may quote the input

@@ -30,6 +30,8 @@ from codesdk.engine.stamps import millis
 from codesdk.engine.state import CallState, call_key
 
 ENGINE = Actor(kind="engine")
+NATIVE: ExecutionEnv = "runtime_internal"
+"""Where a call runs that the runtime runs itself."""
 CARRIED_REASON = "The process ended before anyone answered; the question is kept for a resume."
 
 
@@ -222,7 +224,7 @@ def completed(
         ev.ToolCallCompleted(
             **_identity(call),
             name=call.name,
-            executed_by="codesdk",
+            executed_by="runtime" if call.execution_env == NATIVE else "codesdk",
             execution_env=call.execution_env,
             policy_snapshot=snapshot,
             sandbox=call.sandbox or SandboxSummary(network=False),

@@ -23,6 +23,7 @@ from codesdk.contract.runtime import (
     TaskInput,
     ToolAnnouncement,
     ToolDropped,
+    ToolEnded,
     ToolReply,
 )
 from codesdk.contract.tools import Actor, ToolIdentity
@@ -33,8 +34,10 @@ from codesdk.engine.calls import Calls
 from codesdk.engine.context import Window
 from codesdk.engine.endpoints import SessionEndpoints
 from codesdk.engine.gate import TaskGate
+from codesdk.engine.instructions import capture
 from codesdk.engine.intake import Intake
 from codesdk.engine.legible import is_text
+from codesdk.engine.native import NativeCalls
 from codesdk.engine.scope import RuntimeHost, SessionScope
 from codesdk.engine.task_input import task_input, write_input
 
@@ -69,9 +72,19 @@ class TaskRun:
         self._input_seq = 0
         self._early_steering: list[tuple[int, list[Message]]] = []
         self._ending = False
-        self.calls = Calls(scope, self._intake, writes, self._reply, self._on_fault, endpoints.near_budget)
-        through_gate = runtime.capabilities().tool_execution_model == "external_mcp"
+        able = runtime.capabilities()
+        self.calls = Calls(
+            scope,
+            self._intake,
+            writes,
+            self._reply,
+            self._on_fault,
+            endpoints.near_budget,
+            able.native_tools,
+        )
+        through_gate = able.tool_execution_model == "external_mcp"
         self.gate = TaskGate(scope, self.calls, endpoints.tap.add_result) if through_gate else None
+        self._natives = NativeCalls(scope, self.calls, self.gate, self._on_violation) if self.gate else None
 
     async def run(self) -> None:
         """Play the task to its end. Raises only if the log cannot be written."""
@@ -139,10 +152,10 @@ class TaskRun:
                 await self.calls.run_carried(carried)
         if self._is_stopping():
             return Finished(stop_reason="stopped")
-        compiled, self._input_seq = await write_input(
-            self._scope, self._window, self._runtime.capabilities().input_capture
-        )
-        given = task_input(self._scope, self.task_id, compiled)
+        able = self._runtime.capabilities()
+        captured = await capture(self._scope, able.instruction_files)
+        compiled, self._input_seq = await write_input(self._scope, self._window, able.input_capture, captured)
+        given = task_input(self._scope, self.task_id, compiled, captured.files if captured else ())
         self._endpoints.tap.hand_over(given.messages, given.tools)
         handle = self._handle = await self._start(given)
         self._last_item_s = asyncio.get_running_loop().time()
@@ -159,7 +172,8 @@ class TaskRun:
         deadline = asyncio.timeout(limit)
         try:
             async with deadline:
-                return await self._runtime.start_task(RuntimeHost(self._scope, self._endpoints), task)
+                host = RuntimeHost(self._scope, self._endpoints, self._may_run)
+                return await self._runtime.start_task(host, task)
         except CodeSDKError:
             raise
         except Exception as error:
@@ -192,7 +206,10 @@ class TaskRun:
         if isinstance(item, Draft):
             await self._intake.draft(item)
         elif isinstance(item, ToolAnnouncement):
-            await (self.gate or self.calls).announce(item)
+            is_own = item.native and self._natives is not None
+            await ((self._natives if is_own else None) or self.gate or self.calls).announce(item)
+        elif isinstance(item, ToolEnded):
+            await self._end_native(item)
         elif isinstance(item, ToolDropped):
             await self._drop(item)
         elif isinstance(item, Identified) and all(
@@ -209,6 +226,24 @@ class TaskRun:
             await self._intake.malformed("a call that it drops, but never announced.", item)
         else:
             self.gate.drop(item.runtime_tool_call_id, self._scope.redactor.text(reason))
+
+    async def _end_native(self, item: ToolEnded) -> None:
+        if self._natives is None or not is_text(item.runtime_tool_call_id):
+            await self._intake.malformed("the end of a call that it never announced.", item)
+        else:
+            await self._natives.ended(item)
+
+    async def _may_run(self, item: ToolAnnouncement) -> str | None:
+        """Answer a runtime that asks whether it may run a tool of its own."""
+        if self._natives is None or self._ending:
+            return "No tool of the runtime's own may run here."
+        return await self._natives.may_run(item)
+
+    def _on_violation(self, message: str, tool: str) -> None:
+        """End a task whose runtime ran what it had to ask about."""
+        lifecycle.notice(self._scope.journal, "violation", message, {"tool": tool, "executed_by": "runtime"})
+        error = ErrorInfo(code="FORBIDDEN", message=message, retryable=False, runtime=self._runtime.name)
+        self.give_up(error, None)
 
     async def _finish(self, ending: Ending) -> None:
         """Close what is open and write the terminal event."""

@@ -5,7 +5,7 @@ that a runtime may use while a task runs.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -18,6 +18,7 @@ from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.models import ModelDoor
 from codesdk.contract.ports import Blobs, EventLog, Observer, Policy, Stamper, ToolDoor, ToolRunner, UndoStore
 from codesdk.contract.records import ArtifactRow
+from codesdk.contract.runtime import ToolAnnouncement
 from codesdk.contract.settings import Limits, SessionSettings
 from codesdk.engine.journal import Journal
 from codesdk.engine.recorder import Recorder
@@ -115,9 +116,15 @@ class Endpoints(Protocol):
 class RuntimeHost:
     """What a runtime may ask for while its task runs. Implements the `Host` port."""
 
-    def __init__(self, scope: SessionScope, endpoints: "Endpoints") -> None:
+    def __init__(
+        self,
+        scope: SessionScope,
+        endpoints: "Endpoints",
+        may_run: Callable[[ToolAnnouncement], Awaitable[str | None]],
+    ) -> None:
         self._scope = scope
         self._endpoints = endpoints
+        self._may_run = may_run
 
     async def model_endpoint(self, folders: Mapping[str, str] | None = None) -> str:
         """Return the address that the runtime talks to in place of a provider."""
@@ -126,6 +133,10 @@ class RuntimeHost:
     async def tool_endpoint(self) -> str:
         """Return the address at which the session's tools are offered over MCP."""
         return await self._endpoints.tool_url()
+
+    async def may_run(self, call: ToolAnnouncement) -> str | None:
+        """Ask whether the runtime may run a tool of its own. Return why not."""
+        return await self._may_run(call)
 
     async def put_artifact(self, data: bytes, content_type: str, name: str | None = None) -> ArtifactRef:
         """Store bytes for the runtime, and say so in the log."""

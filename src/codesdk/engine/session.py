@@ -20,6 +20,7 @@ from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import OnBusy, SessionSettings
 from codesdk.contract.tools import Actor, Decision, Scope, ToolIdentity
 from codesdk.engine import ledger, lifecycle
+from codesdk.engine.beginnings import check_fit
 from codesdk.engine.budgets import Standing
 from codesdk.engine.context import Window
 from codesdk.engine.endpoints import SessionEndpoints
@@ -323,6 +324,7 @@ class LiveSession:
         found, before = self._find_runtime(runtime), state.runtime_name
         if found.name == before:
             raise InvalidRequest(f"Session {self.session_id} is a session of {before} already.")
+        check_fit(found, state.config.native_tools, self.scope.settings.implicit_sources)
         await self._let_runtime_go()
         journal = self.recorder.journal
         journal.write(

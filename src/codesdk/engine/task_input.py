@@ -1,11 +1,14 @@
 """A session's transcript into what a runtime is given for a task, and into the record of it."""
 
+from collections.abc import Sequence
+
 from codesdk.contract.canonical import hash_json
 from codesdk.contract.capabilities import InputCapture
 from codesdk.contract.errors import StorageFailure
 from codesdk.contract.events import ModelInput
-from codesdk.contract.runtime import RuntimeEnv, TaskInput
+from codesdk.contract.runtime import Instructions, RuntimeEnv, TaskInput
 from codesdk.engine.context import Compiled, Window, compile_input, schema_hashes
+from codesdk.engine.instructions import Captured
 from codesdk.engine.recovery import refold_transcript
 from codesdk.engine.scope import SessionScope
 
@@ -19,13 +22,16 @@ LISTED_LATER = {
 }
 
 
-async def write_input(scope: SessionScope, window: Window, capture: InputCapture) -> tuple[Compiled, int]:
+async def write_input(
+    scope: SessionScope, window: Window, capture: InputCapture, captured: Captured | None = None
+) -> tuple[Compiled, int]:
     """Compile the input from the transcript as it is when the input is written down.
 
     Return it with the seq of its event: what was said before that is a part of it.
     """
     config = scope.redactor.value(scope.settings.runtime_config)
-    sources_ref = await scope.put_json(LISTED_LATER if capture == "exact" else NO_SOURCES, "implicit sources")
+    sources = LISTED_LATER if capture == "exact" else NO_SOURCES
+    sources_ref = await scope.put_json(captured.document if captured else sources, "implicit sources")
     while True:
         await scope.recorder.settle()
         while scope.recorder.backlog:  # somebody steered in between, and that message must be read, too
@@ -56,7 +62,9 @@ async def write_input(scope: SessionScope, window: Window, capture: InputCapture
     return compiled, written.seq
 
 
-def task_input(scope: SessionScope, task_id: str, compiled: Compiled) -> TaskInput:
+def task_input(
+    scope: SessionScope, task_id: str, compiled: Compiled, instructions: Sequence[Instructions] = ()
+) -> TaskInput:
     """Return all that a runtime is given for a task."""
     state, config = scope.state, scope.state.config
     return TaskInput(
@@ -77,4 +85,6 @@ def task_input(scope: SessionScope, task_id: str, compiled: Compiled) -> TaskInp
         runtime_config=scope.settings.runtime_config,
         model=state.model,
         runtime_session_id=state.runtime_session_id,
+        native_tools=() if config.native_tools == "off" else config.native_tools,
+        instructions=instructions,
     )

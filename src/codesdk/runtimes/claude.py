@@ -31,7 +31,8 @@ from codesdk.contract.tools import ToolIdentity
 from codesdk.runtimes.claude_auth import ask_auth
 from codesdk.runtimes.claude_errors import NAME
 from codesdk.runtimes.claude_input import Content, content_of, new_for_file, new_for_process, retold
-from codesdk.runtimes.claude_normalize import PREFIX, ClaudeState, normalize
+from codesdk.runtimes.claude_native import NATIVE_TOOLS, question
+from codesdk.runtimes.claude_normalize import PREFIX, ClaudeState, Frame, normalize
 from codesdk.runtimes.claude_options import (
     Launch,
     command,
@@ -42,6 +43,7 @@ from codesdk.runtimes.claude_options import (
 )
 from codesdk.runtimes.claude_process import ClaudeProcess, start_claude
 from codesdk.runtimes.environment import Places, make_places, variables
+from codesdk.runtimes.instructions import framed
 from codesdk.tools.registry import wire_name
 
 START_S = 50.0
@@ -80,6 +82,8 @@ _CAPABILITIES = Capabilities(
     cancellation_model="guaranteed",
     supported_isolation_modes=["subprocess"],
     recommended_isolation_mode="subprocess",
+    native_tools=NATIVE_TOOLS,
+    instruction_files=["CLAUDE.md"],
 )
 
 
@@ -161,7 +165,8 @@ class ClaudeRuntime:
             content = await content_of([*live.owed, *fresh], host.read_artifact)
             live.owed = []
         live.told = [message for message in messages if message.role == "user"]
-        state = ClaudeState({PREFIX + wire_name(spec.name): spec.name for spec in task.tools})
+        tools = {PREFIX + wire_name(spec.name): spec.name for spec in task.tools}
+        state = ClaudeState(tools, task.native_tools, task.env.cwd)
         started = ClaudeTask(live, state, host, lambda: self._forget(task.session_id, live))
         await started.say(content)
         return started
@@ -216,7 +221,14 @@ class ClaudeRuntime:
 
         async def start(conversation: str) -> ClaudeProcess:
             argv = command(program, launch, tool_url, prompt, conversation)
-            return await start_claude(argv, task.env, env=env, secrets=secrets, timeout_s=START_S)
+            return await start_claude(
+                argv,
+                task.env,
+                env=env,
+                secrets=secrets,
+                timeout_s=START_S,
+                natives=launch.native_tools,
+            )
 
         return start
 
@@ -233,6 +245,7 @@ class ClaudeTask:
         self._stopping = False
         self._idle = False
         self._over = asyncio.Event()
+        live.process.decide = self._decide
 
     async def events(self) -> AsyncGenerator[RuntimeItem, None]:
         process = self._live.process
@@ -246,6 +259,7 @@ class ClaudeTask:
             yield await self._ended()
         finally:
             self._live.model = self._state.known[1] or self._live.model
+            self._live.process.decide = None
             self._over.set()
 
     async def say(self, content: Content, added: Sequence[Message] = ()) -> None:
@@ -297,6 +311,10 @@ class ClaudeTask:
             self._forget()
             await self._live.process.close(force=True)
 
+    async def _decide(self, request: Frame) -> str | None:
+        """Ask whether a tool of claude's own may run."""
+        return await self._host.may_run(question(request, self._state.workspace))
+
     async def _withdraw(self) -> None:
         """Take back what was added and not taken up, so that the turn that is stopped is the last."""
         for number in self._state.waiting & self._added.keys():
@@ -324,9 +342,10 @@ def _launch(task: TaskInput) -> Launch:
     texts = [text_of(message.content) for message in task.messages if message.role == "system"]
     return Launch(
         model=task.model,
-        system_prompt="\n\n".join(filter(None, [wishes.system_prompt, *texts])),
+        system_prompt="\n\n".join(filter(None, [wishes.system_prompt, *texts, *framed(task.instructions)])),
         effort=wishes.effort,
         permission_mode=task.permission_mode,
+        native_tools=tuple(sorted(set(task.native_tools))),
     )
 
 

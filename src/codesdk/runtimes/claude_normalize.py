@@ -5,7 +5,7 @@ joined into one completed message. What it will not show again is retracted. A r
 input that was added meanwhile makes another result. Used by the driver, which answers control requests itself.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from codesdk.contract.errors import ErrorInfo
@@ -28,6 +28,7 @@ from codesdk.contract.runtime import (
     ToolDropped,
 )
 from codesdk.runtimes.claude_errors import NAME, error_of
+from codesdk.runtimes.claude_native import ended, subjects_of
 
 Frame = dict[str, Any]
 SERVER = "codesdk"
@@ -55,9 +56,12 @@ _NO_TOOLS = frozenset({"failed", "needs-auth", "disabled"})
 class ClaudeState:
     """What is known between the frames of one task."""
 
-    def __init__(self, tools: Mapping[str, str]) -> None:
+    def __init__(self, tools: Mapping[str, str], natives: Sequence[str] = (), workspace: str = "") -> None:
         self.tools = tools
         """The session's own tools, by the names that the model knows them by."""
+        self.natives = frozenset(natives)
+        """Claude's own tools that the session enables."""
+        self.workspace = workspace
         self.waiting: set[str] = set()
         """The ids of the inputs that claude has not dealt with."""
         self.message: _Message | None = None
@@ -208,6 +212,7 @@ def _announce(state: ClaudeState, message: _Message, block: Frame, frame: Frame)
     own = state.tools.get(name)
     if own is None:
         state.foreign[block["id"]] = name
+    native = name in state.natives
     return ToolAnnouncement(
         name=own or name.removeprefix(PREFIX),
         input=block["input"],
@@ -215,6 +220,8 @@ def _announce(state: ClaudeState, message: _Message, block: Frame, frame: Frame)
         message_id=message.id,
         index=message.blocks,
         raw=frame,
+        native=native,
+        subjects=subjects_of(name, block["input"], state.workspace) if native else None,
     )
 
 
@@ -233,9 +240,13 @@ def _user(state: ClaudeState, frame: Frame) -> Iterator[RuntimeItem]:
 
 
 def _tool_result(state: ClaudeState, block: Frame, frame: Frame) -> Iterator[RuntimeItem]:
-    """Give up a call that was answered with an error: if it never came to us, claude refused it itself."""
+    """End a call of claude's own. Give up one of ours that was answered with an error: if it never came, claude refused it."""
     call_id: str = block["tool_use_id"]
     foreign = state.foreign.pop(call_id, None)
+    if foreign is not None and (foreign in state.natives or not block.get("is_error")):
+        yield ended(foreign, call_id, _plain(block.get("content")), bool(block.get("is_error")))
+    if foreign in state.natives:
+        return
     if block.get("is_error"):
         reason = (
             _plain(block.get("content")).removeprefix("<tool_use_error>").removesuffix("</tool_use_error>")

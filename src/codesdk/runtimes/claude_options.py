@@ -1,6 +1,6 @@
 """How claude is started: the pinned program, a command line with everything of its own switched off, its environment.
 
-It gets no tools but ours, reads no settings, sends nothing but model requests to the gateway. No token is in the
+It gets no tools but ours and those of its own that the session names, reads no settings, sends nothing but model requests to the gateway. No token is in the
 command line, which every user of the machine can read.
 """
 
@@ -29,8 +29,8 @@ PIN = Pin(
 TOOL_TIMEOUT_MS = 7 * 24 * 3600 * 1000
 """How long claude waits for a tool. Longer than anyone takes to answer a question; the default is a minute."""
 PERMISSIONS: dict[PermissionMode, str] = dict.fromkeys(get_args(PermissionMode), "manual")
-"""Claude's own mode for each of ours. It always asks: it is told yes for owned tools and no for all else, and whether a
-tool may run is decided where it is called."""
+"""Claude's own mode for each of ours. It always asks: it is told yes for owned tools, about which is decided where they
+are called, and no for all else, but for those of its own that the session enables: about them is decided when it asks."""
 _OFF = (
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
     "DISABLE_AUTOUPDATER",
@@ -57,6 +57,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     system_prompt: str
     effort: str | None
     permission_mode: PermissionMode
+    native_tools: tuple[str, ...] = ()
 
 
 def read_wishes(config: Mapping[str, Any]) -> Wishes:
@@ -102,7 +103,13 @@ def command(program: str, launch: Launch, tool_url: str, prompt_file: Path, conv
     argv = [program, "--output-format", "stream-json", "--verbose", "--input-format", "stream-json"]
     argv += ["--include-partial-messages", "--permission-prompt-tool", "stdio"]
     argv += ["--permission-mode", PERMISSIONS[launch.permission_mode]]
-    argv += ["--tools", "", "--strict-mcp-config", "--setting-sources=", "--disable-slash-commands"]
+    argv += [
+        "--tools",
+        ",".join(launch.native_tools),
+        "--strict-mcp-config",
+        "--setting-sources=",
+        "--disable-slash-commands",
+    ]
     argv += ["--mcp-config", json.dumps({"mcpServers": {SERVER: _server(tool_url)}})]
     argv += ["--system-prompt-file", str(prompt_file), "--system-prompt-snapshot", "off"]
     if launch.model is not None:

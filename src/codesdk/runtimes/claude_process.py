@@ -1,6 +1,7 @@
 """A running claude: frames in and out over its pipes, its control protocol answered.
 
-The reader never waits for anyone who decides: a question about a tool is answered at once from its name. It waits only
+The reader never waits for anyone who decides: a question about a tool is answered at once from its name, or by a task
+of its own if it is one of claude's own tools. It waits only
 when too many frames are unread, so that claude feels a slow store; not when claude is asked to stop, because
 the answer to that comes behind them.
 """
@@ -9,7 +10,7 @@ import asyncio
 import contextlib
 import itertools
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -17,20 +18,32 @@ import msgspec
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.runtimes.claude_errors import NAME
+from codesdk.runtimes.claude_native import ASK, hooks, inputs_of
 from codesdk.runtimes.claude_normalize import PREFIX, Frame
 from codesdk.runtimes.framing import TooLong, read_lines
 from codesdk.runtimes.process import Child, start_child
 
 MAX_UNREAD = 1024
 NOT_OURS = "This session allows only the tools of CodeSDK."
+UNDECIDED = "Nobody decided about this call."
 _CLOSE_S = 2.0
+
+
+Decide = Callable[[Frame], Awaitable[str | None]]
+"""A question about a tool of claude's own → why it may not run, or None."""
 
 
 class ClaudeProcess:
     """One claude. Get it from `start_claude`; call `close` whatever happens."""
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: Child, natives: Sequence[str] = ()) -> None:
         self._child = child
+        self._natives = frozenset(natives)
+        self._given: dict[str, Any] = {}
+        """What the model gave to calls of claude's own tools: that is decided about and that is run, not what claude makes of it."""
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self.decide: Decide | None = None
+        """Decides about claude's own tools, while a task runs."""
         self._numbers = itertools.count(1)
         self._answers: dict[str, asyncio.Future[Frame]] = {}
         self._unread: deque[Any] = deque()
@@ -129,8 +142,10 @@ class ClaudeProcess:
                 async with asyncio.timeout(_CLOSE_S):
                     await self._child.wait()
         await self._child.stop(0.0)
-        self._reading.cancel()
-        await asyncio.wait([self._reading])
+        tasks = [self._reading, *self._asking.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
     async def _read(self) -> None:
         try:
@@ -165,6 +180,10 @@ class ClaudeProcess:
                 self._take_answer(known["response"])
             elif kind == "control_request":
                 self._answer(known["request_id"], known["request"])
+            elif kind == "control_cancel_request" and known["request_id"] in self._asking:
+                self._asking[known["request_id"]].cancel()
+            elif kind == "assistant" and self._natives:
+                self._given |= inputs_of(known, self._natives)
             elif kind == "command_lifecycle":
                 self._take_answer({"request_id": known["command_uuid"], "subtype": "success"})
             return kind in ("control_response", "control_request", "keep_alive")
@@ -182,11 +201,40 @@ class ClaudeProcess:
             answer.set_exception(TaskFailure(said, code="RUNTIME_PROTOCOL", runtime=NAME))
 
     def _answer(self, number: str, request: Frame) -> None:
-        """Answer claude's own question at once. Small enough for the pipe, so nothing waits here."""
-        response: Frame = {"subtype": "error", "request_id": number, "error": "CodeSDK does not serve this."}
-        if request["subtype"] == "can_use_tool":
-            verdict = _judge(request["tool_name"], request["input"])
-            response = {"subtype": "success", "request_id": number, "response": verdict}
+        """Answer claude's own question at once, but for one about a tool of its own: that is decided elsewhere."""
+        kind = request["subtype"]
+        if kind == "can_use_tool" and request["tool_name"] in self._natives and self.decide is not None:
+            request |= {"input": self._given.pop(request["tool_use_id"], request["input"])}
+            asking = self._asking[number] = asyncio.create_task(self._ask(number, request, self.decide))
+            asking.add_done_callback(lambda _: self._asking.pop(number, None))
+        elif kind == "can_use_tool":
+            self._say_yes_or_no(
+                number, request, None if request["tool_name"].startswith(PREFIX) else NOT_OURS
+            )
+        elif kind == "hook_callback":
+            self._respond({"subtype": "success", "request_id": number, "response": ASK})
+        else:
+            error = "CodeSDK does not serve this."
+            self._respond({"subtype": "error", "request_id": number, "error": error})
+
+    async def _ask(self, number: str, request: Frame, decide: "Decide") -> None:
+        """Have a call of claude's own tool decided. Whatever goes wrong is a no."""
+        reason: str | None = UNDECIDED
+        try:
+            reason = await decide(request)
+        except Exception as error:  # noqa: BLE001 - claude waits for an answer
+            reason = f"{UNDECIDED} ({type(error).__name__})"
+        finally:
+            self._say_yes_or_no(number, request, reason)
+
+    def _say_yes_or_no(self, number: str, request: Frame, reason: str | None) -> None:
+        verdict = {"behavior": "allow", "updatedInput": request["input"]}
+        if reason is not None:
+            verdict = {"behavior": "deny", "message": reason}
+        self._respond({"subtype": "success", "request_id": number, "response": verdict})
+
+    def _respond(self, response: Frame) -> None:
+        """Write an answer. Small enough for the pipe, so nothing waits here."""
         with contextlib.suppress(OSError, RuntimeError):
             frame = {"type": "control_response", "response": response}
             self._child.stdin.write(msgspec.json.encode(frame) + b"\n")
@@ -199,12 +247,13 @@ async def start_claude(
     env: Mapping[str, str],
     secrets: Sequence[str],
     timeout_s: float,
+    natives: Sequence[str] = (),
 ) -> ClaudeProcess:
     """Start claude and wait until it is ready. Raise `TaskFailure` if it is not in time, or ends instead."""
     child = await start_child(argv, cwd=where.cwd, env=env, secrets=secrets, state_dir=where.state_dir)
-    process = ClaudeProcess(child)
+    process = ClaudeProcess(child, natives)
     try:
-        await process.ask("initialize", timeout_s, hooks=None)
+        await process.ask("initialize", timeout_s, hooks=hooks(natives))
     except BaseException as error:
         code, said = await process.last_words() if isinstance(error, TaskFailure) else (None, "")
         await process.close(force=True)
@@ -213,13 +262,6 @@ async def start_claude(
             raise TaskFailure(message, code="RUNTIME_CRASHED", retryable=True, runtime=NAME) from error
         raise
     return process
-
-
-def _judge(tool: str, arguments: Any) -> Frame:
-    """Say yes to an owned tool: whether it may run is asked where it is called."""
-    if tool.startswith(PREFIX):
-        return {"behavior": "allow", "updatedInput": arguments}
-    return {"behavior": "deny", "message": NOT_OURS}
 
 
 def _decode(line: bytes | TooLong) -> Any:

@@ -24,15 +24,18 @@ from codesdk.contract.runtime import (
     RuntimeItem,
     RuntimeTask,
     TaskInput,
+    ToolAnnouncement,
     ToolReply,
 )
 from codesdk.contract.tools import ToolIdentity
 from codesdk.runtimes.codex_config import DEFAULT_MODEL, list_models
 from codesdk.runtimes.codex_errors import NAME
-from codesdk.runtimes.codex_input import ReadArtifact, history, since_answer, split, turn_input
+from codesdk.runtimes.codex_input import history, since_answer, split, turn_input
+from codesdk.runtimes.codex_native import NATIVE_TOOLS, QUESTIONS
 from codesdk.runtimes.codex_normalize import State, cut_off, normalize
 from codesdk.runtimes.codex_server import CodexServer, Setup
 from codesdk.runtimes.environment import Places, make_places
+from codesdk.runtimes.instructions import framed
 from codesdk.runtimes.jsonrpc import Garbage, Gone
 from codesdk.runtimes.versions import Pin, Program, find_program
 
@@ -72,6 +75,8 @@ _CAPABILITIES = Capabilities(
     cancellation_model="guaranteed",
     supported_isolation_modes=["subprocess"],
     recommended_isolation_mode="subprocess",
+    native_tools=NATIVE_TOOLS,
+    instruction_files=["AGENTS.md"],
 )
 
 
@@ -130,8 +135,14 @@ class CodexRuntime:
         turn_id = await server.start_turn(await turn_input(new, host.read_artifact))
         server.unanswered = list(since_answer(task.messages))
         tools = {tool.name.replace(".", "_"): tool.name for tool in task.tools}
-        state = State(turn_id=turn_id, model=server.setup.model, tools=tools)
-        return CodexTask(server, state, host.read_artifact, notices)
+        state = State(
+            turn_id=turn_id,
+            model=server.setup.model,
+            tools=tools,
+            natives=frozenset(task.native_tools),
+            workspace=task.env.cwd,
+        )
+        return CodexTask(server, state, host, notices)
 
     async def close_session(self, session_id: str) -> None:
         server, places = self._servers.pop(session_id, None), self._places.pop(session_id, None)
@@ -153,6 +164,8 @@ class CodexRuntime:
             model=task.model or DEFAULT_MODEL,
             model_url=await host.model_endpoint(folders),
             tool_url=await host.tool_endpoint(),
+            native_tools=tuple(sorted(set(task.native_tools))),
+            instructions=tuple(framed(task.instructions)),
         )
         server = self._servers.pop(task.session_id, None)
         if server is not None and (server.setup != setup or not server.alive):
@@ -176,14 +189,13 @@ class CodexRuntime:
 class CodexTask:
     """One turn."""
 
-    def __init__(
-        self, server: CodexServer, state: State, read: ReadArtifact, notices: list[RuntimeItem]
-    ) -> None:
+    def __init__(self, server: CodexServer, state: State, host: Host, notices: list[RuntimeItem]) -> None:
         self._server = server
         self._state = state
-        self._read = read
+        self._host = host
         self._notices = notices
         self._over = False
+        self._asking: set[asyncio.Task[None]] = set()
 
     async def events(self) -> AsyncGenerator[RuntimeItem, None]:
         yield Identified(runtime_session_id=self._server.thread_id, model=self._state.model)
@@ -196,6 +208,7 @@ class CodexTask:
                 yield item
                 if self._over:
                     return
+            self._decide(message)
             if self._state.violation is not None:
                 await self._break_off()
                 yield _violated(self._state.violation)
@@ -208,22 +221,49 @@ class CodexTask:
         """Do nothing: the reason goes back through MCP."""
 
     async def steer(self, messages: Sequence[Message]) -> None:
-        await self._server.steer(self._state.turn_id, await turn_input(messages, self._read))
+        given = await turn_input(messages, self._host.read_artifact)
+        await self._server.steer(self._state.turn_id, given)
         self._server.unanswered += messages
 
     async def stop(self, reason: str) -> None:
         await self._break_off()
 
     async def close(self) -> None:
-        """A turn that still runs is ended with the program: the next task starts it anew."""
-        if not self._over:
+        """A turn or a command that still runs is ended with the program: the next task starts it anew."""
+        for asking in self._asking:
+            asking.cancel()
+        if not self._over or self._state.own:
             self._over = True
+            self._state.own = {}
             await self._server.stop()
 
     async def _break_off(self) -> None:
         """Interrupt the turn; a program that does not answer is ended. Only a turn that runs: else it never answers."""
         if not self._over and not await self._server.interrupt(self._state.turn_id, INTERRUPT_S):
             await self._server.stop()
+
+    def _decide(self, message: dict[str, Any] | Garbage | Gone) -> None:
+        """Have it decided whether codex may run a tool of its own, if that is what it asks. It waits for the answer."""
+        if isinstance(message, Garbage | Gone) or message.get("method") not in QUESTIONS:
+            return
+        if self._state.natives and "id" in message:
+            own = self._state.own.get(str(message.get("params", {}).get("itemId")))
+            first = own is not None and own.announced is not None and own.announced.raw is message
+            call = own.announced if own is not None and first else None
+            asking = asyncio.create_task(self._answer(message["id"], call))
+            self._asking.add(asking)
+            asking.add_done_callback(self._asking.discard)
+
+    async def _answer(self, number: Any, call: ToolAnnouncement | None) -> None:
+        """Answer codex's question. What nobody knows of, and whatever goes wrong, is a no."""
+        reason: str | None = "There is no such call."
+        try:
+            reason = reason if call is None else await self._host.may_run(call)
+        except Exception:  # noqa: BLE001 - codex waits for an answer
+            reason = "Nobody decided about this call."
+        finally:
+            decision = "accept" if reason is None else "decline"
+            self._server.connection.respond(number, {"result": {"decision": decision}})
 
     async def _meaning(self, message: dict[str, Any] | Garbage | Gone) -> list[RuntimeItem]:
         if isinstance(message, Gone):

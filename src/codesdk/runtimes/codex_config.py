@@ -1,12 +1,13 @@
 """A session → the files that lock codex down: `config.toml` and a catalog of models, both made anew for each start.
 
 Everything that codex does by itself is off: its tools, instruction files, skills, apps, history, analytics, updates.
-Its only model is the session's gateway, its only tools are those that the session offers over MCP.
+Its only model is the session's gateway, its only tools are those that the session offers over MCP, and those of its own
+that the session names.
 """
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,16 @@ enabled = false
 [history]
 persistence = "none"
 [shell_environment_policy]
-inherit = "none"
+inherit = {inherited}
 """
+
+_NATIVE_FEATURES = {"exec_command": "shell_tool"}
+_CONFINED = """\
+[sandbox_workspace_write]
+network_access = false
+exclude_slash_tmp = true
+"""
+"""Codex's own sandbox, for what it runs itself."""
 
 _OFF = (
     "shell_tool",
@@ -101,28 +110,38 @@ _DIRECT: dict[str, Any] = {
 """What a model's entry says so that tools are offered one by one, and none of codex's own."""
 
 
-def config_toml(base_url: str, model: str, catalog: Path) -> str:
-    """Return the locked configuration. `--strict-config` has codex refuse it if it does not know a key."""
+def config_toml(base_url: str, model: str, catalog: Path, natives: Sequence[str] = ()) -> str:
+    """Return the locked configuration, but for the tools of its own that codex may use. `--strict-config` has codex refuse it if it does not know a key."""
     head = (
         f"model = {json.dumps(model)}\n"
         f"model_provider = {json.dumps(PROVIDER)}\n"
         f"model_catalog_json = {json.dumps(str(catalog))}\n"
     )
-    features = "\n".join(f"{name} = false" for name in _OFF)
-    return head + _LOCKED.format(base_url=json.dumps(base_url), idle_ms=_IDLE_MS, features=features)
+    on = {_NATIVE_FEATURES.get(name) for name in natives}
+    features = "\n".join(f"{name} = {json.dumps(name in on)}" for name in _OFF)
+    locked = _LOCKED.format(
+        base_url=json.dumps(base_url),
+        idle_ms=_IDLE_MS,
+        features=features,
+        inherited=json.dumps("core" if natives else "none"),
+    )
+    return head + locked + (_CONFINED if natives else "")
 
 
-def write_config(home: Path, base_url: str, model: str, models: list[dict[str, Any]]) -> None:
+def write_config(
+    home: Path, base_url: str, model: str, models: list[dict[str, Any]], natives: Sequence[str] = ()
+) -> None:
     """Write both files. They hold the session's address, so they are for their owner only. Blocking, but short."""
     catalog = home / "catalog.json"
-    _write(catalog, json.dumps({"models": [catalog_entry(models, model)]}))
-    _write(home / "config.toml", config_toml(base_url, model, catalog))
+    _write(catalog, json.dumps({"models": [catalog_entry(models, model, natives)]}))
+    _write(home / "config.toml", config_toml(base_url, model, catalog, natives))
 
 
-def catalog_entry(models: list[dict[str, Any]], model: str) -> dict[str, Any]:
+def catalog_entry(models: list[dict[str, Any]], model: str, natives: Sequence[str] = ()) -> dict[str, Any]:
     """Return a model's entry, made direct. One that codex does not know is described like the default model."""
     known = {entry["slug"]: entry for entry in models}
-    return {**known.get(model, known[DEFAULT_MODEL]), "slug": model, **_DIRECT}
+    entry = {**known.get(model, known[DEFAULT_MODEL]), "slug": model, **_DIRECT}
+    return {**entry, "apply_patch_tool_type": "freeform"} if "apply_patch" in natives else entry
 
 
 async def list_models(program: str, scratch: Path) -> list[dict[str, Any]]:
@@ -152,16 +171,21 @@ async def list_models(program: str, scratch: Path) -> list[dict[str, Any]]:
     raise TaskFailure("codex did not list its models; install it anew.", code="RUNTIME_UNAVAILABLE")
 
 
-def thread_options(cwd: str, model: str, tool_url: str | None) -> dict[str, Any]:
-    """Return what a thread is started and resumed with. The tools are not kept by codex, so each time all of it."""
+def thread_options(
+    cwd: str, model: str, tool_url: str | None, natives: Sequence[str] = (), instructions: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return what a thread is started and resumed with. The tools are not kept by codex, so each time all of it.
+
+    With tools of its own codex asks about each call, and keeps what it runs from writing outside the workspace.
+    """
     servers: Mapping[str, Any] = {} if tool_url is None else {SERVER: _server(tool_url)}
     return {
         "cwd": cwd,
         "model": model,
         "modelProvider": PROVIDER,
-        "approvalPolicy": "never",
-        "sandbox": "read-only",
-        "baseInstructions": INSTRUCTIONS,
+        "approvalPolicy": "untrusted" if natives else "never",
+        "sandbox": "workspace-write" if natives else "read-only",
+        "baseInstructions": "\n\n".join([INSTRUCTIONS, *instructions]),
         "config": {"mcp_servers": servers},
     }
 

@@ -29,6 +29,7 @@ from codesdk.contract.runtime import (
 )
 from codesdk.runtimes.codex_config import SERVER
 from codesdk.runtimes.codex_errors import error_of, shorten
+from codesdk.runtimes.codex_native import KINDS, QUESTIONS, OwnCall, ended, violating
 from codesdk.runtimes.codex_signals import QUIET, Signals
 
 Frame = dict[str, Any]
@@ -69,6 +70,11 @@ class State(msgspec.Struct, kw_only=True):
     completed: bool = False
     open_calls: set[str] = set()
     signals: Signals = msgspec.field(default_factory=Signals)
+    natives: frozenset[str] = frozenset()
+    """Codex's own tools that the session enables. If there are any, codex asks about calls of all of them."""
+    workspace: str = ""
+    own: dict[str, OwnCall] = {}
+    """Calls of codex's own tools that are not over."""
     violation: str | None = None
     """The first thing that codex did by itself although it must not; the driver ends the turn then."""
 
@@ -120,11 +126,14 @@ def _item_started(state: State, params: Frame, frame: Frame) -> Items:
         return _open_block(state, item["id"], "text" if kind == "agentMessage" else "reasoning")
     if kind == "mcpToolCall":
         return _call(state, item, frame)
+    if kind in KINDS and state.natives:
+        return _own_call(state, item, frame)
     if kind in _OWN_ITEMS:
         return _own_item(state, kind, frame)
     if kind == "contextCompaction":
         return [_notice("compaction", "codex shortens its history.", {}, frame)]
-    return _violation(state, f"{kind} {item.get('command') or item.get('query') or ''}".strip(), frame)
+    what = f"{kind} {item.get('command') or item.get('query') or ''}".strip()
+    return [*violating(item, frame), *_violation(state, what, frame)]
 
 
 def _item_completed(state: State, params: Frame, frame: Frame) -> Items:
@@ -137,6 +146,8 @@ def _item_completed(state: State, params: Frame, frame: Frame) -> Items:
         return _close_block(state, item["id"], "reasoning", told)
     if kind == "mcpToolCall":
         return _call_ended(state, item)
+    if kind in KINDS and state.natives:
+        return _own_call_ended(state, item, frame)
     if kind == "dynamicToolCall" or (kind not in _OWN_ITEMS and kind != "contextCompaction"):
         return [] if state.violation else _violation(state, kind, frame)
     return _own_item(state, kind, frame)
@@ -205,6 +216,33 @@ def _call_ended(state: State, item: Frame) -> Items:
         return []
     reason = _dict(item.get("error")).get("message") or "codex did not make this call."
     return [ToolDropped(runtime_tool_call_id=item["id"], reason=shorten(str(reason)))]
+
+
+def _own_call(state: State, item: Frame, frame: Frame) -> Items:
+    items = _complete(state, frame, "tool_use", partial=False)
+    state.own[item["id"]] = OwnCall(item, state.message_id, len(state.blocks) + state.calls)
+    state.calls += 1
+    return items
+
+
+def _own_call_ended(state: State, item: Frame, frame: Frame) -> Items:
+    begun = [] if item["id"] in state.own else _own_call(state, item, frame)
+    own = state.own.pop(item["id"])
+    unasked = [] if own.announced else [own.announce(state.workspace, None, frame)]
+    return [*begun, *unasked, ended(item)]
+
+
+def _own_question(state: State, params: Frame, frame: Frame) -> Items:
+    """A question about a call of its own, which the driver has decided. A second one about the same call is declined."""
+    own = state.own.get(params["itemId"])
+    if own is None or own.announced is not None:
+        return []
+    return [own.announce(state.workspace, params.get("reason"), frame)]
+
+
+def _typed(state: State, params: Frame, frame: Frame) -> Items:
+    """Codex typed something into a command that runs: nobody was asked about that. To look for output is no such thing."""
+    return _violation(state, f"write_stdin {params['stdin']}", frame) if params.get("stdin") else []
 
 
 # --- messages and turns ---------------------------------------------------------------------------------
@@ -290,12 +328,15 @@ def _question(state: State, method: str, params: Frame, frame: Frame) -> Items:
     """A request of codex, answered already: an owned tool may go on, everything else was declined."""
     if method == _OWNED_QUESTIONS and params.get("serverName") == SERVER:
         return [*state.signals.keep(method, frame)]
+    if method in QUESTIONS and state.natives:
+        return _own_question(state, params, frame)
     return _violation(state, f"{method}, which was declined", frame)
 
 
 _HANDLERS: dict[str, Callable[[State, Frame, Frame], Items]] = {
     "item/started": _item_started,
     "item/completed": _item_completed,
+    "item/commandExecution/terminalInteraction": _typed,
     "item/agentMessage/delta": _delta("text"),
     "item/reasoning/textDelta": _delta("reasoning"),
     "item/reasoning/summaryTextDelta": _delta("reasoning"),

@@ -17,6 +17,7 @@ from codesdk.contract.messages import Message
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.runtimes.codex_config import SERVER, thread_options, write_config
 from codesdk.runtimes.codex_errors import NAME, shorten
+from codesdk.runtimes.codex_native import QUESTIONS
 from codesdk.runtimes.environment import Places, variables
 from codesdk.runtimes.jsonrpc import Connection, Frame, RequestFailed
 from codesdk.runtimes.process import Child, start_child
@@ -34,6 +35,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     model_url: str
     tool_url: str | None
+    native_tools: tuple[str, ...] = ()
+    instructions: tuple[str, ...] = ()
 
 
 class CodexServer:
@@ -43,7 +46,7 @@ class CodexServer:
         self.setup = setup
         self.places = places
         self.child = child
-        self.connection = Connection(child, answer)
+        self.connection = Connection(child, answer_later if setup.native_tools else answer)
         self.thread_id: str | None = None
         self.unanswered: list[Message] = []
         """What the thread was told since the model last said something."""
@@ -54,7 +57,7 @@ class CodexServer:
     ) -> "CodexServer":
         """Start the program and introduce ourselves."""
         home = home_of(places)
-        write_config(home, f"{setup.model_url}/v1", setup.model, models)
+        write_config(home, f"{setup.model_url}/v1", setup.model, models, setup.native_tools)
         own = {"CODEX_HOME": str(home), "CODESDK_MODEL_KEY": "of-the-gateway"}
         child = await start_child(
             [setup.program, "app-server", "--listen", "stdio://", "--strict-config"],
@@ -84,7 +87,8 @@ class CodexServer:
                 await self._request("thread/resume", params)
                 self.thread_id = known
                 return True
-        started = await self._request("thread/start", {**self._options(), "environments": []})
+        nowhere = {} if self.setup.native_tools else {"environments": list[Any]()}
+        started = await self._request("thread/start", {**self._options(), **nowhere})
         self.thread_id = str(started["thread"]["id"])
         return False
 
@@ -169,7 +173,8 @@ class CodexServer:
             ) from error
 
     def _options(self) -> dict[str, Any]:
-        return thread_options(self.setup.cwd, self.setup.model, self.setup.tool_url)
+        setup = self.setup
+        return thread_options(setup.cwd, setup.model, setup.tool_url, setup.native_tools, setup.instructions)
 
 
 def home_of(places: Places) -> Path:
@@ -205,6 +210,11 @@ def answer(method: str, params: Any) -> Frame:
             return {"result": {"contentItems": [text], "success": False}}
         case _:
             return {"error": {"code": _NOT_FOUND, "message": f"CodeSDK does not answer {method}."}}
+
+
+def answer_later(method: str, params: Any) -> Frame | None:
+    """Answer what codex asks, but for questions about tools of its own, which the running task has decided."""
+    return None if method in QUESTIONS else answer(method, params)
 
 
 def _tokens(setup: Setup) -> list[str]:

@@ -14,6 +14,9 @@ QUIET = frozenset(
     {
         "account/rateLimits/updated",
         "account/updated",
+        "item/commandExecution/outputDelta",
+        "item/fileChange/outputDelta",
+        "item/fileChange/patchUpdated",
         "item/mcpToolCall/progress",
         "item/reasoning/summaryPartAdded",
         "mcpServer/startupStatus/updated",

@@ -1,7 +1,7 @@
 """A child that speaks JSON-RPC in lines → requests with answers, and a queue of what it says by itself.
 
 One task reads and never waits for anyone but the one who takes the messages: a request of the child is answered
-on the spot by a plain function. What is not JSON is handed on as `Garbage`. The field "jsonrpc" is not needed.
+on the spot by a plain function, or else by who takes the messages. What is not JSON is handed on as `Garbage`. The field "jsonrpc" is not needed.
 """
 
 import asyncio
@@ -20,8 +20,11 @@ _SHOWN = 200
 _WRITE_S = 30.0
 
 Frame = dict[str, Any]
-Answer = Callable[[str, Any], Frame]
-"""A request of the child, by method and params → `{"result": …}` or `{"error": …}`. Must not raise, must not wait."""
+Answer = Callable[[str, Any], Frame | None]
+"""A request of the child, by method and params → `{"result": …}` or `{"error": …}`. Must not raise, must not wait.
+
+None: whoever takes the message answers it, with `respond`.
+"""
 
 
 class Garbage(msgspec.Struct, frozen=True):
@@ -57,7 +60,7 @@ class Connection:
         self._writing = asyncio.Lock()
         self._gone = False
         self.messages: asyncio.Queue[Frame | Garbage | Gone] = asyncio.Queue(MAX_WAITING)
-        """What the child says by itself, requests that were answered already included. Bounded: a slow reader slows it."""
+        """What the child says by itself, requests included, most of them answered already. Bounded: a slow reader slows it."""
         self._reading = asyncio.create_task(self._read())
 
     @property
@@ -82,6 +85,11 @@ class Connection:
         """Say something that has no answer."""
         frame: Frame = {"method": method}
         await self._write(frame if params is None else {**frame, "params": params})
+
+    def respond(self, number: Any, answer: Frame) -> None:
+        """Answer a request of the child. Answers are small: they go into the pipe's buffer without a wait."""
+        with contextlib.suppress(ConnectionError, RuntimeError):
+            self._child.stdin.write(msgspec.json.encode({"id": number, **answer}) + b"\n")
 
     async def close(self) -> None:
         """Read no more. Who still waits for an answer is told that the child is gone."""
@@ -127,10 +135,9 @@ class Connection:
             waiting.set_result(reply)
 
     def _reply(self, request: Frame) -> None:
-        """Answer a request of the child. Answers are small: they go into the pipe's buffer without a wait."""
         answer = self._answer(str(request["method"]), request.get("params"))
-        with contextlib.suppress(ConnectionError, RuntimeError):
-            self._child.stdin.write(msgspec.json.encode({"id": request["id"], **answer}) + b"\n")
+        if answer is not None:
+            self.respond(request["id"], answer)
 
     def _end(self) -> None:
         self._gone = True

@@ -61,6 +61,15 @@ class NewSession(NamedTuple):
     model: str | None
     record: bool
     budget: Budget
+    native_tools: tuple[str, ...]
+    capture: bool
+
+    def settings(self) -> SessionSettings:
+        """Return the settings that differ from the default ones."""
+        return SessionSettings(
+            gateway="record" if self.record else "passthrough",
+            implicit_sources="capture" if self.capture else "off",
+        )
 
 
 @click.command()
@@ -76,6 +85,18 @@ class NewSession(NamedTuple):
 )
 @policy_options
 @command_options
+@click.option(
+    "--native-tool",
+    "native_tools",
+    multiple=True,
+    metavar="NAME",
+    help="A tool of the runtime's own that it may run, which cannot be confined. Can be given several times.",
+)
+@click.option(
+    "--implicit-sources",
+    type=click.Choice(["off", "capture"]),
+    help="capture: the workspace's own instruction file reaches the model and is listed. [default: off]",
+)
 @click.option("--model", metavar="NAME", help="The model, where the runtime has a choice.")
 @click.option("--title", metavar="TEXT", help="A name for the new session.")
 @click.option(
@@ -99,6 +120,8 @@ def run(
     allow_yolo: bool,
     commands: tuple[str, ...],
     sandbox: SandboxKind,
+    native_tools: tuple[str, ...],
+    implicit_sources: str | None,
     model: str | None,
     title: str | None,
     record: bool,
@@ -119,7 +142,17 @@ def run(
     rules = Rules(policy, allow_yolo, commands, sandbox)
     if session is None:
         budget = Budget(requests=max_requests, tokens=max_tokens, cost_usd=max_cost)
-        new = NewSession(runtime or "scripted", workspace or ".", mode or "ask", title, model, record, budget)
+        new = NewSession(
+            runtime or "scripted",
+            workspace or ".",
+            mode or "ask",
+            title,
+            model,
+            record,
+            budget,
+            native_tools,
+            implicit_sources == "capture",
+        )
         if not Path(new.workspace).is_dir():
             raise InvalidRequest(f"The workspace {new.workspace} is not a directory.")
         return run_async(_run_new(setup, text, new, scripted(new.runtime, script), rules, setting))
@@ -127,6 +160,8 @@ def run(
         ("--runtime", runtime),
         ("--workspace", workspace),
         ("--permission-mode", mode),
+        ("--native-tool", native_tools or None),
+        ("--implicit-sources", implicit_sources),
         ("--model", model),
         ("--title", title),
         ("--record", record or None),
@@ -190,7 +225,8 @@ async def _run_new(
                 title=new.title,
                 model=new.model,
                 budgets=Budgets(session=new.budget) if new.budget != Budget() else None,
-                settings=SessionSettings(gateway="record") if new.record else None,
+                native_tools=list(new.native_tools) or "off",
+                settings=new.settings(),
                 plays=playing.plays,
             )
             ending = await work(sdk, session, lambda: session.start(text), setting, interrupts, after=0)
