@@ -207,6 +207,28 @@ async def test_an_unknown_tool_is_refused_and_recorded():
         assert calls(await r.end()) == [("requested", "c1"), ("denied", "c1")]
 
 
+async def test_a_stop_reaches_the_runtime_before_the_denial_of_the_call_that_waited():
+    async with rig("ask") as r:
+        order: list[str] = []
+        waiting, told = r.through(WRITE), r.runtime.tasks[-1].stop
+        waiting.add_done_callback(lambda _: order.append("answered"))
+        await r.seen("approval.requested")
+
+        async def stop(reason: str) -> None:
+            await r.seen("tool.call.denied")
+            for _ in range(50):  # time enough to answer, if anything would
+                await asyncio.sleep(0)
+            order.append("told to stop")
+            await told(reason)
+
+        r.runtime.tasks[-1].stop = stop
+        await r.session.stop()
+        assert (await waiting).is_error
+        assert order == ["told to stop", "answered"]
+        r.emit(done())
+        await r.seen("task.stopped")
+
+
 async def test_a_stop_answers_what_waits_and_takes_no_more():
     async with rig("ask") as r:
         coming = r.through(WRITE)

@@ -34,6 +34,8 @@ class TaskGate:
         self._meetings = Meetings()
         self._answers: dict[tuple[str, str], _Answer] = {}
         self._closed = False
+        self._may_answer = asyncio.Event()
+        self._may_answer.set()
 
     async def announce(self, item: ToolAnnouncement) -> None:
         """Open an attempt for a call seen in the stream. It is decided when it comes through the gate."""
@@ -68,7 +70,9 @@ class TaskGate:
                 self._answers[(runtime_id, taken.digest)] = answer
         answer.waiting += 1
         try:
-            return await asyncio.shield(answer.task)
+            reply = await asyncio.shield(answer.task)
+            await self._may_answer.wait()
+            return reply
         finally:
             answer.waiting -= 1
             if not answer.waiting:
@@ -78,9 +82,18 @@ class TaskGate:
         """Return a call that was announced and did not come here, and forget it: the runtime ran it itself."""
         return next(iter(self._meetings.take_unmet(runtime_id)), None)
 
+    def hold(self) -> None:
+        """Keep answers back until the runtime was told to stop: with one in hand it would ask its model once more."""
+        self._may_answer.clear()
+
+    def release(self) -> None:
+        """Give the answers that were kept back."""
+        self._may_answer.set()
+
     def close(self) -> None:
         """Take no more calls, and deny those that were announced and never came."""
         self._closed = True
+        self.release()
         self.drop(None, NEVER_CAME)
 
     def _find(self, runtime_id: str | None, digest: str) -> "_Answer | None":

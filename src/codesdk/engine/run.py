@@ -94,12 +94,14 @@ class TaskRun:
         finally:
             if self._stopping is not None:
                 self._stopping.cancel()
+            if self.gate is not None:
+                self.gate.release()
 
     def give_up(self, cause: ErrorInfo, excess: Standing | None) -> None:
         """End the task for a cause that the engine knows. The runtime has a grace period to end by itself."""
         if self._cause is None:
             self._cause, self._excess = cause, excess
-            self._stopping = self._stopping or asyncio.create_task(self._press(cause.message))
+            self._stopping = self._stopping or self._pressing(cause.message)
 
     def stop(self, by: Actor, reason: str) -> None:
         """Ask the task to end. Returns at once; the grace period runs in the background."""
@@ -110,7 +112,7 @@ class TaskRun:
         self.calls.stop()
         if self._stopping is not None:
             self._stopping.cancel()
-        self._stopping = asyncio.create_task(self._press(reason))
+        self._stopping = self._pressing(reason)
 
     async def steer(self, messages: list[Message], key: KeyRow | None = None) -> None:
         """Record more user input and hand it to the runtime, at once or when it has started."""
@@ -274,12 +276,19 @@ class TaskRun:
             ledger.ask_budget(scope.journal, over.level, over.summary)
         await scope.recorder.settle()
 
+    def _pressing(self, reason: str) -> asyncio.Task[None]:
+        if self.gate is not None:
+            self.gate.hold()
+        return asyncio.create_task(self._press(reason))
+
     async def _press(self, reason: str) -> None:
         """Give the runtime its grace period to stop, then stop waiting for it."""
         grace = self._scope.settings.stop_grace_s
         deadline = asyncio.get_running_loop().time() + grace
         if self._handle is not None:
             await call_within(grace, self._handle.stop, reason)
+        if self.gate is not None:
+            self.gate.release()
         await asyncio.sleep(max(0.0, deadline - asyncio.get_running_loop().time()))
         if not self._halted.done():
             error = ErrorInfo(
