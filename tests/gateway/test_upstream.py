@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import cast
 
 import anyio
 import httpx2
@@ -22,9 +23,10 @@ from tests.gateway.peers import (
     stream,
 )
 
+from codesdk.contract.models import STAND_IN
 from codesdk.gateway.exchange import Ask, Codec, Wire
-from codesdk.gateway.formats import find_provider
-from codesdk.gateway.providers import Provider
+from codesdk.gateway.formats import codec_for, find_provider
+from codesdk.gateway.providers import ORIGINS, Provider
 from codesdk.gateway.reply import RawRequest, Reply
 from codesdk.gateway.scripted import ScriptedModel
 from codesdk.gateway.server import Gateway
@@ -265,3 +267,35 @@ async def test_a_reset_of_the_provider_is_no_failure_of_ours_and_is_not_logged(
             await post(gateway.admit(upstream), "chat")
         await upstream.close()
     assert [record for record in caplog.records if record.name.startswith("codesdk")] == []
+
+
+@pytest.mark.parametrize(
+    ("key", "origin", "headers", "lacking"),
+    [
+        (None, ORIGINS["anthropic"], [], "ANTHROPIC_API_KEY"),
+        (None, ORIGINS["anthropic"], [("X-Api-Key", STAND_IN)], "ANTHROPIC_API_KEY"),
+        (None, ORIGINS["anthropic"], [("authorization", f"Bearer {STAND_IN}")], "ANTHROPIC_API_KEY"),
+        (None, ORIGINS["anthropic"], [("authorization", "Bearer sk-ant-oat01-its-own")], None),
+        (None, "http://127.0.0.1:11434", [("x-api-key", STAND_IN)], None),
+        ("sk-ours", ORIGINS["anthropic"], [("x-api-key", STAND_IN)], None),
+    ],
+    ids=[
+        "nothing",
+        "stand-in",
+        "stand-in as a bearer",
+        "a login",
+        "a model on this machine",
+        "a key of ours",
+    ],
+)
+async def test_a_provider_is_not_asked_without_a_key_or_a_login(
+    key: str | None, origin: str, headers: list[tuple[str, str]], lacking: str | None
+):
+    upstream = Upstream({"anthropic": Provider(origin=origin, key=key)})
+    request = RawRequest(method="POST", path="/v1/messages", query="", headers=headers, body=b"{}")
+    assert upstream.lacks("anthropic", request) == lacking
+    if lacking is not None:
+        reply = await upstream._forward(codec_for("anthropic"), request)
+        assert (reply.status, isinstance(reply.body, bytes)) == (401, True)
+        assert b"set ANTHROPIC_API_KEY" in cast("bytes", reply.body)
+    await upstream.close()

@@ -13,6 +13,8 @@ from codesdk.contract.events import Purpose
 from codesdk.contract.settings import GatewayMode
 from codesdk.contract.tools import ManifestEntry
 
+STAND_IN = "held-by-the-gateway"
+"""What a runtime is given for a key, since the gateway has the real one. A request that brings only this brings no login."""
 RequestStatus = Literal["completed", "failed", "abandoned"]
 """How a request ended: answered, with an error or cut off, given up by the runtime."""
 
@@ -38,6 +40,8 @@ class ModelAsked(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     content: int
     priced: bool
+    lacks: str | None = None
+    """What the key is called that the provider wants, if nobody has one: neither the gateway nor the runtime."""
 
 
 class Refused(msgspec.Struct, frozen=True):

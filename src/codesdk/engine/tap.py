@@ -106,10 +106,9 @@ class SessionTap:
         """Write down that a request has come. Return its id, or why it must not go on."""
         scope = self._find_scope()
         counts = asked.purpose != "count_tokens"
-        if counts:
-            refused = self._refusal(scope, asked)
-            if refused is not None:
-                return refused
+        refused = self._no_login(asked) or (self._refusal(scope, asked) if counts else None)
+        if refused is not None:
+            return refused
         state, redact = scope.state, scope.redactor.text
         request_id = scope.ports.stamper.mint("req")
         self._tasks[request_id] = state.task.task_id if state.task else None
@@ -208,6 +207,16 @@ class SessionTap:
             self._end()
 
     # --- inside ---------------------------------------------------------------------------------------------
+
+    def _no_login(self, asked: ModelAsked) -> Refused | None:
+        if asked.lacks is None:
+            return None
+        message = (
+            f"There is no key for the model, and the runtime has no login of its own. Set {asked.lacks} in the"
+            " environment of CodeSDK, or log the runtime in as `codesdk runtimes doctor` says; then start the task again."
+        )
+        self._halt(ErrorInfo(code="AUTH_REQUIRED", message=message, retryable=False), None)
+        return Refused(message)
 
     def _refusal(self, scope: SessionScope, asked: ModelAsked) -> Refused | None:
         principal = self._purses.standing(scope.state.principal)

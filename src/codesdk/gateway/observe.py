@@ -25,7 +25,7 @@ from codesdk.contract.models import (
 from codesdk.contract.tools import ManifestEntry
 from codesdk.gateway import prices
 from codesdk.gateway.exact import Split, Splitter
-from codesdk.gateway.exchange import Ask, Codec, Decoder, Fault
+from codesdk.gateway.exchange import Ask, Codec, Decoder, Fault, Wire
 from codesdk.gateway.formats import find_route
 from codesdk.gateway.purpose import purpose_of
 from codesdk.gateway.reply import RawRequest, Reply, Reset, refuse
@@ -39,16 +39,27 @@ MAX_WHOLE_BYTES = 16 * 1024 * 1024
 """How much of an answer that is not a stream is read for its usage."""
 ReadFiles = Callable[[], Mapping[str, bytes]]
 """Reads the files that a runtime may take instructions from. Blocking."""
+FindLack = Callable[[Wire, RawRequest], str | None]
+"""Names the key that a request would need, if there is none."""
 
 
 class ObservedBackend:
     """Answers the requests of one session from another backend, and tells its tap."""
 
-    def __init__(self, inner: Backend, tap: ModelTap, read_files: ReadFiles, *, keeps: bool = False) -> None:
+    def __init__(
+        self,
+        inner: Backend,
+        tap: ModelTap,
+        read_files: ReadFiles,
+        *,
+        keeps: bool = False,
+        lacks: FindLack | None = None,
+    ) -> None:
         self._inner = inner
         self._tap = tap
         self._read_files = read_files
         self._keeps = keeps
+        self._lacks = lacks
         self._redactor = Redactor()
         self._splitter = Splitter()
         self._studying = asyncio.Lock()
@@ -64,6 +75,7 @@ class ObservedBackend:
             model=ask.model,
             content=_content(ask),
             priced=prices.is_known(ask.wire, ask.model),
+            lacks=None if self._lacks is None else self._lacks(ask.wire, request),
         )
         opened = self._tap.opened(asked)
         if isinstance(opened, Refused):

@@ -70,10 +70,15 @@ class SessionGateway:
         places = dict(folders)
         recorder = _Recorder(tap, self._keeping) if mode == "record" else None
         inner = self._answering(session_id, mode, tap)
+        lacks = inner.lacks if isinstance(inner, Upstream) else None
         if recorder is not None:
             inner = RecordingBackend(inner, recorder.keep, secrets=tap.secrets)
         observed = ObservedBackend(
-            inner, tap, lambda: read_sources(workspace, places), keeps=recorder is not None
+            inner,
+            tap,
+            lambda: read_sources(workspace, places),
+            keeps=recorder is not None,
+            lacks=lacks,
         )
         if recorder is not None:
             recorder.stored = observed.stored

@@ -1,7 +1,8 @@
 """Requests passed on to the real provider: the key is put in here, chunks are forwarded as they come.
 
 The runtime holds only the gateway's token. Where CodeSDK has a key for the provider it takes the
-place of whatever the runtime sent; where it has none, the runtime's own login passes as it is.
+place of whatever the runtime sent; where it has none, the runtime's own login passes as it is. Without
+either, a provider's own address is not asked at all.
 """
 
 import logging
@@ -14,9 +15,10 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 import httpx2
 
+from codesdk.contract.models import STAND_IN
 from codesdk.gateway.exchange import Ask, Codec, Fault, Wire
 from codesdk.gateway.formats import codec_for, find_provider
-from codesdk.gateway.providers import ORIGINS, Provider
+from codesdk.gateway.providers import KEY_NAMES, ORIGINS, Provider
 from codesdk.gateway.reply import RawRequest, Reply, Reset, refuse
 from codesdk.store.redaction import MARKER, Redactor
 
@@ -72,6 +74,13 @@ class Upstream:
         """Let go of all connections."""
         await self._client.aclose()
 
+    def lacks(self, wire: Wire, request: RawRequest) -> str | None:
+        """Return what the key is called that a provider's own address asks for, if neither we nor the request have one."""
+        provider = self._providers[wire]
+        if provider.key is not None or provider.origin != ORIGINS[wire] or brings_login(request):
+            return None
+        return KEY_NAMES[wire]
+
     async def answer(self, codec: Codec, ask: Ask, request: RawRequest) -> Reply:
         """Pass a model request on, and its answer back, untouched but for the login."""
         return await self._forward(codec, request)
@@ -83,6 +92,10 @@ class Upstream:
 
     async def _forward(self, codec: Codec, request: RawRequest) -> Reply:
         provider = self._providers[codec.wire]
+        lacking = self.lacks(codec.wire, request)
+        if lacking is not None:
+            message = f"There is no key for this provider; set {lacking}."
+            return refuse(codec, Fault(status=401, kind="authentication", message=message))
         query = _query(request.query)
         sent = self._client.build_request(
             request.method,
@@ -109,6 +122,14 @@ class Upstream:
         if answer.status_code < 400 or redactor is None:
             return Reply(status=answer.status_code, headers=headers, body=body)
         return Reply(status=answer.status_code, headers=headers, body=await _error_text(body, redactor))
+
+
+def brings_login(request: RawRequest) -> bool:
+    """Tell whether a request has a login of its own, and not only what stands in for one."""
+    headers = [value for name, value in request.headers if name.lower() in _LOGINS]
+    words = [word for value in headers for word in value.split() if word.lower() != "bearer"]
+    keys = [value for name, value in parse_qsl(request.query) if name == "key"]
+    return any(word != STAND_IN for word in (*words, *keys))
 
 
 class _Chunks:

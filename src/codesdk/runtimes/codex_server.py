@@ -14,6 +14,7 @@ import msgspec
 
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.messages import Message
+from codesdk.contract.models import STAND_IN
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.runtimes.codex_config import SERVER, thread_options, write_config
 from codesdk.runtimes.codex_errors import NAME, shorten
@@ -58,7 +59,7 @@ class CodexServer:
         """Start the program and introduce ourselves."""
         home = home_of(places)
         write_config(home, f"{setup.model_url}/v1", setup.model, models, setup.native_tools)
-        own = {"CODEX_HOME": str(home), "CODESDK_MODEL_KEY": "of-the-gateway"}
+        own = {"CODEX_HOME": str(home), "CODESDK_MODEL_KEY": STAND_IN}
         child = await start_child(
             [setup.program, "app-server", "--listen", "stdio://", "--strict-config"],
             cwd=setup.cwd,
@@ -158,7 +159,7 @@ class CodexServer:
             return await self.connection.request(method, params, timeout_s=REQUEST_S)
         except TimeoutError:
             raise TaskFailure(
-                f"codex did not answer {method} within {REQUEST_S:g} s.",
+                f"codex did not answer {method} within {REQUEST_S:g} s. Install it anew, or try again.",
                 code="RUNTIME_PROTOCOL",
                 retryable=True,
                 runtime=NAME,
