@@ -446,7 +446,7 @@ async def test_a_tool_of_its_own_that_codex_starts_ends_the_task(tmp_path: Path)
 async def test_a_program_that_is_not_there_is_named_with_what_installs_it(tmp_path: Path):
     async with opened(tmp_path, [{"text": "No."}], program="/no/such/codex") as rig:
         task = await rig.session.start("Hello.")
-        with pytest.raises(TaskFailure, match=r"pip install codesdk\[codex\]") as raised:
+        with pytest.raises(TaskFailure, match=r"pip install 'codesdk\[codex\]'") as raised:
             await task.result()
         assert raised.value.code == "RUNTIME_UNAVAILABLE"
 

@@ -17,6 +17,7 @@ import msgspec
 from codesdk.contract.capabilities import AuthStatus, Capabilities
 from codesdk.contract.errors import CodeSDKError, Conflict, ErrorInfo, TaskFailure
 from codesdk.contract.messages import Message, text_of
+from codesdk.contract.models import STAND_IN
 from codesdk.contract.runtime import (
     Failed,
     Finished,
@@ -44,14 +45,13 @@ from codesdk.runtimes.claude_options import (
 from codesdk.runtimes.claude_process import ClaudeProcess, start_claude
 from codesdk.runtimes.environment import Places, make_places, variables
 from codesdk.runtimes.instructions import framed
+from codesdk.runtimes.versions import Program
 from codesdk.tools.registry import wire_name
 
 START_S = 50.0
 INTERRUPT_S = 2.0
 QUEUED_S = 5.0
 MAX_RETRIES = 6
-STAND_IN = "held-by-the-gateway"
-"""What claude is given for a key."""
 NOWHERE = "http://127.0.0.1:9/-/-"
 _LOGIN = "login"
 """Where a namespace's login is, in place of a session's id."""
@@ -135,10 +135,14 @@ class ClaudeRuntime:
     def capabilities(self) -> Capabilities:
         return _CAPABILITIES
 
+    async def find(self) -> Program:
+        """Return the program that is driven. Raise `TaskFailure` if there is none, or not the tested version."""
+        return await find_claude(self._program)
+
     async def auth_status(self, env: RuntimeEnv) -> AuthStatus:
         """Ask claude itself. A program that is not there is said in the details."""
         try:
-            program = await find_claude(self._program)
+            program = await self.find()
         except TaskFailure as error:
             return AuthStatus(
                 ok=False, logged_in=False, auth_model="both", details={"problem": error.message}
@@ -188,7 +192,7 @@ class ClaudeRuntime:
         self, host: Host, task: TaskInput, launch: Launch, messages: Sequence[Message]
     ) -> tuple[Live, Content]:
         """Start a process that goes on with claude's own copy of the conversation, or with ours retold."""
-        program = await find_claude(self._program)
+        program = await self.find()
         places = make_places(task.env, NAME, task.session_id)
         folders = Folders(places, tempfile.mkdtemp(prefix="codesdk-"))
         try:

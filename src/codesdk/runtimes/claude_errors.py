@@ -21,15 +21,16 @@ _ADVICE: dict[ErrorCode, str] = {
     "CONTENT_FILTERED": "Ask in another way, or start a new session.",
     "RATE_LIMITED": "Try again later.",
     "OVERLOADED": "Try again later.",
+    "RUNTIME_CRASHED": "Start the task again.",
 }
+_OTHER_MODEL = "Check the model's name, or choose another model."
 
 
 def error_of(result: Mapping[str, Any], reason: str | None) -> ErrorInfo:
     """Return the error of a result that is one. `reason` is claude's own word for it, from the message before it."""
     code, retryable = _classify(result, reason)
-    said = _text(result)
-    advice = _ADVICE.get(code)
-    message = f"claude gave up: {said}" if advice is None else f"claude gave up: {said} {advice}"
+    advice = _ADVICE.get(code, "Try again." if retryable else _OTHER_MODEL)
+    message = f"claude gave up: {_text(result)} {advice}"
     known = {"status": result.get("api_error_status"), "reason": reason, "end": result.get("terminal_reason")}
     details = {name: value for name, value in known.items() if value is not None}
     return ErrorInfo(code=code, message=message, retryable=retryable, runtime=NAME, details=details)

@@ -257,6 +257,9 @@ async def start_claude(
     except BaseException as error:
         code, said = await process.last_words() if isinstance(error, TaskFailure) else (None, "")
         await process.close(force=True)
+        if isinstance(error, TimeoutError):
+            message = f"claude did not answer within {timeout_s:g} s. Install it anew, or try again."
+            raise TaskFailure(message, code="RUNTIME_PROTOCOL", retryable=True, runtime=NAME) from error
         if isinstance(error, TaskFailure):
             message = f"claude ended before it was ready (exit code {code}). {said}".rstrip()
             raise TaskFailure(message, code="RUNTIME_CRASHED", retryable=True, runtime=NAME) from error
@@ -268,6 +271,7 @@ def _decode(line: bytes | TooLong) -> Any:
     if isinstance(line, TooLong):
         return {"too_long": line.size, "start": line.start.decode("utf-8", "replace")}
     try:
-        return msgspec.json.decode(line)
+        frame = msgspec.json.decode(line)
+        return "null" if frame is None else frame  # None is what comes after the last frame
     except msgspec.DecodeError:
         return {"not_json": line.decode("utf-8", "replace")[:4096]}

@@ -44,7 +44,7 @@ PIN = Pin(
     program="codex",
     package="openai-codex-cli-bin",
     version="0.163.0",
-    install="pip install codesdk[codex]",
+    install="pip install 'codesdk[codex]'",
 )
 INTERRUPT_S = 2.0
 _NOWHERE = "http://127.0.0.1:9"
@@ -99,7 +99,7 @@ class CodexRuntime:
     async def auth_status(self, env: RuntimeEnv) -> AuthStatus:
         """Start codex away from any session and ask it for its account. The key itself is the gateway's."""
         try:
-            program = await self._find()
+            program = await self.find()
             with tempfile.TemporaryDirectory(prefix="codesdk-") as scratch:
                 places = Places(root=Path(scratch), lasting=True)
                 for folder in (places.home, places.tmp):
@@ -153,7 +153,7 @@ class CodexRuntime:
 
     async def _server(self, host: Host, task: TaskInput) -> CodexServer:
         """Return the session's server, started if there is none, or if the one there is not the right one any more."""
-        program = await self._find()
+        program = await self.find()
         places = self._places.get(task.session_id)
         if places is None:
             places = self._places[task.session_id] = make_places(task.env, NAME, task.session_id)
@@ -176,7 +176,8 @@ class CodexRuntime:
         self._servers[task.session_id] = server
         return server
 
-    async def _find(self) -> Program:
+    async def find(self) -> Program:
+        """Return the program that is driven. Raise `TaskFailure` if there is none, or not the tested version."""
         return await find_codex(self._given)
 
     async def _known_models(self, program: Program) -> list[dict[str, Any]]:

@@ -14,12 +14,13 @@ class _Kind(NamedTuple):
     advice: str
 
 
-_AUTH = _Kind("AUTH_FAILED", False, "Check the key that the model gateway uses.")
+_AUTH = _Kind("AUTH_FAILED", False, "The provider refused the key; check OPENAI_API_KEY.")
 _LATER = _Kind("MODEL_ERROR", True, "Try again.")
 _LIMIT = _Kind("RATE_LIMITED", True, "Wait a while, then try again.")
 _QUOTA = _Kind("RATE_LIMITED", False, "The account's quota is used up; raise it, or use another key.")
 _FILTER = _Kind("CONTENT_FILTERED", False, "The provider does not answer this; ask in another way.")
 _CONTEXT = _Kind("CONTEXT_TOO_LARGE", False, "Start a new session, or one forked from an earlier point.")
+_MODEL = _Kind("MODEL_ERROR", False, "Check the model's name, or choose another model.")
 _OTHER = _Kind("MODEL_ERROR", False, "Look at the message of the provider.")
 
 _NAMED: dict[str, _Kind] = {
@@ -38,7 +39,7 @@ _NAMED: dict[str, _Kind] = {
     "responseTooManyFailedAttempts": _LATER,
     "httpConnectionFailed": _LATER,
 }
-_BY_STATUS: dict[int, _Kind] = {401: _AUTH, 403: _AUTH, 404: _OTHER, 400: _OTHER, 429: _LIMIT}
+_BY_STATUS: dict[int, _Kind] = {401: _AUTH, 403: _AUTH, 404: _MODEL, 400: _OTHER, 429: _LIMIT}
 _TEXTS: tuple[tuple[str, _Kind], ...] = (
     ("context_length_exceeded", _CONTEXT),
     ("Missing environment variable", _Kind("AUTH_REQUIRED", False, "Give the session a way to its model.")),
