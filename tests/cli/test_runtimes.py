@@ -9,6 +9,7 @@ import pytest
 
 from codesdk.cli.app import run
 from codesdk.contract.errors import TaskFailure
+from codesdk.contract.runtime import Runtime
 from codesdk.runtimes import codex, process
 from codesdk.runtimes.versions import Program
 from codesdk.testing.network import alone
@@ -41,11 +42,39 @@ def test_one_that_is_not_ready_is_an_exit_code(capfd: pytest.CaptureFixture[str]
 def test_a_cell_of_the_matrix_runs_on_a_built_in_runtime_and_on_one_from_outside(
     capfd: pytest.CaptureFixture[str], which: list[str]
 ):
-    assert run(["conformance", *which, "--only", "streaming", "--json"]) == 0
+    rows = ["no connection except loopback", "program missing", "streaming"]
+    only = [word for row in rows for word in ("--only", row)]
+    assert run(["conformance", *which, *only, "--json"]) == 0
     cells = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert [(c["name"], c["outcome"]) for c in cells] == [
         ("streaming", "pass"),
+        ("program missing", "pass"),
         ("no connection except loopback", "pass"),
+    ]
+
+
+def fixed_program() -> Runtime:
+    """A runtime that cannot be given another program."""
+    return codex.CodexRuntime()
+
+
+def test_what_cannot_be_found_out_of_an_adapter_is_said_with_the_reason(capfd: pytest.CaptureFixture[str]):
+    adapter, rows = "tests.cli.test_runtimes:fixed_program", ["--only", "program missing"]
+    assert run(["conformance", "--adapter", adapter, *rows, "--only", "malformed output"]) == 0
+    assert capfd.readouterr().out.splitlines() == [
+        adapter,
+        "  ? program missing                   not-checked  the adapter takes no `program`, so it cannot be given another one",
+        "  ? malformed output                  not-checked  the adapter takes no `program`, so it cannot be given another one",
+        "  2 rows: 2 not-checked",
+        "",
+    ]
+    adapter = "codesdk.testing.fakes:FakeRuntime"
+    assert run(["conformance", "--adapter", adapter, *rows]) == 0
+    assert capfd.readouterr().out.splitlines() == [
+        adapter,
+        "  - program missing                   unsupported  input_capture is compiled",
+        "  1 rows: 1 unsupported",
+        "",
     ]
 
 

@@ -131,11 +131,11 @@ class Serial(FlawedTask):
         (Whole, "streaming", "supports_streaming"),
         (Whole, "stop mid-stream", "supports_streaming"),
         (Deaf, "steer", "supports_steer"),
-        (Liar, "approve", "supports_tool_calls"),
-        (Liar, "deny with reason", "supports_tool_calls"),
+        (Liar, "tool approve", "supports_tool_calls"),
+        (Liar, "tool deny with reason", "supports_tool_calls"),
         (Liar, "large tool result", "supports_tool_calls"),
         (Forgetful, "resume by reconstruction", "supports_session_resume"),
-        (Serial, "parallel calls", "supports_parallel_tool_calls"),
+        (Serial, "parallel tool calls", "supports_parallel_tool_calls"),
     ],
 )
 async def test_a_flaw_is_found_unless_it_is_declared(flaw: type[FlawedTask], name: str, flag: str):
@@ -152,8 +152,8 @@ async def test_a_flaw_is_found_unless_it_is_declared(flaw: type[FlawedTask], nam
 
 async def test_a_capability_that_is_there_but_not_declared_is_mentioned():
     modest = playing(lambda scenario: Flawed(scenario, FlawedTask, supports_usage_reporting=False))
-    assert await check_runtime(modest, only=["usage"]) == [
-        Cell("usage", "pass", "it works, although supports_usage_reporting is false")
+    assert await check_runtime(modest, only=["usage and cost"]) == [
+        Cell("usage and cost", "pass", "it works, although supports_usage_reporting is false")
     ]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from codesdk.testing.conformance import RUNTIME_CELLS
+from codesdk.testing.conformance import MATRIX, PROGRAM_CELLS, RUNTIME_CELLS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
 EXAMPLES = {
@@ -34,7 +34,11 @@ def test_every_example_is_run():
     assert sorted(re.findall(r"```python\n# (\S+)\n", PAGE)) == sorted(EXAMPLES)
 
 
-def test_every_cell_of_the_matrix_is_explained():
-    table = re.search(r"\| cell \| what it shows \|\n\|---\|---\|\n(.*?)\n\n", PAGE, re.DOTALL)
+def test_every_row_of_the_matrix_is_explained_and_says_of_whom_it_is_asked():
+    table = re.search(
+        r"\| row \| asked of \| what it shows \|\n\|---\|---\|---\|\n(.*?)\n\n", PAGE, re.DOTALL
+    )
     assert table is not None
-    assert tuple(row.split(" | ")[0].strip("| ") for row in table[1].splitlines()) == RUNTIME_CELLS
+    told = [tuple(cell.strip() for cell in row.strip("| ").split("|")[:2]) for row in table[1].splitlines()]
+    asked = {True: {True: "both", False: "runtimes"}, False: {True: "programs"}}
+    assert told == [(row, asked[row in RUNTIME_CELLS][row in PROGRAM_CELLS]) for row in MATRIX]

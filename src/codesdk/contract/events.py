@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from codesdk.contract.capabilities import Isolation, ResumeModel
+from codesdk.contract.capabilities import Isolation, McpTransport, ResumeModel
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.messages import ArtifactRef, AssistantBlock, Message
 from codesdk.contract.settings import Budgets
@@ -129,7 +129,7 @@ class ContextWindow(Record, frozen=True, kw_only=True):
 
 
 class SessionCreated(Record, frozen=True, kw_only=True):
-    """A session exists. Always the first event."""
+    """A session exists. Always the first event. `mcp_transport` is how its runtime gets its tools, if over MCP."""
 
     contract_version: int
     runtime: str
@@ -144,6 +144,7 @@ class SessionCreated(Record, frozen=True, kw_only=True):
     model: str | None = None
     budgets: Budgets | None = None
     parent: Parent | None = None
+    mcp_transport: McpTransport | None = None
 
 
 class SessionResumed(Record, frozen=True, kw_only=True):
@@ -153,6 +154,7 @@ class SessionResumed(Record, frozen=True, kw_only=True):
     from_seq: int
     runtime: str
     lost: list[str]
+    mcp_transport: McpTransport | None = None
 
 
 class SessionClosed(Record, frozen=True, kw_only=True):

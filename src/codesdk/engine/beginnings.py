@@ -10,6 +10,7 @@ from codesdk.contract.events import CONTRACT_VERSION, Parent, SessionCreated
 from codesdk.contract.records import Changes, MessageRow, SessionRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import ImplicitSources, SessionConfig
+from codesdk.engine.endpoints import tool_transport
 from codesdk.engine.recovery import adopt_rows, plain_messages
 from codesdk.engine.scope import Ports, store_artifact
 from codesdk.engine.state import EMPTY_CHAIN, SessionState
@@ -33,6 +34,7 @@ def first_event(config: SessionConfig, runtime: Runtime, principal: str) -> Sess
         title=config.title,
         model=config.model,
         budgets=config.budgets,
+        mcp_transport=tool_transport(runtime.capabilities()),
     )
 
 

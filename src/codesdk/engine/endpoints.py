@@ -7,6 +7,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Mapping
 
+from codesdk.contract.capabilities import Capabilities, McpTransport
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.ports import ToolGate
 from codesdk.engine.budgets import Standing, find_near, is_asked
@@ -16,6 +17,16 @@ from codesdk.engine.tap import Halt, SessionTap
 
 TOKEN_CHARS = 24
 """A part of an address that is at least as long is a token."""
+
+SERVED: tuple[McpTransport, ...] = ("http",)
+"""How tools are offered over MCP."""
+
+
+def tool_transport(able: Capabilities) -> McpTransport | None:
+    """Return how a runtime gets its tools: the first of its transports that is served here, if it gets them over MCP."""
+    if able.tool_execution_model != "external_mcp":
+        return None
+    return next((transport for transport in able.mcp_transports if transport in SERVED), None)
 
 
 class SessionEndpoints:

@@ -23,7 +23,7 @@ from codesdk.engine import ledger, lifecycle
 from codesdk.engine.beginnings import check_fit
 from codesdk.engine.budgets import Standing
 from codesdk.engine.context import Window
-from codesdk.engine.endpoints import SessionEndpoints
+from codesdk.engine.endpoints import SessionEndpoints, tool_transport
 from codesdk.engine.feed import Published, follow
 from codesdk.engine.gate import TaskGate
 from codesdk.engine.judgement import check_identity
@@ -298,7 +298,11 @@ class LiveSession:
         journal = self.recorder.journal
         journal.write(
             SessionResumed(
-                resume_model="reconstruct", from_seq=state.seq, runtime=state.runtime_name, lost=[]
+                resume_model="reconstruct",
+                from_seq=state.seq,
+                runtime=state.runtime_name,
+                lost=[],
+                mcp_transport=tool_transport(self._capabilities()),
             ),
             in_task=False,
         )
@@ -333,6 +337,7 @@ class LiveSession:
                 from_seq=state.seq,
                 runtime=found.name,
                 lost=["reasoning", f"what {before} kept of the conversation on its own"],
+                mcp_transport=tool_transport(found.capabilities()),
             ),
             in_task=False,
         )

@@ -83,7 +83,8 @@ class ScriptedModel:
                 f"The script has {len(self._script.turns)} turns; request {number + 1} asks for another.",
             )
         self._next += 1
-        names = {step.tool: wire_name(step.tool, [tool.name for tool in ask.tools]) for step in turn.calls}
+        offered = [tool.name for tool in ask.tools]
+        names = {step.tool: wire_name(step.tool, offered) for step in turn.calls if step.offered}
         problem = self._unmet(turn, ask) or _missing(names)
         if problem is not None:
             return self._fail(codec, f"turn {number + 1}: {problem}")

@@ -45,6 +45,8 @@ class CallStep(Step, frozen=True, tag="call"):
     tool: Annotated[str, Meta(min_length=1)]
     input: Any = msgspec.field(default_factory=dict[str, Any])
     id: Annotated[str, Meta(pattern=_LABEL)] | None = None
+    offered: bool = True
+    """False: the model calls it by this very name, although nobody may have offered it."""
 
 
 class DelayStep(Step, frozen=True, tag="delay_s"):

@@ -5,7 +5,7 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from codesdk.script import Script
 from codesdk.sdk import CodeSDK, Session, Task
 from codesdk.store.blobs import MemoryBlobs
 from codesdk.store.memory import MemoryLog
-from codesdk.testing.cells import Unmet, holds, same
+from codesdk.testing.cells import Unchecked, Unmet, Unsupported, holds, same
 from codesdk.testing.fakes import FakeRun, FakeTools, FrozenStamper, memory_sdk, tool_spec
 
 READ = "check.read"
@@ -47,8 +47,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     model: Script | None = None
     """What a model endpoint plays, where it expects less of the requests than the script of a runtime."""
     needs: tuple[str, ...] = ()
-    stops: bool = False
-    """Whether the task is stopped: until a program has heard of that, it may ask its model once more."""
+    """Flags of the capabilities without which the cell need not hold. It is tried all the same."""
+    where: tuple[tuple[str, str], ...] = ()
+    """What the capabilities must say for the cell to make sense. It is not tried elsewhere."""
+    program: str | None = None
+    """The program to drive in place of the runtime's own. A runtime that takes none raises `Unchecked`."""
 
 
 MakeRuntime = Callable[[Scenario], AbstractAsyncContextManager[Runtime]]
@@ -106,17 +109,43 @@ class Bench:
                 self.model = ScriptedModel(self._scenario.model or self._scenario.script)
             yield sdk
 
+    async def fit(self) -> None:
+        """Raise `Unsupported` if the runtime is none of those that the cell is about."""
+        if self._scenario.where:
+            async with self._make(self._scenario) as runtime:
+                able = runtime.capabilities()
+            for field, wanted in self._scenario.where:
+                if getattr(able, field) != wanted:
+                    raise Unsupported(f"{field} is {getattr(able, field)}")
+
+    async def own_program(self) -> str:
+        """Return the path of the program that the runtime drives by itself. Raise `Unchecked` if it does not say."""
+        async with self._make(self._scenario) as runtime:
+            find: Callable[[], Awaitable[Any]] | None = getattr(runtime, "find", None)
+            if find is None:
+                raise Unchecked(f"{runtime.name} has no `find`, which says where its program is")
+            return (await find()).path
+
+    def drive(self, program: str) -> None:
+        """Have the runtime drive another program from now on."""
+        self._scenario = msgspec.structs.replace(self._scenario, program=program)
+
     async def session(
-        self, sdk: CodeSDK, mode: PermissionMode = "ask", interaction: InteractionMode = "interactive"
+        self,
+        sdk: CodeSDK,
+        mode: PermissionMode = "ask",
+        interaction: InteractionMode = "interactive",
+        *,
+        scripted: bool = True,
     ) -> Session:
-        """Create a session of the runtime under test."""
+        """Create a session of the runtime under test, whose model plays the script or is the real provider's."""
         return await sdk.create_session(
             runtime=self._runtime,
             workspace=self.workspace,
             permission_mode=mode,
             interaction_mode=interaction,
             settings=SessionSettings(result_inline_bytes=4096),
-            plays=self.model,
+            plays=self.model if scripted else None,
         )
 
     async def again(self, sdk: CodeSDK, session: Session) -> Session:
@@ -137,11 +166,13 @@ class Bench:
             ended.cancel()
         return self.tools.runs[-count:]
 
+    async def history(self, session: Session) -> list[Event]:
+        """Return a session's events, as they are stored."""
+        return [decode(frame.data) for frame in await self._log.read(session.id, 0, 2**31)]
+
     async def events(self, task: Task) -> list[Event]:
         """Return a task's events, as they are stored."""
-        frames = await self._log.read(task.session.id, 0, 2**31)
-        events = [decode(frame.data) for frame in frames]
-        return [event for event in events if event.trace.task_id == task.id]
+        return [event for event in await self.history(task.session) if event.trace.task_id == task.id]
 
     async def told(self, task: Task) -> str:
         """Return all that the model was told in a task: the exact requests where there are any, else the transcript."""
@@ -162,7 +193,7 @@ class Bench:
             same("what verify finds", findings, [])
             _, differences = await replay_session(self._log, self._blobs, row.session_id)
             same("what replay finds", differences, [])
-        if self.model is not None and not self._scenario.stops:
+        if self.model is not None:
             same("what did not fit the script", list(self.model.problems), [])
 
     def discard(self) -> None:

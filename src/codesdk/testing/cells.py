@@ -15,7 +15,7 @@ _SHOWN = 600
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """The outcome of one check. `unsupported`: it did not hold, and the capabilities say so."""
+    """The outcome of one check. `unsupported`: it does not hold, and the capabilities say so."""
 
     name: str
     outcome: Outcome
@@ -24,6 +24,14 @@ class Cell(msgspec.Struct, frozen=True):
 
 class Unmet(AssertionError):
     """What a contract asks for is not so."""
+
+
+class Unchecked(Exception):
+    """It cannot be found out here whether the contract is kept. Says why."""
+
+
+class Unsupported(Exception):
+    """The capabilities say that there is nothing to check. Says which of them."""
 
 
 def same(what: str, found: Any, wanted: Any) -> None:
@@ -55,6 +63,10 @@ async def judge(name: str, work: Awaitable[None], timeout_s: float) -> Cell:
             await work
     except Unmet as unmet:
         return Cell(name, "fail", str(unmet))
+    except Unsupported as unsupported:
+        return Cell(name, "unsupported", str(unsupported))
+    except Unchecked as unchecked:
+        return Cell(name, "not-checked", str(unchecked))
     except TimeoutError:
         return Cell(name, "fail", f"not done after {timeout_s:g} s")
     except Exception as error:  # noqa: BLE001 - what is tested may raise anything; the other cells still count

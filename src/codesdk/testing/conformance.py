@@ -1,20 +1,22 @@
-"""The contracts as functions: `check_runtime` for a `Runtime`, `check_event_log` for an `EventLog`.
+"""The contracts as functions: `check_runtime` and `check_program` for a `Runtime`, `check_event_log` for an `EventLog`.
 
 Each returns a list of `Cell`, one per thing that the contract asks for; nothing is printed and nothing
 raised. For whoever writes an adapter or a store, and for the test suite of CodeSDK itself.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from codesdk.contract.ports import EventLog
 from codesdk.testing.bench import Bench, MakeRuntime, Scenario
 from codesdk.testing.cells import Cell, Outcome, judge
 from codesdk.testing.log_checks import FRAME_CHECKS
 from codesdk.testing.log_row_checks import ROW_CHECKS
+from codesdk.testing.process_checks import PROCESS_CHECKS
 from codesdk.testing.program_checks import PROGRAM_CHECKS
 from codesdk.testing.runtime_checks import RUNTIME_CHECKS, Check
 
 __all__ = [
+    "MATRIX",
     "PROGRAM_CELLS",
     "RUNTIME_CELLS",
     "Cell",
@@ -23,12 +25,47 @@ __all__ = [
     "Scenario",
     "check_event_log",
     "check_program",
+    "check_row",
     "check_runtime",
 ]
 
-RUNTIME_CELLS = tuple(check.scenario.name for check in RUNTIME_CHECKS)
+MATRIX = (
+    "streaming",
+    "tool approve",
+    "tool deny with reason",
+    "parallel tool calls",
+    "stop mid-stream",
+    "stop in a tool",
+    "stop while an approval waits",
+    "non-interactive ask",
+    "forbidden tool does not run",
+    "native tool attempt does not run",
+    "implicit sources listed",
+    "exact input captured",
+    "usage and cost",
+    "resume after restart",
+    "resume by reconstruction",
+    "steer",
+    "large tool result",
+    "auth missing",
+    "401",
+    "429 with retry",
+    "5xx",
+    "stream dies",
+    "context too large",
+    "program missing",
+    "program killed mid-task",
+    "malformed output",
+    "MCP transport recorded",
+    "no connection except loopback",
+    "no process left behind",
+)
+"""The rows of the matrix, in order: that of connections looks back on all that ran before it."""
+_OF_RUNTIMES = {check.scenario.name: check for check in RUNTIME_CHECKS}
+_OF_PROGRAMS = {check.scenario.name: check for check in (*PROGRAM_CHECKS, *PROCESS_CHECKS)}
+RUNTIME_CELLS = tuple(row for row in MATRIX if row in _OF_RUNTIMES)
 """The names of the cells of `check_runtime`, in order."""
-PROGRAM_CELLS = tuple(check.scenario.name for check in PROGRAM_CHECKS)
+PROGRAM_CELLS = tuple(row for row in MATRIX if row in _OF_PROGRAMS)
 """The names of the cells of `check_program`, in order."""
 
 
@@ -40,24 +77,37 @@ async def check_runtime(
     A cell that fails although the runtime's capabilities promise it is a `fail`; where they do not, it is
     `unsupported`, with what came of the attempt. `timeout_s` is for one cell.
     """
-    return await _play(make_runtime, RUNTIME_CHECKS, only, timeout_s)
+    return await _play(make_runtime, _OF_RUNTIMES, only, timeout_s)
 
 
 async def check_program(
     make_runtime: MakeRuntime, *, only: Iterable[str] = PROGRAM_CELLS, timeout_s: float = 120.0
 ) -> list[Cell]:
-    """The same for what only a runtime that is a program can do: its model is the gateway, its tools come over MCP."""
-    return await _play(make_runtime, PROGRAM_CHECKS, only, timeout_s)
+    """The same for what only a runtime that is a program can do: its model is the gateway, its tools come over MCP.
+
+    The cells are `unsupported`, without an attempt, for a runtime whose capabilities say that it is none. Such as
+    cannot be found out here are `not-checked`.
+    """
+    return await _play(make_runtime, _OF_PROGRAMS, only, timeout_s)
+
+
+async def check_row(make_runtime: MakeRuntime, row: str, *, timeout_s: float = 120.0) -> Cell:
+    """Play one row of the matrix: as it is asked of programs where the runtime is one, else of any runtime."""
+    cell = Cell(row, "unsupported")
+    for known in (_OF_PROGRAMS, _OF_RUNTIMES):
+        if row in known and cell.outcome == "unsupported":
+            cell = await _cell(make_runtime, known[row], timeout_s)
+    return cell
 
 
 async def _play(
-    make_runtime: MakeRuntime, checks: Iterable[Check], only: Iterable[str], timeout_s: float
+    make_runtime: MakeRuntime, known: Mapping[str, Check], only: Iterable[str], timeout_s: float
 ) -> list[Cell]:
-    wanted, known = set(only), {check.scenario.name: check for check in checks}
+    wanted = set(only)
     unknown = wanted.difference(known)
     if unknown:
         raise ValueError(f"no such cell: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-    return [await _cell(make_runtime, check, timeout_s) for name, check in known.items() if name in wanted]
+    return [await _cell(make_runtime, known[row], timeout_s) for row in MATRIX if row in wanted]
 
 
 async def check_event_log(
@@ -71,6 +121,7 @@ async def _cell(make_runtime: MakeRuntime, check: Check, timeout_s: float) -> Ce
     bench = Bench(make_runtime, check.scenario)
 
     async def work() -> None:
+        await bench.fit()
         await check.run(bench)
         await bench.check()
 

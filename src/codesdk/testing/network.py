@@ -36,6 +36,15 @@ def can_be_alone() -> bool:
     return sys.platform == "linux" and os.geteuid() == 0 and shutil.which("ip") is not None
 
 
+def is_alone() -> bool:
+    """Tell whether this thread's network has nothing but loopback."""
+    try:
+        lines = Path("/proc/thread-self/net/dev").read_text().split("\n")[2:]
+    except OSError:  # another system than Linux
+        return False
+    return [line.partition(":")[0].strip() for line in lines if line] == ["lo"]
+
+
 def tried_outside() -> int:
     """Return how often anything in this namespace tried to reach an address that is not loopback."""
     lines = Path("/proc/thread-self/net/snmp").read_text().split("\n")

@@ -89,18 +89,6 @@ async def _stop_mid_stream(bench: Bench) -> None:
     same("the message is partial", partial, [True])
 
 
-async def _stop_while_an_approval_waits(bench: Bench) -> None:
-    async with bench.sdk() as sdk:
-        task = await (await bench.session(sdk)).start("Change the note.")
-        await seen(task, "approval.requested")
-        await task.stop("enough")
-        same("the end", (await task.result()).state, "stopped")
-        same("what still waits", await sdk.approvals(), [])
-    denied = payloads(await bench.events(task), "tool.call.denied")
-    same("who denied the call", [p.by.kind for p in denied], ["engine"])
-    same("what ran", bench.tools.invocations, [])
-
-
 async def _stop_in_a_tool(bench: Bench) -> None:
     bench.tools.hold()
     async with bench.sdk() as sdk:
@@ -111,6 +99,18 @@ async def _stop_in_a_tool(bench: Bench) -> None:
     holds(run.cancelled, "the tool is cancelled")
     completed = payloads(await bench.events(task), "tool.call.completed")
     same("is_error of the call", [p.is_error for p in completed], [True])
+
+
+async def _stop_while_an_approval_waits(bench: Bench) -> None:
+    async with bench.sdk() as sdk:
+        task = await (await bench.session(sdk)).start("Change the note.")
+        await seen(task, "approval.requested")
+        await task.stop("enough")
+        same("the end", (await task.result()).state, "stopped")
+        same("what still waits", await sdk.approvals(), [])
+    denied = payloads(await bench.events(task), "tool.call.denied")
+    same("who denied the call", [p.by.kind for p in denied], ["engine"])
+    same("what ran", bench.tools.invocations, [])
 
 
 async def _non_interactive(bench: Bench) -> None:
@@ -138,25 +138,18 @@ async def _forbidden(bench: Bench) -> None:
     same("calls that started", payloads(events, "tool.call.started"), [])
 
 
-async def _large_result(bench: Bench) -> None:
-    bench.tools.give(READ, LARGE)
-    async with bench.sdk() as sdk:
-        task = await (await bench.session(sdk, "yolo")).start("Read the note.")
-        same("the answer", (await task.result()).text, "Done.")
-        (completed,) = payloads(await bench.events(task), "tool.call.completed")
-        holds(completed.result_ref is not None, "the result is kept as an artifact")
-        kept = await sdk.read_artifact(completed.result_ref.artifact_id)
-    holds(kept == LARGE.encode(), "the artifact has the whole result")
-    holds(len(str(completed.result_preview)) < len(LARGE) // 10, "the event has a preview only")
-
-
 async def _usage(bench: Bench) -> None:
     async with bench.sdk() as sdk:
         task = await (await bench.session(sdk)).start("Say hello.")
         usage = (await task.result()).usage
-    reported = [(p.input, p.output) for p in payloads(await bench.events(task), "usage.reported")]
-    holds((1234, 56) in reported, f"1234 tokens in and 56 out are reported, found {reported}")
+    reports = payloads(await bench.events(task), "usage.reported")
+    counts = [(p.input, p.output) for p in reports]
+    holds((1234, 56) in counts, f"1234 tokens in and 56 out are reported, found {counts}")
     holds(usage.input >= 1234 and usage.output >= 56, f"the task's totals have them, found {usage}")
+    costs = [p.cost_usd for p in reports if (p.input, p.output) == (1234, 56)]
+    holds(
+        usage.cost_usd in costs, f"the task's cost is the one of the report, {costs}, found {usage.cost_usd}"
+    )
 
 
 async def _resume(bench: Bench) -> None:
@@ -191,6 +184,18 @@ async def _steer(bench: Bench) -> None:
     same("what was added", [text_of(m.content) for p in steered for m in p.messages], ["Turn left."])
 
 
+async def _large_result(bench: Bench) -> None:
+    bench.tools.give(READ, LARGE)
+    async with bench.sdk() as sdk:
+        task = await (await bench.session(sdk, "yolo")).start("Read the note.")
+        same("the answer", (await task.result()).text, "Done.")
+        (completed,) = payloads(await bench.events(task), "tool.call.completed")
+        holds(completed.result_ref is not None, "the result is kept as an artifact")
+        kept = await sdk.read_artifact(completed.result_ref.artifact_id)
+    holds(kept == LARGE.encode(), "the artifact has the whole result")
+    holds(len(str(completed.result_preview)) < len(LARGE) // 10, "the event has a preview only")
+
+
 class Check(msgspec.Struct, frozen=True):
     """A cell of the matrix: a scenario and what to do with a runtime that plays it."""
 
@@ -203,14 +208,14 @@ def make_check(
     run: Callable[[Bench], Awaitable[None]],
     *turns: dict[str, Any],
     needs: tuple[str, ...] = (),
+    where: tuple[tuple[str, str], ...] = (),
     rewords: bool = False,
 ) -> Check:
     """Return a cell. `rewords`: a program may tell its model of a result in its own words, or as a part of the story."""
     script = parse_object({"name": name, "turns": list(turns)}, name)
     plain = [{key: value for key, value in turn.items() if key != "expect"} for turn in turns]
     model = parse_object({"name": name, "turns": plain}, name) if rewords else script
-    stops = "supports_stop" in needs
-    return Check(Scenario(name=name, script=script, model=model, needs=needs, stops=stops), run)
+    return Check(Scenario(name=name, script=script, model=model, needs=needs, where=where), run)
 
 
 def _says(*chunks: str, **rest: Any) -> dict[str, Any]:
@@ -229,26 +234,26 @@ _KNOWS = {"expect": {"tool_result_contains": CONTENT}}
 
 RUNTIME_CHECKS = (
     make_check("streaming", _streaming, _says("One, ", "two, ", "three."), needs=("supports_streaming",)),
-    make_check("approve", _approve, _calls(READ, "note"), _says("Done.", **_KNOWS), needs=_CALLS),
+    make_check("tool approve", _approve, _calls(READ, "note"), _says("Done.", **_KNOWS), needs=_CALLS),
     make_check(
-        "deny with reason",
+        "tool deny with reason",
         _deny,
         _calls(WRITE, "note"),
         _says("Then not.", expect={"tool_result_contains": REASON}),
         needs=_CALLS,
     ),
     make_check(
-        "parallel calls",
+        "parallel tool calls",
         _parallel,
         _calls(READ, "first", "second"),
         _says("Done."),
         needs=("supports_tool_calls", "supports_parallel_tool_calls"),
     ),
     make_check("stop mid-stream", _stop_mid_stream, _STORY, needs=("supports_streaming", "supports_stop")),
+    make_check("stop in a tool", _stop_in_a_tool, _calls(WRITE, "note"), needs=_STOPS),
     make_check(
         "stop while an approval waits", _stop_while_an_approval_waits, _calls(WRITE, "note"), needs=_STOPS
     ),
-    make_check("stop in a tool", _stop_in_a_tool, _calls(WRITE, "note"), needs=_STOPS),
     make_check(
         "non-interactive ask",
         _non_interactive,
@@ -258,17 +263,9 @@ RUNTIME_CHECKS = (
     ),
     make_check("forbidden tool does not run", _forbidden, _calls(FORBIDDEN, "note"), _says("Then not.")),
     make_check(
-        "large tool result",
-        _large_result,
-        _calls(READ, "note"),
-        _says("Done.", **_KNOWS),
-        needs=_CALLS,
-        rewords=True,
-    ),
-    make_check(
-        "usage",
+        "usage and cost",
         _usage,
-        _says("Hello.", usage={"input": 1234, "output": 56}),
+        _says("Hello.", usage={"input": 1234, "output": 56, "cost_usd": 0.0123}),
         needs=("supports_usage_reporting",),
     ),
     make_check(
@@ -285,6 +282,14 @@ RUNTIME_CHECKS = (
         _calls(READ, "note"),
         _says("Left it is.", expect={"user_contains": "Turn left."}),
         needs=("supports_tool_calls", "supports_steer"),
+        rewords=True,
+    ),
+    make_check(
+        "large tool result",
+        _large_result,
+        _calls(READ, "note"),
+        _says("Done.", **_KNOWS),
+        needs=_CALLS,
         rewords=True,
     ),
 )

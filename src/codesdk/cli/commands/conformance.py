@@ -2,9 +2,11 @@
 
 import contextlib
 import sys
+from collections import Counter
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 import click
@@ -18,19 +20,12 @@ from codesdk.cli.safe import one_line
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.runtime import Runtime
 from codesdk.runtimes.registry import create_runtime, resolve
-from codesdk.testing.cells import Cell
-from codesdk.testing.conformance import (
-    PROGRAM_CELLS,
-    RUNTIME_CELLS,
-    MakeRuntime,
-    Scenario,
-    check_program,
-    check_runtime,
-)
-from codesdk.testing.network import alone, can_be_alone, tried_outside
+from codesdk.testing.cells import Cell, Unchecked
+from codesdk.testing.conformance import MATRIX, MakeRuntime, Scenario, check_row
+from codesdk.testing.network import alone, can_be_alone
 
-LOOPBACK = "no connection except loopback"
 DEFAULTS = ("claude-agent-sdk", "codex-sdk")
+_WIDTH = max(map(len, MATRIX))
 _MARKS = {"pass": "✓", "fail": "✗", "unsupported": "-", "not-checked": "?"}
 
 
@@ -49,11 +44,10 @@ def conformance(names: tuple[str, ...], adapter: str | None, only: tuple[str, ..
     Needs no account and no key. As root the programs are started in a network that has only loopback; otherwise the
     cell about connections is not checked. Exits 1 if a cell fails.
     """
-    unknown = set(only) - {*RUNTIME_CELLS, *PROGRAM_CELLS, LOOPBACK}
+    unknown = set(only) - set(MATRIX)
     if unknown:
-        raise InvalidRequest(
-            f"There is no cell {min(unknown)!r}. There are: {', '.join((*RUNTIME_CELLS, *PROGRAM_CELLS))}."
-        )
+        raise InvalidRequest(f"There is no cell {min(unknown)!r}. There are: {', '.join(MATRIX)}.")
+    rows = [row for row in MATRIX if not only or row in only]
     made = (
         {adapter: _outside(adapter)}
         if adapter
@@ -61,56 +55,45 @@ def conformance(names: tuple[str, ...], adapter: str | None, only: tuple[str, ..
     )
     failed = False
     for name, make in made.items():
-        with _network() as isolated:
-            failed |= run_async(_check(name, make, set(only), isolated, as_json))
+        with _network():
+            failed |= run_async(_check(name, make, rows, as_json))
     return FAILED if failed else OK
 
 
-async def _check(name: str, make: MakeRuntime, only: set[str], isolated: bool, as_json: bool) -> bool:
-    """Run and print the cells of one runtime. Return whether one failed."""
-    failed = False
-    async for cell in _cells(make, only, isolated):
-        failed |= cell.outcome == "fail"
+async def _check(name: str, make: MakeRuntime, rows: list[str], as_json: bool) -> bool:
+    """Run and print the rows for one runtime. Return whether one failed."""
+    counts = Counter[str]()
+    if not as_json:
+        write_text(sys.stdout, f"{name}\n")
+    for row in rows:
+        cell = await check_row(make, row)
+        counts[cell.outcome] += 1
         if as_json:
             write_json({"runtime": name, **msgspec.to_builtins(cell)})
         else:
-            detail = f"  {one_line(cell.detail, 300)}" if cell.detail else ""
-            write_text(
-                sys.stdout, f"{_MARKS[cell.outcome]} {name:18} {cell.name:32} {cell.outcome}{detail}\n"
-            )
-    return failed
+            write_text(sys.stdout, _line(cell))
+    if not as_json:
+        told = ", ".join(f"{counts[outcome]} {outcome}" for outcome in _MARKS if counts[outcome])
+        write_text(sys.stdout, f"  {len(rows)} rows: {told}\n\n")
+    return counts["fail"] > 0
 
 
-async def _cells(make: MakeRuntime, only: set[str], isolated: bool) -> AsyncGenerator[Cell]:
-    for cells, check in ((RUNTIME_CELLS, check_runtime), (PROGRAM_CELLS, check_program)):
-        for name in cells:
-            if not only or name in only:
-                for cell in await check(make, only=[name]):
-                    yield cell
-    if not isolated:
-        yield Cell(LOOPBACK, "not-checked", "only root can give the programs a network of their own")
-        return
-    tried = tried_outside()
-    yield Cell(
-        LOOPBACK, "fail" if tried else "pass", f"{tried} attempts to reach another address" if tried else ""
-    )
+def _line(cell: Cell) -> str:
+    detail = f"  {one_line(cell.detail, 300)}" if cell.detail else ""
+    return f"  {_MARKS[cell.outcome]} {cell.name:{_WIDTH}}  {cell.outcome}{detail}\n"
 
 
 @contextmanager
-def _network() -> Generator[bool]:
-    """Work in a network that has only loopback, where that is possible; say whether it is."""
-    with contextlib.ExitStack() as stack:
-        if can_be_alone():
-            stack.enter_context(alone())
-            yield True
-        else:
-            yield False
+def _network() -> Generator[None]:
+    """Work in a network that has only loopback, where that is possible."""
+    with alone() if can_be_alone() else contextlib.nullcontext():
+        yield
 
 
 def _built_in(name: str) -> MakeRuntime:
     @asynccontextmanager
     async def make(scenario: Scenario) -> AsyncGenerator[Runtime]:
-        yield create_runtime(name)
+        yield create_runtime(name, **_options(scenario))
 
     return make
 
@@ -126,6 +109,12 @@ def _outside(adapter: str) -> MakeRuntime:
 
     @asynccontextmanager
     async def make(scenario: Scenario) -> AsyncGenerator[Runtime]:
-        yield factory()
+        if scenario.program is not None and "program" not in signature(factory).parameters:
+            raise Unchecked("the adapter takes no `program`, so it cannot be given another one")
+        yield factory(**_options(scenario))
 
     return make
+
+
+def _options(scenario: Scenario) -> dict[str, Any]:
+    return {} if scenario.program is None else {"program": scenario.program}

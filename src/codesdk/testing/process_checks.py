@@ -1,0 +1,140 @@
+"""What a runtime that is a program must do besides, seen from its process: missing, garbled, killed, restarted, gone.
+
+`check_program` runs them, and those of `program_checks`. What is tampered with is still the real program: it is killed,
+or a filter stands between it and the runtime.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+from codesdk.testing.bench import READ, Bench, payloads, seen
+from codesdk.testing.cells import Unchecked, holds, same
+from codesdk.testing.network import is_alone, tried_outside
+from codesdk.testing.program_checks import PROGRAM, READS, failing, often, says
+from codesdk.testing.runtime_checks import CONTENT, Check, make_check
+
+GARBAGE = (
+    b"Welcome! You are running the newest version.\n",
+    b"\n",
+    b'{"type": "assist\n',
+    b"\xff\xfe\x00\n",
+    b"[]\n",
+    b"null\n",
+    b'{"type": "no such frame", "method": "no/such/method", "params": {}}\n',
+)
+_GARBLER = """\
+#!{python}
+import itertools, os, stat, subprocess, sys
+if stat.S_ISCHR(os.fstat(0).st_mode):  # asked for its version or the like, not spoken with
+    os.execv({program!r}, [{program!r}, *sys.argv[1:]])
+noise = itertools.cycle({garbage!r})
+with subprocess.Popen([{program!r}, *sys.argv[1:]], stdout=subprocess.PIPE) as inner:
+    for line in inner.stdout:
+        sys.stdout.buffer.write(next(noise) + line)
+        sys.stdout.buffer.flush()
+sys.exit(inner.returncode)
+"""
+
+
+async def _restarted(bench: Bench) -> None:
+    async with bench.sdk() as first:
+        session = await bench.session(first)
+        same("the first answer", (await (await session.start("Say one.")).result()).text, "One.")
+    async with bench.sdk() as second:
+        again = await bench.again(second, session)
+        task = await again.start("Say two.")
+        same("the second answer", (await task.result()).text, "Two.")
+        told = await bench.told(task)
+    holds("Say one." in told and "One." in told, "the model is told what was said before the restart")
+
+
+async def _missing(bench: Bench) -> None:
+    bench.drive(str(bench.workspace / "no-such-program"))
+    async with bench.sdk() as sdk:
+        error = await failing(await (await bench.session(sdk)).start("Say hello."), "RUNTIME_UNAVAILABLE")
+    holds("install" in error.message.lower(), f"the error says what installs it, found {error.message!r}")
+
+
+async def _killed(bench: Bench) -> None:
+    bench.tools.hold()
+    before = _children()
+    async with bench.sdk() as sdk:
+        task = await (await bench.session(sdk, "yolo")).start("Read the note.")
+        await seen(task, "tool.call.started")
+        for pid in _children().keys() - before.keys():
+            _kill(pid)
+        await failing(task, "RUNTIME_CRASHED")
+
+
+async def _malformed(bench: Bench) -> None:
+    bench.tools.give(READ, CONTENT)
+    bench.drive(_garbler(await bench.own_program(), bench.workspace.parent / "garbled"))
+    async with bench.sdk() as sdk:
+        task = await (await bench.session(sdk, "yolo")).start("Read the note.")
+        same("the answer", (await task.result()).text, "Done.")
+    same("what ran", [run.name for run in bench.tools.invocations], [READ])
+    noted = [p for p in payloads(await bench.events(task), "runtime.notice") if p.kind == "unknown_frame"]
+    holds(bool(noted), "what the program wrote and nobody understands is in the log")
+
+
+async def _loopback_only(bench: Bench) -> None:
+    if not is_alone():
+        raise Unchecked("only root can give the programs a network of their own")
+    bench.tools.give(READ, CONTENT)
+    async with bench.sdk() as sdk:
+        task = await (await bench.session(sdk, "yolo")).start("Read the note.")
+        same("the answer", (await task.result()).text, "Done.")
+    same("attempts to reach another address", tried_outside(), 0)
+
+
+async def _leaves_nothing(bench: Bench) -> None:
+    before = _children()
+    async with bench.sdk() as sdk:
+        await (await (await bench.session(sdk)).start("Say hello.")).result()
+        holds(_children().keys() > before.keys(), "the program runs while the session is open")
+    left = {pid: name for pid, name in _children().items() if pid not in before}
+    same("processes that are left", left, {})
+
+
+def _garbler(program: str, path: Path) -> str:
+    """Write a program that is another one, with garbage before each line that it writes."""
+    path.write_text(_GARBLER.format(python=sys.executable, program=program, garbage=GARBAGE))
+    path.chmod(0o755)
+    return str(path)
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it ended with the one that started it
+        os.kill(pid, signal.SIGKILL)
+
+
+def _children() -> dict[int, str]:
+    """Return all processes below this one that are alive, by id, with their names."""
+    parents: dict[int, tuple[int, str, str]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                name, _, rest = (entry / "stat").read_text().partition("(")[2].rpartition(")")
+                state, parent = rest.split()[:2]
+                parents[int(entry.name)] = int(parent), state, name
+    below, found = {os.getpid()}, dict[int, str]()
+    for _ in parents:
+        new = {pid for pid, (parent, _, _) in parents.items() if parent in below} - below
+        if not new:
+            break
+        below |= new
+        found |= {pid: parents[pid][2] for pid in new if parents[pid][1] != "Z"}
+    return found
+
+
+PROCESS_CHECKS: tuple[Check, ...] = (
+    make_check("resume after restart", _restarted, says("One."), says("Two."), where=PROGRAM),
+    make_check("program missing", _missing, says("Never."), where=PROGRAM),
+    make_check("program killed mid-task", _killed, READS, *often({"text": "Again."}), where=PROGRAM),
+    make_check("malformed output", _malformed, READS, says("Done."), where=PROGRAM),
+    make_check("no connection except loopback", _loopback_only, READS, says("Done."), where=PROGRAM),
+    make_check("no process left behind", _leaves_nothing, says("Hello."), where=PROGRAM),
+)
