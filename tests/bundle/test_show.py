@@ -189,6 +189,7 @@ def test_a_manifest_that_states_more_than_can_be_looked_into_does_not_help(
         (gzip.compress(b"x" * 2000), "damaged"),
         (gzip.compress(bytes(2000)), "begin with a manifest"),
     ],
+    ids=["nothing", "text", "an empty archive", "an archive of text", "an archive of zeros"],
 )
 def test_what_is_no_bundle_is_said_to_be_none(tmp_path: Path, data: bytes, words: str):
     (tmp_path / "b.tar.gz").write_bytes(data)
