@@ -32,7 +32,7 @@ from codesdk.gateway.door import GatewayDoor
 from codesdk.gateway.providers import Provider, providers_from
 from codesdk.handles import Session, Task, TaskResult
 from codesdk.policy.modes import ModePolicy
-from codesdk.runtimes.environment import forget_session
+from codesdk.runtimes.environment import forget_session, session_folders
 from codesdk.runtimes.registry import create_runtime, resolve
 from codesdk.runtimes.sweep import sweep
 from codesdk.store.audit import Audit
@@ -50,6 +50,7 @@ __all__ = ["CodeSDK", "Session", "Task", "TaskResult"]
 
 if TYPE_CHECKING:
     from codesdk.bundle import Manifest
+    from codesdk.engine.retention import GcReport, Progress, Retention
     from codesdk.gateway.exchange import Wire
     from codesdk.gateway.sessions import Source
     from codesdk.tools.mcp.servers import McpServer
@@ -60,12 +61,18 @@ class CodeSDK:
     """One data directory, opened for work. Get it from `CodeSDK.open`."""
 
     def __init__(
-        self, engine: Engine, principal: str, door: GatewayDoor | None = None, audit: Audit | None = None
+        self,
+        engine: Engine,
+        principal: str,
+        door: GatewayDoor | None = None,
+        audit: Audit | None = None,
+        directory: DataDir | None = None,
     ) -> None:
         self.engine = engine
         self.audit = audit
         """The audit of the data directory; None if everything is in memory."""
         self._door = door
+        self._directory = directory
         self._principal = principal
 
     @classmethod
@@ -102,13 +109,13 @@ class CodeSDK:
             audit: Audit | None = None
             door, keys = _model_door(providers)
             hidden = [*secrets, *keys]
-            stack.push_async_callback(door.aclose)
             if data_dir is not None:
                 directory = await DataDir.open_writer(Path(data_dir), synchronous=synchronous)
                 stack.push_async_callback(directory.close)
                 await asyncio.to_thread(sweep, str(directory.path.resolve() / RUNTIMES))
                 audit = await Audit.open(directory.path / AUDIT, Redactor(hidden))
                 stack.push_async_callback(audit.close)
+            stack.push_async_callback(door.aclose)
             host = McpHost()
             stack.push_async_callback(host.close)
             ports = Ports(
@@ -137,7 +144,7 @@ class CodeSDK:
                 control = ControlServer(engine, directory.path)
                 await control.start()
                 stack.push_async_callback(control.close)
-            yield cls(engine, principal, door, audit)
+            yield cls(engine, principal, door, audit, directory)
 
     async def create_session(
         self,
@@ -221,7 +228,7 @@ class CodeSDK:
 
     def as_principal(self, principal: str) -> "CodeSDK":
         """Return the same engine as another principal sees it: its own sessions and nothing else."""
-        return CodeSDK(self.engine, principal, self._door, self.audit)
+        return CodeSDK(self.engine, principal, self._door, self.audit, self._directory)
 
     def model_problems(self, session_id: str) -> Sequence[str]:
         """Return what did not fit between a session's model requests and the script or cassette that it plays."""
@@ -266,6 +273,34 @@ class CodeSDK:
         )
         limit = MAX_BYTES if max_bytes is None else max_bytes
         return await write_bundle(target, origin, session_id, principal=self._principal, max_bytes=limit)
+
+    async def collect(
+        self,
+        retention: "Retention",
+        *,
+        dry_run: bool = False,
+        rewrite: bool = False,
+        progress: "Progress | None" = None,
+    ) -> "GcReport":
+        """Remove what is over the limits, of all principals, and give the space back while sessions run.
+
+        `rewrite` lets a database of an older version be written anew, which holds up everything else.
+        """
+        from codesdk.engine.retention import collect
+
+        if self._directory is None or self.audit is None:
+            raise InvalidRequest("There is nothing to remove: everything is in memory.")
+        state_dir = self.engine.ports.state_dir
+        return await collect(
+            self.engine,
+            self._directory,
+            self.audit,
+            retention,
+            folders=lambda session_id: session_folders(state_dir, session_id),
+            dry_run=dry_run,
+            rewrite=rewrite,
+            progress=progress,
+        )
 
     async def approvals(self) -> list[ApprovalRow]:
         """Return what waits for an answer, over all sessions."""

@@ -12,7 +12,7 @@ from codesdk.client import CodeSDKClient, RemoteSession, RemoteTask, SyncClient,
 from codesdk.handles import Session, Task
 from codesdk.sdk import CodeSDK
 
-ONLY_EMBEDDED = {"open", "as_principal", "model_problems", "archive", "write_bundle"}
+ONLY_EMBEDDED = {"open", "as_principal", "model_problems", "archive", "write_bundle", "collect"}
 """What has no meaning over HTTP: opening a directory, being somebody else, reading the engine's own parts and files."""
 
 PAIRS = [

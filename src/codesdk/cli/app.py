@@ -69,6 +69,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     },
     "Set up": {
         "doctor": Entry("doctor", "doctor", "Look at what this machine offers, such as sandboxes."),
+        "gc": Entry("gc", "gc", "Remove what is old or too much, and give the space back."),
         "completion": Entry("completion", "completion", "Print the completion script for a shell."),
     },
 }

@@ -64,9 +64,13 @@ def make_places(env: RuntimeEnv, runtime: str, session_id: str) -> Places:
 
 def forget_session(state_dir: str, session_id: str) -> None:
     """Delete what the runtimes of a session kept. Blocking; must not raise."""
-    if state_dir:
-        for root in Path(state_dir).glob(f"*/*/{_segment(session_id)}"):
-            shutil.rmtree(root, ignore_errors=True)
+    for root in session_folders(state_dir, session_id):
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def session_folders(state_dir: str, session_id: str) -> list[Path]:
+    """Return the folders in which the runtimes of a session keep their state."""
+    return list(Path(state_dir).glob(f"*/*/{_segment(session_id)}")) if state_dir else []
 
 
 def variables(places: Places, env: RuntimeEnv, own: Mapping[str, str]) -> dict[str, str]:

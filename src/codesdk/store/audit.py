@@ -20,7 +20,7 @@ import msgspec
 
 from codesdk.contract.errors import CodeSDKError, StorageFailure
 from codesdk.contract.events import Event
-from codesdk.store.audit_chain import AuditEntry, AuditRecord, Category, Who
+from codesdk.store.audit_chain import AuditEntry, AuditRecord, Category, Segment, Who, segments
 from codesdk.store.audit_entries import (
     RELEVANT,
     entry_of,
@@ -177,6 +177,19 @@ class Audit:
         )
         return await asyncio.to_thread(lambda: list(islice(found, min(max(limit, 0), _MAX_PAGE))))
 
+    async def trim(
+        self, *, max_age_s: float | None, max_bytes: int | None, reason: str, dry_run: bool = False
+    ) -> list[str]:
+        """Remove the oldest segments over an age or a size, never the newest. Return their names."""
+
+        def run(chain: ChainFile) -> list[str]:
+            oldest = _over(segments(self.root), max_age_s, max_bytes)
+            if oldest and not dry_run:
+                chain.forget(oldest, reason)
+            return [segment.path.name for segment in oldest]
+
+        return await self.do(run)
+
     async def close(self) -> None:
         """Write what is left and close the files. `StorageFailure` if something could not be written."""
         if self._closed:
@@ -274,6 +287,20 @@ class Audit:
 
 def _flushed(chain: ChainFile) -> None:
     chain.sync()
+
+
+def _over(found: Sequence[Segment], max_age_s: float | None, max_bytes: int | None) -> list[Segment]:
+    """Return the oldest segments that are too old, or too many."""
+    chosen: list[Segment] = []
+    left = sum(segment.path.stat().st_size for segment in found)
+    for segment in found[:-1]:
+        status = segment.path.stat()
+        too_old = max_age_s is not None and status.st_mtime < time.time() - max_age_s
+        if not too_old and (max_bytes is None or left <= max_bytes):
+            break
+        chosen.append(segment)
+        left -= status.st_size
+    return chosen
 
 
 def _carry_out(order: _Do, chain: ChainFile) -> None:

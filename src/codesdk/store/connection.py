@@ -10,6 +10,7 @@ from typing import Literal
 
 from codesdk.contract.errors import CodeSDKError, InvalidRequest, NotFound, StorageFailure
 from codesdk.store.schema import MIGRATIONS, Migration, check_version, migrate, version_of
+from codesdk.store.vacuum import prepare
 
 Synchronous = Literal["auto", "full", "normal"]
 
@@ -43,6 +44,7 @@ def connect_writer(
     try:
         db.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
         check_version(version_of(db, path), len(migrations), path)  # before anything is written
+        prepare(db)  # before the first page is written
         db.execute("PRAGMA journal_mode = WAL")
         db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         db.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")

@@ -21,6 +21,7 @@ from codesdk.contract.records import (
 )
 from codesdk.store.connection import is_damage
 from codesdk.store.rows import R, unpack
+from codesdk.store.vacuum import free_bytes
 
 LARGEST = 2**63 - 1
 _VARIABLES = 500
@@ -277,3 +278,25 @@ def _readable(kind: type[R], rows: list[Any]) -> tuple[list[R], int]:
         except StorageFailure:
             continue
     return found, len(rows)
+
+
+def bytes_of(db: sqlite3.Connection, session_id: str) -> tuple[int, int]:
+    """Return the bytes of a session's events, rows and artifacts, without what the tables need around them."""
+    key = _key_of(db, session_id)
+    if key is None:
+        return 0, 0
+    questions = (
+        ("SELECT total(length(frame)) FROM events WHERE session = ?", key),
+        ("SELECT total(length(row)) FROM messages WHERE session = ?", key),
+        ("SELECT total(length(state)) FROM snapshots WHERE session = ?", key),
+        (
+            "SELECT total(json_extract(CAST(row AS TEXT), '$.ref.size_bytes')) FROM artifacts WHERE scope = ?",
+            session_id,
+        ),
+    )
+    return sum(int(db.execute(sql, (value,)).fetchone()[0]) for sql, value in questions), len(questions)
+
+
+def unused_bytes(db: sqlite3.Connection) -> tuple[int, int]:
+    """Return how much of the file is free."""
+    return free_bytes(db), 1

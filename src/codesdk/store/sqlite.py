@@ -28,7 +28,7 @@ from codesdk.contract.records import (
 from codesdk.store import reading, refusals
 from codesdk.store.connection import Synchronous, connect_reader, connect_writer, explain
 from codesdk.store.schema import MIGRATIONS, Migration
-from codesdk.store.writer import Append, Call, Close, Delete, Outcome, Request, Writer, WriterStats
+from codesdk.store.writer import Append, Call, Close, Delete, Outcome, Request, Vacuum, Writer, WriterStats
 
 T = TypeVar("T")
 
@@ -139,6 +139,15 @@ class SqliteLog:
         done: asyncio.Future[None] = self._loop.create_future()
         self._send(done, Delete(done, session_id))
         await done
+
+    async def vacuum(self, *, rewrite: bool = False) -> int:
+        """Give free space back to the disk while others write. Return how many bytes of the file stay unused.
+
+        A file of an older version can only be written anew, which holds up appends: if `rewrite` allows it.
+        """
+        done: asyncio.Future[int] = self._loop.create_future()
+        self._send(done, Vacuum(done, rewrite))
+        return await done
 
     async def close(self) -> None:
         """Commit what is queued, merge the write-ahead log into the file and close it."""
@@ -309,6 +318,14 @@ class SqliteLog:
     async def artifacts(self, scope: str, *, after: str | None, limit: int) -> list[ArtifactRow]:
         """Return the artifacts of a session in the order of their ids."""
         return await self._ask(reading.artifacts, scope, after, _bounded(limit))
+
+    async def bytes_of(self, session_id: str) -> int:
+        """Return about how much a session takes, its artifacts included."""
+        return await self._ask(reading.bytes_of, session_id)
+
+    async def unused_bytes(self) -> int:
+        """Return how much of the file is free for what comes, and could be given back by `vacuum`."""
+        return await self._ask(reading.unused_bytes)
 
     async def referenced(self, hashes: Sequence[str]) -> set[str]:
         """Return those of the content hashes that some artifact row still names."""

@@ -5,6 +5,7 @@ served, listed or bundled. Used by the engine alone.
 """
 
 import asyncio
+import contextlib
 import re
 import shutil
 from pathlib import Path
@@ -68,6 +69,12 @@ class FileUndo:
         """Return the sessions of which something is kept."""
         return await asyncio.to_thread(_names, self._root)
 
+    async def trim(
+        self, *, before: float | None, max_bytes: int | None, dry_run: bool = False
+    ) -> tuple[int, int]:
+        """Remove what was kept before a time, then the oldest over a size. Return how many files and bytes."""
+        return await asyncio.to_thread(_trim, self._root, before, max_bytes, dry_run)
+
     def _path(self, session_id: str, name: str) -> Path | None:
         if _NAME.fullmatch(session_id) and _NAME.fullmatch(name):
             return self._root / session_id / name
@@ -112,3 +119,23 @@ def _names(root: Path) -> list[str]:
         return sorted(path.name for path in root.iterdir() if _NAME.fullmatch(path.name))
     except FileNotFoundError:
         return []
+
+
+def _trim(root: Path, before: float | None, max_bytes: int | None, dry_run: bool) -> tuple[int, int]:
+    if before is None and max_bytes is None:
+        return 0, 0
+    found: list[tuple[float, int, Path]] = []
+    for path in root.glob("*/*"):
+        with contextlib.suppress(FileNotFoundError):
+            status = path.stat()
+            found.append((status.st_mtime, status.st_size, path))
+    left = sum(size for _, size, _ in found)
+    count = freed = 0
+    for made, size, path in sorted(found):
+        too_old = before is not None and made < before
+        if not too_old and (max_bytes is None or left <= max_bytes):
+            break
+        if not dry_run:
+            path.unlink(missing_ok=True)
+        count, freed, left = count + 1, freed + size, left - size
+    return count, freed

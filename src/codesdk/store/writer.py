@@ -22,6 +22,7 @@ from codesdk.contract.records import Changes
 from codesdk.store import refusals
 from codesdk.store.connection import Synchronous, explain
 from codesdk.store.tables import Tables
+from codesdk.store.vacuum import free_bytes, give_back
 
 _BATCH_FRAMES = 2_000
 _CLOSING_BUSY_MS = 200
@@ -62,13 +63,20 @@ class Delete(msgspec.Struct, frozen=True):
     session_id: str
 
 
+class Vacuum(msgspec.Struct, frozen=True):
+    """Free pages to give back to the disk, bit by bit between other requests; `rewrite` an older file in one go."""
+
+    token: Token
+    rewrite: bool
+
+
 class Close(msgspec.Struct, frozen=True):
     """The end: nothing may follow."""
 
     token: Token
 
 
-Request = Append | Call | Delete | Close
+Request = Append | Call | Delete | Vacuum | Close
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -118,6 +126,7 @@ class Writer:
         self._inbox: queue.SimpleQueue[list[Request]] = queue.SimpleQueue()
         self._waiting: deque[Request] = deque()
         self._graves: deque[tuple[int, Delete | None]] = deque((key, None) for key in self._tables.graves())
+        self._vacuums: deque[Vacuum] = deque()
         self._failed: dict[tuple[str, int], tuple[int, CodeSDKError]] = {}
         self._thread = threading.Thread(target=self._run, name="codesdk-writer", daemon=True)
         self._thread.start()
@@ -140,8 +149,11 @@ class Writer:
             if closing is not None:
                 outcomes.append(Outcome(closing, error=self._finish()))
                 outcomes += [Outcome(buried, None) for _, buried in self._graves if buried is not None]
+                outcomes += [Outcome(asked, 0) for asked in self._vacuums]
             elif self._graves:
                 outcomes += self._purge()
+            elif self._vacuums:
+                outcomes += self._give_back()
             if outcomes:
                 self._report(outcomes)
             if closing is not None:
@@ -151,7 +163,7 @@ class Writer:
         """Take what waits, up to a number of frames; block only if there is nothing else to do."""
         batch: list[Request] = []
         frames = 0
-        block = not self._waiting and not self._graves
+        block = not self._waiting and not self._graves and not self._vacuums
         while frames < _BATCH_FRAMES:
             if not self._waiting:
                 try:
@@ -218,6 +230,8 @@ class Writer:
             return None
         if isinstance(request, Delete):
             return self._tables.bury(request.session_id)
+        if isinstance(request, Vacuum):
+            return None
         assert isinstance(request, Call)
         return request.run(self._tables)
 
@@ -236,6 +250,8 @@ class Writer:
             request = outcome.request
             if isinstance(request, Delete) and outcome.error is None:
                 self._graves.append((outcome.value, request))
+            elif isinstance(request, Vacuum) and outcome.error is None:
+                self._vacuums.append(request)
             elif outcome.error is not None:
                 settled.append(self._failure(request, outcome.error))
             else:
@@ -265,6 +281,21 @@ class Writer:
             return []
         self._graves.popleft()
         return [Outcome(buried, error=error)] if buried is not None else []
+
+    def _give_back(self) -> list[Outcome]:
+        """Give some free pages back; report when there are no more."""
+        asked = self._vacuums[0]
+        error = None
+        try:
+            self._set_level("NORMAL")
+            done = give_back(self._db, rewrite=asked.rewrite)
+        except Exception as failure:  # noqa: BLE001 - whoever asked is told; what is stored is not touched by it
+            self._undo()
+            done, error = True, explain(failure, self._path)
+        if not done:
+            return []
+        self._vacuums.popleft()
+        return [Outcome(asked, 0 if error else free_bytes(self._db), error)]
 
     def _set_level(self, level: str) -> None:
         """Choose whether commits reach the disk itself; not possible inside a transaction."""

@@ -1,0 +1,144 @@
+"""`codesdk gc`: what is old or too much → removed from the data directory, and the space given back."""
+
+import re
+import sys
+
+import click
+
+from codesdk.cli.app import Setup
+from codesdk.cli.exits import FAILED, OK
+from codesdk.cli.gist import plural, size
+from codesdk.cli.lookup import reading
+from codesdk.cli.loop import run_async
+from codesdk.cli.options import json_option
+from codesdk.cli.out import write_json, write_text
+from codesdk.cli.safe import one_line
+from codesdk.engine.retention import GcReport, Progress, Retention
+
+_DAYS = {"h": 1 / 24, "d": 1.0, "w": 7.0, "y": 365.0}
+_BYTES = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
+
+
+def _age(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Return a span of time in days."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([hdwy])", value.lower())
+    if found is None:
+        raise click.BadParameter(f"{value!r} is no age: write 12h, 30d, 8w or 1y.", ctx, param)
+    return float(found[1]) * _DAYS[found[2]]
+
+
+def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """Return a number of bytes."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Z]*)", value.upper())
+    if found is None or found[2] not in _BYTES:
+        raise click.BadParameter(f"{value!r} is no size: write 500MB, 2GB or 1GiB.", ctx, param)
+    return int(float(found[1]) * _BYTES[found[2]])
+
+
+@click.command()
+@click.option(
+    "--older-than",
+    callback=_age,
+    metavar="AGE",
+    help="Remove sessions that were not used for so long, such as 30d.",
+)
+@click.option(
+    "--max-size",
+    callback=_size,
+    metavar="SIZE",
+    help="Remove the oldest sessions until all takes less, such as 2GB.",
+)
+@click.option(
+    "--undo-older-than", callback=_age, metavar="AGE", help="Forget how to undo changes that are older."
+)
+@click.option(
+    "--undo-max-size", callback=_size, metavar="SIZE", help="Keep so much of what undoing needs, the newest."
+)
+@click.option(
+    "--audit-older-than", callback=_age, metavar="AGE", help="Remove audit segments that are older."
+)
+@click.option(
+    "--audit-max-size", callback=_size, metavar="SIZE", help="Keep so much of the audit, the newest."
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@json_option("Print the report as JSON.")
+@click.pass_obj
+def gc(
+    setup: Setup,
+    older_than: float | None,
+    max_size: int | None,
+    undo_older_than: float | None,
+    undo_max_size: int | None,
+    audit_older_than: float | None,
+    audit_max_size: int | None,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Remove old sessions and what nothing needs any more, and give the space back.
+
+    Without limits only what nothing needs goes. A session that has work to do stays. Exits 1 if one could not go.
+    """
+    retention = Retention(
+        max_age_days=older_than,
+        max_total_bytes=max_size,
+        undo_max_age_days=undo_older_than,
+        undo_max_bytes=undo_max_size,
+        audit_max_age_days=audit_older_than,
+        audit_max_bytes=audit_max_size,
+    )
+    return run_async(_gc(setup, retention, dry_run, as_json))
+
+
+async def _gc(setup: Setup, retention: Retention, dry_run: bool, as_json: bool) -> int:
+    from codesdk.sdk import CodeSDK
+
+    async with reading(setup.data_dir):
+        pass  # a directory that is not there must not be made
+    async with CodeSDK.open(setup.data_dir) as sdk:
+        report = await sdk.collect(retention, dry_run=dry_run, rewrite=True, progress=_progress())
+    if as_json:
+        write_json(report)
+    else:
+        _tell(report)
+    return FAILED if report.kept else OK
+
+
+def _progress() -> Progress | None:
+    """Return what shows on a terminal's stderr how far it is."""
+    if not sys.stderr.isatty():
+        return None
+
+    def show(done: int, total: int) -> None:
+        end = "\r\x1b[2K" if done == total else ""
+        write_text(sys.stderr, f"\r\x1b[2Kremoved {done:,} of {total:,} sessions{end}")
+
+    return show
+
+
+def _tell(report: GcReport) -> None:
+    verb = "would remove" if report.dry_run else "removed"
+    for session in report.sessions:
+        click.echo(f"{verb}  {session.session_id}  {size(session.bytes):>9}  {session.why}")
+    for kept in report.kept:
+        click.echo(f"kept  {kept.session_id}: {one_line(kept.reason)}", err=True)
+    parts = [plural(len(report.sessions), "session")]
+    parts += [f"{plural(report.undo_files, 'undo file')}"] if report.undo_files else []
+    parts += [f"{plural(report.blobs, 'stray blob')}"] if report.blobs else []
+    parts += [f"{plural(len(report.audit_segments), 'audit segment')}"] if report.audit_segments else []
+    after = "" if report.dry_run else f", now {size(report.bytes_after)}"
+    click.echo(f"{verb} {', '.join(parts)}; it was {size(report.bytes_before)}{after}")

@@ -1,0 +1,185 @@
+"""What is old or too much goes, the oldest first, with all that belongs to it; what is in use stays."""
+
+import json
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.store.audit_samples import entry
+
+from codesdk import CodeSDK, InvalidRequest, NotFound
+from codesdk.engine.retention import GcReport, Retention
+from codesdk.runtimes.scripted import ScriptedRuntime
+from codesdk.script import parse_object
+from codesdk.store.audit import Audit
+from codesdk.store.audit_chain import segments
+from codesdk.store.audit_reading import read_audit
+from codesdk.store.audit_verify import verify_audit
+from codesdk.store.undo import FileUndo
+
+LONG_AGO = "2020-01-02T03:04:05.678Z"
+WRITE = {"call": {"tool": "workspace.write", "input": {"path": "a.txt", "content": "x"}}}
+
+
+def runtime(*last: dict[str, Any]) -> dict[str, ScriptedRuntime]:
+    turns = [{"steps": [WRITE]}, {"steps": [{"text": "word " * 20_000}, *last]}]
+    return {"scripted": ScriptedRuntime(parse_object({"turns": turns, "loop": True}, "talk"))}
+
+
+async def sessions(data: Path, workspace: Path, count: int) -> list[str]:
+    """Make sessions that have each run a task, the first of which is the oldest."""
+    made: list[str] = []
+    async with CodeSDK.open(data, runtimes=runtime(), allow_yolo=True) as sdk:
+        for _ in range(count):
+            session = await sdk.create_session(
+                runtime="scripted", workspace=workspace, permission_mode="yolo"
+            )
+            await (await session.start("Talk")).result()
+            made.append(session.id)
+    return made
+
+
+def age(data: Path, session_id: str) -> None:
+    """Make a session look as if it was last used long ago."""
+    db = sqlite3.connect(data / "codesdk.db")
+    with db:
+        (row,) = db.execute("SELECT row FROM sessions WHERE id = ?", (session_id,)).fetchone()
+        changed = json.dumps(json.loads(row) | {"updated_at": LONG_AGO}).encode()
+        db.execute("UPDATE sessions SET row = ? WHERE id = ?", (changed, session_id))
+    db.close()
+    for path in (data / "blobs").rglob("*"):
+        os.utime(path, (0, 0))
+
+
+def gone(report: GcReport) -> list[tuple[str, str]]:
+    return [(removed.session_id, removed.why) for removed in report.sessions]
+
+
+def files(path: Path) -> list[str]:
+    return sorted(str(found.relative_to(path)) for found in path.rglob("*") if found.is_file())
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    (tmp_path / "ws").mkdir()
+    return tmp_path / "ws"
+
+
+async def test_a_session_that_was_not_used_for_long_goes_with_all_that_belongs_to_it(
+    data: Path, workspace: Path
+):
+    old, new = await sessions(data, workspace, 2)
+    state = data / "runtimes" / "ns-default" / "scripted" / old
+    state.mkdir(parents=True)
+    (state / "notes").write_bytes(b"n" * 1_000)
+    age(data, old)
+    assert [name for name in files(data / "undo") if name.startswith(old)]
+    seen: list[tuple[int, int]] = []
+    async with CodeSDK.open(data) as sdk:
+        tried = await sdk.collect(Retention(max_age_days=30), dry_run=True)
+        assert (gone(tried), tried.bytes_after) == ([(old, "age")], tried.bytes_before)
+        assert (await sdk.session(old)).id == old  # a dry run removes nothing
+        report = await sdk.collect(Retention(max_age_days=30), progress=lambda *at: seen.append(at))
+        with pytest.raises(NotFound):
+            await sdk.session(old)
+        assert [row.session_id for row in await sdk.sessions()] == [new]
+        assert sdk.audit is not None
+        [record] = [r for r in await sdk.audit.read(category="storage") if r.what.get("session_id") == old]
+    assert (gone(report), report.kept, seen) == ([(old, "age")], [], [(1, 1)])
+    assert report.sessions == tried.sessions
+    assert report.sessions[0].bytes > 100_000
+    assert report.blobs > 0
+    assert report.bytes_after < report.bytes_before
+    assert not state.exists()
+    assert [name for name in files(data / "undo") if name.startswith(old)] == []
+    assert (record.action, record.outcome, record.why) == (
+        "retention.session_removed",
+        "removed",
+        {"reason": "age"},
+    )
+
+
+async def test_the_oldest_sessions_go_until_the_rest_is_small_enough(data: Path, workspace: Path):
+    made = await sessions(data, workspace, 4)
+    async with CodeSDK.open(data) as sdk:
+        nothing = await sdk.collect(Retention(max_total_bytes=10**12))
+        assert gone(nothing) == []
+        size = nothing.bytes_after
+        one = (await sdk.collect(Retention(max_age_days=0), dry_run=True)).sessions[0].bytes
+        report = await sdk.collect(Retention(max_total_bytes=size - one - 1))
+        assert gone(report) == [(made[0], "size"), (made[1], "size")]
+        assert [row.session_id for row in await sdk.sessions()] == [made[3], made[2]]
+
+
+async def test_a_session_that_runs_or_is_followed_stays(data: Path, workspace: Path):
+    async with CodeSDK.open(data, runtimes=runtime({"stall": "stopped"}), allow_yolo=True) as sdk:
+        running = await sdk.create_session(runtime="scripted", workspace=workspace, permission_mode="yolo")
+        task = await running.start("Talk")
+        async for event in task.events():
+            if event.type == "model.output.delta":
+                break
+        followed = await sdk.create_session(runtime="scripted", workspace=workspace)
+        idle = await sdk.create_session(runtime="scripted", workspace=workspace)
+        following = followed.events()
+        await anext(following)
+        report = await sdk.collect(Retention(max_age_days=0))
+        assert gone(report) == [(idle.id, "age")]
+        await following.aclose()  # pyright: ignore[reportAttributeAccessIssue]
+        await task.stop()
+        assert (await task.result()).state == "stopped"
+
+
+async def test_nothing_in_memory_can_be_collected():
+    async with CodeSDK.open() as sdk:
+        with pytest.raises(InvalidRequest, match="in memory"):
+            await sdk.collect(Retention())
+
+
+async def test_old_audit_segments_go_and_what_is_kept_can_still_be_checked(tmp_path: Path):
+    audit = await Audit.open(tmp_path, segment_bytes=900)
+    for number in range(12):
+        audit.note(entry(number))
+        await audit.flush()
+    names = [segment.path.name for segment in segments(tmp_path)]
+    assert len(names) == 4
+    for name in names[:2]:
+        os.utime(tmp_path / name, (0, 0))
+    assert await audit.trim(max_age_s=60, max_bytes=None, reason="age", dry_run=True) == names[:2]
+    assert await audit.trim(max_age_s=60, max_bytes=None, reason="age") == names[:2]
+    assert await audit.trim(max_age_s=60, max_bytes=None, reason="age") == []
+    assert await audit.trim(max_age_s=None, max_bytes=1, reason="size") == names[2:]
+    await audit.close()
+    kept = list(read_audit(tmp_path))
+    assert [(record.n, record.action) for record in kept] == [
+        (13, "retention.audit_removed"),
+        (14, "retention.audit_removed"),
+    ]
+    report = verify_audit(tmp_path)
+    assert (report.findings, report.first, report.records) == ([], 13, 2)
+    again = await Audit.open(tmp_path, segment_bytes=900)
+    again.note(entry(99))
+    await again.close()
+    assert verify_audit(tmp_path).ok
+    first = segments(tmp_path)[0].path
+    first.write_bytes(b"".join(first.read_bytes().splitlines(keepends=True)[1:]))
+    assert [(found.kind, found.n) for found in verify_audit(tmp_path).findings] == [("missing", 13)]
+
+
+async def test_what_undoing_needs_goes_by_age_and_by_size(tmp_path: Path):
+    for number in range(4):
+        path = tmp_path / "ses_1" / f"file{number}"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x" * 100)
+        os.utime(path, (number, number))
+    undo = FileUndo(tmp_path)
+    assert await undo.trim(before=None, max_bytes=None) == (0, 0)
+    assert await undo.trim(before=1.5, max_bytes=None, dry_run=True) == (2, 200)
+    assert await undo.trim(before=0.5, max_bytes=250) == (2, 200)
+    assert files(tmp_path) == ["ses_1/file2", "ses_1/file3"]
