@@ -2,6 +2,8 @@
 
 import json
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 from tests.daemon.rig import daemon
@@ -68,6 +70,13 @@ def test_a_task_that_runs_when_the_daemon_ends_is_stopped_with_its_last_event(tm
 def test_a_daemon_that_is_told_to_end_as_soon_as_it_says_where_it_is_ends_in_good_order(tmp_path: Path):
     with daemon(tmp_path / "data") as running:
         assert running.stop() == 0
+
+
+def test_a_daemon_at_rest_has_loaded_nothing_that_only_some_sessions_need():
+    code = "import sys, codesdk.cli.codesdkd, codesdk.daemon.server; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"mcp", "yaml", "docker", "httpx2", "pydantic", "starlette", "rich", "codesdk.script"}
+    assert heavy & set(loaded.stdout.split()) == set()
 
 
 def test_the_description_of_the_api_names_every_operation(tmp_path: Path):

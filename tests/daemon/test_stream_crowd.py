@@ -36,6 +36,17 @@ def _enough_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(4096, hard)), hard))
 
 
+def test_a_daemon_takes_as_many_clients_as_it_may_have_files(tmp_path: Path):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[0] // 2, before[1]))
+    try:
+        with daemon(tmp_path / "data") as running:
+            found = resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert found == (before[1], before[1])
+
+
 async def test_a_thousand_clients_lose_nothing_beside_one_that_stalls_for_a_minute_and_one_that_sips(
     tmp_path: Path,
 ):

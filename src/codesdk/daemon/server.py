@@ -7,6 +7,7 @@ period, then they are stopped; clients are told of every end before the connecti
 import asyncio
 import contextlib
 import ipaddress
+import resource
 import signal
 import socket
 import sys
@@ -40,6 +41,7 @@ async def serve(
 ) -> None:
     """Run the daemon until it is told to end. `opening` is what `CodeSDK.open` is told besides."""
     settings = msgspec.structs.replace(settings, data_dir=data_dir)
+    _allow_many_files()
     metrics = Metrics()
     tokens = TokenFile(data_dir)
     guard = Guard(tokens, hosts=[settings.host, *settings.allow_hosts], always=settings.require_token)
@@ -180,6 +182,13 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _allow_many_files() -> None:
+    """Take as many open files as may be had: every client is one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _say_where(url: str) -> None:

@@ -30,9 +30,9 @@ from codesdk.daemon.reading import get_session
 from codesdk.engine.grants import revoke
 from codesdk.engine.undo import undo
 from codesdk.runtimes.registry import resolve
-from codesdk.script import Script, parse_object
 
 if TYPE_CHECKING:
+    from codesdk.script import Script
     from codesdk.tools.mcp.servers import McpServer
 
 _STOPPED = "stopped by the user"
@@ -233,8 +233,12 @@ def _workspace(call: Call, given: str) -> str:
     return str(found)
 
 
-def _script(wanted: Equipment) -> Script | None:
-    return None if wanted.script is None else parse_object(wanted.script, "script")
+def _script(wanted: Equipment) -> "Script | None":
+    if wanted.script is None:
+        return None
+    from codesdk.script import parse_object
+
+    return parse_object(wanted.script, "script")
 
 
 async def _servers(call: Call, wanted: Equipment) -> "Mapping[str, McpServer] | None":
