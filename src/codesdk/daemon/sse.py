@@ -82,10 +82,14 @@ class EventStream:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Stream until the client hangs up, the feed closes or the caller is no longer let in."""
-        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        if scope["method"] == "HEAD":
-            await send({"type": "http.response.body", "body": b""})
-            return
+        with self._feed.reading():  # from now on the session stays loaded
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            if scope["method"] != "HEAD":
+                await self._stream(receive, send)
+            with contextlib.suppress(OSError):
+                await send({"type": "http.response.body", "body": b""})
+
+    async def _stream(self, receive: Receive, send: Send) -> None:
         pumping = asyncio.create_task(self._pump(send))
         leaving = asyncio.create_task(_until_gone(receive))
         try:
@@ -96,8 +100,6 @@ class EventStream:
             await asyncio.wait([pumping, leaving])
         if not pumping.cancelled() and (error := pumping.exception()) is not None:
             raise error
-        with contextlib.suppress(OSError):
-            await send({"type": "http.response.body", "body": b""})
 
     async def _watch(self, send: Send, *parts: asyncio.Task[None]) -> None:
         """Wait for the end of a part. Now and then see whether the caller may stay, and break a silence."""
@@ -113,8 +115,7 @@ class EventStream:
 
     async def _pump(self, send: Send) -> None:
         feed, wanted = self._feed, self._types
-        # If the log cannot be written or read, the client comes back, and is told then.
-        with feed.reading(), contextlib.suppress(CodeSDKError):
+        with contextlib.suppress(CodeSDKError):  # of the log: the client comes back, and is told then
             await self._write(send, RETRY)
             while True:
                 items = feed.since(self._cursor, WRITE_BYTES)
