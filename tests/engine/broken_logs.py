@@ -369,6 +369,7 @@ BROKEN = [
     Broken(5, "busy", "another tool is run", edit(At(RUN), name="workspace.edit")),
     Broken(5, "busy", "another call of the runtime", edit(At(OVER), runtime_tool_call_id="x")),
     Broken(5, "busy", "run elsewhere", edit(At(OVER), execution_env="codesdk_docker")),
+    Broken(5, "busy", "run by somebody else", edit(At(OVER), executed_by="runtime")),
     Broken(5, "busy", "approved twice", repeat(At(APPROVED))),
     Broken(5, "busy", "denied twice", repeat(At(DENIED))),
     Broken(5, "busy", "never approved", drop(At(APPROVED), At(RUN))),
