@@ -45,6 +45,7 @@ SAMPLES = {
     "readMetrics": Sample(200),
     "readAudit": Sample(200),
     "readSessionAudit": Sample(404),
+    "supportBundle": Sample(404),
     "checkAudit": Sample(200),
     "createSession": Sample(400, {}),
     "equipSession": Sample(404, {}),

@@ -23,6 +23,7 @@ _IDS = {
     "tool": "The tool's name",
     "runtime": "The runtime's name or alias",
 }
+_MADE = {"SessionRow": "session_id", "TaskRow": "task_id", "ArtifactRef": "artifact_id"}
 _PROBLEMS = {
     "400": "The request cannot be right as it stands",
     "401": "A token is missing, wrong, revoked or expired",
@@ -49,7 +50,7 @@ def describe(operations: Iterable[Operation]) -> Schema:
     _, definitions = msgspec.json.schema_components(ordered, ref_template=_REF)
     paths: Schema = {}
     for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, operations)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -70,13 +71,13 @@ def _is_struct(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
-def _operation(operation: Operation) -> Schema:
+def _operation(operation: Operation, all_of_them: list[Operation]) -> Schema:
     described: Schema = {
         "operationId": operation.name,
         "summary": operation.summary,
         "tags": [operation.group],
         "parameters": [*_path_parameters(operation.path), *_query_parameters(operation.query)],
-        "responses": {str(operation.status): _response(operation), **_problems(operation)},
+        "responses": {str(operation.status): _response(operation, all_of_them), **_problems(operation)},
     }
     if operation.scope is not None:
         described["description"] = f"Needs the scope `{operation.scope}`."
@@ -107,8 +108,10 @@ def _body(body: Any) -> Schema:
     }
 
 
-def _response(operation: Operation) -> Schema:
+def _response(operation: Operation, all_of_them: list[Operation]) -> Schema:
     described: Schema = {"description": operation.summary}
+    if links := _links(operation, all_of_them):
+        described["links"] = links
     if operation.answer is not None:
         schema = (
             {"$ref": _REF.format(name=operation.answer.__name__)}
@@ -122,6 +125,19 @@ def _response(operation: Operation) -> Schema:
         stream = {"schema": {"type": "string", "description": "Events; the id of each is its seq."}}
         described["content"]["text/event-stream"] = stream
     return described
+
+
+def _links(made_by: Operation, operations: list[Operation]) -> Schema:
+    """Return where the id of what was made leads: all operations that have nothing but it in their path."""
+    name = _MADE.get(getattr(made_by.answer, "__name__", "")) if made_by.method == "POST" else None
+    return {
+        f"{operation.name}Of": {
+            "operationId": operation.name,
+            "parameters": {name: f"$response.body#/{name}"},
+        }
+        for operation in operations
+        if name is not None and _PATH_PARAMETER.findall(operation.path) == [name]
+    }
 
 
 def _problems(operation: Operation) -> Schema:
