@@ -107,3 +107,25 @@ def test_a_support_bundle_comes_over_http_and_is_whole(tmp_path: Path):
     (tmp_path / "bundle.tar.gz").write_bytes(answer.content)
     opened = read_bundle(tmp_path / "bundle.tar.gz")
     assert (opened.manifest.session_id, opened.problems) == (session, [])
+
+
+def test_an_operator_has_old_sessions_removed(tmp_path: Path):
+    with daemon(tmp_path / "data") as running:
+        session = running.session()
+        running.run(session)
+        running.post(f"/v1/sessions/{session}/close")
+        tried = running.post("/v1/gc", {"max_age_days": 0, "dry_run": True})
+        assert [removed["session_id"] for removed in tried["sessions"]] == [session]
+        assert running.http.get(f"/v1/sessions/{session}").status_code == 200
+        running.post("/v1/gc", {"max_age_days": 0})
+        assert running.http.get(f"/v1/sessions/{session}").status_code == 404
+
+
+def test_a_daemon_that_keeps_little_removes_the_rest_when_it_starts(tmp_path: Path):
+    with daemon(tmp_path / "data") as running:
+        session = running.session()
+        running.run(session)
+        running.stop()
+    with daemon(tmp_path / "data", "--keep-bytes", "1") as running:
+        while running.http.get(f"/v1/sessions/{session}").status_code != 404:
+            pass

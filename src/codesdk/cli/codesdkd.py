@@ -17,6 +17,7 @@ from codesdk.contract.errors import CodeSDKError, ErrorInfo
 
 if TYPE_CHECKING:
     from codesdk.contract.ports import Observer
+    from codesdk.engine.retention import Retention
 
 PARENT_POLL_S = 1.0
 
@@ -88,6 +89,18 @@ PARENT_POLL_S = 1.0
 )
 @click.option("--exit-with-parent", is_flag=True, help="End when the process ends that started the daemon.")
 @click.option(
+    "--keep-days",
+    type=click.FloatRange(0, min_open=True),
+    metavar="N",
+    help="Remove sessions, and audit records, that are older. [default: keep all]",
+)
+@click.option(
+    "--keep-bytes",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Remove the oldest sessions when all together take more. [default: keep all]",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
@@ -126,6 +139,7 @@ def codesdkd(data_dir: str, exit_with_parent: bool, **options: Any) -> None:
         workspace_roots=options["roots"],
         allow_hosts=options["hosts"],
         require_token=options["require_token"],
+        retention=_retention(options),
         requests_per_s=options["requests_per_second"] or None,
         request_burst=options["request_burst"],
         tasks_per_minute=options["tasks_per_minute"] or None,
@@ -148,6 +162,16 @@ def codesdkd(data_dir: str, exit_with_parent: bool, **options: Any) -> None:
         for observer in observers:
             if isinstance(observer, Traces):
                 observer.close()
+
+
+def _retention(options: dict[str, Any]) -> "Retention | None":
+    """Return what is kept; None for everything."""
+    days, size = options["keep_days"], options["keep_bytes"]
+    if days is None and size is None:
+        return None
+    from codesdk.engine.retention import Retention
+
+    return Retention(max_age_days=days, undo_max_age_days=days, audit_max_age_days=days, max_total_bytes=size)
 
 
 def _observers(options: dict[str, Any]) -> "list[Observer]":

@@ -4,7 +4,7 @@ The daemon decodes and describes them (OpenAPI), the client encodes them. A requ
 known is refused; an answer may gain fields, and who reads it lets them pass.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -19,6 +19,10 @@ TokenScope = Literal["read", "run", "approve", "admin"]
 
 Words = str | list[Message]
 """What a user says: a text, or messages."""
+
+
+Days = Annotated[float, msgspec.Meta(ge=0)] | None
+Size = Annotated[int, msgspec.Meta(ge=0)] | None
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,6 +116,18 @@ class Undoing(Body, frozen=True, kw_only=True):
     """The call whose changes are to be taken back; those of all calls, if not given."""
 
     tool_call_id: str | None = None
+
+
+class Collecting(Body, frozen=True, kw_only=True):
+    """What is to be kept; what is not named has no limit."""
+
+    max_age_days: Days = None
+    max_total_bytes: Size = None
+    undo_max_age_days: Days = None
+    undo_max_bytes: Size = None
+    audit_max_age_days: Days = None
+    audit_max_bytes: Size = None
+    dry_run: bool = False
 
 
 class Problem(Record, frozen=True, kw_only=True):

@@ -3,7 +3,15 @@
 import tempfile
 
 from codesdk import __version__
-from codesdk.contract.api import Health, Readiness, RuntimeAuth, RuntimeInfo, RuntimePage, TokenInfo
+from codesdk.contract.api import (
+    Collecting,
+    Health,
+    Readiness,
+    RuntimeAuth,
+    RuntimeInfo,
+    RuntimePage,
+    TokenInfo,
+)
 from codesdk.contract.capabilities import Isolation
 from codesdk.contract.errors import NotFound
 from codesdk.contract.events import CONTRACT_VERSION
@@ -11,6 +19,7 @@ from codesdk.contract.runtime import RuntimeEnv
 from codesdk.daemon.operations import Call, Operation
 from codesdk.daemon.problems import shutting_down
 from codesdk.daemon.responses import Whole
+from codesdk.engine.retention import GcReport, Retention
 from codesdk.observe.metrics import CONTENT_TYPE
 from codesdk.runtimes.registry import ALIASES, create_runtime, resolve, runtime_names
 
@@ -37,6 +46,13 @@ async def whoami(call: Call) -> TokenInfo:
 async def read_metrics(call: Call) -> Whole:
     """Return figures for Prometheus. They are of all principals together, and name none of them."""
     return Whole(200, await call.metrics.scrape(), ((b"content-type", CONTENT_TYPE.encode()),))
+
+
+async def collect_garbage(call: Call) -> GcReport:
+    """Remove what is over the limits that the request names, of all principals."""
+    wanted = call.wants(Collecting)
+    limits = {name: getattr(wanted, name) for name in Retention.__struct_fields__}
+    return await call.sdk.collect(Retention(**limits), dry_run=wanted.dry_run)
 
 
 async def list_runtimes(call: Call) -> RuntimePage:
@@ -110,6 +126,17 @@ OPERATIONS = (
         run=read_metrics,
         answer=str,
         media_type="text/plain",
+        group="daemon",
+    ),
+    Operation(
+        name="collectGarbage",
+        method="POST",
+        path="/v1/gc",
+        scope="admin",
+        summary="Remove what is older or more than is to be kept, of all principals",
+        run=collect_garbage,
+        body=Collecting,
+        answer=GcReport,
         group="daemon",
     ),
     Operation(

@@ -7,6 +7,7 @@ period, then they are stopped; clients are told of every end before the connecti
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import resource
 import signal
 import socket
@@ -20,18 +21,22 @@ import msgspec
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from codesdk.contract.errors import Conflict, InvalidRequest
+from codesdk.contract.errors import CodeSDKError, Conflict, InvalidRequest
 from codesdk.contract.ports import Observer
 from codesdk.daemon.app import App
 from codesdk.daemon.auth import LOOPBACK, Guard
 from codesdk.daemon.settings import DaemonSettings
+from codesdk.engine.retention import Retention
 from codesdk.observe.metrics import Metrics
 from codesdk.sdk import CodeSDK
 from codesdk.store.directory import announce
 from codesdk.store.tokens import TokenFile
 
+_log = logging.getLogger(__name__)
+
 KEEP_ALIVE_S = 75
 MAX_HEAD_BYTES = 64 * 1024
+COLLECT_S = 3600.0
 FAREWELL_S = 2.0
 """How long clients may take to read the last events when the daemon ends."""
 
@@ -64,7 +69,10 @@ async def serve(
 
 async def _run(sdk: CodeSDK, app: App, settings: DaemonSettings, told: asyncio.Queue[int]) -> None:
     """Wait for a signal, then for the tasks; a second signal ends the waiting."""
+    collecting = asyncio.create_task(_collect(sdk, settings.retention)) if settings.retention else None
     await told.get()
+    if collecting is not None:
+        collecting.cancel()
     app.draining = True
     draining = asyncio.create_task(sdk.engine.drain(settings.grace_s))
     hurry = asyncio.create_task(told.get())
@@ -72,6 +80,18 @@ async def _run(sdk: CodeSDK, app: App, settings: DaemonSettings, told: asyncio.Q
     for waiting in (draining, hurry):
         waiting.cancel()
     await sdk.engine.close("the daemon is shutting down")
+
+
+async def _collect(sdk: CodeSDK, retention: Retention) -> None:
+    """Remove what is over the limits, at the start and every hour."""
+    while True:
+        try:
+            report = await sdk.collect(retention)
+            if report.sessions:
+                _log.info("Retention removed %d sessions.", len(report.sessions))
+        except CodeSDKError as error:
+            _log.error("Retention failed: %s", error.message)
+        await asyncio.sleep(COLLECT_S)
 
 
 @asynccontextmanager

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import msgspec
 
+from codesdk.engine.retention import Retention
+
 
 class DaemonSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Limits and permissions of one daemon."""
@@ -27,3 +29,5 @@ class DaemonSettings(msgspec.Struct, frozen=True, kw_only=True):
     tasks_per_minute: float | None = None
     """How many tasks of one runtime a principal may start."""
     heartbeat_s: float = 15.0
+    retention: Retention | None = None
+    """What is kept, looked after now and then; None for everything."""
