@@ -99,12 +99,12 @@ def test_no_secret_gets_into_a_line_by_any_way(stream: io.StringIO, form: Any):
 
 
 def test_what_cannot_be_written_leaves_a_line_that_says_so(stream: io.StringIO):
-    configure_logging("info", "json", stream)
+    handler = configure_logging("info", "json", stream)
     deep: Any = []
     for _ in range(5_000):
         deep = [deep]
-    logging.getLogger("codesdk.x").info("deep", extra={"deep": deep})
-    logging.getLogger("codesdk.x").info("odd \udce4 text", extra={"set": {1}})
+    handler.handle(logging.makeLogRecord({"msg": "deep", "deep": deep}))
+    handler.handle(logging.makeLogRecord({"msg": "odd \udce4 text", "set": {1}}))
     first, second = lines(stream)
     assert "could not be written (RecursionError)" in first["message"]
     assert (second["message"], second["set"]) == ("odd ? text", [1])
