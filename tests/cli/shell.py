@@ -108,11 +108,11 @@ class Shell:
 class Live:
     """A command that runs beside the test and prints JSON lines."""
 
-    def __init__(self, shell: Shell, *args: str) -> None:
+    def __init__(self, shell: Shell, *args: str, **env: str) -> None:
         self.process = subprocess.Popen(
             [*MODULE, *args],
             cwd=shell.home,
-            env=environment({}),
+            env=environment(env),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -15,6 +15,9 @@ from codesdk.sdk import CodeSDK
 ONLY_EMBEDDED = {"open", "as_principal", "model_problems", "archive", "write_bundle", "collect"}
 """What has no meaning over HTTP: opening a directory, being somebody else, reading the engine's own parts and files."""
 
+ONLY_REMOTE = {"create_session": {"recording"}}
+"""Parameters that only a daemon needs, because what the library takes in their place stays on its machine."""
+
 PAIRS = [
     (CodeSDK, CodeSDKClient),
     (Session, RemoteSession),
@@ -36,10 +39,12 @@ def methods(kind: type) -> dict[str, Any]:
 def shape(method: Any) -> tuple[list[Any], str]:
     """Return parameters and result, with the class names of the library."""
     signature = inspect.signature(method)
+    more = ONLY_REMOTE.get(method.__name__, set()) if callable(method) else set()
     result = re.sub(r"\b(Remote|Sync)(?=Session\b|Task\b)", "", str(signature.return_annotation))
     result = result.replace("'", "").replace("codesdk.client.handles.", "").replace("<class ", "")
     result = result.replace("AsyncGenerator", "AsyncIterator").rstrip(">")
-    return list(signature.parameters.values()), result.rpartition(".")[2]
+    parameters = [each for each in signature.parameters.values() if each.name not in more]
+    return parameters, result.rpartition(".")[2]
 
 
 @pytest.mark.parametrize(("embedded", "remote"), PAIRS)

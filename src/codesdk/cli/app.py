@@ -13,7 +13,7 @@ import click
 from codesdk import __version__
 from codesdk.cli.exits import BAD_INPUT, INTERRUPTED, MEANINGS, READER_GONE, report
 from codesdk.cli.out import Interrupted, ReaderGone
-from codesdk.contract.errors import CodeSDKError, ErrorInfo
+from codesdk.contract.errors import CodeSDKError, ErrorInfo, InvalidRequest
 
 DEFAULT_DATA_DIR = ".codesdk"
 
@@ -73,6 +73,8 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "completion": Entry("completion", "completion", "Print the completion script for a shell."),
     },
 }
+HERE_ONLY = frozenset({"audit", "bundle", "demo", "mcp", "policy", "tokens"})
+"""Commands on a data directory that refuse the address of a daemon. Those that need neither pay no heed to it."""
 _ENTRIES = {name: entry for entries in COMMANDS.values() for name, entry in entries.items()}
 
 
@@ -110,7 +112,10 @@ class Setup(NamedTuple):
     data_dir: str
     given: bool
     shown: str
-    """How a command that a person is told to type next names the data directory: an option, or nothing."""
+    """How a command that a person is told to type next says where the sessions are: an option, or nothing."""
+    url: str | None = None
+    """The daemon to talk to, if one is named."""
+    token: str | None = None
 
 
 @click.group(
@@ -125,21 +130,60 @@ class Setup(NamedTuple):
     envvar="CODESDK_DATA_DIR",
     help=f"Where sessions are stored. [env: CODESDK_DATA_DIR; default: {DEFAULT_DATA_DIR}]",
 )
+@click.option(
+    "--url",
+    metavar="URL",
+    envvar="CODESDK_URL",
+    help="Work with the daemon at this address instead. [env: CODESDK_URL]",
+)
+@click.option(
+    "--token",
+    metavar="TOKEN",
+    envvar="CODESDK_TOKEN",
+    help="Its token. Others on this machine can read a command line: better use CODESDK_TOKEN.",
+)
 @click.version_option(__version__, prog_name="codesdk", message="%(prog)s %(version)s")
 @click.pass_context
-def group(ctx: click.Context, data_dir: str | None) -> None:
+def group(ctx: click.Context, data_dir: str | None, url: str | None, token: str | None) -> None:
     """Run coding agents behind one recorded, policed and testable interface.
 
     A SESSION is named by its id, by the beginning or the end of it, or by the word `last`.
     """
-    from_option = ctx.get_parameter_source("data_dir") is click.core.ParameterSource.COMMANDLINE
+    if _typed(ctx, "url") and _typed(ctx, "data_dir"):
+        raise click.UsageError("Give --url or --data-dir: sessions are with a daemon or in a directory.")
+    if _typed(ctx, "data_dir"):
+        url = None
+    _warn_of_token(ctx)
     ctx.obj = Setup(
         data_dir=data_dir or DEFAULT_DATA_DIR,
         given=bool(data_dir),
-        shown=f" --data-dir {shlex.quote(data_dir)}" if data_dir and from_option else "",
+        shown=_shown(ctx, data_dir, url),
+        url=url or None,
+        token=token or None,
     )
+    if url and ctx.invoked_subcommand in HERE_ONLY:
+        raise InvalidRequest(
+            f"`codesdk {ctx.invoked_subcommand}` works on a data directory of this machine, not with a daemon"
+            " elsewhere. Name the directory with --data-dir, or unset CODESDK_URL."
+        )
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+
+
+def _typed(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
+def _shown(ctx: click.Context, data_dir: str | None, url: str | None) -> str:
+    if url and _typed(ctx, "url"):
+        return f" --url {shlex.quote(url)}"
+    return f" --data-dir {shlex.quote(data_dir)}" if data_dir and _typed(ctx, "data_dir") else ""
+
+
+def _warn_of_token(ctx: click.Context) -> None:
+    if _typed(ctx, "token") and sys.stderr.isatty():
+        words = "a token on the command line can be read by others on this machine; CODESDK_TOKEN cannot"
+        click.echo(f"warning: {words}.", err=True)
 
 
 def run(args: list[str]) -> int:

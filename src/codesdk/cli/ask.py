@@ -8,7 +8,7 @@ import os
 import sys
 import termios
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Protocol
 
 from rich.text import Text
 
@@ -16,11 +16,29 @@ from codesdk.cli.pieces import note, whole_input
 from codesdk.cli.screen import Screen
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import ApprovalAnswered, ApprovalRequested
-from codesdk.sdk import Session
+from codesdk.contract.tools import Scope
 
 DENIED = "Denied at the terminal."
 NO_INPUT = "Denied: the terminal's input has ended."
 _CHOICES = (("y", "yes"), ("n", "no [reason]"), ("a", "always in this session"), ("s", "show"))
+
+
+class Answerable(Protocol):
+    """A session whose calls can be answered: here, or in a daemon."""
+
+    async def approve(
+        self,
+        tool_call_id: str,
+        *,
+        reason: str | None = None,
+        scope: Scope = "once",
+        attempt: int | None = None,
+        input_hash: str | None = None,
+    ) -> None: ...
+
+    async def deny(
+        self, tool_call_id: str, reason: str, *, attempt: int | None = None, input_hash: str | None = None
+    ) -> None: ...
 
 
 class Keyboard:
@@ -71,7 +89,7 @@ class Asker:
     def __init__(
         self,
         screen: Screen,
-        session: Session,
+        session: Answerable,
         introduce: Callable[[str], Any],
         keyboard: Keyboard | None = None,
     ) -> None:

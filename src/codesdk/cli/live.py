@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import msgspec
 from rich.text import Text
 
-from codesdk.cli.ask import Asker
+from codesdk.cli.ask import Answerable, Asker
 from codesdk.cli.flow import Flow
 from codesdk.cli.gist import who
 from codesdk.cli.lookup import short
@@ -29,7 +29,6 @@ from codesdk.contract.events import Event
 from codesdk.contract.messages import Reasoning, text_of
 from codesdk.engine.feed import Published
 from codesdk.policy.modes import MODE
-from codesdk.sdk import Session
 
 Load = Callable[[str], Awaitable[Any]]
 """Returns an artifact's bytes by its id."""
@@ -48,7 +47,9 @@ class LiveView:
     said how to answer them from elsewhere.
     """
 
-    def __init__(self, screen: Screen, load: Load, hint: str | None, session: Session | None = None) -> None:
+    def __init__(
+        self, screen: Screen, load: Load, hint: str | None, session: Answerable | None = None
+    ) -> None:
         self._screen = screen
         self._console = screen.console
         self._load = load

@@ -1,15 +1,19 @@
-"""What a person types → the session, call or artifact that is meant, read beside whoever writes."""
+"""What a person types → the session, call or artifact that is meant, wherever it is stored."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from codesdk.contract.errors import InvalidRequest, NotFound
 from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow
 from codesdk.engine.archive import Archive, unknown_session
 from codesdk.engine.undo import changed_calls
 from codesdk.store.directory import DataDir, socket_address
+
+if TYPE_CHECKING:
+    from codesdk.cli.place import Place
 
 LAST = "last"
 MIN_CHARS = 4
@@ -26,7 +30,7 @@ async def reading(data_dir: str) -> AsyncGenerator[Archive]:
         await directory.close()
 
 
-async def find_session(archive: Archive, given: str) -> SessionRow:
+async def find_session(archive: "Place", given: str) -> SessionRow:
     """Return the session with this id, or the only one whose id begins or ends like this."""
     if given == LAST:
         newest = await archive.sessions(limit=1)
@@ -40,20 +44,20 @@ async def find_session(archive: Archive, given: str) -> SessionRow:
     return await archive.session(_only(given, ids, "session") or _raise(unknown_session(given)))
 
 
-async def find_call(archive: Archive, session_id: str, given: str) -> str:
+async def find_call(archive: "Place", session_id: str, given: str) -> str:
     """Return the id of a waiting call, or of a question about a budget. One that does not wait is returned as given, for its owner to judge."""
     rows = await archive.approvals(session_id=session_id)
     ids = [row.tool_call_id or row.approval_id for row in rows]
     return _only(given, ids, "waiting call") or given
 
 
-async def find_changed_call(archive: Archive, session_id: str, given: str) -> str:
+async def find_changed_call(archive: "Place", session_id: str, given: str) -> str:
     """Return the id of a call that changed files. One that did not is returned as given, for an undo to judge."""
-    ids = {call.tool_call_id for call in await changed_calls(archive.log, session_id)}
+    ids = {call.tool_call_id for call in await changed_calls(archive, session_id)}
     return _only(given, ids, "call that changed files") or given
 
 
-async def find_artifact(archive: Archive, session_id: str, given: str) -> ArtifactRow:
+async def find_artifact(archive: "Place", session_id: str, given: str) -> ArtifactRow:
     """Return one of a session's artifacts."""
     rows = {row.ref.artifact_id: row async for row in all_artifacts(archive, session_id)}
     found = _only(given, rows, "artifact")
@@ -64,7 +68,7 @@ async def find_artifact(archive: Archive, session_id: str, given: str) -> Artifa
     return rows[found]
 
 
-async def all_sessions(archive: Archive) -> AsyncGenerator[SessionRow]:
+async def all_sessions(archive: "Place") -> AsyncGenerator[SessionRow]:
     """Yield all sessions, newest first."""
     after: str | None = None
     while page := await archive.sessions(after=after, limit=_PAGE):
@@ -73,7 +77,7 @@ async def all_sessions(archive: Archive) -> AsyncGenerator[SessionRow]:
         after = page[-1].session_id
 
 
-async def all_artifacts(archive: Archive, session_id: str) -> AsyncGenerator[ArtifactRow]:
+async def all_artifacts(archive: "Place", session_id: str) -> AsyncGenerator[ArtifactRow]:
     """Yield a session's artifacts in the order of their ids."""
     after: str | None = None
     while page := await archive.artifacts(session_id, after=after, limit=_PAGE):
@@ -82,7 +86,7 @@ async def all_artifacts(archive: Archive, session_id: str) -> AsyncGenerator[Art
         after = page[-1].ref.artifact_id
 
 
-async def waiting(archive: Archive, session_id: str) -> list[ApprovalRow]:
+async def waiting(archive: "Place", session_id: str) -> list[ApprovalRow]:
     """Return the calls of a session that wait for an answer."""
     rows = await archive.approvals(session_id=session_id)
     return [row for row in rows if row.state in ("waiting", "carried")]

@@ -5,10 +5,12 @@ import contextlib
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from codesdk.cli.interrupts import Interrupts
 from codesdk.cli.out import ReaderGone, write_bytes
+from codesdk.client import CodeSDKClient, RemoteSession, RemoteTask
+from codesdk.contract.codec import decode
 from codesdk.contract.errors import CodeSDKError, InvalidRequest, StorageFailure
 from codesdk.contract.events import TERMINAL_TYPES, ApprovalRequested, Event
 from codesdk.contract.runtime import Runtime
@@ -22,7 +24,12 @@ if TYPE_CHECKING:
 Answering = Literal["terminal", "others", "nobody"]
 """Who answers questions: a person here, a second terminal, or no one, so that they are denied."""
 
-Answer = Callable[[Task, ApprovalRequested], Awaitable[None]]
+AnySDK = CodeSDK | CodeSDKClient
+AnySession = Session | RemoteSession
+AnyTask = Task | RemoteTask
+"""Of this process, or of a daemon: they can do the same."""
+
+Answer = Callable[[AnyTask, ApprovalRequested], Awaitable[None]]
 """Answers a question. Must tolerate that somebody was faster."""
 
 NOBODY = (
@@ -71,6 +78,8 @@ class Playing(NamedTuple):
 
     runtimes: Mapping[str, Runtime]
     plays: "Script | None" = None
+    script: "Script | None" = None
+    """What a runtime among them plays."""
 
 
 def scripted(runtime: str, script: str | None) -> Playing:
@@ -84,7 +93,8 @@ def scripted(runtime: str, script: str | None) -> Playing:
         )
     from codesdk.runtimes.scripted import ScriptedRuntime
 
-    return Playing({"scripted": ScriptedRuntime(_load(script))})
+    loaded = _load(script)
+    return Playing({"scripted": ScriptedRuntime(loaded)}, script=loaded)
 
 
 def _load(path: str) -> "Script":
@@ -94,9 +104,9 @@ def _load(path: str) -> "Script":
 
 
 async def work(
-    sdk: CodeSDK,
-    session: Session,
-    begin: Callable[[], Awaitable[Task]],
+    sdk: AnySDK,
+    session: AnySession,
+    begin: Callable[[], Awaitable[AnyTask]],
     setting: Setting,
     interrupts: Interrupts,
     *,
@@ -121,9 +131,8 @@ async def work(
                 await asyncio.wait(stopping)
 
 
-async def _follow(sdk: CodeSDK, task: Task, view: View, after: int, answer: Answer | None) -> Event:
-    live = await sdk.engine.session(task.session.id)
-    async with contextlib.aclosing(_batches(live.follow(after), task.id)) as batches:
+async def _follow(sdk: AnySDK, task: AnyTask, view: View, after: int, answer: Answer | None) -> Event:
+    async with contextlib.aclosing(_batches(_published(sdk, task, after), task.id)) as batches:
         async for batch in batches:
             await view.show(batch)
             for item in batch:
@@ -134,18 +143,31 @@ async def _follow(sdk: CodeSDK, task: Task, view: View, after: int, answer: Answ
     raise StorageFailure("The session's log was closed before its task ended.")
 
 
-async def _batches(batches: Any, task_id: str) -> AsyncGenerator[list[Published]]:
+async def _published(sdk: AnySDK, task: AnyTask, after: int) -> AsyncGenerator[list[Published]]:
+    """Yield what is stored, as it comes, from this process or from a daemon."""
+    if isinstance(sdk, CodeSDK):
+        live = await sdk.engine.session(task.session.id)
+        async for batch in live.follow(after):
+            yield batch
+    elif isinstance(task, RemoteTask):
+        async with contextlib.aclosing(task.session.frames(after)) as frames:
+            async for batch in frames:
+                yield [Published(decode(frame.data), frame.data) for frame in batch]
+
+
+async def _batches(batches: AsyncGenerator[list[Published]], task_id: str) -> AsyncGenerator[list[Published]]:
     """Cut the last batch after the terminal event."""
-    async for batch in batches:
-        end = next((index for index, item in enumerate(batch) if _ends(item.event, task_id)), None)
-        yield batch if end is None else batch[: end + 1]
+    async with contextlib.aclosing(batches):
+        async for batch in batches:
+            end = next((index for index, item in enumerate(batch) if _ends(item.event, task_id)), None)
+            yield batch if end is None else batch[: end + 1]
 
 
 def _ends(event: Event, task_id: str) -> bool:
     return event.type in TERMINAL_TYPES and event.trace.task_id == task_id
 
 
-async def _stop(task: Task, view: View) -> None:
+async def _stop(task: AnyTask, view: View) -> None:
     try:
         await asyncio.gather(
             view.remark("stopping; Ctrl-C again quits at once"), task.stop("interrupted at the terminal")
@@ -154,7 +176,7 @@ async def _stop(task: Task, view: View) -> None:
         pass  # it has ended by itself, or nobody looks on any more
 
 
-async def _refuse(task: Task, question: ApprovalRequested) -> None:
+async def _refuse(task: AnyTask, question: ApprovalRequested) -> None:
     try:
         await task.deny(question.tool_call_id or question.approval_id, NOBODY, attempt=question.attempt)
     except CodeSDKError:
@@ -162,7 +184,7 @@ async def _refuse(task: Task, question: ApprovalRequested) -> None:
 
 
 @asynccontextmanager
-async def _view(sdk: CodeSDK, session: Session, setting: Setting) -> AsyncGenerator[View]:
+async def _view(sdk: AnySDK, session: AnySession, setting: Setting) -> AsyncGenerator[View]:
     if setting.as_json:
         yield JsonView()
         return

@@ -78,9 +78,17 @@ class Connection:
         self._address = found
         return changed
 
-    async def get(self, path: str, kind: type[T], *, patience_s: float | None = None, **query: Any) -> T:
+    async def get(
+        self,
+        path: str,
+        kind: type[T],
+        *,
+        patience_s: float | None = None,
+        answer_s: float = ANSWER_S,
+        **query: Any,
+    ) -> T:
         """Return what is at a path."""
-        answer = await self._send("GET", path, query=query, patience_s=patience_s)
+        answer = await self._send("GET", path, query=query, patience_s=patience_s, answer_s=answer_s)
         return _decoded(answer.content, kind)
 
     async def post(self, path: str, body: msgspec.Struct, kind: type[T], *, key: str | None = None) -> T:
@@ -112,12 +120,13 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         query: Mapping[str, Any] | None = None,
         patience_s: float | None = None,
+        answer_s: float = ANSWER_S,
     ) -> "httpx2.Response":
         loop = asyncio.get_running_loop()
         until = loop.time() + (self._patience_s if patience_s is None else patience_s)
         failures, lost = 0, False
         while True:
-            answer, failure = await self._try(method, path, content, headers, _given(query))
+            answer, failure = await self._try(method, path, content, headers, _given(query), answer_s)
             if failure is None or (lost and method == "DELETE" and failure.code == "NOT_FOUND"):
                 assert answer is not None, "no failure means an answer"
                 return answer
@@ -135,12 +144,18 @@ class Connection:
         content: bytes | None,
         headers: Mapping[str, str] | None,
         query: Mapping[str, str],
+        answer_s: float,
     ) -> "tuple[httpx2.Response | None, CodeSDKError | None]":
         import httpx2
 
         try:
             request = self.http.build_request(
-                method, self.url + path, content=content, headers=self.headers(headers), params=query
+                method,
+                self.url + path,
+                content=content,
+                headers=self.headers(headers),
+                params=query,
+                timeout=httpx2.Timeout(answer_s, connect=CONNECT_S),
             )
             answer = await self.ask(request)
         except httpx2.TransportError as error:

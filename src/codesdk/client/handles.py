@@ -16,13 +16,15 @@ from codesdk.contract import api
 from codesdk.contract.codec import decode
 from codesdk.contract.errors import Conflict, NotFound, TaskFailure
 from codesdk.contract.events import TERMINAL_TYPES, Event
-from codesdk.contract.messages import ArtifactRef, Message
+from codesdk.contract.messages import Message
 from codesdk.contract.records import ApprovalRow, SessionRow, StoredFrame, TaskRow
 from codesdk.contract.results import TaskResult, result_of
 from codesdk.contract.settings import OnBusy
 from codesdk.contract.tools import Grant, Record, Scope, UndoReport
 
 PAGE = 1000
+CHECK_S = 3600.0
+"""How long the check of a log may take."""
 _Nothing = type(None)
 _DAMAGED = "the daemon cannot read it"
 
@@ -209,18 +211,18 @@ class RemoteSession:
         """Return what waits for an answer in it."""
         return (await self._connection.get(f"{self.path}/approvals", api.ApprovalPage)).approvals
 
-    async def artifacts(self, *, after: str | None = None, limit: int = 100) -> list[ArtifactRef]:
+    async def artifacts(self, *, after: str | None = None, limit: int = 100) -> list[api.ArtifactInfo]:
         """Return its artifacts in the order of their ids."""
         path = f"{self.path}/artifacts"
         return (await self._connection.get(path, api.ArtifactPage, after=after, limit=limit)).artifacts
 
     async def verify(self) -> api.CheckReport:
         """Have its log checked against the contract."""
-        return await self._connection.get(f"{self.path}/verify", api.CheckReport)
+        return await self._connection.get(f"{self.path}/verify", api.CheckReport, answer_s=CHECK_S)
 
     async def replay(self) -> api.CheckReport:
         """Have its log played through a fresh engine and compared."""
-        return await self._connection.get(f"{self.path}/replay", api.CheckReport)
+        return await self._connection.get(f"{self.path}/replay", api.CheckReport, answer_s=CHECK_S)
 
     def _call(self, tool_call_id: str, verb: str) -> str:
         return f"{self.path}/calls/{quote(tool_call_id, safe='')}/{verb}"

@@ -81,10 +81,12 @@ class CodeSDKClient:
         mcp_servers: "Mapping[str, McpServer] | None" = None,
         secrets: Iterable[str] = (),
         idempotency_key: str | None = None,
+        recording: str | None = None,
     ) -> RemoteSession:
         """Create a session of a runtime on a workspace: a directory on the daemon's machine.
 
-        `plays` may be a script; a cassette stays where it is. `mcp_servers` need a token with the scope admin.
+        `plays` may be a script; a cassette stays where it is, and `recording` names the recorded session whose
+        answers are played. `mcp_servers` need a token with the scope admin.
         """
         body = api.NewSession(
             runtime=runtime,
@@ -98,6 +100,7 @@ class CodeSDKClient:
             script=_script(plays),
             mcp_servers=_servers(mcp_servers),
             secrets=list(secrets),
+            recording=recording,
         )
         row = await self.connection.post("/v1/sessions", body, SessionRow, key=idempotency_key)
         return RemoteSession(self.connection, row.session_id)
@@ -152,6 +155,10 @@ class CodeSDKClient:
         if start >= end:
             return b""
         return await self.connection.download(f"{path}/content", {"range": f"bytes={start}-{end - 1}"})
+
+    async def artifact(self, artifact_id: str) -> ArtifactRef:
+        """Return what is known of an artifact."""
+        return await self.connection.get(f"/v1/artifacts/{quote(artifact_id, safe='')}", ArtifactRef)
 
     async def task(self, task_id: str) -> TaskRow:
         """Return a task, of whatever session."""

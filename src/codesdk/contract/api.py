@@ -53,6 +53,8 @@ class NewSession(Equipment, frozen=True, kw_only=True):
     """Tools of the runtime itself that it may use. Needs the scope admin: they run outside of any sandbox."""
     budgets: Budgets | None = None
     settings: SessionSettings = SessionSettings()
+    recording: str | None = None
+    """A recorded session whose model's answers are played in place of a provider's."""
 
 
 class NewTask(Body, frozen=True, kw_only=True):
@@ -195,10 +197,27 @@ class GrantPage(Record, frozen=True, kw_only=True):
     grants: list[Grant]
 
 
+class ArtifactInfo(ArtifactRef, frozen=True, kw_only=True):
+    """An artifact, and when it was stored."""
+
+    created_at: str = ""
+
+    @property
+    def ref(self) -> ArtifactRef:
+        """The artifact as events name it."""
+        return ArtifactRef(
+            artifact_id=self.artifact_id,
+            content_hash=self.content_hash,
+            content_type=self.content_type,
+            size_bytes=self.size_bytes,
+            name=self.name,
+        )
+
+
 class ArtifactPage(Record, frozen=True, kw_only=True):
     """A session's artifacts in the order of their ids. `next` as in `SessionPage`."""
 
-    artifacts: list[ArtifactRef]
+    artifacts: list[ArtifactInfo]
     next: str | None = None
 
 

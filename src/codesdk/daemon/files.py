@@ -5,7 +5,7 @@ from typing import Annotated, BinaryIO, cast
 
 import msgspec
 
-from codesdk.contract.api import ArtifactPage
+from codesdk.contract.api import ArtifactInfo, ArtifactPage
 from codesdk.contract.errors import NotFound
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.records import ArtifactRow, KeyRow
@@ -56,7 +56,8 @@ async def list_artifacts(call: Call) -> ArtifactPage:
     query: ArtifactQuery = call.query
     rows = await call.sdk.archive.log.artifacts(session.session_id, after=query.after, limit=query.limit)
     more = len(rows) == query.limit
-    return ArtifactPage(artifacts=[row.ref for row in rows], next=rows[-1].ref.artifact_id if more else None)
+    found = [ArtifactInfo(**msgspec.structs.asdict(row.ref), created_at=row.created_at) for row in rows]
+    return ArtifactPage(artifacts=found, next=rows[-1].ref.artifact_id if more else None)
 
 
 async def get_artifact(call: Call) -> ArtifactRef:

@@ -32,6 +32,7 @@ from codesdk.engine.undo import undo
 from codesdk.runtimes.registry import resolve
 
 if TYPE_CHECKING:
+    from codesdk.gateway.cassette import Exchange
     from codesdk.script import Script
     from codesdk.tools.mcp.servers import McpServer
 
@@ -55,7 +56,7 @@ async def create_session(call: Call) -> SessionRow:
         model=wanted.model,
         budgets=wanted.budgets,
         settings=wanted.settings,
-        plays=_script(wanted),
+        plays=_script(wanted) if wanted.recording is None else await _cassette(call, wanted.recording),
         mcp_servers=await _servers(call, wanted),
         secrets=wanted.secrets,
         idempotency_key=call.key,
@@ -239,6 +240,14 @@ def _script(wanted: Equipment) -> "Script | None":
     from codesdk.script import parse_object
 
     return parse_object(wanted.script, "script")
+
+
+async def _cassette(call: Call, session_id: str) -> "list[Exchange]":
+    """Return what a session of the caller recorded."""
+    from codesdk.gateway.tapes import session_cassette
+
+    await call.sdk.archive.session(session_id, principal=call.caller.principal)
+    return await session_cassette(call.sdk.archive, session_id)
 
 
 async def _servers(call: Call, wanted: Equipment) -> "Mapping[str, McpServer] | None":

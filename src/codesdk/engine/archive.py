@@ -53,6 +53,14 @@ class Archive:
             raise NotFound(f"There is no task {task_id}.")
         return row
 
+    async def head(self, session_id: str) -> int:
+        """Return how many events a session has."""
+        return await self.log.head(session_id)
+
+    async def read(self, session_id: str, after_seq: int, limit: int) -> list[StoredFrame]:
+        """Return a page of stored frames."""
+        return await self.log.read(session_id, after_seq, limit)
+
     async def approvals(self, *, principal: str = LOCAL, session_id: str | None = None) -> list[ApprovalRow]:
         """Return the approvals that wait for an answer, and those that wait for a resume."""
         return await self.log.approvals(principal=principal, session_id=session_id)

@@ -6,6 +6,7 @@ undone first. Used by the SDK and the control socket; `changed_calls` also by re
 
 import asyncio
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -13,8 +14,8 @@ from codesdk.contract.canonical import content_hash
 from codesdk.contract.codec import decode
 from codesdk.contract.errors import Busy, CodeSDKError, Conflict, NotFound
 from codesdk.contract.events import ToolCallCompleted
-from codesdk.contract.ports import EventLog, Kept
-from codesdk.contract.records import KeyRow
+from codesdk.contract.ports import Kept
+from codesdk.contract.records import KeyRow, StoredFrame
 from codesdk.contract.tools import Actor, UndoneFile, UndoRefusal, UndoReport
 from codesdk.engine import lifecycle
 from codesdk.engine.feed import PAGE_EVENTS
@@ -27,7 +28,13 @@ MAX_BYTES = 256 * 1024 * 1024
 _MARK = b'"undo":"'  # in every event that can be undone, and in few others
 
 
-async def changed_calls(log: EventLog, session_id: str) -> list[ToolCallCompleted]:
+class Pages(Protocol):
+    """A log that can be read page by page."""
+
+    async def read(self, session_id: str, after_seq: int, limit: int) -> list[StoredFrame]: ...
+
+
+async def changed_calls(log: Pages, session_id: str) -> list[ToolCallCompleted]:
     """Return the calls of a session whose changes can be undone, or were, in the order in which they ended."""
     found: list[ToolCallCompleted] = []
     after = 0

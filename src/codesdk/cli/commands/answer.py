@@ -7,10 +7,11 @@ from typing import Literal
 import click
 
 from codesdk.cli.app import Setup
-from codesdk.cli.lookup import find_call, find_session, reading, short, waiting
+from codesdk.cli.lookup import find_call, find_session, short, waiting
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
 from codesdk.cli.out import write_json
+from codesdk.cli.place import connected, open_place
 from codesdk.contract.errors import Conflict
 from codesdk.contract.records import ApprovalRow
 from codesdk.contract.tools import Decision
@@ -116,7 +117,7 @@ def steer(setup: Setup, session: str, text: str, as_json: bool) -> int:
 
 
 async def _answer(setup: Setup, command: Command, decision: Decision, as_json: bool) -> int:
-    async with reading(setup.data_dir) as archive:
+    async with open_place(setup) as archive:
         session = (await find_session(archive, command.session_id)).session_id
         call = await find_call(archive, session, command.tool_call_id or "")
     reached = await deliver(setup, _with(command, session, call))
@@ -129,7 +130,7 @@ async def _answer(setup: Setup, command: Command, decision: Decision, as_json: b
 
 async def tell(setup: Setup, command: Command, words: str, as_json: bool) -> int:
     """Have a command carried out in the session that it names, and say so."""
-    async with reading(setup.data_dir) as archive:
+    async with open_place(setup) as archive:
         session = (await find_session(archive, command.session_id)).session_id
     reached = await deliver(setup, _with(command, session, command.tool_call_id))
     _say(words, session, None, reached, as_json)
@@ -141,6 +142,9 @@ async def deliver(setup: Setup, command: Command) -> Reached:
 
     A process that is about to open or close the directory holds it without listening, so try for a while.
     """
+    if setup.url is not None:
+        await _ask_daemon(setup, command)
+        return "running"
     from codesdk.sdk import CodeSDK
 
     for left in reversed(range(TRIES)):
@@ -155,6 +159,25 @@ async def deliver(setup: Setup, command: Command) -> Reached:
                 raise
         await asyncio.sleep(PAUSE_S)
     raise AssertionError("the last try returns or raises")
+
+
+async def _ask_daemon(setup: Setup, command: Command) -> None:
+    async with connected(setup) as client:
+        session = await client.session(command.session_id)
+        call, reason = command.tool_call_id or "", command.reason
+        seen = {"attempt": command.attempt, "input_hash": command.input_hash}
+        if command.op == "approve":
+            await session.approve(call, reason=reason, scope=command.scope, **seen)  # pyright: ignore[reportArgumentType]
+        elif command.op == "deny":
+            await session.deny(call, reason or "", **seen)  # pyright: ignore[reportArgumentType]
+        elif command.op == "stop":
+            await session.stop(reason or "stopped from the terminal", task_id=command.task_id)
+        elif command.op == "steer":
+            await session.steer(command.text or "")
+        elif command.op == "revoke":
+            await session.revoke(command.tool or "")
+        else:
+            await session.undo(command.tool_call_id)
 
 
 def _with(command: Command, session: str, call: str | None) -> Command:
@@ -172,7 +195,7 @@ def _say(words: str, session: str, call: str | None, reached: Reached, as_json: 
 
 
 async def _list(setup: Setup, given: str, as_json: bool) -> int:
-    async with reading(setup.data_dir) as archive:
+    async with open_place(setup) as archive:
         session = (await find_session(archive, given)).session_id
         rows = await waiting(archive, session)
     if as_json:

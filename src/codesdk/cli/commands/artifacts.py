@@ -11,6 +11,7 @@ from codesdk.cli.lookup import all_artifacts, find_artifact, find_session, readi
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
 from codesdk.cli.out import write_bytes, write_json, write_text
+from codesdk.cli.place import open_place
 from codesdk.cli.safe import is_text, printable
 from codesdk.contract.errors import InvalidRequest
 
@@ -32,6 +33,10 @@ def artifacts(
     if gc:
         if session is not None:
             raise click.UsageError("--gc takes no session: it is for the whole data directory.")
+        if setup.url is not None:
+            raise InvalidRequest(
+                "--gc works on a data directory of this machine: leave out the daemon's address."
+            )
         return run_async(_collect(setup, as_json))
     if session is None:
         raise click.UsageError("Name a session, or use --gc.")
@@ -43,7 +48,7 @@ def artifacts(
 
 
 async def _list(setup: Setup, given: str, as_json: bool) -> int:
-    async with reading(setup.data_dir) as archive:
+    async with open_place(setup) as archive:
         session = await find_session(archive, given)
         rows = [row async for row in all_artifacts(archive, session.session_id)]
     if as_json:
@@ -66,7 +71,7 @@ async def _list(setup: Setup, given: str, as_json: bool) -> int:
 
 
 async def _read(setup: Setup, given: str, artifact: str, output: str | None) -> int:
-    async with reading(setup.data_dir) as archive:
+    async with open_place(setup) as archive:
         session = await find_session(archive, given)
         row = await find_artifact(archive, session.session_id, artifact)
         _, data = await archive.read_artifact(row.ref.artifact_id)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import click
+import msgspec
 
 from codesdk.cli.app import Setup
 from codesdk.cli.exits import FAILED, OK
@@ -15,10 +16,10 @@ from codesdk.cli.lookup import all_sessions, find_session, has_owner, reading
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
 from codesdk.cli.out import write_json, write_text
+from codesdk.cli.place import Place, RemotePlace, connected
 from codesdk.cli.safe import one_line
 from codesdk.contract.ports import EventLog
 from codesdk.contract.records import StoredFrame
-from codesdk.engine.archive import Archive
 
 PATIENCE_S = 0.5
 REFRESH_S = 0.1
@@ -49,6 +50,8 @@ async def _verify(setup: Setup, given: str | None, as_json: bool) -> int:
     from codesdk.engine.invariants import verify_session
 
     code = OK
+    if setup.url is not None:
+        return await _verify_there(setup, given, as_json)
     async with reading(setup.data_dir) as archive:
         owned = await has_owner(setup.data_dir)
         for session_id in await _chosen(archive, given):
@@ -67,6 +70,8 @@ async def _verify(setup: Setup, given: str | None, as_json: bool) -> int:
 
 
 async def _replay(setup: Setup, given: str, as_json: bool) -> int:
+    if setup.url is not None:
+        return await _replay_there(setup, given, as_json)
     from codesdk.engine.replay import replay_session
 
     async with reading(setup.data_dir) as archive:
@@ -83,13 +88,43 @@ async def _replay(setup: Setup, given: str, as_json: bool) -> int:
     return FAILED if differences else OK
 
 
-async def _chosen(archive: Archive, given: str | None) -> list[str]:
+async def _verify_there(setup: Setup, given: str | None, as_json: bool) -> int:
+    """Have a daemon check its logs."""
+    code = OK
+    async with connected(setup) as client:
+        for session_id in await _chosen(RemotePlace(client), given):
+            report = await (await client.session(session_id)).verify()
+            if not report.ok:
+                code = FAILED
+            if as_json:
+                write_json({"session_id": session_id, **msgspec.to_builtins(report)})
+                continue
+            lines = [_line(found.seq, found.message, found.invariant) for found in report.findings]
+            _tell(session_id, lines, f"{report.events:,} events, all nine invariants hold")
+    return code
+
+
+async def _replay_there(setup: Setup, given: str, as_json: bool) -> int:
+    """Have a daemon play a log again."""
+    async with connected(setup) as client:
+        session_id = (await find_session(RemotePlace(client), given)).session_id
+        report = await (await client.session(session_id)).replay()
+    if as_json:
+        found = [{"seq": each.seq, "message": each.message} for each in report.findings]
+        write_json({"session_id": session_id, "ok": report.ok, "events": report.events, "differences": found})
+    else:
+        lines = [_line(each.seq, each.message) for each in report.findings]
+        _tell(session_id, lines, f"{report.events:,} events, replayed bit for bit")
+    return OK if report.ok else FAILED
+
+
+async def _chosen(archive: Place, given: str | None) -> list[str]:
     if given is not None:
         return [(await find_session(archive, given)).session_id]
     return [row.session_id async for row in all_sessions(archive)]
 
 
-def _line(seq: int | None, message: str, invariant: int | None = None) -> str:
+def _line(seq: int | None, message: str, invariant: int | str | None = None) -> str:
     """Return a problem with its place."""
     place = "" if seq is None else f"seq {seq}: "
     law = "" if invariant is None else f"invariant {invariant}: "

@@ -4,10 +4,11 @@ import click
 
 from codesdk.cli.app import Setup
 from codesdk.cli.commands.answer import tell
-from codesdk.cli.lookup import find_session, reading, short
+from codesdk.cli.lookup import find_session, short
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
 from codesdk.cli.out import write_json
+from codesdk.cli.place import open_place
 from codesdk.contract.tools import Grant
 from codesdk.engine.control import Command
 
@@ -33,7 +34,7 @@ def revoke(setup: Setup, session: str, tool: str, as_json: bool) -> int:
 
 
 async def _list(setup: Setup, given: str, as_json: bool) -> int:
-    async with reading(setup.data_dir) as archive:
+    async with open_place(setup) as archive:
         session = (await find_session(archive, given)).session_id
         found = await archive.grants(session)
     if as_json:

@@ -1,5 +1,6 @@
 """`codesdk sessions`, `events` and `transcript`: what is stored, also while another process writes it."""
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator
 from fnmatch import fnmatchcase
@@ -10,14 +11,14 @@ import msgspec
 
 from codesdk.cli.app import Setup
 from codesdk.cli.exits import OK, STORAGE
-from codesdk.cli.lookup import find_session, has_owner, reading, waiting
+from codesdk.cli.lookup import find_session
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
 from codesdk.cli.out import write_bytes, write_json, write_text
+from codesdk.cli.place import Place, is_owned, open_place
 from codesdk.contract.codec import decode
 from codesdk.contract.events import Event
 from codesdk.contract.records import SessionRow, SessionStatus, StoredFrame
-from codesdk.engine.archive import Archive
 
 LINES_AT_ONCE = 200
 
@@ -68,9 +69,9 @@ def transcript(setup: Setup, session: str, as_json: bool) -> int:
 
 
 async def _sessions(setup: Setup, limit: int, status: SessionStatus | None, as_json: bool) -> int:
-    async with reading(setup.data_dir) as archive:
+    async with open_place(setup) as archive:
         rows = await archive.sessions(limit=limit, status=status)
-        listed = [await _listed(archive, row) for row in rows]
+        listed = await _listed(archive, rows)
     if as_json:
         for entry in listed:
             row: dict[str, Any] = msgspec.to_builtins(entry.session)
@@ -81,7 +82,7 @@ async def _sessions(setup: Setup, limit: int, status: SessionStatus | None, as_j
 
     async with Screen() as screen:
         if listed:
-            owned = await has_owner(setup.data_dir)
+            owned = await is_owned(setup)
             screen.console.print(
                 session_table([(e.session, e.events, e.waiting) for e in listed], owned=owned)
             )
@@ -90,18 +91,19 @@ async def _sessions(setup: Setup, limit: int, status: SessionStatus | None, as_j
     return OK
 
 
-async def _listed(archive: Archive, row: SessionRow) -> Listed:
-    return Listed(
-        session=row,
-        events=await archive.log.head(row.session_id),
-        waiting=len(await waiting(archive, row.session_id)),
-    )
+async def _listed(archive: Place, rows: list[SessionRow]) -> list[Listed]:
+    asked = [row.session_id for row in await archive.approvals() if row.state in ("waiting", "carried")]
+    heads = await asyncio.gather(*(archive.head(row.session_id) for row in rows))
+    return [
+        Listed(session=row, events=head, waiting=asked.count(row.session_id))
+        for row, head in zip(rows, heads, strict=True)
+    ]
 
 
 async def _events(
     setup: Setup, given: str, follow: bool, after: int, types: tuple[str, ...], as_json: bool
 ) -> int:
-    async with reading(setup.data_dir) as archive:
+    async with open_place(setup) as archive:
         session = await find_session(archive, given)
         stored = _Stored(types)
         chosen = stored.read(archive.frames(session.session_id, after_seq=after, follow=follow))
@@ -165,7 +167,7 @@ class _Stored:
 
 
 async def _transcript(setup: Setup, given: str, as_json: bool) -> int:
-    async with reading(setup.data_dir) as archive:
+    async with open_place(setup) as archive:
         session = await find_session(archive, given)
         messages = await archive.transcript(session.session_id)
     if as_json:

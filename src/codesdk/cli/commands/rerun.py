@@ -2,6 +2,7 @@
 
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -14,8 +15,9 @@ from codesdk.cli.lookup import find_session, reading, short
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
 from codesdk.cli.out import write_text
+from codesdk.cli.place import Place, RemotePlace, connected, served
 from codesdk.cli.safe import printable
-from codesdk.cli.working import Setting, work
+from codesdk.cli.working import AnySDK, AnySession, AnyTask, Setting, work
 from codesdk.contract.codec import decode
 from codesdk.contract.errors import CodeSDKError, InvalidRequest
 from codesdk.contract.events import (
@@ -29,9 +31,8 @@ from codesdk.contract.events import (
 )
 from codesdk.contract.messages import Message
 from codesdk.contract.settings import SessionSettings
-from codesdk.engine.archive import Archive
 from codesdk.gateway.tapes import session_cassette
-from codesdk.sdk import CodeSDK, Session, Task
+from codesdk.sdk import CodeSDK
 
 NOT_RECORDED = "Denied: this call is not in the recording."
 Decisions = dict[tuple[str, str], list[ToolCallApproved | ToolCallDenied]]
@@ -46,7 +47,7 @@ class Recorded(NamedTuple):
     decisions: Decisions
     outputs: list[Any]
 
-    async def answer(self, task: Task, question: ApprovalRequested) -> None:
+    async def answer(self, task: AnyTask, question: ApprovalRequested) -> None:
         """Answer a question as it was answered when the session was recorded."""
         decided = self.decisions[question.summary.partition(" ")[0], question.input_hash or ""]
         decision = decided.pop(0) if decided else None
@@ -78,41 +79,64 @@ def rerun(setup: Setup, session: str, workspace: str | None, as_json: bool) -> i
 
 
 async def _rerun(setup: Setup, given: str, workspace: str | None, setting: Setting) -> int:
+    if served(setup):
+        return await _rerun_there(setup, given, workspace, setting)
     async with reading(setup.data_dir) as archive:
         row = await find_session(archive, given)
         recorded = await _read(archive, row.session_id)
         cassette = await session_cassette(archive, row.session_id)
-    created = recorded.created
+    async with CodeSDK.open(setup.data_dir) as sdk:
+        options = _options(row.session_id, recorded.created, workspace)
+        session = await sdk.create_session(**options, plays=cassette)
+        return await _play(sdk, sdk.archive, session, recorded, setting)
+
+
+async def _rerun_there(setup: Setup, given: str, workspace: str | None, setting: Setting) -> int:
+    """Have a daemon play one of its sessions again."""
+    async with connected(setup) as client:
+        place = RemotePlace(client)
+        row = await find_session(place, given)
+        recorded = await _read(place, row.session_id)
+        options = _options(row.session_id, recorded.created, workspace)
+        session = await client.create_session(**options, recording=row.session_id)
+        return await _play(client, place, session, recorded, setting)
+
+
+def _options(session_id: str, created: SessionCreated, workspace: str | None) -> dict[str, Any]:
+    return {
+        "runtime": created.runtime,
+        "workspace": workspace or created.workspace,
+        "permission_mode": created.permission_mode,
+        "title": f"rerun of {short(session_id)}",
+        "model": created.model,
+        "settings": _settings(created),
+    }
+
+
+async def _play(sdk: AnySDK, place: Place, session: AnySession, recorded: Recorded, setting: Setting) -> int:
+    """Give a session the recorded messages, one task after the other, and compare what comes of it."""
     with Interrupts() as interrupts:
-        async with CodeSDK.open(setup.data_dir) as sdk:
-            session = await sdk.create_session(
-                runtime=created.runtime,
-                workspace=workspace or created.workspace,
-                permission_mode=created.permission_mode,
-                title=f"rerun of {short(row.session_id)}",
-                model=created.model,
-                settings=_settings(created),
-                plays=cassette,
+        ending: Event | None = None
+        for messages in recorded.tasks:
+            after = await place.head(session.id)
+            ending = await work(
+                sdk,
+                session,
+                lambda given=messages: session.start(given),
+                setting,
+                interrupts,
+                after=after,
+                answer=recorded.answer,
             )
-            ending: Event | None = None
-            for messages in recorded.tasks:
-                after = await sdk.archive.log.head(session.id)
-                ending = await work(
-                    sdk,
-                    session,
-                    lambda given=messages: session.start(given),
-                    setting,
-                    interrupts,
-                    after=after,
-                    answer=recorded.answer,
-                )
-                if ending.type != "task.completed":
-                    break
-            assert ending is not None, "a recorded session has a task"
-            return await _judge(sdk, session, ending, recorded, setting)
+            if ending.type != "task.completed":
+                break
+        assert ending is not None, "a recorded session has a task"
+        again = await _read(place, session.id)
+        problems = sdk.model_problems(session.id) if isinstance(sdk, CodeSDK) else ()
+        return _judge(ending, again, recorded, problems, setting)
 
 
-async def _read(archive: Archive, session_id: str) -> Recorded:
+async def _read(archive: Place, session_id: str) -> Recorded:
     created: SessionCreated | None = None
     tasks: list[list[Message]] = []
     outputs: list[Any] = []
@@ -136,13 +160,12 @@ def _settings(created: SessionCreated) -> SessionSettings:
     return msgspec.convert(created.settings, type=SessionSettings)
 
 
-async def _judge(sdk: CodeSDK, session: Session, ending: Event, recorded: Recorded, setting: Setting) -> int:
+def _judge(ending: Event, again: Recorded, recorded: Recorded, found: Sequence[str], setting: Setting) -> int:
     """Say whether the model said the same, and return the exit code."""
-    again = await _read(sdk.archive, session.id)
     same = again.outputs == recorded.outputs
     if not setting.as_json:
         words = "The model's messages are those of the recording." if same else _difference(again, recorded)
-        problems = [f"\nproblem: {problem}" for problem in sdk.model_problems(session.id)]
+        problems = [f"\nproblem: {problem}" for problem in found]
         write_text(sys.stdout, "".join([*map(printable, problems), f"\n{words}\n"]))
     return exit_of_ending(ending) or (OK if same else FAILED)
 

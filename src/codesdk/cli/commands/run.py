@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
+import msgspec
 
 from codesdk.cli.app import Setup
 from codesdk.cli.exits import exit_of_ending
@@ -15,7 +16,8 @@ from codesdk.cli.interrupts import Interrupts
 from codesdk.cli.lookup import find_session, reading, short
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import command_options, json_option, policy_options, session_argument
-from codesdk.cli.working import Playing, Setting, choose_answering, scripted, work
+from codesdk.cli.place import RemotePlace, connected, served
+from codesdk.cli.working import AnySession, AnyTask, Playing, Setting, choose_answering, scripted, work
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.events import Event, SessionCreated
 from codesdk.contract.records import SessionRow
@@ -24,7 +26,7 @@ from codesdk.contract.settings import Budget, Budgets, SessionSettings
 from codesdk.contract.tools import PermissionMode
 from codesdk.engine.archive import Archive
 from codesdk.sandbox.choose import SandboxKind
-from codesdk.sdk import CodeSDK, Session, Task
+from codesdk.sdk import CodeSDK
 
 if TYPE_CHECKING:
     from codesdk.tools.options import ExecOptions
@@ -139,6 +141,7 @@ def run(
     """
     text = _read_prompt(prompt)
     setting = Setting(as_json, choose_answering(as_json, interactive), setup.shown)
+    _refuse_rules(setup)
     rules = Rules(policy, allow_yolo, commands, sandbox)
     if session is None:
         budget = Budget(requests=max_requests, tokens=max_tokens, cost_usd=max_cost)
@@ -153,7 +156,7 @@ def run(
             native_tools,
             implicit_sources == "capture",
         )
-        if not Path(new.workspace).is_dir():
+        if setup.url is None and not Path(new.workspace).is_dir():
             raise InvalidRequest(f"The workspace {new.workspace} is not a directory.")
         return run_async(_run_new(setup, text, new, scripted(new.runtime, script), rules, setting))
     for option, value in (
@@ -203,6 +206,7 @@ def resume(
     """
     text = None if prompt is None else _read_prompt(prompt)
     setting = Setting(as_json, choose_answering(as_json, interactive), setup.shown)
+    _refuse_rules(setup)
     rules = Rules(policy, allow_yolo, commands, sandbox)
     return run_async(_go_on(setup, session, script, rules, setting, lambda found: found.resume(text)))
 
@@ -215,8 +219,9 @@ async def _run_new(
     rules: Rules,
     setting: Setting,
 ) -> int:
+    opening = connected(setup) if served(setup) else _open(setup, playing.runtimes, rules)
     with Interrupts() as interrupts:
-        async with _open(setup, playing.runtimes, rules) as sdk:
+        async with opening as sdk:
             session = await sdk.create_session(
                 runtime=new.runtime,
                 workspace=new.workspace,
@@ -226,10 +231,55 @@ async def _run_new(
                 model=new.model,
                 budgets=Budgets(session=new.budget) if new.budget != Budget() else None,
                 native_tools=list(new.native_tools) or "off",
-                settings=new.settings(),
+                settings=_settings(new, playing, stored=not isinstance(sdk, CodeSDK)),
                 plays=playing.plays,
             )
             ending = await work(sdk, session, lambda: session.start(text), setting, interrupts, after=0)
+            return await _close(ending, setting)
+
+
+def _settings(new: NewSession, playing: Playing, *, stored: bool) -> SessionSettings:
+    """Return a new session's settings. A daemon has the script of its scripted runtime from them."""
+    settings = new.settings()
+    if not stored or playing.script is None:
+        return settings
+    from codesdk.script import dump
+
+    return msgspec.structs.replace(settings, runtime_config={"script": dump(playing.script)})
+
+
+def _refuse_rules(setup: Setup) -> None:
+    """Refuse what only the operator of a daemon can say."""
+    if not served(setup):
+        return
+    ctx = click.get_current_context()
+    for name in ("policy", "allow_yolo", "commands", "sandbox"):
+        if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            option = "--allow-command" if name == "commands" else f"--{name.replace('_', '-')}"
+            raise InvalidRequest(
+                f"{option} is for a process of one's own. These sessions are run by a daemon: start codesdkd with it."
+            )
+
+
+async def _go_on_there(
+    setup: Setup,
+    given: str,
+    script: str | None,
+    setting: Setting,
+    begin: Callable[[AnySession], Awaitable[AnyTask]],
+) -> int:
+    """Do something in a session of a daemon."""
+    with Interrupts() as interrupts:
+        async with connected(setup) as client:
+            row = await find_session(RemotePlace(client), given)
+            if script is not None and row.runtime == "scripted":
+                raise InvalidRequest(
+                    "A session of a daemon has its script since it was made: leave out --script."
+                )
+            plays = None if script is None else scripted(row.runtime, script).plays
+            session = await client.session(row.session_id, plays=plays)
+            after = await session.head()
+            ending = await work(client, session, lambda: begin(session), setting, interrupts, after=after)
             return await _close(ending, setting)
 
 
@@ -256,9 +306,11 @@ async def _go_on(
     script: str | None,
     rules: Rules,
     setting: Setting,
-    begin: Callable[[Session], Awaitable[Task]],
+    begin: Callable[[AnySession], Awaitable[AnyTask]],
 ) -> int:
     """Do something in a stored session. The seq to begin at is read once the directory is ours."""
+    if served(setup):
+        return await _go_on_there(setup, given, script, setting, begin)
     with Interrupts() as interrupts:
         async with reading(setup.data_dir) as archive:
             row = await find_session(archive, given)

@@ -14,6 +14,7 @@ from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
 from codesdk.cli.out import write_json, write_text
+from codesdk.cli.place import connected
 from codesdk.cli.runtime_checks import Finding, alias_of, ask_status, look_at
 from codesdk.cli.safe import printable
 from codesdk.contract.capabilities import AuthStatus
@@ -44,12 +45,16 @@ def runtimes() -> None:
 @runtimes.command("list")
 @click.argument("names", nargs=-1)
 @json_option("Print one runtime a line as JSON, with its capabilities.")
-def list_runtimes(names: tuple[str, ...], as_json: bool) -> int:
+@click.pass_obj
+def list_runtimes(setup: Setup, names: tuple[str, ...], as_json: bool) -> int:
     """List the runtimes, or look at some by NAME: is the program there, is it the tested version, is it logged in.
 
     No model is asked. Exits 1 if one that was named is not ready.
     """
-    return run_async(_list([resolve(name) for name in names] or runtime_names(), bool(names), as_json))
+    chosen = [resolve(name) for name in names]
+    if setup.url is not None:
+        return run_async(_list_there(setup, chosen, as_json))
+    return run_async(_list(chosen or runtime_names(), bool(names), as_json))
 
 
 @runtimes.command()
@@ -117,6 +122,27 @@ async def _version(runtime: str) -> str | None:
     return f"{runtime}: {printable(program.path)}, version {program.version},"
 
 
+async def _list_there(setup: Setup, names: list[str], as_json: bool) -> int:
+    """List the runtimes of a daemon, as they are on its machine."""
+    ready = True
+    async with connected(setup) as client:
+        known = {info.name: info for info in await client.runtimes()}
+        for name in names or known:
+            status = (await client.runtime_auth(name)).auth
+            ready = ready and status.ok
+            if as_json:
+                report: dict[str, Any] = {"name": name, "alias": alias_of(name), "status": status}
+                write_json(report | {"capabilities": known[name].capabilities})
+            else:
+                _tell(name, status)
+    return OK if ready or not names else FAILED
+
+
+def _tell(name: str, status: AuthStatus) -> None:
+    mark = "✓" if status.ok else "✗"
+    write_text(sys.stdout, f"{mark} {_shown(name):28} {printable(_words(status))}\n")
+
+
 async def _list(names: list[str], named: bool, as_json: bool) -> int:
     ready = True
     for name in names:
@@ -126,8 +152,7 @@ async def _list(names: list[str], named: bool, as_json: bool) -> int:
             report: dict[str, Any] = {"name": name, "alias": alias_of(name), "status": status}
             write_json(report | {"capabilities": create_runtime(name).capabilities()})
         else:
-            mark = "✓" if status.ok else "✗"
-            write_text(sys.stdout, f"{mark} {_shown(name):28} {printable(_words(status))}\n")
+            _tell(name, status)
     return FAILED if named and not ready else OK
 
 

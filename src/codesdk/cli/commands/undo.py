@@ -6,15 +6,15 @@ import msgspec
 from codesdk.cli.app import Setup
 from codesdk.cli.commands.answer import deliver
 from codesdk.cli.exits import FAILED, OK
-from codesdk.cli.lookup import find_changed_call, find_session, reading
+from codesdk.cli.lookup import find_changed_call, find_session
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
 from codesdk.cli.out import write_json
+from codesdk.cli.place import Place, open_place
 from codesdk.cli.safe import one_line
 from codesdk.contract.codec import decode
 from codesdk.contract.events import RuntimeNotice
 from codesdk.contract.tools import UndoReport
-from codesdk.engine.archive import Archive
 from codesdk.engine.control import Command
 from codesdk.engine.undo import NOTICE
 
@@ -33,12 +33,12 @@ def undo(setup: Setup, session: str, call: str | None, as_json: bool) -> int:
 
 
 async def _undo(setup: Setup, given: str, given_call: str | None, as_json: bool) -> int:
-    async with reading(setup.data_dir) as archive:
+    async with open_place(setup) as archive:
         session = (await find_session(archive, given)).session_id
         call = await find_changed_call(archive, session, given_call) if given_call else None
-        before = await archive.log.head(session)
+        before = await archive.head(session)
     await deliver(setup, Command(op="undo", session_id=session, tool_call_id=call))
-    async with reading(setup.data_dir) as archive:
+    async with open_place(setup) as archive:
         report = await _report(archive, session, before)
     if as_json:
         write_json(report)
@@ -47,7 +47,7 @@ async def _undo(setup: Setup, given: str, given_call: str | None, as_json: bool)
     return FAILED if report.refused else OK
 
 
-async def _report(archive: Archive, session: str, after: int) -> UndoReport:
+async def _report(archive: Place, session: str, after: int) -> UndoReport:
     """Return what the log says was undone: whoever did it wrote it there."""
     found = [decode(frame.data).payload async for frame in archive.frames(session, after_seq=after)]
     notices = [one for one in found if isinstance(one, RuntimeNotice) and one.kind == NOTICE]
