@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.daemon.rig import daemon
 from tests.gateway.agent import agent_runtime
 
 from codesdk import CodeSDK, SessionSettings
@@ -102,3 +103,24 @@ def test_a_session_that_was_not_recorded_cannot_be_played_again(tmp_path: Path, 
     code, printed = codesdk(data, "rerun", "last")
     assert code == 2
     assert "has no recorded exchanges" in printed
+
+
+AGENT_TOO = """
+from codesdk.cli.codesdkd import main
+from codesdk.runtimes import registry
+registry.RUNTIMES["agent"] = "tests.gateway.agent:agent_runtime"
+main()
+"""
+"""A daemon that knows the agent of these tests."""
+
+
+def test_a_daemon_plays_one_of_its_recorded_sessions_again(
+    recorded: tuple[Path, Path, str], capfd: pytest.CaptureFixture[str]
+):
+    data, workspace, session_id = recorded
+    with daemon(data, program=("-c", AGENT_TOO)) as running:
+        code = run(["--url", running.url, "rerun", session_id])
+    printed = capfd.readouterr()
+    assert code == 0, printed
+    assert "The model's messages are those of the recording." in printed.out
+    assert (workspace / "n.txt").read_text() == "tea\n"

@@ -4,7 +4,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -73,9 +73,10 @@ def daemon(
     env: dict[str, str] | None = None,
     stderr: IO[bytes] | None = None,
     limit: Callable[[], None] | None = None,
+    program: Sequence[str] = ("-m", "codesdk.cli.codesdkd"),
 ) -> Iterator[Daemon]:
     """Run a daemon on a data directory; end it, whatever happens. `limit` is called in it before it begins."""
-    argv = [sys.executable, "-m", "codesdk.cli.codesdkd", "--data-dir", str(data_dir), *options]
+    argv = [sys.executable, *program, "--data-dir", str(data_dir), *options]
     process = subprocess.Popen(
         argv, stdout=subprocess.PIPE, stderr=stderr, text=True, env=env, preexec_fn=limit
     )

@@ -39,11 +39,13 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "deny": Entry("answer", "deny", "Refuse a waiting tool call; list what waits."),
         "steer": Entry("answer", "steer", "Add a message to the running task."),
         "stop": Entry("answer", "stop", "Stop the running task."),
+        "approvals": Entry("approvals", "approvals", "See what waits in all sessions, and answer it."),
         "grants": Entry("grants", "grants", "List the tools that are approved for a whole session."),
         "revoke": Entry("grants", "revoke", "Ask about such a tool again."),
     },
     "Look": {
         "sessions": Entry("look", "sessions", "List sessions, newest first."),
+        "top": Entry("top", "top", "Watch sessions at work: tasks, events a second, cost."),
         "events": Entry("look", "events", "Show a session's events, also while it runs."),
         "transcript": Entry("look", "transcript", "Show a session's messages."),
         "artifacts": Entry("artifacts", "artifacts", "List or read what a session stored."),
@@ -70,10 +72,11 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     "Set up": {
         "doctor": Entry("doctor", "doctor", "Look at what this machine offers, such as sandboxes."),
         "gc": Entry("gc", "gc", "Remove what is old or too much, and give the space back."),
+        "tokens": Entry("tokens", "tokens", "Say who may use the daemon, and what for."),
         "completion": Entry("completion", "completion", "Print the completion script for a shell."),
     },
 }
-HERE_ONLY = frozenset({"audit", "bundle", "demo", "mcp", "policy", "tokens"})
+HERE_ONLY = frozenset({"audit", "bundle", "demo", "gc", "mcp", "policy", "tokens"})
 """Commands on a data directory that refuse the address of a daemon. Those that need neither pay no heed to it."""
 _ENTRIES = {name: entry for entries in COMMANDS.values() for name, entry in entries.items()}
 

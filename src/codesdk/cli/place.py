@@ -12,7 +12,7 @@ from codesdk.cli.app import Setup
 from codesdk.cli.lookup import has_owner, reading
 from codesdk.contract.events import Event
 from codesdk.contract.messages import ArtifactRef, Message
-from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, SessionStatus, StoredFrame
+from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, SessionStatus, StoredFrame, TaskRow
 from codesdk.contract.tools import Grant
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ class Place(Protocol):
     ) -> list[SessionRow]: ...
 
     async def session(self, session_id: str) -> SessionRow: ...
+
+    async def task(self, task_id: str) -> TaskRow: ...
 
     async def head(self, session_id: str) -> int: ...
 
@@ -98,6 +100,10 @@ class RemotePlace:
     async def session(self, session_id: str) -> SessionRow:
         """Return one session's row."""
         return await self._session(session_id).info()
+
+    async def task(self, task_id: str) -> TaskRow:
+        """Return one task's row."""
+        return await self.client.task(task_id)
 
     async def head(self, session_id: str) -> int:
         """Return how many events a session has."""

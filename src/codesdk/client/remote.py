@@ -17,7 +17,7 @@ import msgspec
 
 from codesdk.client.address import finder
 from codesdk.client.connection import Connection
-from codesdk.client.handles import RemoteSession
+from codesdk.client.handles import PAGE, RemoteSession
 from codesdk.contract import api
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.events import CONTRACT_VERSION
@@ -128,10 +128,17 @@ class CodeSDKClient:
         self, *, after: str | None = None, limit: int = 100, status: SessionStatus | None = None
     ) -> list[SessionRow]:
         """Return stored sessions, newest first; `after` is the last id of the page before."""
-        page = await self.connection.get(
-            "/v1/sessions", api.SessionPage, after=after, limit=limit, status=status
-        )
-        return page.sessions
+        found: list[SessionRow] = []
+        while len(found) < limit:
+            wanted = min(limit - len(found), PAGE)
+            page = await self.connection.get(
+                "/v1/sessions", api.SessionPage, after=after, limit=wanted, status=status
+            )
+            found += page.sessions
+            after = page.next
+            if after is None:
+                break
+        return found
 
     async def delete_session(self, session_id: str) -> None:
         """Remove a session and everything stored of it, what its runtime wrote down included."""

@@ -1,0 +1,200 @@
+"""`codesdk approvals`: what waits for an answer in all sessions, shown and answered one after the other."""
+
+import asyncio
+import sys
+from typing import Any
+
+import click
+import msgspec
+from rich.text import Text
+
+from codesdk.cli.app import Setup
+from codesdk.cli.ask import DENIED, Keyboard
+from codesdk.cli.commands.answer import deliver
+from codesdk.cli.exits import OK
+from codesdk.cli.gist import local_time
+from codesdk.cli.lookup import short
+from codesdk.cli.loop import run_async
+from codesdk.cli.options import json_option
+from codesdk.cli.out import write_json
+from codesdk.cli.pieces import call_line, note, replacement_lines, whole_input
+from codesdk.cli.place import Place, open_place
+from codesdk.cli.safe import one_line
+from codesdk.cli.screen import Screen
+from codesdk.contract.codec import decode
+from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.events import ToolCallRequested
+from codesdk.contract.records import ApprovalRow
+from codesdk.engine.control import Command
+
+POLL_S = 1.0
+_REQUESTED = b'"tool.call.requested"'
+_CHOICES = (
+    ("a", "approve"),
+    ("A", "always in this session"),
+    ("d", "deny [reason]"),
+    ("s", "show"),
+    ("n", "next"),
+    ("q", "quit"),
+)
+
+
+@click.command()
+@click.option("--watch", is_flag=True, help="Go on with those that come, until Ctrl-C.")
+@json_option("Print one approval a line as JSON, and ask nothing.")
+@click.pass_obj
+def approvals(setup: Setup, watch: bool, as_json: bool) -> int:
+    """List what waits for an answer, over all sessions. At a terminal, show each one and take the answer.
+
+    a lets a call run, A lets this tool run for the rest of its session, d and a reason refuses it, s shows the whole
+    input, n leaves it to others, q quits.
+    """
+    if not as_json and sys.stdin.isatty() and sys.stdout.isatty():
+        return run_async(_Answering(setup, watch).run())
+    return run_async(_list(setup, watch, as_json))
+
+
+async def _list(setup: Setup, watch: bool, as_json: bool) -> int:
+    seen: set[str] = set()
+    async with open_place(setup) as place, Screen() as screen:
+        while True:
+            rows = [row for row in await _waiting(place) if row.approval_id not in seen]
+            seen |= {row.approval_id for row in rows}
+            for row in rows:
+                if as_json:
+                    write_json(row)
+                else:
+                    screen.console.print(_line(row))
+            if not watch:
+                break
+            await screen.send()
+            await asyncio.sleep(POLL_S)
+        if not seen and not as_json:
+            screen.console.print("Nothing waits for an answer.")
+    return OK
+
+
+async def _waiting(place: Place) -> list[ApprovalRow]:
+    return [row for row in await place.approvals() if row.state in ("waiting", "carried")]
+
+
+def _line(row: ApprovalRow) -> Text:
+    since = f"since {local_time(row.requested_at):%H:%M:%S}"
+    kept = ", kept from an interrupted task" if row.state == "carried" else ""
+    named = f"{short(row.session_id)} {row.tool_call_id or row.approval_id}"
+    return Text.assemble((named, "bold"), f"  {one_line(row.summary)}", (f"  {since}{kept}", "dim"))
+
+
+class _Answering:
+    """One person at one terminal, and all that waits."""
+
+    def __init__(self, setup: Setup, watch: bool) -> None:
+        self._setup = setup
+        self._watch = watch
+        self._keyboard = Keyboard()
+        self._done: set[str] = set()
+        self._screen = Screen()
+        self._console = self._screen.console
+
+    async def run(self) -> int:
+        async with self._screen, open_place(self._setup) as place:
+            said = False
+            while True:
+                rows = [row for row in await _waiting(place) if row.approval_id not in self._done]
+                if rows:
+                    said = False
+                    if not await self._handle(place, rows[0], len(rows)):
+                        return OK
+                    continue
+                if not self._watch:
+                    self._console.print("Nothing waits for an answer." if not self._done else "That was all.")
+                    return OK
+                if not said:
+                    said = True
+                    self._console.print(note("nothing waits; watching until Ctrl-C"))
+                    await self._screen.send()
+                await asyncio.sleep(POLL_S)
+
+    async def _handle(self, place: Place, row: ApprovalRow, count: int) -> bool:
+        """Show one and take its answer. Return false to quit."""
+        given = await self._introduce(place, row, count)
+        while True:
+            line = await self._ask(about_call=row.tool_call_id is not None)
+            word, _, reason = ("q" if line is None else line.strip()).partition(" ")
+            if word == "q":
+                return False
+            if word == "s" and row.tool_call_id is not None:
+                for text in whole_input(given):
+                    self._console.print(text)
+            elif word in ("a", "A", "d", "n"):
+                self._done.add(row.approval_id)
+                if word != "n":
+                    await self._answer(row, word, reason.strip())
+                return True
+
+    async def _introduce(self, place: Place, row: ApprovalRow, count: int) -> Any:
+        session = await place.session(row.session_id)
+        title = f" {one_line(session.title, 60)}" if session.title else ""
+        since = f" · since {local_time(row.requested_at):%H:%M:%S} · {count} waiting"
+        self._console.print(Text.assemble((f"\n{short(row.session_id)}{title}", "bold"), (since, "dim")))
+        if row.tool_call_id is None:
+            self._console.print(note(row.summary, "yellow"))
+            return None
+        given = await _input_of(place, row)
+        name = row.tool or row.summary.partition(" ")[0]
+        self._console.print(call_line(name, given, self._console.width))
+        for text in replacement_lines(given):
+            self._console.print(text)
+        return given
+
+    async def _ask(self, *, about_call: bool) -> str | None:
+        line = Text("  ")
+        for key, meaning in _CHOICES:
+            if about_call or key not in ("A", "s"):
+                line.append(key, "bold yellow").append(f" {meaning} · ", "dim")
+        line.right_crop(3)
+        self._console.print(line.append(" > ", "bold yellow"), end="", soft_wrap=True)
+        await self._screen.send()
+        typed: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._keyboard.listen(typed.set_result, fresh=False)
+        try:
+            return await typed
+        finally:
+            self._keyboard.ignore()
+
+    async def _answer(self, row: ApprovalRow, word: str, reason: str) -> None:
+        """Pass an answer on. If somebody was faster, say so."""
+        command = Command(
+            op="deny" if word == "d" else "approve",
+            session_id=row.session_id,
+            tool_call_id=row.tool_call_id or row.approval_id,
+            scope="session" if word == "A" else "once",
+            reason=reason or (DENIED if word == "d" else None),
+            attempt=row.attempt,
+            input_hash=row.input_hash,
+        )
+        try:
+            reached = await deliver(self._setup, command)
+        except CodeSDKError as error:
+            self._console.print(note(error.message, "yellow"))
+            return
+        words = "denied" if word == "d" else "approved"
+        if reached == "stored" and word != "d":
+            words += f"; it runs with: codesdk{self._setup.shown} resume {short(row.session_id)}"
+        self._console.print(note(words))
+
+
+async def _input_of(place: Place, row: ApprovalRow) -> Any:
+    """Return what a waiting call is given."""
+    task = None if row.task_id is None else await place.task(row.task_id)
+    first = 1 if task is None else task.started_seq or 1
+    wanted = (row.tool_call_id or "").encode()
+    async for frame in place.frames(row.session_id, after_seq=first - 1):
+        if frame.damage is not None or _REQUESTED not in frame.data or wanted not in frame.data:
+            continue
+        payload = decode(frame.data).payload
+        if isinstance(payload, ToolCallRequested) and payload.tool_call_id == row.tool_call_id:
+            if payload.input_ref is None:
+                return payload.input
+            return msgspec.json.decode((await place.read_artifact(payload.input_ref.artifact_id))[1])
+    return None

@@ -1,0 +1,122 @@
+"""`codesdk tokens`: who may use the daemon of a data directory, as whom, and what for."""
+
+import re
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from codesdk.cli.app import Setup
+from codesdk.cli.exits import OK
+from codesdk.cli.gist import local_time
+from codesdk.cli.options import json_option
+from codesdk.cli.out import write_json, write_text
+from codesdk.cli.safe import one_line
+from codesdk.contract.api import TokenScope
+from codesdk.contract.errors import InvalidRequest
+from codesdk.store.tokens import SCOPES, Token, TokenFile
+
+_SPAN = re.compile(r"([1-9][0-9]{0,5})([dhm])")
+_UNITS = {"d": "days", "h": "hours", "m": "minutes"}
+
+
+@click.group(invoke_without_command=True)
+@json_option("Print one token a line as JSON, without the token itself.")
+@click.pass_context
+def tokens(ctx: click.Context, as_json: bool) -> int:
+    """List the tokens of a data directory; add and revoke them.
+
+    Without any token, a daemon on 127.0.0.1 takes requests from everybody on this machine. With the first one, every
+    request needs one. A running daemon notices a change at once.
+    """
+    if ctx.invoked_subcommand is None:
+        _list(ctx.find_object(Setup), as_json)
+    return OK
+
+
+@tokens.command()
+@click.argument("principal")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    required=True,
+    type=click.Choice(SCOPES),
+    help="read: look. run: work. approve: answer questions. admin: all, and the daemon itself. Repeat for more.",
+)
+@click.option("--expires", metavar="SPAN", help="When it ends, such as 30d, 12h or 45m. [default: never]")
+@click.option("--label", metavar="TEXT", help="What it is for.")
+@json_option("Print the token as JSON.")
+@click.pass_obj
+def add(
+    setup: Setup,
+    principal: str,
+    scopes: tuple[TokenScope, ...],
+    expires: str | None,
+    label: str | None,
+    as_json: bool,
+) -> int:
+    """Make a token for PRINCIPAL, whose sessions are seen by nobody else. It is shown this once only."""
+    until = None if expires is None else datetime.now(UTC) + _span(expires)
+    secret, token = TokenFile(Path(setup.data_dir)).add(
+        principal, list(scopes), label=label, expires_at=until
+    )
+    if as_json:
+        write_json({"token": secret, **_row(token)})
+        return OK
+    write_text(sys.stdout, secret + "\n")
+    write_text(
+        sys.stderr,
+        f"{token.token_id}: keep it now, it is not shown again. Clients take it from CODESDK_TOKEN.\n",
+    )
+    return OK
+
+
+@tokens.command()
+@click.argument("token_id")
+@json_option("Print what was revoked as JSON.")
+@click.pass_obj
+def revoke(setup: Setup, token_id: str, as_json: bool) -> int:
+    """Take the token TOKEN_ID away. Who uses it is let in no more, and streams end."""
+    token = TokenFile(Path(setup.data_dir)).revoke(token_id)
+    if as_json:
+        write_json(_row(token))
+    else:
+        click.echo(f"{token.token_id} of {token.principal} is revoked.")
+    return OK
+
+
+def _list(setup: Setup | None, as_json: bool) -> None:
+    assert setup is not None, "the group has made it"
+    found = TokenFile(Path(setup.data_dir)).all()
+    if as_json:
+        for token in found:
+            write_json(_row(token))
+        return
+    if not found:
+        click.echo(f"No tokens. codesdk{setup.shown} tokens add PRINCIPAL --scope read makes one.")
+        return
+    now = datetime.now(UTC)
+    for token in found:
+        ends = "" if token.expires_at is None else f", until {local_time(token.expires_at):%Y-%m-%d %H:%M}"
+        if not token.valid(now):
+            ends = ", expired"
+        label = f"  {one_line(token.label)}" if token.label else ""
+        click.echo(f"{token.token_id}  {token.principal}  {' '.join(token.scopes)}{ends}{label}")
+
+
+def _row(token: Token) -> dict[str, Any]:
+    """Return what may be shown of a token."""
+    row: dict[str, Any] = msgspec.to_builtins(token)
+    del row["hash"]
+    return row
+
+
+def _span(given: str) -> timedelta:
+    found = _SPAN.fullmatch(given)
+    if found is None:
+        raise InvalidRequest(f"{given[:40]!r} is no span of time. Give one like 30d, 12h or 45m.")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
