@@ -10,7 +10,7 @@ import os
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import quote
 
 import msgspec
@@ -73,6 +73,7 @@ class CodeSDKClient:
         workspace: str | os.PathLike[str] = ".",
         permission_mode: PermissionMode = "ask",
         interaction_mode: InteractionMode = "interactive",
+        native_tools: Literal["off"] | list[str] = "off",
         title: str | None = None,
         model: str | None = None,
         budgets: Budgets | None = None,
@@ -86,13 +87,14 @@ class CodeSDKClient:
         """Create a session of a runtime on a workspace: a directory on the daemon's machine.
 
         `plays` may be a script; a cassette stays where it is, and `recording` names the recorded session whose
-        answers are played. `mcp_servers` need a token with the scope admin.
+        answers are played. `native_tools` and `mcp_servers` need the scope admin.
         """
         body = api.NewSession(
             runtime=runtime,
             workspace=_absolute(workspace),
             permission_mode=permission_mode,
             interaction_mode=interaction_mode,
+            native_tools=native_tools,
             title=title,
             model=model,
             budgets=budgets,

@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from codesdk.client.handles import RemoteSession, RemoteTask
 from codesdk.client.remote import CodeSDKClient
@@ -103,6 +103,7 @@ class SyncClient:
         workspace: str | os.PathLike[str] = ".",
         permission_mode: PermissionMode = "ask",
         interaction_mode: InteractionMode = "interactive",
+        native_tools: Literal["off"] | list[str] = "off",
         title: str | None = None,
         model: str | None = None,
         budgets: Budgets | None = None,
@@ -118,6 +119,7 @@ class SyncClient:
             workspace=workspace,
             permission_mode=permission_mode,
             interaction_mode=interaction_mode,
+            native_tools=native_tools,
             title=title,
             model=model,
             budgets=budgets,
