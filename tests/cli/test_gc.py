@@ -1,6 +1,9 @@
 """`codesdk gc`: limits as people write them, what went, and what would go."""
 
+from pathlib import Path
+
 from tests.cli.shell import Live, Shell
+from tests.daemon.rig import daemon
 
 TALK = "turns: [{steps: [{text: Hi.}]}]"
 
@@ -40,3 +43,11 @@ def test_limits_that_make_no_sense_are_refused(stored: Shell, shell: Shell):
     for option, value in (("--older-than", "soon"), ("--max-size", "2 apples"), ("--audit-older-than", "30")):
         assert stored.codesdk("gc", option, value).code == 2
     assert shell.codesdk("gc").code == 3
+
+
+def test_a_daemon_that_holds_the_directory_does_it_itself(tmp_path: Path, shell: Shell):
+    with daemon(tmp_path / "data") as running:
+        session = running.session()
+        running.run(session)
+        done = shell.codesdk("--data-dir", str(tmp_path / "data"), "gc", "--max-size", "1B", "--json")
+        assert [removed["session_id"] for removed in done.lines[0]["sessions"]] == [session]

@@ -10,7 +10,7 @@ from tests.daemon.rig import HELLO, Daemon, daemon
 from codesdk.client import CodeSDKClient, RemoteSession, Unreachable
 from codesdk.contract.api import TokenInfo
 from codesdk.contract.errors import CodeSDKError, Conflict, Forbidden, InvalidRequest, NotFound, TaskFailure
-from codesdk.contract.events import ApprovalRequested
+from codesdk.contract.events import ApprovalRequested, ToolCallDenied
 from codesdk.contract.messages import text_of
 from codesdk.contract.settings import SessionSettings
 from codesdk.contract.tools import UndoReport
@@ -93,7 +93,7 @@ async def test_a_denial_reaches_the_model_and_the_log(running: Daemon, tmp_path:
         async for event in task.events():
             if isinstance(event.payload, ApprovalRequested):
                 await task.deny(event.payload.tool_call_id or "", "not today")
-            if event.type == "tool.call.denied":
+            if isinstance(event.payload, ToolCallDenied):
                 assert event.payload.reason == "not today"
         assert (await task.result()).text == "Written."
         assert not (tmp_path / "new.txt").exists()

@@ -19,7 +19,11 @@ from codesdk.daemon.app import OPERATIONS
 from codesdk.daemon.openapi import describe
 
 SAME_EVERY_TIME = settings(
-    deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck), print_blob=False
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[*HealthCheck.__members__.values()],
+    print_blob=False,
 )
 CONFIG = {"checks": {"positive_data_acceptance": {"enabled": False}}}
 """Not all that a request needs can be said in a schema: a workspace must be there, a script must make sense."""

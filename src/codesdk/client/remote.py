@@ -27,6 +27,7 @@ from codesdk.contract.settings import Budgets, SessionSettings
 from codesdk.contract.tools import InteractionMode, PermissionMode
 
 if TYPE_CHECKING:
+    from codesdk.engine.retention import GcReport, Retention
     from codesdk.gateway.sessions import Source
     from codesdk.tools.mcp.servers import McpServer
 
@@ -184,6 +185,13 @@ class CodeSDKClient:
     async def whoami(self) -> api.TokenInfo:
         """Return who this client is to the daemon, and what it may do."""
         return await self.connection.get("/v1/whoami", api.TokenInfo)
+
+    async def collect(self, retention: "Retention", *, dry_run: bool = False) -> "GcReport":
+        """Have the daemon remove what is over the limits, of all principals. Needs the scope admin."""
+        from codesdk.engine.retention import GcReport
+
+        limits = msgspec.structs.asdict(retention)
+        return await self.connection.post("/v1/gc", api.Collecting(**limits, dry_run=dry_run), GcReport)
 
     async def usage(self) -> api.UsageAnswer:
         """Return what all sessions have spent."""

@@ -116,7 +116,7 @@ def _explain(path: Path, opened: "OpenedBundle") -> None:
     row: dict[str, Any] = _mapping(summary.get("session"))
     _say(f"{path}: session {manifest.session_id}, {manifest.last_seq:,} events, made {manifest.created_at}")
     _say(
-        f"  codesdk {manifest.codesdk_version} · {row.get('runtime')} · {row.get('model')} · {row.get('title') or 'no title'}"
+        f"  codesdk {manifest.codesdk_version} · {row.get('runtime')} · {row.get('model') or 'no model named'} · {row.get('title') or 'no title'}"
     )
     tasks = _list(summary.get("tasks"))
     click.echo(f"\nTasks: {len(tasks)}, tool calls: {summary.get('tool_calls', 0)}")

@@ -12,6 +12,7 @@ from codesdk.cli.lookup import reading
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
 from codesdk.cli.out import write_json, write_text
+from codesdk.cli.place import connected, served
 from codesdk.cli.safe import one_line
 from codesdk.engine.retention import GcReport, Progress, Retention
 
@@ -107,10 +108,14 @@ def gc(
 async def _gc(setup: Setup, retention: Retention, dry_run: bool, as_json: bool) -> int:
     from codesdk.sdk import CodeSDK
 
-    async with reading(setup.data_dir):
-        pass  # a directory that is not there must not be made
-    async with CodeSDK.open(setup.data_dir) as sdk:
-        report = await sdk.collect(retention, dry_run=dry_run, rewrite=True, progress=_progress())
+    if served(setup):
+        async with connected(setup) as client:
+            report = await client.collect(retention, dry_run=dry_run)
+    else:
+        async with reading(setup.data_dir):
+            pass  # a directory that is not there must not be made
+        async with CodeSDK.open(setup.data_dir) as sdk:
+            report = await sdk.collect(retention, dry_run=dry_run, rewrite=True, progress=_progress())
     if as_json:
         write_json(report)
     else:
