@@ -65,17 +65,19 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 
 def _stored(ctx: click.Context) -> list[CompletionItem]:
-    from codesdk.cli.app import DEFAULT_DATA_DIR
-    from codesdk.cli.lookup import LAST, reading
+    from codesdk.cli.app import DEFAULT_DATA_DIR, Setup
+    from codesdk.cli.lookup import LAST
     from codesdk.cli.loop import run_async
+    from codesdk.cli.place import open_place
     from codesdk.cli.safe import one_line
 
-    given = ctx.find_root().params.get("data_dir") or DEFAULT_DATA_DIR
-    if not Path(given).is_dir():
+    given = ctx.find_root().params
+    setup = Setup(given.get("data_dir") or DEFAULT_DATA_DIR, True, "", given.get("url"), given.get("token"))
+    if setup.url is None and not Path(setup.data_dir).is_dir():
         return []
 
     async def read() -> list[CompletionItem]:
-        async with reading(given) as archive:
+        async with open_place(setup) as archive:
             rows = await archive.sessions(limit=50)
         return [CompletionItem(row.session_id, help=one_line(row.title or row.runtime, 60)) for row in rows]
 
