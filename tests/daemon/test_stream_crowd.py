@@ -26,7 +26,7 @@ def burst(count: int) -> dict[str, Any]:
 
 
 IN_TWO_PARTS = script(burst(10), {"await_steer": True}, burst(60))
-CROWD_MB = 300
+CROWD_MB = 200
 """A thousand live sessions with their connections."""
 
 
