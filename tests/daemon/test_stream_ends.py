@@ -1,7 +1,10 @@
 """A daemon that is killed or told to end while many sessions stream: what clients saw goes on, and every task has an end."""
 
 import asyncio
+import contextlib
+import random
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,15 @@ async def streaming(running: Daemon) -> list[Reader]:
     return readers
 
 
+def quiet_port() -> str:
+    """Return a free port of those that the kernel gives to nobody by itself: it is still free after a restart."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return str(port)
+
+
 def last_event(running: Daemon, reader: Reader) -> Any:
     """Return the stored event that a reader saw last; there must be none behind it."""
     page = running.get(f"/v1/sessions/{reader.session}/events", after_seq=reader.seq - 1)
@@ -36,8 +48,8 @@ def last_event(running: Daemon, reader: Reader) -> Any:
 async def test_all_clients_go_on_without_a_gap_when_the_daemon_is_killed_and_comes_back(tmp_path: Path):
     up = asyncio.Event()
     up.set()
-    with daemon(tmp_path / "data") as running:
-        port = running.url.rpartition(":")[2]
+    port = quiet_port()
+    with daemon(tmp_path / "data", "--port", port) as running:
         readers = await streaming(running)
         following = [asyncio.create_task(reader.follow(up)) for reader in readers]
         up.clear()
