@@ -319,7 +319,7 @@ class Engine:
                 f"There are {self._open_sessions} open sessions, which is the limit. Close some.",
                 code="OVERLOADED",
             )
-        redactor = Redactor((*self._secrets, *secrets))
+        redactor = Redactor((*self._secrets, *secrets)) if secrets else self._redactor
         plain = msgspec.to_builtins(payload)
         clean = redactor.value(plain)
         if clean is not plain:
