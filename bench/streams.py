@@ -153,7 +153,7 @@ async def _paced(report: Report, bare: Served, root: Path, seconds: float, round
     for sessions in (1, 100 if rounds > 1 else 10):
         named = "1 session" if sessions == 1 else f"{sessions} sessions"
         alone: list[list[float]] = []
-        found: list[list[float]] = []
+        found: list[_Ages] = []
         beside: list[list[float]] = []
         with served("daemon", str(root / f"paced{sessions}"), module=_SERVED) as daemon:
             await _pace(daemon, root, 1, 0.5)
@@ -166,23 +166,31 @@ async def _paced(report: Report, bare: Served, root: Path, seconds: float, round
                 beside.append(await _beside_slow(daemon, root, sessions, seconds))
         for share, goal in _PACED.items():
             word = f"p{share * 100:.0f}"
-            base, ours, slowed = (median([percentile(r, share) for r in r3]) for r3 in (alone, found, beside))
+            steady = [ages.steady for ages in found]
+            base, ours, slowed = (
+                median([percentile(r, share) for r in r3]) for r3 in (alone, steady, beside)
+            )
             report.line(f"{named}, {word}", ours, "ms", against=(f"bare SSE {word}", base), goal=goal)
             against = (f"without it, {word}", ours)
             report.line(f"{named}, {word}, beside a slow client", slowed, "ms", against=against)
+        ending = median([percentile(ages.ending, 0.99) for ages in found])
+        report.line(f"{named}, p99 of the last tenth, when all tasks end", ending, "ms")
 
 
 def _orders(sessions: int, seconds: float) -> list[Order]:
     """Return the pace of each session: together they emit so many events a second, taking turns.
 
-    They begin when all of them should have been started.
+    They begin when all of them should have been started, and go on for a while after what is counted.
     """
     interval = sessions / _RATE
+    count = max(1, round(seconds / interval))
     begin = time.monotonic() + 0.5 + sessions * 0.01
-    return [
-        Order(max(1, round(seconds / interval)), interval, begin + number / _RATE)
-        for number in range(sessions)
-    ]
+    return [Order(count + _uncounted(count), interval, begin + number / _RATE) for number in range(sessions)]
+
+
+def _uncounted(count: int) -> int:
+    """Return how many events more a session emits: with the last ones, all tasks end at once."""
+    return max(1, count // 10)
 
 
 async def _bare_pace(bare: Served, sessions: int, seconds: float) -> list[float]:
@@ -193,10 +201,22 @@ async def _bare_pace(bare: Served, sessions: int, seconds: float) -> list[float]
         listener.close()
         return listener.ages_ms
 
-    return _joined(await asyncio.gather(*(one(order) for order in _orders(sessions, seconds))))
+    return _split(await asyncio.gather(*(one(order) for order in _orders(sessions, seconds)))).steady
 
 
-async def _pace(daemon: Served, root: Path, sessions: int, seconds: float) -> list[float]:
+class _Ages(NamedTuple):
+    """How old events were on arrival: while tasks only emit, and while they end."""
+
+    steady: list[float]
+    ending: list[float]
+
+
+def _split(parts: list[list[float]]) -> _Ages:
+    rest = len(parts[0]) // 11 or 1
+    return _Ages([ms for part in parts for ms in part[:-rest]], [ms for part in parts for ms in part[-rest:]])
+
+
+async def _pace(daemon: Served, root: Path, sessions: int, seconds: float) -> _Ages:
     caller = Caller(daemon, root)
     made = [await caller.create(_script(1)) for _ in range(sessions)]
     listeners = [await Listener(daemon, session).open() for session in made]
@@ -207,7 +227,7 @@ async def _pace(daemon: Served, root: Path, sessions: int, seconds: float) -> li
     await hearing
     assert [len(one.ages_ms) for one in listeners] == [order.events for order in orders]
     _close(caller, *listeners)
-    return _joined([one.ages_ms for one in listeners])
+    return _split([one.ages_ms for one in listeners])
 
 
 async def _beside_slow(daemon: Served, root: Path, sessions: int, seconds: float) -> list[float]:
@@ -221,11 +241,7 @@ async def _beside_slow(daemon: Served, root: Path, sessions: int, seconds: float
     found = await _pace(daemon, root, sessions, seconds)
     sipping.cancel()
     _close(caller, slow)
-    return found
-
-
-def _joined(parts: list[list[float]]) -> list[float]:
-    return [ms for part in parts for ms in part]
+    return found.steady
 
 
 def _close(*ends: Caller | Listener) -> None:
