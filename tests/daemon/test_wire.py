@@ -197,7 +197,7 @@ def test_an_idempotency_key_is_plain_text(running: Daemon, value: str):
 
 def test_a_request_id_of_the_clients_is_kept_if_it_is_one(running: Daemon):
     for given, kept in (("abc-1_2", True), ("a b", False), ("x" * 65, False), ("csdk_" + "k" * 30, False)):
-        reply = request(running.url, "GET /v1/health HTTP/1.1", f"X-Request-Id: {given}")
+        reply = request(running.url, "GET /v1/whoami HTTP/1.1", f"X-Request-Id: {given}")
         assert (reply.headers["x-request-id"] == given) is kept
 
 

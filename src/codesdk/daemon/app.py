@@ -18,6 +18,7 @@ import msgspec
 
 from codesdk.contract.api import Equipment
 from codesdk.contract.errors import CodeSDKError, Forbidden, InvalidRequest
+from codesdk.contract.ids import is_id
 from codesdk.daemon import auditing, files, reading, running, work
 from codesdk.daemon.auth import Caller, Guard
 from codesdk.daemon.limits import RateLimit
@@ -99,30 +100,32 @@ class App:
         if scope["type"] != "http":
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        seen = Seen(scope["method"], self._request_id(headers))
-        request_id = seen.request_id
+        seen = Seen(scope["method"], f"req_{secrets.token_hex(8)}")
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 seen.status = message["status"]
                 known = {name for name, _ in message["headers"]}
                 extra = [pair for pair in _ALWAYS if pair[0] not in known]
-                message["headers"] = [*message["headers"], *extra, (b"x-request-id", request_id.encode())]
+                message["headers"] = [
+                    *message["headers"],
+                    *extra,
+                    (b"x-request-id", seen.request_id.encode()),
+                ]
             await send(message)
 
         try:
-            with log_fields(request_id=request_id):
-                respond = await self._respond(scope, headers, receive, seen)
+            respond = await self._respond(scope, headers, receive, seen)
             await respond(scope, receive, sending)
         except _Gone:
             return
         except Exception as error:
             if seen.status:
                 raise  # the server cuts the connection: the client must not take it for the end
-            problem = error if isinstance(error, CodeSDKError) else _bug(error, request_id)
+            problem = error if isinstance(error, CodeSDKError) else _bug(error, seen.request_id)
             seen.code = problem.code
-            self._clean(problem)
-            status, more, body = render(problem, request_id, draining=self.draining)
+            self._clean(problem, seen)
+            status, more, body = render(problem, seen.request_id, draining=self.draining)
             await Whole(status, body, more)(scope, receive, sending)
         finally:
             self._record(seen)
@@ -149,7 +152,9 @@ class App:
         self._guard.check_origin(headers)
         path = scope["raw_path"].decode("latin-1").partition("?")[0]
         operation, names = self._router.find(scope["method"], path)
-        seen.route, seen.session_id, seen.exports = operation.path, names.get("session_id"), operation.exports
+        seen.route, seen.exports = operation.path, operation.exports
+        if is_id("ses", names.get("session_id", "")):  # what is no id may be anything, a secret too
+            seen.session_id = names["session_id"]
         caller = self._let_in(operation, headers, seen)
         call = Call(
             operation=operation,
@@ -168,9 +173,10 @@ class App:
             draining=self.draining,
         )
         try:
-            return _response(operation, await operation.run(call))
+            with log_fields(request_id=seen.request_id):
+                return _response(operation, await operation.run(call))
         except CodeSDKError as error:
-            self._clean(error, call)
+            self._clean(error, seen, call)
             raise
 
     def _let_in(self, operation: Operation, headers: dict[bytes, bytes], seen: "Seen") -> Caller:
@@ -178,6 +184,9 @@ class App:
             return _NOBODY
         caller = self._guard.caller(headers)
         seen.principal = caller.principal
+        wanted = headers.get(b"x-request-id", b"").decode("latin-1")
+        if _REQUEST_ID.fullmatch(wanted) and self._sdk.engine.clean(wanted, caller.principal) == wanted:
+            seen.request_id = wanted  # the id is stored, so not before we know whose secrets it may hold
         wait_s = self._rate.take(caller.principal)
         if wait_s:
             raise slow_down(wait_s)
@@ -185,19 +194,13 @@ class App:
             raise Forbidden(f"This needs a token with the scope {operation.scope}.")
         return caller
 
-    def _clean(self, error: CodeSDKError, call: Call | None = None) -> None:
+    def _clean(self, error: CodeSDKError, seen: "Seen", call: Call | None = None) -> None:
         """Take secrets out of what an error says: it may repeat what it was given."""
-        session_id = None if call is None else call.path.get("session_id")
         given = call.body.secrets if call is not None and isinstance(call.body, Equipment) else ()
         said: dict[str, Any] = {"message": error.message, "details": error.details}
         with suppress(InvalidRequest):  # a secret that cannot be one: that is what the error is about
-            said = self._sdk.engine.clean(said, session_id, given)
+            said = self._sdk.engine.clean(said, seen.principal or None, given)
         error.message, error.details = said["message"], said["details"]
-
-    def _request_id(self, headers: dict[bytes, bytes]) -> str:
-        given = headers.get(b"x-request-id", b"").decode("latin-1")
-        usable = _REQUEST_ID.fullmatch(given) and self._sdk.engine.clean(given) == given
-        return given if usable else f"req_{secrets.token_hex(8)}"
 
     def _view(self, principal: str) -> CodeSDK:
         return self._sdk.as_principal(principal)

@@ -65,9 +65,9 @@ def wrong_method(method: str, allowed: list[str]) -> Refused:
     return Refused(405, InvalidRequest(words), ((b"allow", ", ".join(allowed).encode()),))
 
 
-def no_route(path: str) -> NotFound:
-    """Return the error for a path that is not there."""
-    return NotFound(f"There is nothing at {path[:200]!r}. /openapi.json lists what there is.")
+def no_route() -> NotFound:
+    """Return the error for a path that is not there. It is not repeated: who sent it is not known yet."""
+    return NotFound("There is nothing at this path. /openapi.json lists what there is.")
 
 
 def who_are_you(message: str) -> Refused:

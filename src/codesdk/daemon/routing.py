@@ -33,7 +33,7 @@ class Router:
             found = pattern.fullmatch(path)
             if found is not None:
                 return _choose(methods, wanted, method), _names(found.groupdict())
-        raise no_route(path)
+        raise no_route()
 
 
 def _choose(methods: dict[str, Operation], wanted: str, method: str) -> Operation:

@@ -70,6 +70,7 @@ class Engine:
         self._keys = Keys(ports.log)
         self._purses = Purses(ports.log, ports.limits.principal_budget)
         self._session_secrets: dict[str, tuple[str, ...]] = {}
+        self._principal_redactors: dict[str, Redactor] = {}
         self._open_sessions = 0
         self._closing = False
 
@@ -184,6 +185,7 @@ class Engine:
         if added:
             live.use_redactor(Redactor((*live.scope.redactor.secrets, *added)))
             self._session_secrets[live.session_id] = (*known, *added)
+            self._principal_redactors.pop(live.state.principal, None)
 
     async def start(
         self,
@@ -202,6 +204,8 @@ class Engine:
         async def begin(row: KeyRow | None) -> str:
             if task_id is not None:
                 await self._check_task_id(task_id)
+                if session.scope.redactor.text(task_id) != task_id:
+                    raise InvalidRequest("The task id holds a secret, and ids are shown. Choose another.")
             new_id = task_id or self.ports.stamper.mint("task")
             if row is not None:
                 row = msgspec.structs.replace(row, answer=new_id)
@@ -233,16 +237,21 @@ class Engine:
         """
         return await self._keys.once(principal, route, key, body, act, passing=passing)
 
-    def clean(self, value: Any, session_id: str | None = None, secrets: Iterable[str] = ()) -> Any:
-        """Return a value without the secrets that are known here, those of a session, and these."""
-        live = self._live.get(session_id or "")
-        redactor, secrets = self._redactor if live is None else live.redactor, tuple(secrets)
+    def clean(self, value: Any, principal: str | None = None, secrets: Iterable[str] = ()) -> Any:
+        """Return a value without the secrets that are known here, those of a principal's sessions, and these."""
+        redactor = self._redactor if principal is None else self._redactor_of(principal)
+        secrets = tuple(secrets)
         return (Redactor((*redactor.secrets, *secrets)) if secrets else redactor).value(value)
 
-    def in_use(self, session_id: str) -> bool:
-        """Tell whether something runs in a session, or somebody follows its events."""
-        live = self._live.get(session_id)
-        return live is not None and (not live.idle or live.recorder.feed.readers > 0)
+    def _redactor_of(self, principal: str) -> Redactor:
+        """Return what takes out the secrets of all sessions of a principal that are in memory."""
+        found = self._principal_redactors.get(principal)
+        if found is None:
+            live = [(self._live.get(name), kept) for name, kept in self._session_secrets.items()]
+            theirs = {word for one, kept in live if one and one.state.principal == principal for word in kept}
+            found = Redactor((*self._secrets, *sorted(theirs))) if theirs else self._redactor
+            self._principal_redactors[principal] = found
+        return found
 
     async def delete(self, session_id: str, *, principal: str = LOCAL) -> None:
         """Remove a session and everything stored of it. It must not be running."""
@@ -278,7 +287,7 @@ class Engine:
         """Store bytes that a message can then attach."""
         row = await store_artifact(
             self.ports,
-            self._redactor,
+            self._redactor_of(principal),
             scope=principal,
             principal=principal,
             data=data,
@@ -383,6 +392,7 @@ class Engine:
         )
         if secrets:
             self._session_secrets[state.session_id] = secrets
+            self._principal_redactors.pop(state.principal, None)
         self._live[state.session_id] = live
         if len(self._live) > KEEP_LOADED:
             self._let_go()

@@ -178,6 +178,8 @@ async def store_artifact(
         )
     clean = _redact(redactor, data, content_type)
     name = None if name is None else redactor.text(name)
+    if redactor.text(content_type) != content_type:
+        content_type = "application/octet-stream"
     return await _keep(ports, scope, principal, clean, content_type, name)
 
 

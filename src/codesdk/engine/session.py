@@ -97,11 +97,6 @@ class LiveSession:
             )
         return self._scope
 
-    @property
-    def redactor(self) -> Redactor:
-        """What keeps this session's secrets out of everything that is shown."""
-        return self._redactor
-
     def use_redactor(self, redactor: Redactor) -> None:
         """Keep other secrets out of what is written from now on."""
         self._redactor = redactor
