@@ -47,6 +47,7 @@ SAMPLES = {
     "readSessionAudit": Sample(404),
     "supportBundle": Sample(404),
     "checkAudit": Sample(200),
+    "collectGarbage": Sample(200, {"dry_run": True}),
     "createSession": Sample(400, {}),
     "equipSession": Sample(404, {}),
     "forkSession": Sample(404, {}),

@@ -336,6 +336,7 @@ KEYED: dict[str, tuple[Any, Any]] = {
     "steerTask": ({"message": "Left."}, {"message": "Right."}),
     "approveCall": ({"reason": "fine"}, {"reason": "not so fine"}),
     "denyCall": ({"reason": "no"}, {"reason": "no, no"}),
+    "collectGarbage": ({"dry_run": True}, {"dry_run": True, "max_age_days": 1000}),
     "uploadArtifact": (b"one", b"two"),
 }
 """Two bodies that are not the same."""

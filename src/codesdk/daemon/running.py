@@ -2,6 +2,8 @@
 
 import tempfile
 
+import msgspec
+
 from codesdk import __version__
 from codesdk.contract.api import (
     Collecting,
@@ -15,6 +17,7 @@ from codesdk.contract.api import (
 from codesdk.contract.capabilities import Isolation
 from codesdk.contract.errors import NotFound
 from codesdk.contract.events import CONTRACT_VERSION
+from codesdk.contract.records import KeyRow
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.daemon.operations import Call, Operation
 from codesdk.daemon.problems import shutting_down
@@ -52,7 +55,12 @@ async def collect_garbage(call: Call) -> GcReport:
     """Remove what is over the limits that the request names, of all principals."""
     wanted = call.wants(Collecting)
     limits = {name: getattr(wanted, name) for name in Retention.__struct_fields__}
-    return await call.sdk.collect(Retention(**limits), dry_run=wanted.dry_run)
+
+    async def collect(_: KeyRow | None) -> str:
+        report = await call.sdk.collect(Retention(**limits), dry_run=wanted.dry_run)
+        return msgspec.json.encode(report).decode()
+
+    return msgspec.json.decode(await call.once(collect, passing=True), type=GcReport)
 
 
 async def list_runtimes(call: Call) -> RuntimePage:

@@ -253,6 +253,11 @@ class Engine:
             self._principal_redactors[principal] = found
         return found
 
+    def in_use(self, session_id: str) -> bool:
+        """Tell whether something runs in a session, or somebody follows its events."""
+        live = self._live.get(session_id)
+        return live is not None and (not live.idle or live.recorder.feed.readers > 0)
+
     async def delete(self, session_id: str, *, principal: str = LOCAL) -> None:
         """Remove a session and everything stored of it. It must not be running."""
         live = await self.session(session_id, principal=principal)
