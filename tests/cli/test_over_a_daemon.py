@@ -1,6 +1,7 @@
 """The commands, with a daemon in place of a data directory."""
 
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -146,6 +147,9 @@ def test_a_task_of_a_daemon_is_steered_stopped_and_followed(shell: Shell, served
             follower.until("task.completed")
             assert live.end().code == 0
             assert follower.seen == live.seen
+            follower.signal(signal.SIGINT)
+            done = follower.end()
+            assert (done.code, done.err) == (130, "")
     assert here.codesdk("stop", "last", CODESDK_URL=url).code == 4
     script = here.write_script(FOREVER)
     with Live(here, "run", "x", "--script", script, "--json", CODESDK_URL=url) as live:
@@ -156,8 +160,6 @@ def test_a_task_of_a_daemon_is_steered_stopped_and_followed(shell: Shell, served
 
 
 def test_ctrl_c_stops_the_task_in_the_daemon(shell: Shell, served: Daemon):
-    import signal
-
     with Live(shell, "run", "x", "--script", shell.write_script(FOREVER), "--json") as live:
         live.until("model.output.delta")
         live.signal(signal.SIGINT)

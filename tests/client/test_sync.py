@@ -1,9 +1,12 @@
 """The client without asyncio."""
 
+import collections
+import signal
+import threading
 from pathlib import Path
 
 import pytest
-from tests.client.test_client import HELLO, WRITE, played
+from tests.client.test_client import FOREVER, HELLO, WRITE, played
 from tests.daemon.rig import Daemon
 
 from codesdk.client import SyncClient, Unreachable
@@ -50,9 +53,20 @@ def test_a_stream_is_left_in_the_middle_and_the_client_goes_on(running: Daemon, 
         assert client.read_artifact(ref.artifact_id, 1, 3) == b"yt"
 
 
-def test_nobody_there_leaves_no_thread_behind():
-    import threading
+def test_ctrl_c_ends_the_waiting_and_the_client_goes_on(running: Daemon, tmp_path: Path):
+    with SyncClient.connect(running.url) as client:
+        session = client.create_session(runtime="scripted", workspace=tmp_path, settings=played(FOREVER))
+        task = session.start("Go.")
+        interrupt = threading.Timer(0.5, signal.pthread_kill, [threading.get_ident(), signal.SIGINT])
+        interrupt.start()
+        with pytest.raises(KeyboardInterrupt):
+            collections.deque(session.events())
+        interrupt.join()
+        task.stop("enough")
+        assert task.result().stop_reason == "enough"
 
+
+def test_nobody_there_leaves_no_thread_behind():
     with pytest.raises(Unreachable), SyncClient.connect("http://127.0.0.1:1"):
         pass
     assert [thread.name for thread in threading.enumerate() if thread.name == "codesdk-client"] == []

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from codesdk.tools.mcp.servers import McpServer
 
 T = TypeVar("T")
+CLEANUP_S = 5.0
 
 
 class Loop:
@@ -36,12 +37,21 @@ class Loop:
         self._thread.start()
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what a coroutine returns. If the waiting is cut short, so is the coroutine."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Return what a coroutine returns. If the waiting is cut short, so is the coroutine, and its end is awaited."""
+        over = threading.Event()
+
+        async def doing() -> T:
+            try:
+                return await work
+            finally:
+                over.set()
+
+        future = asyncio.run_coroutine_threadsafe(doing(), self._loop)
         try:
             return future.result()
         except BaseException:
-            future.cancel()
+            if future.cancel():
+                over.wait(CLEANUP_S)
             raise
 
     def each(self, batches: AsyncGenerator[list[T]]) -> Iterator[T]:
