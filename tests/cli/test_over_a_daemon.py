@@ -195,6 +195,7 @@ def test_a_command_on_a_directory_refuses_the_address_of_a_daemon(shell: Shell, 
     refused = shell.here(*command, CODESDK_URL="http://127.0.0.1:1")
     assert refused.code == 2
     assert "data directory of this machine" in refused.err
+    assert shell.here(command[0], "--help", CODESDK_URL="http://127.0.0.1:1").code == 0
     assert not shell.data.exists()
 
 

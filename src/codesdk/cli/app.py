@@ -76,6 +76,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "completion": Entry("completion", "completion", "Print the completion script for a shell."),
     },
 }
+_HELP = "codesdk.help"
 HERE_ONLY = frozenset({"audit", "bundle", "demo", "gc", "mcp", "policy", "tokens"})
 """Commands on a data directory that refuse the address of a daemon. Those that need neither pay no heed to it."""
 _ENTRIES = {name: entry for entries in COMMANDS.values() for name, entry in entries.items()}
@@ -96,6 +97,13 @@ class LazyGroup(click.Group):
         found = getattr(import_module(f"codesdk.cli.commands.{entry.module}"), entry.attribute)
         assert isinstance(found, click.Command), "the table names commands only"
         return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, and note whether only its help is wanted."""
+        ctx.meta[_HELP] = not {"-h", "--help"}.isdisjoint(args)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without loading any."""
@@ -164,7 +172,7 @@ def group(ctx: click.Context, data_dir: str | None, url: str | None, token: str 
         url=url or None,
         token=token or None,
     )
-    if url and ctx.invoked_subcommand in HERE_ONLY:
+    if url and ctx.invoked_subcommand in HERE_ONLY and not ctx.meta.get(_HELP):
         raise InvalidRequest(
             f"`codesdk {ctx.invoked_subcommand}` works on a data directory of this machine, not with a daemon"
             " elsewhere. Name the directory with --data-dir, or unset CODESDK_URL."

@@ -165,11 +165,12 @@ async def _ask_daemon(setup: Setup, command: Command) -> None:
     async with connected(setup) as client:
         session = await client.session(command.session_id)
         call, reason = command.tool_call_id or "", command.reason
-        seen = {"attempt": command.attempt, "input_hash": command.input_hash}
+        attempt, digest = command.attempt, command.input_hash
         if command.op == "approve":
-            await session.approve(call, reason=reason, scope=command.scope, **seen)  # pyright: ignore[reportArgumentType]
+            scope = command.scope
+            await session.approve(call, reason=reason, scope=scope, attempt=attempt, input_hash=digest)
         elif command.op == "deny":
-            await session.deny(call, reason or "", **seen)  # pyright: ignore[reportArgumentType]
+            await session.deny(call, reason or "", attempt=attempt, input_hash=digest)
         elif command.op == "stop":
             await session.stop(reason or "stopped from the terminal", task_id=command.task_id)
         elif command.op == "steer":
