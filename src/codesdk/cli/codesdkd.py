@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from codesdk.engine.retention import Retention
 
 PARENT_POLL_S = 1.0
+_STARTED_BY = os.getppid()
+"""Read as early as can be: whoever starts a daemon may end before it serves."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -87,7 +89,14 @@ PARENT_POLL_S = 1.0
     metavar="SECONDS",
     help="How often an event stream without events shows that it is alive. [default: 15]",
 )
-@click.option("--exit-with-parent", is_flag=True, help="End when the process ends that started the daemon.")
+@click.option(
+    "--exit-with-parent",
+    is_flag=False,
+    flag_value=0,
+    type=click.IntRange(0),
+    metavar="[PID]",
+    help="End when the process ends that started the daemon. With its PID also if it has ended already.",
+)
 @click.option(
     "--keep-days",
     type=click.FloatRange(0, min_open=True),
@@ -117,7 +126,7 @@ PARENT_POLL_S = 1.0
 @policy_options
 @command_options
 @click.version_option(__version__, prog_name="codesdkd", message="%(prog)s %(version)s")
-def codesdkd(data_dir: str, exit_with_parent: bool, **options: Any) -> None:
+def codesdkd(data_dir: str, exit_with_parent: int | None, **options: Any) -> None:
     """Serve the sessions of a data directory over HTTP.
 
     The first line on stdout is JSON with the address: {"url": "http://127.0.0.1:PORT"}. SIGTERM ends the daemon in
@@ -149,7 +158,7 @@ def codesdkd(data_dir: str, exit_with_parent: bool, **options: Any) -> None:
     observers = _observers(options)
 
     async def main() -> None:
-        watching = asyncio.create_task(_watch_parent()) if exit_with_parent else None
+        watching = None if exit_with_parent is None else asyncio.create_task(_watch_parent(exit_with_parent))
         try:
             await serve(Path(data_dir), settings, _opening(options), observers)
         finally:
@@ -201,11 +210,11 @@ def _opening(options: dict[str, Any]) -> dict[str, Any]:
     return opening
 
 
-async def _watch_parent() -> None:
-    """Send ourselves a SIGTERM when the parent has ended."""
+async def _watch_parent(named: int) -> None:
+    """Send ourselves a SIGTERM when the parent has ended: the one that was named, or that was there at the start."""
     import signal
 
-    parent = os.getppid()
+    parent = named or _STARTED_BY
     try:
         handle = os.pidfd_open(parent)
     except (AttributeError, OSError):
