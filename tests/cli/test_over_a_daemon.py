@@ -190,7 +190,7 @@ def test_a_token_comes_from_the_environment_and_is_never_shown(shell: Shell):
         assert "scope run" in refused.err
 
 
-@pytest.mark.parametrize("command", [["audit"], ["bundle", "last"], ["demo"], ["artifacts", "--gc"]])
+@pytest.mark.parametrize("command", [["tokens"], ["policy", "check"], ["demo"], ["artifacts", "--gc"]])
 def test_a_command_on_a_directory_refuses_the_address_of_a_daemon(shell: Shell, command: list[str]):
     refused = shell.here(*command, CODESDK_URL="http://127.0.0.1:1")
     assert refused.code == 2
@@ -212,3 +212,17 @@ def test_a_data_directory_that_is_named_comes_before_the_address_in_the_environm
     named = stored.codesdk("--data-dir", str(stored.data), "sessions", CODESDK_URL="http://127.0.0.1:1")
     assert (named.code, named.out) == (0, stored.codesdk("sessions").out)
     assert Path(stored.data).exists()
+
+
+def test_the_audit_and_a_bundle_come_from_a_daemon(copied: tuple[Shell, str]):
+    shell, url = copied
+    there = away(shell)
+    records = there.codesdk("audit", "last", "--category", "tool", "--json", CODESDK_URL=url)
+    assert records.lines == shell.codesdk("audit", "last", "--category", "tool", "--json").lines != []
+    assert there.codesdk("audit", "--everybody", "--limit", "3", CODESDK_URL=url).out.count("\n") == 3
+    assert "the chain is whole" in there.codesdk("audit", "--verify", CODESDK_URL=url).out
+    made = there.codesdk("bundle", "last", "-o", "it.tar.gz", CODESDK_URL=url)
+    assert (made.code, made.err) == (0, "")
+    assert "✓ whole" in there.codesdk("bundle", "--show", "it.tar.gz").out
+    tried = there.codesdk("gc", "--max-size", "1B", "--dry-run", "--json", CODESDK_URL=url)
+    assert len(tried.lines[0]["sessions"]) == 1

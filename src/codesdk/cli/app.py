@@ -77,7 +77,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     },
 }
 _HELP = "codesdk.help"
-HERE_ONLY = frozenset({"audit", "bundle", "demo", "gc", "mcp", "policy", "tokens"})
+HERE_ONLY = frozenset({"demo", "mcp", "policy", "tokens"})
 """Commands on a data directory that refuse the address of a daemon. Those that need neither pay no heed to it."""
 _ENTRIES = {name: entry for entries in COMMANDS.values() for name, entry in entries.items()}
 

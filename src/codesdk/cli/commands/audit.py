@@ -3,9 +3,10 @@
 import asyncio
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -15,12 +16,17 @@ from codesdk.cli.lookup import find_session, reading
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
 from codesdk.cli.out import write_json, write_text
+from codesdk.cli.place import RemotePlace, connected
 from codesdk.cli.safe import one_line
 from codesdk.contract.errors import NotFound
 from codesdk.store.audit_chain import AuditRecord, Category, Place
 from codesdk.store.directory import AUDIT
 
+if TYPE_CHECKING:
+    from codesdk.client import CodeSDKClient
+
 POLL_S = 0.2
+_PAGE = 1000
 _BAD = frozenset({"denied", "failed", "refused", "lost", "unknown"})
 
 
@@ -39,6 +45,9 @@ _BAD = frozenset({"denied", "failed", "refused", "lost", "unknown"})
 @click.option(
     "--verify", is_flag=True, help="Check the whole chain. Exits 1 if a record is missing or changed."
 )
+@click.option(
+    "--everybody", is_flag=True, help="Of a daemon: records of all principals; needs the scope admin."
+)
 @click.option("--known", metavar="N:HASH", help="With --verify: what an earlier check said was the end.")
 @json_option("Print one record a line as JSON; with --verify, the result.")
 @click.pass_obj
@@ -50,6 +59,7 @@ def audit(
     limit: int,
     follow: bool,
     verify: bool,
+    everybody: bool,
     known: str | None,
     as_json: bool,
 ) -> int:
@@ -60,38 +70,76 @@ def audit(
         raise click.UsageError("--known goes with --verify.")
     if verify:
         return run_async(_verify(setup, _place(known) if known else None, as_json))
-    return run_async(_show(setup, session, category, after, limit, follow, as_json))
+    wanted = Wanted(session, category, everybody)
+    return run_async(_show(setup, wanted, after, limit, follow, as_json))
+
+
+class Wanted(NamedTuple):
+    """Which records are asked for."""
+
+    session: str | None
+    category: Category | None
+    everybody: bool
 
 
 async def _show(
-    setup: Setup,
-    given: str | None,
-    category: Category | None,
-    after: int,
-    limit: int,
-    follow: bool,
-    as_json: bool,
+    setup: Setup, wanted: Wanted, after: int, limit: int | None, follow: bool, as_json: bool
 ) -> int:
-    from codesdk.store.audit_reading import read_audit
-
-    session_id = await _named(setup, given)
-    root = Path(setup.data_dir) / AUDIT
-
-    def records(after: int) -> Iterator[AuditRecord]:
-        return read_audit(root, session_id=session_id, category=category, after=after)
-
-    shown = deque(records(after), limit)
-    while True:
-        for record in shown:
-            after = record.n
-            _print(record, as_json)
-        if not follow:
-            break
-        await asyncio.sleep(POLL_S)
-        shown = deque(records(after))
+    async with _source(setup, wanted) as records:
+        while True:
+            for record in deque([record async for record in records(after)], limit):
+                after = record.n
+                _print(record, as_json)
+            if not follow:
+                break
+            limit = None
+            await asyncio.sleep(POLL_S)
     if not after and not as_json:
         click.echo("No audit records.")
     return OK
+
+
+@asynccontextmanager
+async def _source(
+    setup: Setup, wanted: Wanted
+) -> AsyncGenerator[Callable[[int], AsyncIterator[AuditRecord]]]:
+    """Give what reads records after a number: from a daemon if one is named, else from the data directory."""
+    if setup.url is not None:
+        async with connected(setup) as client:
+            session_id = None
+            if wanted.session is not None:
+                session_id = (await find_session(RemotePlace(client), wanted.session)).session_id
+            yield lambda after: _ask(client, wanted, session_id, after)
+        return
+    from codesdk.store.audit_reading import read_audit
+
+    named = await _named(setup, wanted.session)
+    root = Path(setup.data_dir) / AUDIT
+
+    async def read(after: int) -> AsyncGenerator[AuditRecord]:
+        for record in read_audit(root, session_id=named, category=wanted.category, after=after):
+            yield record
+
+    yield read
+
+
+async def _ask(
+    client: "CodeSDKClient", wanted: Wanted, session_id: str | None, after: int
+) -> AsyncGenerator[AuditRecord]:
+    """Yield a daemon's records, page by page."""
+    from codesdk.daemon.auditing import AuditPage
+
+    path = f"/v1/sessions/{session_id}/audit" if session_id else "/v1/audit"
+    query: dict[str, Any] = {"limit": _PAGE} | ({"category": wanted.category} if wanted.category else {})
+    if wanted.everybody:
+        query["everybody"] = "true"
+    while True:
+        page = await client.connection.get(path, AuditPage, **query, after=after)
+        for record in page.records:
+            yield record
+        if page.next is None:
+            return
+        after = page.next
 
 
 async def _named(setup: Setup, given: str | None) -> str | None:
@@ -108,11 +156,17 @@ async def _named(setup: Setup, given: str | None) -> str | None:
 
 
 async def _verify(setup: Setup, known: Place | None, as_json: bool) -> int:
-    from codesdk.store.audit_verify import verify_audit
+    from codesdk.store.audit_verify import AuditReport, verify_audit
 
-    async with reading(setup.data_dir):
-        pass  # a directory that is not there is no audit without fault
-    report = await asyncio.to_thread(verify_audit, Path(setup.data_dir) / AUDIT, known)
+    if setup.url is not None:
+        async with connected(setup) as client:
+            report = await client.connection.get("/v1/audit/check", AuditReport)
+        if known is not None:
+            raise click.UsageError("--known is looked at where the audit is: on the daemon's machine.")
+    else:
+        async with reading(setup.data_dir):
+            pass  # a directory that is not there is no audit without fault
+        report = await asyncio.to_thread(verify_audit, Path(setup.data_dir) / AUDIT, known)
     if as_json:
         write_json({"ok": report.ok, **_builtins(report)})
     elif report.ok:

@@ -14,6 +14,7 @@ from codesdk.cli.lookup import find_session, has_owner, reading, short
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
 from codesdk.cli.out import write_bytes, write_json
+from codesdk.cli.place import RemotePlace, connected
 from codesdk.cli.safe import printable
 from codesdk.contract.errors import InvalidRequest
 
@@ -53,6 +54,32 @@ def bundle(
 
 
 async def _write(setup: Setup, given: str, output: str | None, max_bytes: int, as_json: bool) -> int:
+    from codesdk.bundle import read_bundle
+
+    with tempfile.TemporaryFile() as file:
+        spool = cast("BinaryIO", file)
+        fill = _fetch if setup.url is not None else _pack
+        session_id = await fill(setup, given, max_bytes, spool)
+        size = spool.seek(0, os.SEEK_END)
+        spool.seek(0)
+        if output == "-":
+            while chunk := spool.read(1024 * 1024):
+                write_bytes(chunk)
+            return OK
+        target = Path(output or f"codesdk-bundle-{short(session_id)}.tar.gz")
+        _save(spool, target)
+    manifest = read_bundle(target).manifest
+    if as_json:
+        write_json({"file": str(target), "size": size, "manifest": manifest})
+    else:
+        click.echo(f"{target}: {size:,} bytes, {len(manifest.files):,} files, {manifest.last_seq:,} events")
+        _tell_left_out(manifest)
+        click.echo(f"\n  codesdk bundle --show {target}")
+    return OK
+
+
+async def _pack(setup: Setup, given: str, max_bytes: int, spool: BinaryIO) -> str:
+    """Write a bundle from the data directory. Return whose it is."""
     from codesdk.bundle import Origin, write_bundle
     from codesdk.gateway.providers import providers_from
     from codesdk.store.redaction import Redactor
@@ -66,25 +93,17 @@ async def _write(setup: Setup, given: str, output: str | None, max_bytes: int, a
             data_dir=Path(setup.data_dir),
             running=await has_owner(setup.data_dir),
         )
-        target = Path(output or f"codesdk-bundle-{short(row.session_id)}.tar.gz")
-        with tempfile.TemporaryFile() as spool:
-            manifest = await write_bundle(
-                cast("BinaryIO", spool), origin, row.session_id, max_bytes=max_bytes
-            )
-            size = spool.tell()
-            spool.seek(0)
-            if output == "-":
-                while chunk := spool.read(1024 * 1024):
-                    write_bytes(chunk)
-                return OK
-            _save(cast("BinaryIO", spool), target)
-    if as_json:
-        write_json({"file": str(target), "size": size, "manifest": manifest})
-    else:
-        click.echo(f"{target}: {size:,} bytes, {len(manifest.files):,} files, {manifest.last_seq:,} events")
-        _tell_left_out(manifest)
-        click.echo(f"\n  codesdk bundle --show {target}")
-    return OK
+        await write_bundle(spool, origin, row.session_id, max_bytes=max_bytes)
+        return row.session_id
+
+
+async def _fetch(setup: Setup, given: str, max_bytes: int, spool: BinaryIO) -> str:
+    """Get a bundle from a daemon. Return whose it is."""
+    async with connected(setup) as client:
+        row = await find_session(RemotePlace(client), given)
+        path = f"/v1/sessions/{row.session_id}/support-bundle?max_bytes={max_bytes}"
+        spool.write(await client.connection.download(path, {}))
+        return row.session_id
 
 
 def _save(spool: BinaryIO, target: Path) -> None:
