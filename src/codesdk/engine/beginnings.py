@@ -5,12 +5,13 @@ from typing import Literal
 import msgspec
 
 from codesdk.contract.capabilities import Isolation
-from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.errors import Forbidden, InvalidRequest
 from codesdk.contract.events import CONTRACT_VERSION, Parent, SessionCreated
 from codesdk.contract.records import Changes, MessageRow, SessionRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import ImplicitSources, SessionConfig
 from codesdk.engine.endpoints import tool_transport
+from codesdk.engine.journal import LOCAL
 from codesdk.engine.recovery import adopt_rows, plain_messages
 from codesdk.engine.scope import Ports, store_artifact
 from codesdk.engine.state import EMPTY_CHAIN, SessionState
@@ -28,7 +29,7 @@ def first_event(config: SessionConfig, runtime: Runtime, principal: str) -> Sess
         permission_mode=config.permission_mode,
         interaction_mode=config.interaction_mode,
         native_tools=config.native_tools,
-        isolation=Isolation(level="namespaced", mode=runtime.capabilities().recommended_isolation_mode),
+        isolation=_isolation(runtime, principal),
         credential_namespace=principal,
         settings=msgspec.to_builtins(config.settings),
         title=config.title,
@@ -58,6 +59,20 @@ def check_fit(
             )
     if implicit_sources != "off" and not able.instruction_files:
         raise InvalidRequest(f"The runtime {runtime.name} has no instruction files to capture.")
+
+
+def _isolation(runtime: Runtime, principal: str) -> Isolation:
+    """Return how a session is hosted. State is never shared, and who is not alone shares no process with credentials."""
+    able = runtime.capabilities()
+    mode = able.recommended_isolation_mode
+    if principal != LOCAL and mode == "in_process" and able.auth_model not in ("none", "api_key"):
+        if "subprocess" not in able.supported_isolation_modes:
+            raise Forbidden(
+                f"The runtime {runtime.name} keeps credentials on disk and runs inside of CodeSDK, where other"
+                " principals do too. Use one that runs as a process of its own."
+            )
+        mode = "subprocess"
+    return Isolation(level="namespaced", mode=mode)
 
 
 async def forked_event(

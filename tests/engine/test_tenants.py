@@ -1,0 +1,46 @@
+"""Several principals in one engine: a runtime that keeps credentials does not share a process with another's."""
+
+from typing import Literal
+
+import msgspec
+import pytest
+
+from codesdk.contract.capabilities import Capabilities, Isolation, IsolationMode
+from codesdk.contract.errors import Forbidden
+from codesdk.contract.settings import SessionConfig
+from codesdk.engine.beginnings import first_event
+from codesdk.testing.fakes import FakeRuntime
+
+CONFIG = SessionConfig(runtime="fake", workspace="/w")
+
+
+class Hosted(FakeRuntime):
+    def __init__(self, auth: Literal["none", "oauth_local"], modes: list[IsolationMode]) -> None:
+        super().__init__()
+        self._auth, self._modes = auth, modes
+
+    def capabilities(self) -> Capabilities:
+        able = super().capabilities()
+        return msgspec.structs.replace(
+            able,
+            auth_model=self._auth,
+            supported_isolation_modes=self._modes,
+            recommended_isolation_mode="in_process",
+        )
+
+
+def test_credentials_on_disk_and_a_shared_process_are_refused_for_tenants():
+    runtime = Hosted("oauth_local", ["in_process"])
+    with pytest.raises(Forbidden, match="keeps credentials on disk"):
+        first_event(CONFIG, runtime, "alice")
+    assert first_event(CONFIG, runtime, "local").isolation == Isolation(level="namespaced", mode="in_process")
+
+
+def test_a_tenant_gets_a_process_of_its_own_where_there_can_be_one():
+    made = first_event(CONFIG, Hosted("oauth_local", ["in_process", "subprocess"]), "alice")
+    assert made.isolation == Isolation(level="namespaced", mode="subprocess")
+
+
+def test_a_runtime_without_credentials_may_be_shared():
+    made = first_event(CONFIG, Hosted("none", ["in_process"]), "alice")
+    assert made.isolation == Isolation(level="namespaced", mode="in_process")
