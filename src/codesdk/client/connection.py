@@ -172,13 +172,19 @@ class Connection:
         asking = asyncio.create_task(self.http.send(request, stream=stream))
         self._asking.add(asking)
         asking.add_done_callback(self._asking.discard)
+        current = asyncio.current_task()
+        assert current is not None, "only tasks ask"
+        before = current.cancelling()
         try:
-            return await asking
+            answer = await asking
         except asyncio.CancelledError:
-            current = asyncio.current_task()
-            if self.closed.is_set() and current is not None and not current.cancelling():
+            if self.closed.is_set() and not current.cancelling():
                 raise closed_here() from None
             raise
+        if current.cancelling() > before:  # the library below has taken the cancellation for its own
+            await answer.aclose()
+            raise asyncio.CancelledError
+        return answer
 
     def _wait_s(self, answer: "httpx2.Response | None", failure: CodeSDKError, failures: int) -> float | None:
         """Return how long to wait before the next try, or None if there is no use in one."""
