@@ -1,12 +1,17 @@
 """Shared by all tests: one async backend, and how hard hypothesis looks."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
 
 # "ci" tries the same examples on every run, so that a red gate means a change and not luck.
 # "dev" looks at new ones each time. Neither has a deadline: a busy machine is not a bug.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background of a shell, where Ctrl-C is ignored: what tests start must still heed it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("dev", deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
