@@ -54,7 +54,7 @@ def test_a_full_disk_fails_what_is_written_and_nothing_else(tmp_path: Path):
         assert (row["state"], end["type"], end["payload"]["error"]["code"]) == (
             "failed",
             "task.failed",
-            "INTERRUPTED",
+            "STORAGE_FAILED",
         )  # as it was closed, later
         for one in (done, session):
             assert running.get(f"/v1/sessions/{one}/verify")["findings"] == []

@@ -255,7 +255,7 @@ async def test_a_disk_that_fills_up_fails_the_task_once_and_loses_nothing_that_w
         assert (row.state, (await sdk.archive.session(session.id)).active_task_id) == ("failed", None)
         ended = await (await sdk.session(session.id)).event(row.ended_seq or 0)
         assert isinstance(ended.payload, TaskFailed)
-        assert ended.payload.error.code == "INTERRUPTED"
+        assert ended.payload.error.code == "STORAGE_FAILED"
         assert await findings(sdk, session.id) == []
         assert await say(await sdk.session(quiet.id)) == "Hello"
 

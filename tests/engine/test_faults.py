@@ -451,7 +451,7 @@ def test_when_the_log_cannot_be_written_callers_are_told_and_nothing_that_was_se
     stored = [frame.data for frame in w.frames(session)]
     assert reader.seen == stored
     assert w.session(session).state.task is None
-    assert error(w, session).code == "INTERRUPTED"
+    assert error(w, session).code == "STORAGE_FAILED"
     assert [frame.data for frame in w.frames(session)][: len(stored)] == stored
     assert w.runtime.tasks[-1].closed
     w.get(w.engine.resume(w.session(session)))

@@ -147,7 +147,7 @@ def test_a_task_that_ends_badly_gives_its_slot_back():
         r.settle()
         assert running(r) == [one.id, two.id, three.id]
         assert r.get(r.sdk.session(two.id)).id == two.id
-        assert [end.error.code for end in r.ended(two)] == ["INTERRUPTED"]
+        assert [end.error.code for end in r.ended(two)] == ["STORAGE_FAILED"]
 
 
 def test_resume_needs_a_slot_too():

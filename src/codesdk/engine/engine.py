@@ -71,6 +71,7 @@ class Engine:
         self._purses = Purses(ports.log, ports.limits.principal_budget)
         self._session_secrets: dict[str, tuple[str, ...]] = {}
         self._principal_redactors: dict[str, Redactor] = {}
+        self._unstored: set[str] = set()
         self._open_sessions = 0
         self._closing = False
 
@@ -379,7 +380,8 @@ class Engine:
         epoch = await self.ports.log.take(session_id, self._owner)
         state = await load_state(self.ports.log, session_id, row.principal)
         live = self._adopt(state, epoch, self._session_secrets.get(session_id, ()))
-        await close_interrupted(live.scope)
+        await close_interrupted(live.scope, unstored=session_id in self._unstored)
+        self._unstored.discard(session_id)
         return live
 
     def _adopt(self, state: SessionState, epoch: int, secrets: tuple[str, ...]) -> LiveSession:
@@ -437,9 +439,11 @@ class Engine:
             ):
                 del self._live[session_id]
 
-    def _drop(self, session_id: str) -> None:
+    def _drop(self, session_id: str, error: CodeSDKError) -> None:
         """Forget a session whose log could not be written; it is loaded anew when needed."""
         self._live.pop(session_id, None)
+        if isinstance(error, StorageFailure):
+            self._unstored.add(session_id)
 
     async def _check_task_id(self, task_id: str) -> None:
         if not is_task_id(task_id):

@@ -225,7 +225,8 @@ def _terminal(state: SessionState, event: Event, payload: Any, changes: Changes)
     ended: TaskState = "failed" if failed else "stopped"
     if isinstance(payload, ev.TaskCompleted):
         ended = "completed"
-    if failed is not None and failed.code in ("INTERRUPTED", "BUDGET_EXCEEDED"):
+    unstored = failed is not None and failed.code == "STORAGE_FAILED" and failed.retryable
+    if unstored or (failed is not None and failed.code in ("INTERRUPTED", "BUDGET_EXCEEDED")):
         state.interrupted_task = task.task_id
     changes.tasks.append(_task_row(state, ended, event))
     state.last_task = task.task_id

@@ -297,6 +297,7 @@ class Checker:
                 self._report(8, "runtime.notice says recovered, but no task was open")
             else:
                 task.recovered = True
+                task.unstored = (payload.details or {}).get("cause") == "STORAGE_FAILED"
 
     # --- what the model says ----------------------------------------------------------------------------
 
@@ -342,8 +343,9 @@ class Checker:
         stopped = isinstance(payload, ev.TaskStopped)
         if task.recovered:
             error = payload.error if isinstance(payload, ev.TaskFailed) else None
-            if error is None or error.code != "INTERRUPTED" or not error.retryable:
-                self._report(8, f"{what}, but a crash must end it with task.failed INTERRUPTED, retryable")
+            code = "STORAGE_FAILED" if task.unstored else "INTERRUPTED"
+            if error is None or error.code != code or not error.retryable:
+                self._report(8, f"{what}, but a crash must end it with task.failed {code}, retryable")
         elif task.stop is not None and not stopped:
             self._report(7, f"{what} after a stop was asked for: it must end with task.stopped")
         elif task.stop is None and stopped and task.executed:

@@ -51,6 +51,7 @@ class TaskCheck(msgspec.Struct, kw_only=True):
     executed: bool = True
     stop: ev.RuntimeNotice | None = None
     recovered: bool = False
+    unstored: bool = False
     gave_up: bool = False
     calls: dict[str, Attempt] = {}
     ended: dict[str, str] = {}

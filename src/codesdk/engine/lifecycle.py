@@ -142,15 +142,30 @@ def end(journal: Journal, *, stop_reason: str | None = None, error: ErrorInfo | 
     journal.write(ending, time=now)
 
 
-def recover(journal: Journal, inputs: dict[str, ArtifactRef]) -> None:
-    """Close a task that a crash left open. `inputs` names the stored input of each waiting call."""
+_CRASHED = ErrorInfo(
+    code="INTERRUPTED",
+    message="The process ended while this task ran. Resume the session to go on.",
+    retryable=True,
+)
+_UNSTORED = ErrorInfo(
+    code="STORAGE_FAILED",
+    message="The data directory could not be written while this task ran. Make room, then resume the session.",
+    retryable=True,
+)
+
+
+def recover(journal: Journal, inputs: dict[str, ArtifactRef], *, unstored: bool = False) -> None:
+    """Close a task that a crash left open, or a log that could not be written (`unstored`).
+
+    `inputs` names the stored input of each waiting call.
+    """
     task = _running(journal)
-    notice(
-        journal,
-        "recovered",
-        "The process that ran this task ended without closing it; CodeSDK closed it on restart.",
-        {"open_calls": sorted(task.calls)},
-    )
+    what = "The process that ran this task ended without closing it; CodeSDK closed it on restart."
+    details: dict[str, Any] = {"open_calls": sorted(task.calls)}
+    if unstored:
+        what = "What this task did could not be stored any more; CodeSDK closed it when there was room."
+        details["cause"] = _UNSTORED.code
+    notice(journal, "recovered", what, details)
     ledger.close_budget_questions(journal, "the process ended")
     carried: list[ev.ApprovalCarried] = []
     for call in list(task.calls.values()):
@@ -160,11 +175,7 @@ def recover(journal: Journal, inputs: dict[str, ArtifactRef]) -> None:
             ledger.skip(journal, call, "Not run: the process ended before it started.")
         else:
             ledger.lose(journal, call)
-    error = ErrorInfo(
-        code="INTERRUPTED",
-        message="The process ended while this task ran. Resume the session to go on.",
-        retryable=True,
-    )
+    error = _UNSTORED if unstored else _CRASHED
     _close_streams(journal, task)
     now = journal.stamper.now()
     ending = ev.TaskFailed(error=error, usage=task.usage, duration_ms=_duration_ms(task, now))

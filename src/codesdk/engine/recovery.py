@@ -54,8 +54,8 @@ def _unreadable(session_id: str) -> StorageFailure:
     )
 
 
-async def close_interrupted(scope: SessionScope) -> None:
-    """Close the task that a crash left open, keeping its open questions."""
+async def close_interrupted(scope: SessionScope, *, unstored: bool = False) -> None:
+    """Close the task that a crash, or a log that could not be written, left open, keeping its open questions."""
     task = scope.state.task
     if task is None:
         return
@@ -64,7 +64,7 @@ async def close_interrupted(scope: SessionScope) -> None:
         if call.phase == "waiting" and call.approval_id is not None:
             key = call_key(call.identity.tool_call_id, call.identity.attempt)
             inputs[key] = call.input_ref or await scope.put_json(call.input, "input")
-    lifecycle.recover(scope.journal, inputs)
+    lifecycle.recover(scope.journal, inputs, unstored=unstored)
     await scope.recorder.settle()
 
 

@@ -29,7 +29,8 @@ def play(deck: Deck, event: Event) -> None:
     """Feed one stored event to what once wrote it."""
     payload: object = event.payload
     if isinstance(payload, ev.RuntimeNotice) and payload.kind == "recovered":
-        lifecycle.recover(deck.journal, _carried_inputs(deck))
+        unstored = (payload.details or {}).get("cause") == "STORAGE_FAILED"
+        lifecycle.recover(deck.journal, _carried_inputs(deck), unstored=unstored)
     elif _begins_end(deck, event):
         _end(deck)
     elif isinstance(payload, ev.ToolCallStarted) and _is_skip(deck, payload):

@@ -50,7 +50,7 @@ class LiveSession:
         state: SessionState,
         epoch: int,
         redactor: Redactor,
-        on_broken: Callable[[str], None],
+        on_broken: Callable[[str, CodeSDKError], None],
         purses: Purses,
         gate: ToolGate,
     ) -> None:
@@ -507,7 +507,7 @@ class LiveSession:
     def _broke(self, error: CodeSDKError) -> None:
         if self._run is not None:
             self._run.abort(error)
-        self._on_broken(self.session_id)
+        self._on_broken(self.session_id, error)
 
 
 async def _let_go(runtime: Runtime, session_id: str) -> None:
