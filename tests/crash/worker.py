@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 from codesdk import CodeSDK, Conflict, NotFound, Session, SessionSettings
 from codesdk.contract.errors import Busy
 from codesdk.contract.events import ApprovalRequested, Event, OutputDelta, TaskFailed
-from codesdk.store.blobs import FileBlobs
+from codesdk.store.split import SplitBlobs
 from codesdk.store.sqlite import SqliteLog
 
 SCRIPTS = ("tools.yaml", "steered.yaml", "tools.yaml", "talk.yaml")
@@ -37,18 +37,18 @@ def say(*words: object) -> None:
 
 def announce_writes() -> None:
     """Say that something is about to be stored, so that a kill can fall before, between and behind."""
-    append, put = SqliteLog.append, FileBlobs.put
+    append, put = SqliteLog.append, SplitBlobs.put
 
     def noisy_append(self: SqliteLog, *args: object, **options: object):
         say(".")
         return append(self, *args, **options)  # type: ignore[arg-type]
 
-    def noisy_put(self: FileBlobs, data: bytes):
+    def noisy_put(self: SplitBlobs, data: bytes):
         say(".")
         return put(self, data)
 
     SqliteLog.append = noisy_append
-    FileBlobs.put = noisy_put
+    SplitBlobs.put = noisy_put
 
 
 class Worker:

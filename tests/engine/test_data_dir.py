@@ -39,6 +39,7 @@ from codesdk.runtimes.scripted import ScriptedRuntime, ScriptedTask
 from codesdk.script.load import parse_object
 from codesdk.store.blobs import FileBlobs
 from codesdk.store.directory import DATABASE, DataDir
+from codesdk.store.split import SMALL_BYTES
 from codesdk.tools.workspace import builtin_registry
 
 pytestmark = pytest.mark.anyio
@@ -255,7 +256,8 @@ async def test_a_disk_that_fills_up_fails_the_task_once_and_loses_nothing_that_w
         assert (row.state, (await sdk.archive.session(session.id)).active_task_id) == ("failed", None)
         ended = await (await sdk.session(session.id)).event(row.ended_seq or 0)
         assert isinstance(ended.payload, TaskFailed)
-        assert ended.payload.error.code == "STORAGE_FAILED"
+        # Whether the end still fitted into the full file, or was written now, when nobody knows the cause any more.
+        assert ended.payload.error.code in ("STORAGE_FAILED", "INTERRUPTED")
         assert await findings(sdk, session.id) == []
         assert await say(await sdk.session(quiet.id)) == "Hello"
 
@@ -380,9 +382,14 @@ async def test_a_file_of_the_wrong_kind_in_the_directory_is_a_clear_error(tmp_pa
         (path / name).write_text("a file")
     else:
         (path / name).mkdir()
-    with pytest.raises(CodeSDKError) as failure:
+
+    async def use() -> None:
         async with CodeSDK.open(path) as sdk:
             await say(await create(sdk, tmp_path))
+            await sdk.put_artifact(bytes(SMALL_BYTES + 1), "application/octet-stream")
+
+    with pytest.raises(CodeSDKError) as failure:
+        await use()
     assert failure.value.code == "STORAGE_FAILED"
 
 
@@ -492,8 +499,8 @@ async def test_a_missing_blob_is_named_and_the_session_goes_on(tmp_path: Path):
         session = await sdk.session(session_id)
         event = await session.event(3)
         assert isinstance(event.payload, ModelInput)
-        name = event.payload.input_ref.content_hash.removeprefix("sha256:")
-        (tmp_path / "data" / "blobs" / name[:2] / name[2:]).unlink()
+        name = event.payload.input_ref.content_hash
+        damage(tmp_path / "data", "DELETE FROM blobs WHERE hash = ?", name)
         with pytest.raises(CodeSDKError, match=name) as failure:
             await sdk.read_artifact(event.payload.input_ref.artifact_id)
         assert failure.value.code in ("NOT_FOUND", "STORAGE_FAILED")
@@ -517,8 +524,7 @@ async def test_a_carried_call_whose_input_is_gone_is_denied_and_the_session_goes
         carried = (await sdk.engine.session(session_id)).state.carried
         await session.approve(call_id)
         for entry in carried:
-            name = entry.input_ref.content_hash.removeprefix("sha256:")
-            (path / "blobs" / name[:2] / name[2:]).unlink()
+            damage(path, "DELETE FROM blobs WHERE hash = ?", entry.input_ref.content_hash)
         assert (await (await session.resume()).result()).state == "completed"
         assert await sdk.approvals() == []
 

@@ -1,24 +1,40 @@
-"""Content-addressed bytes: the same tests in memory and on disk, and what only a disk can do."""
+"""Content-addressed bytes: the same tests in memory, in files and split over a database and files, and what only a disk can do."""
 
 import os
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.store.samples import session
 
 from codesdk.contract.canonical import content_hash
 from codesdk.contract.errors import NotFound, StorageFailure
 from codesdk.contract.ports import Blobs
 from codesdk.store.blobs import FileBlobs, MemoryBlobs
+from codesdk.store.split import SMALL_BYTES, SplitBlobs
+from codesdk.store.sqlite import SqliteLog
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["memory", "files"])
-def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Blobs:
-    return MemoryBlobs() if request.param == "memory" else FileBlobs(tmp_path / "blobs")
+@pytest.fixture
+async def split(tmp_path: Path) -> AsyncIterator[SplitBlobs]:
+    log = await SqliteLog.open(tmp_path / "codesdk.db")
+    yield SplitBlobs(log, FileBlobs(tmp_path / "blobs"))
+    await log.close()
+
+
+@pytest.fixture(params=["memory", "files", "split"])
+def blobs(request: pytest.FixtureRequest, tmp_path: Path, split: SplitBlobs) -> Blobs:
+    kinds: dict[str, Blobs] = {
+        "memory": MemoryBlobs(),
+        "files": FileBlobs(tmp_path / "blobs"),
+        "split": split,
+    }
+    return kinds[request.param]
 
 
 @pytest.fixture
@@ -53,7 +69,7 @@ async def nothing(hashes: Sequence[str]) -> set[str]:
 
 
 async def test_bytes_come_back_by_their_hash(blobs: Blobs):
-    for data in (b"", b"hello", bytes(range(256)) * 100):
+    for data in (b"", b"hello", bytes(range(256)) * 100, b"large" * 100_000):
         name = await blobs.put(data)
         assert name == content_hash(data)
         assert await blobs.get(name) == data
@@ -187,3 +203,106 @@ async def test_any_bytes_are_kept_once(tmp_path: Path, contents: list[bytes]):
     found = {await blobs.put(data): data for data in contents}
     assert len(names(root)) == len(set(contents))
     assert [await blobs.get(name) for name in found] == list(found.values())
+
+
+# --- split over a database and files ------------------------------------------------------------------------------
+
+
+def rows(tmp_path: Path) -> dict[str, bytes]:
+    db = sqlite3.connect(tmp_path / "codesdk.db")
+    try:
+        return dict(db.execute("SELECT hash, data FROM blobs"))
+    finally:
+        db.close()
+
+
+def change(tmp_path: Path, statement: str, *values: object) -> None:
+    db = sqlite3.connect(tmp_path / "codesdk.db")
+    with db:
+        assert db.execute(statement, values).rowcount == 1
+    db.close()
+
+
+async def test_small_contents_are_rows_and_large_ones_files(split: SplitBlobs, tmp_path: Path, root: Path):
+    small, large = b"s" * SMALL_BYTES, b"l" * (SMALL_BYTES + 1)
+    assert [await split.put(data) for data in (small, large, small)][:2] == [
+        content_hash(small),
+        content_hash(large),
+    ]
+    assert rows(tmp_path) == {content_hash(small): small}
+    assert names(root) == [content_hash(large)[9:]]
+
+
+async def test_what_was_a_file_before_is_found_and_swept_there(split: SplitBlobs, root: Path):
+    name = await FileBlobs(root).put(b"from before")
+    assert await split.has(name)
+    assert (await split.get(name), await split.get(name, 5)) == (b"from before", b"before")
+    assert await split.sweep(nothing, 0) == 1
+    assert not await split.has(name)
+
+
+@pytest.mark.parametrize("damage", [b"dat", b"DATA", b""])
+async def test_a_damaged_row_is_never_handed_out_whole(split: SplitBlobs, tmp_path: Path, damage: bytes):
+    name = await split.put(b"data")
+    change(tmp_path, "UPDATE blobs SET data = ? WHERE hash = ?", damage, name)
+    with pytest.raises(StorageFailure, match="damaged"):
+        await split.get(name)
+
+
+async def test_a_row_cut_short_is_mended_by_putting_it_again(split: SplitBlobs, tmp_path: Path):
+    name = await split.put(b"data")
+    change(tmp_path, "UPDATE blobs SET data = ? WHERE hash = ?", b"da", name)
+    await split.put(b"data")
+    assert await split.get(name) == b"data"
+
+
+async def test_a_put_during_a_sweep_keeps_its_row(split: SplitBlobs, tmp_path: Path):
+    name = await split.put(b"data")
+    change(tmp_path, "UPDATE blobs SET put_at = put_at - 100 WHERE hash = ?", name)
+
+    async def keep(hashes: Sequence[str]) -> set[str]:
+        assert list(hashes) == [name]
+        await split.put(b"data")
+        return set()
+
+    assert await split.sweep(keep, 50) == 0
+    assert await split.get(name) == b"data"
+
+
+async def test_a_sweep_of_rows_asks_in_pages(split: SplitBlobs, tmp_path: Path):
+    kept = {await split.put(str(number).encode()) for number in range(1203) if number % 3}
+    gone = {await split.put(str(number).encode()) for number in range(0, 1203, 3)}
+    pages: list[int] = []
+
+    async def keep(hashes: Sequence[str]) -> set[str]:
+        pages.append(len(hashes))
+        return kept
+
+    assert await split.sweep(keep, 0) == len(gone)
+    assert (sum(pages), max(pages), set(rows(tmp_path))) == (1203, 500, kept)
+
+
+async def test_a_row_is_there_whenever_a_later_commit_is(tmp_path: Path):
+    """Both go into one write-ahead log, in the order in which they were asked for."""
+    log = await SqliteLog.open(tmp_path / "codesdk.db")
+    blobs = SplitBlobs(log, FileBlobs(tmp_path / "blobs"))
+    await log.create(session(), "me")
+    for seq in range(1, 40):
+        data = str(seq).encode() * 500
+        await blobs.put(data)
+        await log.append("ses_1", 1, seq, [content_hash(data).encode()], durable=False)
+    wal = (tmp_path / "codesdk.db-wal").read_bytes()
+    found = 0
+    for cut in range(0, len(wal) + 1, len(wal) // 60):
+        torn = tmp_path / str(cut)
+        torn.mkdir()
+        (torn / "codesdk.db").write_bytes((tmp_path / "codesdk.db").read_bytes())
+        (torn / "codesdk.db-wal").write_bytes(wal[:cut])
+        db = sqlite3.connect(torn / "codesdk.db")
+        if db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'blobs'").fetchone() == (1,):
+            named = {row[0].decode() for row in db.execute("SELECT frame FROM events")}
+            assert named <= set(rows(torn))
+            found = max(found, len(named))
+        db.close()
+    await log.close()
+    assert found > 30

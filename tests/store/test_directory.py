@@ -26,6 +26,7 @@ async def fill(path: Path) -> None:
     await data.log.create(session(), "me")
     await data.log.append("ses_1", 1, 1, [b"a"], durable=True)
     await data.blobs.put(b"blob")
+    await data.blobs.put(b"large" * 100_000)
     await data.close()
 
 

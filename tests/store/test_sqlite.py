@@ -353,7 +353,7 @@ async def test_a_file_that_becomes_read_only_is_a_clear_failure(path: Path):
     log = await SqliteLog.open(path)
     await log.create(session(), "me")
     assert log._writer is not None
-    await log._call(lambda tables: tables._db.execute("PRAGMA query_only = ON"))
+    await log.change(lambda tables: tables._db.execute("PRAGMA query_only = ON"))
     with pytest.raises(StorageFailure, match="read-only"):
         await log.append("ses_1", 1, 1, [b"a"], durable=False)
     await log.close()

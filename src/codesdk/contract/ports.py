@@ -168,7 +168,7 @@ class EventLog(Protocol):
 
 
 class Blobs(Protocol):
-    """Content-addressed bytes. Writes are atomic and durable when they return."""
+    """Content-addressed bytes. Writes are atomic; when they return, they last at least as long as any later commit of the log."""
 
     async def put(self, data: bytes) -> str:
         """Store bytes and return their content hash. Storing them again costs only the hash."""

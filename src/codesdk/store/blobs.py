@@ -1,4 +1,4 @@
-"""Bytes ↔ content-addressed files `ab/cdef…`, or a dict: the `Blobs` port, used by the engine for artifacts.
+"""Bytes ↔ content-addressed files `ab/cdef…`, or a dict: the `Blobs` port. In a data directory `split` is before the files.
 
 A file appears under its name only when it is complete and on disk, so what is there is whole, or the disk is bad.
 """
@@ -138,12 +138,7 @@ class FileBlobs:
             raise _missing(content_hash) from None
         except OSError as error:
             raise StorageFailure(f"cannot read blob {content_hash}: {_why(error)}") from error
-        if start <= 0 and end is None and hash_of(data) != content_hash:
-            raise StorageFailure(
-                f"blob {content_hash} is damaged: its bytes have another hash. Restore it from a backup.",
-                details={"content_hash": content_hash},
-            )
-        return data
+        return checked(content_hash, data) if start <= 0 and end is None else data
 
     def _old(self, limit: float) -> list[str]:
         """Return the hashes of blobs last put before `limit`; remove temporary files as old as that."""
@@ -177,6 +172,16 @@ class FileBlobs:
                     path.unlink()
                     removed += 1
         return removed
+
+
+def checked(content_hash: str, data: bytes) -> bytes:
+    """Return bytes that are those of the hash. `StorageFailure` if they are others."""
+    if hash_of(data) != content_hash:
+        raise StorageFailure(
+            f"blob {content_hash} is damaged: its bytes have another hash. Restore it from a backup.",
+            details={"content_hash": content_hash},
+        )
+    return data
 
 
 def _missing(content_hash: str) -> NotFound:

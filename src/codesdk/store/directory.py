@@ -17,6 +17,7 @@ from typing import Any, cast
 from codesdk.contract.errors import Conflict, NotFound, StorageFailure
 from codesdk.store.blobs import FileBlobs
 from codesdk.store.connection import Synchronous
+from codesdk.store.split import SplitBlobs
 from codesdk.store.sqlite import SqliteLog
 from codesdk.store.undo import FileUndo
 
@@ -39,7 +40,7 @@ class DataDir:
     def __init__(self, path: Path, log: SqliteLog, lock: int | None) -> None:
         self.path = path
         self.log = log
-        self.blobs = FileBlobs(path / BLOBS)
+        self.blobs = SplitBlobs(log, FileBlobs(path / BLOBS))
         self.undo = FileUndo(path / UNDO)
         self._lock = lock
 

@@ -25,6 +25,7 @@ from codesdk.store.vacuum import free_bytes
 
 LARGEST = 2**63 - 1
 _VARIABLES = 500
+_SPAN = 2**30  # more than any row may have; `substr` counts wrongly with much larger numbers
 
 _FRAMES = "SELECT cursor, seq, crc, CAST(frame AS BLOB) FROM events"
 _PAGE = f"{_FRAMES} WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?"
@@ -267,6 +268,27 @@ def referenced(db: sqlite3.Connection, hashes: Sequence[str]) -> tuple[set[str],
             row[0] for row in db.execute(f"SELECT hash FROM artifacts WHERE hash IN ({marks})", some)
         )
     return found, len(found)
+
+
+def blob(db: sqlite3.Connection, content_hash: str, start: int, end: int | None) -> tuple[bytes | None, int]:
+    """Return the range [start, end) of the bytes that have a hash, None if they are not here."""
+    first = min(max(start, 0), _SPAN)
+    length = _SPAN if end is None else min(max(end - first, 0), _SPAN)
+    row = db.execute(
+        "SELECT substr(data, ?, ?) FROM blobs WHERE hash = ?", (first + 1, length, content_hash)
+    ).fetchone()
+    return None if row is None else row[0] or b"", 1  # nothing of a blob is NULL
+
+
+def old_blobs(
+    db: sqlite3.Connection, after: int, limit: float, count: int
+) -> tuple[list[tuple[int, str]], int]:
+    """Return the places and hashes of blobs behind a place that were last put up to a time."""
+    rows = db.execute(
+        "SELECT place, hash FROM blobs WHERE place > ? AND put_at <= ? ORDER BY place LIMIT ?",
+        (after, limit, count),
+    ).fetchall()
+    return rows, len(rows)
 
 
 def _readable(kind: type[R], rows: list[Any]) -> tuple[list[R], int]:

@@ -88,7 +88,17 @@ _VERSION_1: Migration = (
     f"PRAGMA application_id = {APPLICATION_ID}",
 )
 
-MIGRATIONS: Sequence[Migration] = (_VERSION_1,)
+_VERSION_2: Migration = (
+    # Small contents. The bytes come last, so that looking at the other columns does not read them.
+    """CREATE TABLE blobs (
+        place INTEGER PRIMARY KEY,
+        hash TEXT NOT NULL UNIQUE,
+        put_at REAL NOT NULL,
+        data BLOB NOT NULL
+    )""",
+)
+
+MIGRATIONS: Sequence[Migration] = (_VERSION_1, _VERSION_2)
 """The step from version n to n + 1, at index n."""
 
 

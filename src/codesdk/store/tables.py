@@ -171,6 +171,23 @@ class Tables:
         if key is not None:
             self._db.execute(_KEY, (key.principal, key.route, key.key, 0, key.body_hash, pack(key)))
 
+    def put_blob(self, name: str, data: bytes, at: float) -> None:
+        """Keep bytes under their hash; if they are there and not cut short, only mark them as fresh."""
+        fresh = self._db.execute(
+            "UPDATE blobs SET put_at = ? WHERE hash = ? AND length(data) = ?", (at, name, len(data))
+        ).rowcount
+        if not fresh:
+            self._db.execute(
+                "INSERT OR REPLACE INTO blobs (hash, put_at, data) VALUES (?, ?, ?)", (name, at, data)
+            )
+
+    def drop_blobs(self, places: Sequence[int], limit: float) -> int:
+        """Remove those of the blobs that were not put again after `limit`; return how many went."""
+        marks = ",".join("?" * len(places))
+        return self._db.execute(
+            f"DELETE FROM blobs WHERE place IN ({marks}) AND put_at <= ?", (*places, limit)
+        ).rowcount
+
     def bury(self, session_id: str) -> int:
         """Remove a session and its rows but for its events, which are hidden from now on. Return its key."""
         known = self._know(session_id)

@@ -50,10 +50,11 @@ class Append(msgspec.Struct, frozen=True):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """Any other change of the tables. Always durable."""
+    """Any other change of the tables."""
 
     token: Token
     run: Callable[[Tables], Any]
+    durable: bool
 
 
 class Delete(msgspec.Struct, frozen=True):
@@ -198,7 +199,7 @@ class Writer:
 
     def _commit(self, batch: list[Request]) -> list[Outcome]:
         """Do all requests in one transaction. Raise, with nothing done, if the database refuses any of it."""
-        durable = any(not isinstance(request, Append) or request.durable for request in batch)
+        durable = any(not isinstance(request, Append | Call) or request.durable for request in batch)
         self._set_level("FULL" if durable else "NORMAL")
         outcomes: list[Outcome] = []
         failed: dict[tuple[str, int], CodeSDKError] = {}
