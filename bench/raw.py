@@ -7,6 +7,7 @@ from collections.abc import Callable
 from bench.measure import median, scratch
 from bench.rig import FRAME_BYTES
 from codesdk.store.connection import connect_writer
+from codesdk.store.merging import MERGE_PAGES
 
 _INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?)"
 _BATCH = 500
@@ -27,6 +28,9 @@ def commit_rate(events: int, synchronous: str, rounds: int = 3) -> float:
 def _with_database(work: Callable[[sqlite3.Connection], float]) -> float:
     with scratch() as path:
         db = connect_writer(path / "raw.db")
+        db.execute(
+            f"PRAGMA wal_autocheckpoint = {MERGE_PAGES}"
+        )  # it merges its log itself, as often as we do
         try:
             return work(db)
         finally:

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from tests.store.samples import damaged, message, opened, seqs, session, texts
 
 from codesdk.contract.errors import NotFound, StorageFailure
 from codesdk.contract.records import Changes
+from codesdk.store import merging
 from codesdk.store.schema import MIGRATIONS
 from codesdk.store.sqlite import SqliteLog
 from codesdk.store.tables import Tables
@@ -460,3 +462,56 @@ async def test_a_log_survives_that_its_loop_ends_without_closing_it(path: Path):
     reader = await SqliteLog.open_reader(path)
     assert await reader.session("ses_1") == session()
     await reader.close()
+
+
+def count_without_log(path: Path, copy: Path) -> int:
+    copy.write_bytes(path.read_bytes())
+    db = sqlite3.connect(copy)
+    (count,) = db.execute("SELECT count(*) FROM events").fetchone()
+    db.close()
+    return count
+
+
+async def test_the_write_ahead_log_is_merged_beside_the_writer_and_begun_anew(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(merging, "MERGE_PAGES", 200)
+    merged: list[str] = []
+    merge = merging._merge
+
+    def noted(db: sqlite3.Connection) -> None:
+        merged.append(threading.current_thread().name)
+        merge(db)
+
+    monkeypatch.setattr(merging, "_merge", noted)
+    log = await SqliteLog.open(path)
+    await log.create(session(), "me")
+    seq = 0
+    while merged.count("codesdk-writer") < 2:  # each event on its own, as when they come at a pace
+        seq += 1
+        await log.append("ses_1", 1, seq, [b"x" * 1_000], durable=False)
+    in_file = count_without_log(path, tmp_path / "copy.db")
+    frames = await log.read("ses_1", 0, seq + 1)
+    await log.close()
+    assert seqs(frames) == list(range(1, seq + 1))
+    assert merged.count("codesdk-merger") >= 2
+    assert 0 < in_file <= seq
+
+
+async def test_a_merge_that_fails_loses_nothing(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(merging, "MERGE_PAGES", 20)
+    tried: list[object] = []
+
+    def refuse(place: object) -> sqlite3.Connection:
+        tried.append(place)
+        raise sqlite3.OperationalError("disk I/O error")
+
+    log = await SqliteLog.open(path)
+    monkeypatch.setattr(merging.sqlite3, "connect", refuse)
+    await log.create(session(), "me")
+    for seq in range(1, 101):
+        await log.append("ses_1", 1, seq, [b"x"], durable=False)
+    monkeypatch.undo()
+    assert len(await log.read("ses_1", 0, 200)) == 100
+    await log.close()
+    assert tried

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from codesdk.contract.errors import CodeSDKError, InvalidRequest, NotFound, StorageFailure
+from codesdk.store.merging import LAST_RESORT_PAGES
 from codesdk.store.schema import MIGRATIONS, Migration, check_version, migrate, version_of
 from codesdk.store.vacuum import prepare
 
@@ -16,7 +17,6 @@ Synchronous = Literal["auto", "full", "normal"]
 
 _BUSY_MS = 5_000
 _READER_BUSY_MS = 2_000
-_CHECKPOINT_PAGES = 4_000
 _WAL_LIMIT_BYTES = 64 * 1024 * 1024
 _CACHE_KIB = 16 * 1024
 
@@ -46,7 +46,7 @@ def connect_writer(
         check_version(version_of(db, path), len(migrations), path)  # before anything is written
         prepare(db)  # before the first page is written
         db.execute("PRAGMA journal_mode = WAL")
-        db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        db.execute(f"PRAGMA wal_autocheckpoint = {LAST_RESORT_PAGES}")
         db.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
         db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         migrate(db, path, migrations)

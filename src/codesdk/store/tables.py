@@ -62,6 +62,7 @@ class Tables:
         self._db = db
         self._known: dict[str, _Known] = {}
         self._pending = _Pending()
+        self._size = 0
         self._cursor = self._last_cursor()
 
     def forget(self) -> None:
@@ -73,6 +74,11 @@ class Tables:
         """Keep what is known within bounds; only after a commit, as a head may be ahead of the file until then."""
         if len(self._known) > _KNOWN_SESSIONS:
             self._known.clear()
+
+    def take_size(self) -> int:
+        """Return about how many bytes were taken since the last call."""
+        size, self._size = self._size, 0
+        return size
 
     def append(
         self, session_id: str, epoch: int, first_seq: int, frames: Sequence[bytes], changes: Changes | None
@@ -87,11 +93,13 @@ class Tables:
             raise refusals.misfit(session_id, first_seq, known.head)
         packed = None if changes is None else pack_changes(changes)
         cursor, seq, key, take = self._cursor, known.head, known.key, self._pending.events.append
+        size = self._size
         for frame in frames:
             cursor += 1
             seq += 1
+            size += len(frame)
             take((cursor, key, seq, crc32(frame), frame))
-        self._cursor, known.head = cursor, seq
+        self._cursor, known.head, self._size = cursor, seq, size
         if packed is not None:
             self._change(key, seq, packed)
 
@@ -180,6 +188,7 @@ class Tables:
             self._db.execute(
                 "INSERT OR REPLACE INTO blobs (hash, put_at, data) VALUES (?, ?, ?)", (name, at, data)
             )
+            self._size += len(data)
 
     def drop_blobs(self, places: Sequence[int], limit: float) -> int:
         """Remove those of the blobs that were not put again after `limit`; return how many went."""

@@ -21,11 +21,13 @@ from codesdk.contract.figures import FRAMES, Spread
 from codesdk.contract.records import Changes
 from codesdk.store import refusals
 from codesdk.store.connection import Synchronous, explain
+from codesdk.store.merging import Merger
 from codesdk.store.tables import Tables
 from codesdk.store.vacuum import free_bytes, give_back
 
 _BATCH_FRAMES = 2_000
 _CLOSING_BUSY_MS = 200
+_PURGED_BYTES = 1024 * 1024  # about what a step of removing a session changes
 
 Token = Any
 """Whatever the asker wants back with the result, such as a future."""
@@ -124,6 +126,7 @@ class Writer:
         self._stats = stats
         self._level = ""
         self._tables = Tables(db)
+        self._merger = Merger(path)
         self._inbox: queue.SimpleQueue[list[Request]] = queue.SimpleQueue()
         self._waiting: deque[Request] = deque()
         self._graves: deque[tuple[int, Delete | None]] = deque((key, None) for key in self._tables.graves())
@@ -218,6 +221,7 @@ class Writer:
         frames += self._tables.flush()
         self._db.execute("COMMIT")
         self._stats.note(frames, time.perf_counter() - started)
+        self._merger.note(self._db, self._tables.take_size())
         self._tables.trim()
         return self._settle(outcomes)
 
@@ -275,6 +279,7 @@ class Writer:
             self._db.execute("BEGIN IMMEDIATE")
             done = self._tables.purge(key)
             self._db.execute("COMMIT")
+            self._merger.note(self._db, _PURGED_BYTES)
         except Exception as failure:  # noqa: BLE001 - the grave stays in its table, for the next start
             self._undo()
             done, error = True, explain(failure, self._path)
@@ -289,6 +294,7 @@ class Writer:
         error = None
         try:
             self._set_level("NORMAL")
+            self._merger.wait()
             done = give_back(self._db, rewrite=asked.rewrite)
         except Exception as failure:  # noqa: BLE001 - whoever asked is told; what is stored is not touched by it
             self._undo()
@@ -316,6 +322,7 @@ class Writer:
 
     def _finish(self) -> CodeSDKError | None:
         """Move the write-ahead log into the database and close it."""
+        self._merger.wait()
         try:
             self._db.execute(f"PRAGMA busy_timeout = {_CLOSING_BUSY_MS}")
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
