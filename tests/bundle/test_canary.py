@@ -10,6 +10,7 @@ import pytest
 from tests.bundle.unpacked import Unpacked
 from tests.cli.shell import Shell
 from tests.engine.test_redaction_in_engine import SECRETS, LeakyTools, leaky
+from tests.stored import everything
 
 from codesdk import ArtifactBlock, CodeSDK, Message, SessionSettings, Text
 from codesdk.bundle import Origin, write_bundle
@@ -93,10 +94,6 @@ def leaks(data: bytes) -> list[str]:
     spelled = {QUOTED, QUOTED.encode("unicode_escape").decode(), 'quo\\"te\\\\and-é-ñ-canary'}
     wanted = [WORD, DIGITS, PASSWORD, *KEYS, *spelled]
     return [secret for secret in wanted if secret.encode() in data]
-
-
-def everything(folder: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
 def test_the_check_finds_what_it_looks_for():

@@ -13,6 +13,7 @@ from tests.engine.rig import Rig, rig, texts
 from codesdk import ArtifactBlock, Message, NotFound, Session, Text
 from codesdk.contract import events as ev
 from codesdk.contract.canonical import hash_json
+from codesdk.contract.ids import artifact_id
 from codesdk.contract.messages import AssistantBlock, Reasoning, ToolResult, ToolUse, user
 from codesdk.contract.records import MessageRow, StoredFrame
 from codesdk.contract.runtime import Draft, ToolAnnouncement
@@ -149,12 +150,17 @@ def test_a_runtime_reads_what_a_message_attaches_and_nothing_else():
         session, other = r.open(), r.open()
         upload = r.get(r.sdk.put_artifact(b"picture", "image/png", "a.png"))
         block = ArtifactBlock(
-            artifact_id=upload.artifact_id, content_hash=upload.content_hash, content_type="image/png"
+            artifact_id=upload.artifact_id, content_type="text/plain", content_hash="sha256:no"
         )
-        asked = Message(role="user", content=[Text(text="See"), block])
-        r.start(session, [asked])
-        assert list(r.play.input.messages) == [asked]
-        assert r.get(r.play.host.read_artifact(upload.artifact_id)) == b"picture"
+        r.start(session, [Message(role="user", content=[Text(text="See"), block])])
+        given = ArtifactBlock(
+            artifact_id=artifact_id(session.id, upload.content_hash, "image/png", "a.png"),
+            content_hash=upload.content_hash,
+            content_type="image/png",
+            name="a.png",
+        )
+        assert list(r.play.input.messages) == [Message(role="user", content=[Text(text="See"), given])]
+        assert r.get(r.play.host.read_artifact(given.artifact_id)) == b"picture"
         own = r.get(r.play.host.put_artifact(b"drawn", "image/png"))
         assert r.get(r.play.host.read_artifact(own.artifact_id)) == b"drawn"
         missing = Message(role="user", content=[ArtifactBlock(artifact_id="art_none")])

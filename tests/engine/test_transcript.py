@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests.engine.world import World, payloads, world
 
@@ -14,6 +15,7 @@ from codesdk.contract.events import (
     OutputRetracted,
     TaskFailed,
 )
+from codesdk.contract.ids import artifact_id
 from codesdk.contract.messages import ArtifactBlock, Message, Reasoning, Text, ToolResult, ToolUse, user
 from codesdk.contract.runtime import Draft, ToolAnnouncement
 from codesdk.contract.settings import SessionSettings
@@ -243,5 +245,9 @@ def test_an_attachment_goes_along_by_reference(w: World):
     )
     shown = Message(role="user", content=[Text(text="see"), block])
     w.get(w.engine.start(w.session(session), [shown]))
+    own = msgspec.structs.replace(
+        block, artifact_id=artifact_id(session, ref.content_hash, "image/png", "shot.png")
+    )
+    shown = Message(role="user", content=[Text(text="see"), own])
     assert w.runtime.tasks[-1].input.messages == [shown]
     assert user("see") != shown

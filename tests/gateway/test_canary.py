@@ -10,6 +10,7 @@ import anthropic
 import pytest
 from tests.gateway.agent import agent_runtime
 from tests.gateway.peers import WIRES, peer
+from tests.stored import everything
 
 from codesdk import CodeSDK, SessionSettings
 from codesdk.contract.errors import CodeSDKError, ErrorInfo
@@ -144,7 +145,7 @@ async def test_nothing_that_is_kept_or_logged_has_a_canary(
         asked = b"".join(provider.asked)
     assert PROVIDER_KEY.encode() in asked, "the provider itself gets the key"
     assert len(kept) >= 5, "there is something to look at"
-    stored = b"".join(file.read_bytes() for file in data.rglob("*") if file.is_file())
+    stored = everything(data)
     assert b"model.input" in stored
     # The agent's own HTTP client is in this process and logs what it likes; what counts is what CodeSDK says.
     logged = "\n".join(

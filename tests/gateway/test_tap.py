@@ -1,6 +1,8 @@
 """Sessions whose model requests pass the gateway: what the log says of them."""
 
+import contextlib
 import json
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 from tests.gateway.agent import KEY, MODEL, agent_runtime, asking, claude_like, codex_like
 from tests.gateway.peers import WIRES
+from tests.stored import everything
 
 from codesdk import CodeSDK, Conflict, Session, SessionSettings, TaskFailure
 from codesdk.contract.canonical import content_hash
@@ -379,11 +382,9 @@ async def test_a_recorded_session_is_played_again_without_the_provider(tmp_path:
         second = await (await again.start("What do my notes say?")).result()
         assert second.text == first.text
         assert [p.delta for p in payloads(await events_of(sdk, again), "model.output.delta")] == deltas
-    for file in (tmp_path / "data").rglob("*"):
-        if file.is_file():
-            data = file.read_bytes()
-            assert KEY.encode() not in data
-            assert b"sk-real-key-0123456789abcdef" not in data
+    data = everything(tmp_path / "data")
+    assert KEY.encode() not in data
+    assert b"sk-real-key-0123456789abcdef" not in data
 
 
 # --- what verify finds --------------------------------------------------------------------------------------
@@ -397,13 +398,8 @@ async def test_a_stored_request_that_is_damaged_is_found_by_verify(tmp_path: Pat
         [exact] = [p for p in payloads(await events_of(sdk, session), "model.input") if p.capture == "exact"]
         document = json.loads(await sdk.read_artifact(exact.input_ref.artifact_id))
         damaged = exact.input_ref.content_hash if lost == "document" else hashes_of(document)[0]
-        [file] = [
-            f
-            for f in (tmp_path / "data").rglob("*")
-            if f.name in damaged and f.is_file() and len(f.name) > 32
-        ]
-        file.chmod(0o600)
-        file.write_bytes(b"{}")
+        with contextlib.closing(sqlite3.connect(tmp_path / "data" / "codesdk.db")) as db, db:
+            assert db.execute("UPDATE blobs SET data = '{}' WHERE hash = ?", (damaged,)).rowcount == 1
         findings = await verify_session(sdk.archive.log, sdk.archive.blobs, session.id)
         assert [finding.invariant for finding in findings] == [1]
         assert damaged in findings[0].message or exact.input_ref.artifact_id in findings[0].message

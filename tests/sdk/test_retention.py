@@ -48,9 +48,8 @@ def age(data: Path, session_id: str) -> None:
         (row,) = db.execute("SELECT row FROM sessions WHERE id = ?", (session_id,)).fetchone()
         changed = json.dumps(json.loads(row) | {"updated_at": LONG_AGO}).encode()
         db.execute("UPDATE sessions SET row = ? WHERE id = ?", (changed, session_id))
+        db.execute("UPDATE blobs SET put_at = 0")
     db.close()
-    for path in (data / "blobs").rglob("*"):
-        os.utime(path, (0, 0))
 
 
 def gone(report: GcReport) -> list[tuple[str, str]]:

@@ -20,6 +20,7 @@ from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import OnBusy, SessionSettings
 from codesdk.contract.tools import Actor, Decision, Scope, ToolIdentity
 from codesdk.engine import ledger, lifecycle
+from codesdk.engine.attachments import take_attachments
 from codesdk.engine.beginnings import check_fit
 from codesdk.engine.budgets import Standing
 from codesdk.engine.context import Window
@@ -458,16 +459,15 @@ class LiveSession:
             self._next()
 
     async def _accept(self, messages: list[Message]) -> list[Message]:
-        """Check user messages and take secrets out of them."""
+        """Check user messages, take secrets out of them, and make the files that they attach the session's."""
         check_size(messages, "The messages", self._ports.limits.max_message_bytes)
         if not messages:
             raise InvalidRequest("A task needs at least one message.")
         for message in messages:
             if message.role != "user" or not message.content:
                 raise InvalidRequest("A task takes user messages with at least one block each.")
-            for block in message.content:
-                if isinstance(block, ArtifactBlock):
-                    await self._check_attachment(block)
+        if any(isinstance(block, ArtifactBlock) for message in messages for block in message.content):
+            messages = await take_attachments(self.scope, self._capabilities(), messages)
         plain = msgspec.to_builtins(messages)
         clean = self._redactor.value(plain)
         return messages if clean is plain else msgspec.convert(clean, type=list[Message])
@@ -476,16 +476,6 @@ class LiveSession:
         """Return a reason that somebody gave, as it may be stored."""
         check_size(text, "A reason", self._ports.limits.max_message_bytes)
         return self._redactor.text(text)
-
-    async def _check_attachment(self, block: ArtifactBlock) -> None:
-        row = await self._ports.log.artifact(block.artifact_id)
-        if row is None or row.scope not in (self.session_id, self.state.principal):
-            raise NotFound(f"There is no artifact {block.artifact_id} to attach.")
-        able = self._capabilities()
-        image = row.ref.content_type.startswith("image/")
-        if not (able.supports_images if image else able.supports_artifacts):
-            what = "images" if image else "files"
-            raise InvalidRequest(f"The runtime {self.state.runtime_name} cannot take {what}.")
 
     def _capabilities(self) -> Capabilities:
         return self._use_runtime().capabilities()
