@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from tests.store.audit_samples import entry
 
-from codesdk import CodeSDK, InvalidRequest, NotFound
+from codesdk import ArtifactBlock, CodeSDK, InvalidRequest, Message, NotFound
+from codesdk.contract.records import KeyRow
+from codesdk.engine.invariants import verify_session
+from codesdk.engine.journal import LOCAL
 from codesdk.engine.retention import GcReport, Retention
 from codesdk.runtimes.scripted import ScriptedRuntime
 from codesdk.script import parse_object
@@ -18,6 +21,7 @@ from codesdk.store.audit_chain import segments
 from codesdk.store.audit_reading import read_audit
 from codesdk.store.audit_verify import verify_audit
 from codesdk.store.undo import FileUndo
+from codesdk.testing.fakes import FakeRuntime, FakeTask, done, message
 
 LONG_AGO = "2020-01-02T03:04:05.678Z"
 WRITE = {"call": {"tool": "workspace.write", "input": {"path": "a.txt", "content": "x"}}}
@@ -103,6 +107,69 @@ async def test_a_session_that_was_not_used_for_long_goes_with_all_that_belongs_t
         "removed",
         {"reason": "age"},
     )
+
+
+def age_uploads(data: Path, *names: str) -> None:
+    db = sqlite3.connect(data / "codesdk.db")
+    with db:
+        for name in names:
+            (row,) = db.execute("SELECT row FROM artifacts WHERE id = ?", (name,)).fetchone()
+            changed = json.dumps(json.loads(row) | {"created_at": LONG_AGO}).encode()
+            db.execute("UPDATE artifacts SET row = ? WHERE id = ?", (changed, name))
+        db.execute("UPDATE blobs SET put_at = 0")
+    db.close()
+
+
+def first_attached(messages: list[Message]) -> ArtifactBlock:
+    return next(
+        block for message in messages for block in message.content if isinstance(block, ArtifactBlock)
+    )
+
+
+async def test_an_old_upload_goes_and_a_session_keeps_what_it_was_given(data: Path, workspace: Path):
+    async def play(task: FakeTask):
+        yield message("Thank you.")
+        yield done()
+
+    async with CodeSDK.open(data, runtimes={"fake": FakeRuntime(play)}) as sdk:
+        given = await sdk.put_artifact(b"given", "text/plain", "given.txt")
+        stray, young = [await sdk.put_artifact(word, "text/plain") for word in (b"stray", b"young")]
+        session = await sdk.create_session(runtime="fake", workspace=workspace)
+        block = ArtifactBlock(artifact_id=given.artifact_id)
+        await (await session.start([Message(role="user", content=[block])])).result()
+    age_uploads(data, given.artifact_id, stray.artifact_id)
+    async with CodeSDK.open(data) as sdk:
+        tried = await sdk.collect(Retention(max_age_days=30), dry_run=True)
+        assert await sdk.read_artifact(stray.artifact_id) == b"stray"  # a dry run removes nothing
+        report = await sdk.collect(Retention(max_age_days=30))
+        assert (tried.uploads, tried.upload_bytes) == (report.uploads, report.upload_bytes) == (2, 10)
+        for ref in (given, stray):
+            with pytest.raises(NotFound):
+                await sdk.read_artifact(ref.artifact_id)
+        assert not await sdk.archive.blobs.has(stray.content_hash)
+        assert await sdk.read_artifact(young.artifact_id) == b"young"
+        kept = first_attached(await (await sdk.session(session.id)).transcript())
+        assert (await sdk.read_artifact(kept.artifact_id), kept.name) == (b"given", "given.txt")
+        assert await verify_session(sdk.archive.log, sdk.archive.blobs, session.id) == []
+        assert (await sdk.collect(Retention(max_age_days=30))).uploads == 0
+        assert sdk.audit is not None
+        [record] = [r for r in await sdk.audit.read(category="storage") if "uploads" in r.action]
+    assert (record.action, record.what) == ("retention.uploads_removed", {"files": 2, "bytes": 10})
+
+
+async def test_an_upload_under_a_key_can_be_asked_for_again_when_it_is_gone(data: Path):
+    async with CodeSDK.open(data) as sdk:
+        first = await sdk.engine.put_artifact(b"file", "text/plain", key=upload_key())
+    age_uploads(data, first.artifact_id)
+    async with CodeSDK.open(data) as sdk:
+        await sdk.collect(Retention(max_age_days=30))
+        assert await sdk.archive.log.key(LOCAL, "uploads", "k") is None
+        await sdk.engine.put_artifact(b"file", "text/plain", key=upload_key())
+        assert await sdk.read_artifact(first.artifact_id) == b"file"
+
+
+def upload_key() -> KeyRow:
+    return KeyRow(principal=LOCAL, route="uploads", key="k", body_hash="sha256:aa", answer=None)
 
 
 async def test_the_oldest_sessions_go_until_the_rest_is_small_enough(data: Path, workspace: Path):

@@ -38,7 +38,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """How long, and how much. None means for ever, and without a limit."""
 
     max_age_days: float | None = None
-    """Since a session was last used."""
+    """Since a session was last used, or a file was uploaded."""
     max_total_bytes: int | None = None
     """Of all that is stored but the audit."""
     undo_max_age_days: float | None = None
@@ -70,6 +70,9 @@ class GcReport(Record, frozen=True, kw_only=True, omit_defaults=False):
     dry_run: bool
     sessions: list[Removed]
     kept: list[Kept]
+    uploads: int
+    """Files that were uploaded to be attached; sessions keep what they were given."""
+    upload_bytes: int
     undo_files: int
     undo_bytes: int
     blobs: int
@@ -96,6 +99,7 @@ async def collect(
     before = await asyncio.to_thread(stored_bytes, directory.path)
     chosen = await collecting.choose(retention, before - await directory.log.unused_bytes())
     sessions = [session for session in chosen if await collecting.remove(session, progress, len(chosen))]
+    uploads, upload_bytes = await collecting.trim_uploads(retention)
     undo_files, undo_bytes = await directory.undo.trim(
         before=_ago(retention.undo_max_age_days),
         max_bytes=retention.undo_max_bytes,
@@ -111,6 +115,8 @@ async def collect(
     if not dry_run:
         blobs = await engine.collect_garbage(GARBAGE_GRACE_S)
         unused = await directory.log.vacuum(rewrite=rewrite)
+        if uploads:
+            audit.note(_entry("uploads_removed", "", "age", files=uploads, bytes=upload_bytes))
         if undo_files:
             audit.note(_entry("undo_removed", "", "age or size", files=undo_files, bytes=undo_bytes))
         await audit.flush()
@@ -118,6 +124,8 @@ async def collect(
         dry_run=dry_run,
         sessions=sessions,
         kept=collecting.kept,
+        uploads=uploads,
+        upload_bytes=upload_bytes,
         undo_files=undo_files,
         undo_bytes=undo_bytes,
         blobs=blobs,
@@ -144,8 +152,7 @@ class _Collecting:
 
     async def choose(self, retention: Retention, stored: int) -> list[Removed]:
         """Return what has to go, the oldest first: all that is too old, then as much as is too much."""
-        limit = _ago(retention.max_age_days)
-        cutoff = "" if limit is None else iso(int(limit * 1000))
+        cutoff = _cutoff(retention)
         chosen: list[Removed] = []
         for row in await self._idle_rows():
             too_old = row.updated_at < cutoff
@@ -164,6 +171,10 @@ class _Collecting:
                 )
             )
         return chosen
+
+    async def trim_uploads(self, retention: Retention) -> tuple[int, int]:
+        """Remove uploads that are too old. Return how many, and their bytes."""
+        return await self._directory.log.trim_uploads(_cutoff(retention), dry_run=self._dry_run)
 
     async def remove(self, session: Removed, progress: Progress | None, total: int) -> bool:
         """Remove a session with all that belongs to it, unless it is a dry run. Say whether it went."""
@@ -230,6 +241,12 @@ def _bytes_in(places: Sequence[Path]) -> int:
 
 def _remove_tree(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _cutoff(retention: Retention) -> str:
+    """Return the time before which things are too old; nothing is older than an empty one."""
+    limit = _ago(retention.max_age_days)
+    return "" if limit is None else iso(int(limit * 1000))
 
 
 def _ago(days: float | None) -> float | None:

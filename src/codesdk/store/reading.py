@@ -258,6 +258,16 @@ def artifacts(
     return _readable(ArtifactRow, rows)
 
 
+def uploads(db: sqlite3.Connection, before: str) -> tuple[list[tuple[str, int]], int]:
+    """Return the ids and sizes of files that belong to no session and were put before a time."""
+    rows = db.execute(
+        """SELECT id, json_extract(CAST(row AS TEXT), '$.ref.size_bytes') FROM artifacts
+        WHERE (scope < 'ses_' OR scope >= 'ses`') AND json_extract(CAST(row AS TEXT), '$.created_at') < ?""",
+        (before,),
+    ).fetchall()
+    return rows, len(rows)
+
+
 def referenced(db: sqlite3.Connection, hashes: Sequence[str]) -> tuple[set[str], int]:
     """Return the hashes that an artifact names."""
     found: set[str] = set()

@@ -53,6 +53,16 @@ class SqliteLog(Database):
         """Record an artifact that no event mentions yet, and the key that it was asked for under."""
         await self.change(lambda tables: tables.add_artifact(row, key))
 
+    async def trim_uploads(self, before: str, *, dry_run: bool = False) -> tuple[int, int]:
+        """Remove files that were uploaded before a time; sessions that were given them have rows of their own.
+
+        Return how many they are and how many bytes. Their bytes go with the next sweep.
+        """
+        found = await self.ask(reading.uploads, before)
+        if found and not dry_run:
+            await self.change(lambda tables: tables.drop_uploads([name for name, _ in found], before))
+        return len(found), sum(size for _, size in found)
+
     async def delete(self, session_id: str) -> None:
         """Remove a session. It is out of sight at once; its events go bit by bit, while others write."""
         done: asyncio.Future[None] = self._loop.create_future()

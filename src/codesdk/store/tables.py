@@ -197,6 +197,19 @@ class Tables:
             f"DELETE FROM blobs WHERE place IN ({marks}) AND put_at <= ?", (*places, limit)
         ).rowcount
 
+    def drop_uploads(self, names: Sequence[str], before: str) -> None:
+        """Remove the rows of uploads, unless they were put again meanwhile, and the keys that they were asked for under."""
+        for name in names:
+            gone = self._db.execute(
+                "DELETE FROM artifacts WHERE id = ? AND json_extract(CAST(row AS TEXT), '$.created_at') < ?",
+                (name, before),
+            )
+            if gone.rowcount:
+                self._db.execute(
+                    "DELETE FROM keys WHERE session = 0 AND json_extract(CAST(row AS TEXT), '$.answer') = ?",
+                    (name,),
+                )
+
     def bury(self, session_id: str) -> int:
         """Remove a session and its rows but for its events, which are hidden from now on. Return its key."""
         known = self._know(session_id)

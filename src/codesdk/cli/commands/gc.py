@@ -143,6 +143,7 @@ def _tell(report: GcReport) -> None:
         click.echo(f"kept  {kept.session_id}: {one_line(kept.reason)}", err=True)
     parts = [plural(len(report.sessions), "session")]
     parts += [f"{plural(report.undo_files, 'undo file')}"] if report.undo_files else []
+    parts += [f"{plural(report.uploads, 'uploaded file')}"] if report.uploads else []
     parts += [f"{plural(report.blobs, 'stray blob')}"] if report.blobs else []
     parts += [f"{plural(len(report.audit_segments), 'audit segment')}"] if report.audit_segments else []
     after = "" if report.dry_run else f", now {size(report.bytes_after)}"
