@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from bench.measure import median, scratch
-from bench.table import Report, ratio_at_most
+from bench.table import Report, at_most
 from codesdk.sandbox.backend import Command, SandboxLimits, Stream
 from codesdk.sandbox.bubblewrap import BubblewrapSandbox, find_program
 from codesdk.sandbox.confinement import Confinement, Descriptors, arguments, limited
@@ -17,7 +17,7 @@ from codesdk.sandbox.owner import SANDBOX_USER, User, user_for
 from codesdk.sandbox.seccomp import compile_filter
 
 _TRUE = ["/usr/bin/true"]
-_GOAL = 1.25
+_ADDED_MS = 15.0
 
 
 async def run(report: Report, quick: bool) -> None:
@@ -51,11 +51,11 @@ async def run(report: Report, quick: bool) -> None:
         median(ours),
         "ms",
         against=("bubblewrap alone", median(bare)),
-        goal=ratio_at_most(_GOAL),
         note="with control groups"
         if "memory" in (await sandbox.capabilities()).limits
         else "no control groups here",
     )
+    report.line("through the sandbox, added", median(ours) - median(bare), "ms", goal=at_most(_ADDED_MS))
 
 
 def _bare(program: str, place: Path, user: User) -> float:

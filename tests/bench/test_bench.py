@@ -53,8 +53,9 @@ def test_the_sandbox_is_held_against_bubblewrap_alone(tmp_path: Path):
         "a command that does nothing, no sandbox",
         "bubblewrap alone",
         "through the sandbox",
+        "through the sandbox, added",
     ]
-    assert lines["through the sandbox"]["goal"] == "≤ 1.25x"
+    assert lines["through the sandbox, added"]["goal"] == "≤ 15"
 
 
 def test_the_way_over_mcp_is_held_against_the_gate(tmp_path: Path):
