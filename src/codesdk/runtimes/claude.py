@@ -30,6 +30,7 @@ from codesdk.contract.runtime import (
 )
 from codesdk.contract.tools import ToolIdentity
 from codesdk.runtimes.claude_auth import ask_auth
+from codesdk.runtimes.claude_copy import has_copy
 from codesdk.runtimes.claude_errors import NAME
 from codesdk.runtimes.claude_input import Content, content_of, new_for_file, new_for_process, retold
 from codesdk.runtimes.claude_native import NATIVE_TOOLS, question
@@ -198,7 +199,12 @@ class ClaudeRuntime:
         try:
             start = await self._starter(host, task, launch, folders, program.path)
             known, fresh = task.runtime_session_id, new_for_file(messages)
-            if known is not None and fresh is not None and _has_copy(_config_dir(task.env, places), known):
+            config = _config_dir(task.env, places)
+            if (
+                known is not None
+                and fresh is not None
+                and await asyncio.to_thread(has_copy, config, known, messages)
+            ):
                 content = await content_of(fresh, host.read_artifact)
                 with contextlib.suppress(TaskFailure):  # a damaged copy
                     return Live(await start(f"--resume={known}"), launch, folders), content
@@ -361,11 +367,3 @@ def _config_dir(env: RuntimeEnv, places: Places) -> Path:
         if login.exists() and not (config / _CREDENTIALS).exists():
             (config / _CREDENTIALS).symlink_to(login)
     return config
-
-
-def _has_copy(config: Path, conversation: str) -> bool:
-    """Tell whether claude has a copy of a conversation."""
-    folders = config / "projects"
-    return folders.is_dir() and any(
-        (folder / f"{conversation}.jsonl").is_file() for folder in folders.iterdir()
-    )

@@ -1,0 +1,75 @@
+"""Whether claude's own file of a conversation has all that was said: it is written behind what claude says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codesdk.contract.messages import Message, Reasoning, Text, user
+from codesdk.runtimes.claude_copy import has_copy
+
+SAID = [
+    user("First"),
+    Message(role="assistant", message_id="msg_1", content=[Text(text="One.")]),
+    user("Second"),
+    Message(
+        role="assistant",
+        message_id="msg_2",
+        content=[Reasoning(text="Hm."), Text(text="Two."), Text(text="And \u00e4 half.")],
+    ),
+    user("Third"),
+]
+
+
+def told(text: str) -> dict[str, Any]:
+    return {"type": "user", "message": {"role": "user", "content": [{"type": "text", "text": text}]}}
+
+
+def answered(number: str, **block: str) -> dict[str, Any]:
+    return {"type": "assistant", "message": {"id": number, "role": "assistant", "content": [block]}}
+
+
+WRITTEN = [
+    {"type": "queue-operation", "operation": "enqueue"},
+    told("First"),
+    answered("msg_1", type="text", text="One."),
+    {"type": "user", "message": {"role": "user", "content": "plain"}},
+    told("Second"),
+    answered("msg_2", type="thinking", thinking="Hm."),
+    answered("msg_2", type="text", text="Two."),
+    answered("msg_2", type="text", text="And \u00e4 half."),
+]
+
+
+def write(config: Path, lines: list[Any]) -> None:
+    folder = config / "projects" / "-a-workspace"
+    folder.mkdir(parents=True)
+    (folder / "c1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_a_copy_that_has_the_last_answer_is_one(tmp_path: Path):
+    write(tmp_path, WRITTEN)
+    assert has_copy(tmp_path, "c1", SAID)
+    assert not has_copy(tmp_path, "c2", SAID)
+
+
+@pytest.mark.parametrize("count", range(len(WRITTEN)))
+def test_a_copy_that_lacks_any_of_its_end_is_none(tmp_path: Path, count: int):
+    write(tmp_path, WRITTEN[:count])
+    assert not has_copy(tmp_path, "c1", SAID)
+
+
+def test_a_line_that_was_cut_off_is_not_there(tmp_path: Path):
+    write(tmp_path, WRITTEN)
+    [path] = tmp_path.rglob("*.jsonl")
+    path.write_bytes(path.read_bytes()[:-10])
+    assert not has_copy(tmp_path, "c1", SAID)
+
+
+def test_without_an_answer_to_look_for_there_is_no_copy_to_trust(tmp_path: Path):
+    assert not has_copy(tmp_path, "c1", SAID)
+    write(tmp_path, WRITTEN)
+    assert not has_copy(tmp_path, "c1", SAID[:1])
+    nameless = Message(role="assistant", content=[Text(text="Two.")])
+    assert not has_copy(tmp_path, "c1", [*SAID[:3], nameless])
