@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tools.mcp.gates import RecordingGate, spec
 
 from codesdk import CodeSDK, InvalidRequest
 from codesdk.contract.codec import decode
@@ -16,7 +17,8 @@ from codesdk.engine.replay import replay_session
 from codesdk.runtimes.scripted import ScriptedRuntime
 from codesdk.sandbox.backend import SandboxUnavailable
 from codesdk.script import parse_object
-from codesdk.tools.mcp.servers import StdioServer
+from codesdk.tools.mcp.host import McpHost
+from codesdk.tools.mcp.servers import HttpServer, StdioServer
 from codesdk.tools.options import ExecOptions, FetchOptions
 
 OUTSIDE = Path(__file__).parents[1] / "tools" / "mcp" / "outside.py"
@@ -111,3 +113,38 @@ async def test_the_tools_of_an_attached_server_are_called_under_the_same_policy_
             await (await sdk.session(session.id)).start("Again")
         again = await sdk.session(session.id, mcp_servers=servers)
         assert (await (await again.start("Again")).result()).state == "completed"
+
+
+async def test_a_call_of_a_server_at_an_address_is_replayed_as_one_that_ran(workspace: Path):
+    gate = RecordingGate(offered=[spec("notes.find")], reply="found")
+    runtime = calling("mcp.notes.notes_find", {"path": "a"})
+    async with McpHost() as host, CodeSDK.open(runtimes={"scripted": runtime}, allow_yolo=True) as sdk:
+        servers = {"notes": HttpServer(url=await host.admit("theirs", gate))}
+        session = await sdk.create_session(
+            runtime="scripted", workspace=workspace, permission_mode="yolo", mcp_servers=servers
+        )
+        await (await session.start("Call it")).result()
+        done = await completed(sdk, session.id)
+        assert (done.execution_env, done.is_error, done.result_preview) == ("unknown", False, "found")
+
+
+async def test_a_secret_in_the_name_of_a_servers_tool_is_not_in_the_log(workspace: Path):
+    gate = RecordingGate(offered=[spec("find_canary1234")])
+    runtime = calling("mcp.notes.find_canary1234", {"path": "a"})
+    async with McpHost() as host, CodeSDK.open(runtimes={"scripted": runtime}, allow_yolo=True) as sdk:
+        servers = {"notes": HttpServer(url=await host.admit("theirs", gate))}
+        session = await sdk.create_session(
+            runtime="scripted",
+            workspace=workspace,
+            permission_mode="yolo",
+            mcp_servers=servers,
+            secrets=["canary1234"],
+        )
+        await (await session.start("Call it")).result()
+        log, blobs = sdk.archive.log, sdk.archive.blobs
+        assert await verify_session(log, blobs, session.id) == []
+        assert (await replay_session(log, blobs, session.id))[1] == []
+        frames = [frame.data async for frame in sdk.archive.frames(session.id)]
+        assert [data for data in frames if b"canary1234" in data] == []
+        assert [decode(data).payload.reason for data in frames if b"tool.call.denied" in data] != []
+    assert gate.asked == []

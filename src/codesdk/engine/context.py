@@ -7,7 +7,7 @@ hashes through its end, the tools, the settings and the omissions.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -105,9 +105,9 @@ class Window:
         self.tokens -= row.tokens
 
 
-def schema_hashes(tools: Sequence[ToolSpec]) -> list[ManifestEntry]:
-    """Return the record of the tools on offer."""
-    return [ManifestEntry(name=tool.name, schema_hash=hash_json(tool.input_schema)) for tool in tools]
+def schema_hashes(tools: Sequence[ToolSpec], redact: Callable[[str], str]) -> list[ManifestEntry]:
+    """Return the record of the tools on offer. Other servers choose the names of theirs."""
+    return [ManifestEntry(name=redact(tool.name), schema_hash=hash_json(tool.input_schema)) for tool in tools]
 
 
 def compile_input(

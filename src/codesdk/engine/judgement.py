@@ -39,7 +39,7 @@ def judge(
 ) -> list[Evaluation]:
     """Return CodeSDK's opinions on a call: that it cannot be, or the mode's, the policy's and the grants'."""
     if call.name not in specs:
-        known = ", ".join(sorted(specs)) or "none"
+        known = scope.redactor.text(", ".join(sorted(specs)) or "none")
         return [_opinion("deny", "tool:unknown", f"There is no tool {call.name}. On offer: {known}.")]
     problem = scope.tools.check(call.name, arguments)
     if problem is not None:

@@ -240,9 +240,13 @@ def completed(
     )
 
 
+UNRUN = SandboxSummary(network=False)
+"""What a call could reach that never ran."""
+
+
 def skip(journal: Journal, call: CallState, why: str) -> None:
     """End an approved call that was overtaken before it started: it has not run."""
-    started(journal, call, "unknown", SandboxSummary(network=False))
+    started(journal, call, "unknown", UNRUN)
     completed(journal, call, is_error=True, result_preview=why)
 
 

@@ -93,8 +93,15 @@ def _end(deck: Deck) -> None:
 
 
 def _is_skip(deck: Deck, payload: ev.ToolCallStarted) -> bool:
-    """Tell whether a start was on paper only: the call was overtaken before it ran."""
-    return payload.execution_env == "unknown" and isinstance(deck.tape.peek_payload(1), ev.ToolCallCompleted)
+    """Tell whether a start was on paper only: the call was overtaken before it ran.
+
+    Where a tool of a server at an address runs is not known either, but it could reach the network.
+    """
+    return (
+        payload.execution_env == "unknown"
+        and payload.sandbox == ledger.UNRUN
+        and isinstance(deck.tape.peek_payload(1), ev.ToolCallCompleted)
+    )
 
 
 def _why_skipped(deck: Deck) -> str:

@@ -44,7 +44,8 @@ async def write_input(
             )
         task = scope.state.task
         new = window.since(task.started_seq) if task is not None else 0
-        compiled = compile_input(window, schema_hashes(scope.tools.specs()), config, new)
+        offered = schema_hashes(scope.tools.specs(), scope.redactor.text)
+        compiled = compile_input(window, offered, config, new)
         input_ref = await scope.put_json(compiled.manifest, "compiled input")
         if window.next_index == scope.state.messages:
             break  # else the task was steered meanwhile
