@@ -93,3 +93,28 @@ def daemon(
         process.wait(30)
         if process.stdout is not None:
             process.stdout.close()
+
+
+def asks(path: str = "made.txt") -> Any:
+    """Return a script that writes a file, which somebody has to approve."""
+    write = {"call": {"tool": "workspace.write", "input": {"path": path, "content": "x"}}}
+    return {"turns": [{"steps": [write]}, {"steps": [{"text": "Done."}]}]}
+
+
+def waiting(running: Daemon, session: str) -> Any:
+    """Start a task and return what it waits for."""
+    running.post(f"/v1/sessions/{session}/tasks", {"message": "Go."})
+    for event in running.stream(session):
+        assert event["type"] not in TERMINAL, event
+        if event["type"] == "approval.requested":
+            return running.get(f"/v1/sessions/{session}/approvals")["approvals"][0]
+    raise AssertionError("nothing waits")
+
+
+def problem(answer: Any) -> tuple[int, str]:
+    """Return the status and the code of an answer that says what went wrong."""
+    assert answer.headers["content-type"] == "application/problem+json"
+    found = answer.json()
+    assert found["status"] == answer.status_code
+    assert found["type"] == f"urn:codesdk:error:{found['code']}"
+    return answer.status_code, found["code"]

@@ -1,6 +1,5 @@
 """What is wrong with a request is said, with the right status; nothing happens, and the daemon goes on."""
 
-import json
 import socket
 import subprocess
 import sys
@@ -11,22 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.daemon.requests import BY_NAME, SAMPLES, UNKNOWN, content_of, path_of
-from tests.daemon.rig import HELLO, TERMINAL, Daemon, daemon
+from tests.daemon.requests import SAMPLES, UNKNOWN, content_of, path_of
+from tests.daemon.rig import TERMINAL, Daemon, asks, daemon, problem, waiting
 from tests.daemon.wire import exchange, replies
 
 from codesdk.daemon.app import OPERATIONS
 from codesdk.daemon.operations import Operation
 
-
-def asks(path: str = "made.txt") -> Any:
-    """Return a script that writes a file, which somebody has to approve."""
-    write = {"call": {"tool": "workspace.write", "input": {"path": path, "content": "x"}}}
-    return {"turns": [{"steps": [write]}, {"steps": [{"text": "Done."}]}]}
-
-
-POSTS = [operation for operation in OPERATIONS if operation.method == "POST"]
-JSON_POSTS = [operation for operation in POSTS if operation.body != "bytes"]
+JSON_POSTS = [
+    operation for operation in OPERATIONS if operation.method == "POST" and operation.body != "bytes"
+]
 
 
 @pytest.fixture(scope="module")
@@ -37,24 +30,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 def named(operation: Operation) -> str:
     return operation.name
-
-
-def waiting(running: Daemon, session: str) -> Any:
-    """Start a task and return what it waits for."""
-    running.post(f"/v1/sessions/{session}/tasks", {"message": "Go."})
-    for event in running.stream(session):
-        assert event["type"] not in TERMINAL, event
-        if event["type"] == "approval.requested":
-            return running.get(f"/v1/sessions/{session}/approvals")["approvals"][0]
-    raise AssertionError("nothing waits")
-
-
-def problem(answer: Any) -> tuple[int, str]:
-    assert answer.headers["content-type"] == "application/problem+json"
-    found = answer.json()
-    assert found["status"] == answer.status_code
-    assert found["type"] == f"urn:codesdk:error:{found['code']}"
-    return answer.status_code, found["code"]
 
 
 # --- bodies ----------------------------------------------------------------------------------------
@@ -314,101 +289,6 @@ def test_a_call_is_decided_once(running: Daemon):
     words = {"approve": 0, "deny": 1}
     lost = statuses[1 - words[answered[0]["decision"]] :: 2]
     assert 204 not in lost
-
-
-# --- keys ------------------------------------------------------------------------------------------
-
-
-def test_every_operation_that_can_be_repeated_is_tried_with_a_key():
-    assert {operation.name for operation in POSTS} == set(KEYED)
-
-
-KEYED: dict[str, tuple[Any, Any]] = {
-    "createSession": ({}, {"title": "other"}),
-    "equipSession": ({"secrets": []}, {"script": HELLO}),
-    "forkSession": ({}, {"title": "other"}),
-    "resumeSession": ({"message": "Go on."}, {"message": "Go on, please."}),
-    "moveSession": ({"runtime": "scripted"}, {"runtime": "scripted", "model": "m"}),
-    "closeSession": ({"reason": "enough"}, {"reason": "more than enough"}),
-    "undoChanges": ({}, {"tool_call_id": "call_1"}),
-    "startTask": ({"message": "Go."}, {"message": "Go, please."}),
-    "stopTask": ({"reason": "enough"}, {"reason": "more than enough"}),
-    "steerTask": ({"message": "Left."}, {"message": "Right."}),
-    "approveCall": ({"reason": "fine"}, {"reason": "not so fine"}),
-    "denyCall": ({"reason": "no"}, {"reason": "no, no"}),
-    "collectGarbage": ({"dry_run": True}, {"dry_run": True, "max_age_days": 1000}),
-    "uploadArtifact": (b"one", b"two"),
-}
-"""Two bodies that are not the same."""
-
-STAYS_FREE = {"moveSession", "steerTask", "resumeSession"}
-"""Cannot succeed here, so that their key stays free: no other scripted runtime, nothing to steer or to resume."""
-
-
-def send(running: Daemon, path: str, body: Any, key: str) -> Any:
-    headers = {"idempotency-key": key}
-    if isinstance(body, bytes):
-        return running.http.post(path, content=body, headers=headers)
-    return running.http.post(path, json=body, headers=headers)
-
-
-@pytest.mark.parametrize("name", sorted(set(KEYED) - STAYS_FREE))
-def test_a_key_stands_for_one_request(running: Daemon, name: str):
-    session = running.session(asks(f"{name}.txt"))
-    call = waiting(running, session)
-    ids = {"session_id": session, "task_id": call["task_id"], "tool_call_id": call["tool_call_id"]}
-    path, (one, two) = path_of(BY_NAME[name], ids), KEYED[name]
-    if name == "createSession":
-        plain = {"runtime": "scripted", "workspace": str(running.data_dir)}
-        one, two = plain | one, plain | two
-    if name == "undoChanges":
-        running.post(f"/v1/sessions/{session}/calls/{call['tool_call_id']}/approve")
-        for event in running.stream(session):
-            if event["type"] in TERMINAL:
-                break
-    first = send(running, path, one, f"{name}-{session}")
-    assert first.is_success, first.text
-    before = _count(running, session)
-    assert problem(send(running, path, two, f"{name}-{session}")) == (409, "CONFLICT")
-    again = send(running, path, one, f"{name}-{session}")
-    assert again.status_code == first.status_code
-    assert _id(again) == _id(first)
-    assert _count(running, session) == before
-    running.http.post(f"/v1/tasks/{call['task_id']}/stop")
-
-
-def _id(answer: Any) -> Any:
-    body = answer.json() if answer.content else {}
-    return [body.get(name) for name in ("session_id", "task_id", "artifact_id")]
-
-
-CHANGES = "session.*,task.queued,task.started,approval.answered"
-
-
-def _count(running: Daemon, session: str) -> int:
-    events = running.get(f"/v1/sessions/{session}/events", limit=1000, types=CHANGES)
-    return len(events["events"])
-
-
-@pytest.mark.parametrize("name", ["createSession", "startTask", "uploadArtifact", "forkSession"])
-def test_the_same_request_many_times_at_once_is_one_request(running: Daemon, name: str):
-    session = running.session()
-    path, body = path_of(BY_NAME[name], {"session_id": session}), KEYED[name][0]
-    if name == "createSession":
-        body = {"runtime": "scripted", "workspace": str(running.data_dir), "title": "once"}
-    before = len(running.get("/v1/sessions", limit=1000)["sessions"])
-    with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda _: send(running, path, body, f"same-{session}"), range(8)))
-    assert {answer.status_code for answer in answers} == {first_status(name)}
-    assert len({json.dumps(_id(answer)) for answer in answers}) == 1
-    made = len(running.get("/v1/sessions", limit=1000)["sessions"]) - before
-    assert made == (1 if name in ("createSession", "forkSession") else 0)
-    tasks = running.get(f"/v1/sessions/{session}/tasks")["tasks"]
-    assert len(tasks) == (1 if name == "startTask" else 0)
-
-
-def first_status(name: str) -> int:
-    return BY_NAME[name].status
 
 
 # --- limits ----------------------------------------------------------------------------------------

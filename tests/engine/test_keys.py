@@ -1,15 +1,19 @@
 """Idempotency keys: the same request under the same key is carried out once, however often and whenever it comes."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 from tests.engine.rig import Rig, rig
 
 from codesdk import Busy, CodeSDK, Conflict, InvalidRequest, SessionSettings, StorageFailure
 from codesdk.contract import events as ev
 from codesdk.contract.messages import user
+from codesdk.contract.records import KeyRow
 from codesdk.contract.settings import SessionConfig
+from codesdk.engine.session import PERSON
 from codesdk.store.memory import MemoryLog
 from codesdk.testing.fakes import delta, done
 
@@ -117,6 +121,39 @@ def test_steering_under_a_key_happens_once():
             assert r.start(session, "left", on_busy="steer", idempotency_key="k").id == task.id
         assert r.play.steered == [user("left")]
         assert len(r.all(session, ev.TaskSteered)) == 1
+
+
+@pytest.mark.parametrize("what", ["a stop after the end", "a second stop", "a second close"])
+def test_a_key_is_kept_when_there_was_nothing_left_to_do(what: str):
+    with rig() as r:
+        session = r.open()
+        task = r.start(session)
+        if what == "a stop after the end":
+            r.emit(done())
+        elif what == "a second stop":
+            r.get(session.stop())
+        else:
+            r.emit(done())
+            r.get(session.close())
+
+        async def act(reason: str, row: KeyRow | None) -> str:
+            row = row and msgspec.structs.replace(row, answer="")
+            if what == "a second close":
+                await r.engine.close_session(session.id, reason, key=row)
+            else:
+                await (await r.engine.session(session.id)).stop(task.id, PERSON, reason, row)
+            return ""
+
+        def ask(reason: str) -> Any:
+            return r.engine.once("local", "route", "k", reason, partial(act, reason))
+
+        before = r.frames(session.id)
+        r.get(ask("enough"))
+        assert r.refused(ask("more than enough"), Conflict) == "CONFLICT"
+        r.get(ask("enough"))
+        assert r.frames(session.id) == before
+        r.crash()
+        assert r.refused(ask("more than enough"), Conflict) == "CONFLICT"
 
 
 def test_a_key_is_not_kept_when_the_call_failed():

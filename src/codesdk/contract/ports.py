@@ -83,7 +83,7 @@ class EventLog(Protocol):
         durable: bool,
         changes: Changes | None = None,
     ) -> Awaitable[None]:
-        """Queue frames and their row changes at once; the awaitable is done when they are committed.
+        """Queue frames, if any, and their row changes at once; the awaitable is done when they are committed.
 
         All or nothing. `first_seq` must be the head plus one: when an append fails, those queued
         behind it in the same session fail too. `durable` asks for a commit that survives a power cut.

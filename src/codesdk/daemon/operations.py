@@ -108,7 +108,10 @@ class Call:
         async def acting(row: KeyRow | None) -> str:
             return await act(None if row is None else msgspec.structs.replace(row, answer="")) or ""
 
-        given = content_hash(self.body) if isinstance(self.body, bytes) else msgspec.to_builtins(self.body)
+        if isinstance(self.body, bytes):
+            given = [content_hash(self.body), self.headers.get(b"content-type", b"").decode("latin-1")]
+        else:
+            given = msgspec.to_builtins(self.body)
         body = [self.path, given, msgspec.to_builtins(self.query)]
         principal, name = self.caller.principal, self.operation.name
         return await self.sdk.engine.once(principal, name, self.key, body, acting, passing=passing)

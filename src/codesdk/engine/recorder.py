@@ -7,15 +7,15 @@ too and the recorder is broken for good: the session must be opened anew.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 
 from codesdk.contract.codec import encode
 from codesdk.contract.errors import CodeSDKError, StorageFailure
 from codesdk.contract.events import TERMINAL_TYPES, Event
 from codesdk.contract.figures import Strain
 from codesdk.contract.ports import EventLog, Observer, Stamper
-from codesdk.contract.records import ArtifactRow, KeyRow
+from codesdk.contract.records import ArtifactRow, Changes, KeyRow
 from codesdk.engine.feed import Feed, Published
 from codesdk.engine.journal import Journal
 from codesdk.engine.state import SessionState, encode_state
@@ -85,19 +85,21 @@ class Recorder:
         """Commit an idempotency key with the next events."""
         self.journal.changes.keys.append(row)
 
-    @contextmanager
-    def under_key(self, row: KeyRow | None) -> Generator[None]:
-        """Commit an idempotency key with the events that are written inside; not at all if an error comes first."""
-        if row is None:
-            yield
-            return
-        self.add_key(row)
-        try:
-            yield
-        except BaseException:
-            if row in self.journal.changes.keys:
-                self.journal.changes.keys.remove(row)
-            raise
+    @asynccontextmanager
+    async def under_key(self, row: KeyRow | None) -> AsyncGenerator[None]:
+        """Commit what is written inside and an idempotency key with it, alone if that is nothing. An error keeps no key.
+
+        What is inside must not wait for anything once it has written.
+        """
+        yield
+        if row is not None and self._items:
+            self.add_key(row)
+        elif row is not None and self.broken is None:
+            session_id, changes = self.state.session_id, Changes(keys=[row])
+            await self._log.append(
+                session_id, self._epoch, self.state.seq + 1, [], durable=False, changes=changes
+            )
+        await self.settle()
 
     async def settle(self) -> None:
         """Wait until everything written so far is committed. Raise if it cannot be."""

@@ -204,7 +204,7 @@ class LiveSession:
 
     async def stop(self, task_id: str | None, by: Actor, reason: str, key: KeyRow | None = None) -> None:
         """Stop the running task, or take a waiting one out of the queue. Again is no error."""
-        with self.recorder.under_key(key):
+        async with self.recorder.under_key(key):
             await self._stop(task_id, by, reason)
 
     async def _stop(self, task_id: str | None, by: Actor, reason: str) -> None:
@@ -220,7 +220,6 @@ class LiveSession:
             row = await self._ports.log.task(target)
             if row is None or row.session_id != self.session_id:
                 raise NotFound(f"There is no task {target} in session {self.session_id}.")
-        await self.recorder.settle()
 
     async def answer(
         self,
@@ -238,7 +237,7 @@ class LiveSession:
 
         A question about a budget is named by its approval id; to approve it grants the same amount once more.
         """
-        with self.recorder.under_key(key):
+        async with self.recorder.under_key(key):
             await self._answer(tool_call_id, decision, by, scope, reason, attempt, input_hash)
 
     async def _answer(
@@ -255,7 +254,6 @@ class LiveSession:
             reason = self._words(reason)
         if tool_call_id in self.state.budget_questions:
             self._answer_budget(tool_call_id, decision, by, reason)
-            await self.recorder.settle()
             return
         carried = next((c for c in self.state.carried if c.tool_call_id == tool_call_id), None)
         if carried is not None:
@@ -268,7 +266,6 @@ class LiveSession:
             await self._run.calls.answer(tool_call_id, decision, by, scope, reason, attempt, input_hash)
         else:
             raise NotFound(f"No call {tool_call_id} waits for an answer in session {self.session_id}.")
-        await self.recorder.settle()
 
     def _answer_budget(self, approval_id: str, decision: Decision, by: Actor, reason: str | None) -> None:
         ledger.answer_budget(self.recorder.journal, approval_id, decision, by, reason)
@@ -351,7 +348,8 @@ class LiveSession:
             lifecycle.drop_queued(self.recorder.journal, waiting.task_id, PERSON, reason)
         await self.halt(PERSON, reason)
         if self.state.closed:
-            return False
+            async with self.recorder.under_key(key):
+                return False
         for carried in [entry for entry in self.state.carried if entry.approved is None]:
             ledger.answer_carried(
                 self.recorder.journal,

@@ -82,6 +82,17 @@ async def rows_change_with_their_frames(log: EventLog) -> None:
     same("key", await log.key("local", "r", "k"), changes.keys[0])
 
 
+async def rows_change_without_a_frame_in_the_order_of_asking(log: EventLog) -> None:
+    await start(log)
+    await asyncio.gather(
+        log.append("ses_1", 1, 1, [b"a"], durable=False),
+        log.append("ses_1", 1, 2, [], durable=False, changes=Changes(keys=[_key("done")])),
+        log.append("ses_1", 1, 2, [b"b"], durable=False),
+    )
+    same("key", await log.key("local", "r", "k"), _key("done"))
+    same("head", await log.head("ses_1"), 2)
+
+
 async def a_later_row_takes_the_place_of_an_earlier_one(log: EventLog) -> None:
     await start(log)
     for number in range(3):
@@ -265,6 +276,7 @@ async def a_deleted_session_leaves_nothing_behind(log: EventLog) -> None:
 
 ROW_CHECKS = (
     rows_change_with_their_frames,
+    rows_change_without_a_frame_in_the_order_of_asking,
     a_later_row_takes_the_place_of_an_earlier_one,
     sessions_are_listed_newest_first_and_filtered,
     sessions_with_work_in_hand_are_found_after_a_crash,
