@@ -502,12 +502,12 @@ async def test_a_merge_that_fails_loses_nothing(path: Path, monkeypatch: pytest.
     monkeypatch.setattr(merging, "MERGE_PAGES", 20)
     tried: list[object] = []
 
-    def refuse(place: object) -> sqlite3.Connection:
+    def refuse(place: object, mode: str) -> sqlite3.Connection:
         tried.append(place)
         raise sqlite3.OperationalError("disk I/O error")
 
     log = await SqliteLog.open(path)
-    monkeypatch.setattr(merging.sqlite3, "connect", refuse)
+    monkeypatch.setattr(merging, "connect", refuse)
     await log.create(session(), "me")
     for seq in range(1, 101):
         await log.append("ses_1", 1, seq, [b"x"], durable=False)
@@ -515,3 +515,20 @@ async def test_a_merge_that_fails_loses_nothing(path: Path, monkeypatch: pytest.
     assert len(await log.read("ses_1", 0, 200)) == 100
     await log.close()
     assert tried
+
+
+async def test_without_a_thread_to_be_had_the_writer_merges(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(merging, "MERGE_PAGES", 20)
+    log = await SqliteLog.open(path)
+
+    class NoThread(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(merging.threading, "Thread", NoThread)
+    await log.create(session(), "me")
+    for seq in range(1, 101):
+        await log.append("ses_1", 1, seq, [b"x"], durable=False)
+    monkeypatch.undo()
+    assert len(await log.read("ses_1", 0, 200)) == 100
+    await log.close()

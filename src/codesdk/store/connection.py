@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Literal
 
 from codesdk.contract.errors import CodeSDKError, InvalidRequest, NotFound, StorageFailure
-from codesdk.store.merging import LAST_RESORT_PAGES
 from codesdk.store.schema import MIGRATIONS, Migration, check_version, migrate, version_of
 from codesdk.store.vacuum import prepare
 
@@ -40,13 +39,12 @@ def connect_writer(
 ) -> sqlite3.Connection:
     """Open a file for writing, make or upgrade its tables. `max_pages` limits its size, as a full disk would."""
     path.touch(mode=0o600)  # for the owner only; the files that SQLite puts beside it get the same mode
-    db = _connect(path, "rw")
+    db = connect(path, "rw")
     try:
         db.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
         check_version(version_of(db, path), len(migrations), path)  # before anything is written
         prepare(db)  # before the first page is written
         db.execute("PRAGMA journal_mode = WAL")
-        db.execute(f"PRAGMA wal_autocheckpoint = {LAST_RESORT_PAGES}")
         db.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
         db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         migrate(db, path, migrations)
@@ -62,7 +60,7 @@ def connect_reader(path: Path, known: int = len(MIGRATIONS)) -> sqlite3.Connecti
     """Open a file for reading, beside a live writer or on a read-only file system. `NotFound` if there is none."""
     if not path.is_file():
         raise NotFound(f"there is no database {path}; is this the right data directory?")
-    db = _connect(path, "ro")
+    db = connect(path, "ro")
     try:
         version = _readable_version(db, path)
     except sqlite3.OperationalError as error:
@@ -87,7 +85,8 @@ def connect_reader(path: Path, known: int = len(MIGRATIONS)) -> sqlite3.Connecti
     return db
 
 
-def _connect(path: Path, mode: Literal["rw", "ro"], options: str = "") -> sqlite3.Connection:
+def connect(path: Path, mode: Literal["rw", "ro"], options: str = "") -> sqlite3.Connection:
+    """Open a file that is there, as it is."""
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}{options}",
         uri=True,
@@ -104,7 +103,7 @@ def _connect_immutable(path: Path) -> sqlite3.Connection:
             f"{path} cannot be read where it is: its last commits are in {wal.name}, and merging them needs a "
             "writable directory. Copy the data directory to one and read it there."
         )
-    return _connect(path, "ro", "&immutable=1")
+    return connect(path, "ro", "&immutable=1")
 
 
 def _readable_version(db: sqlite3.Connection, path: Path) -> int:

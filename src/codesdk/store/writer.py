@@ -126,7 +126,7 @@ class Writer:
         self._stats = stats
         self._level = ""
         self._tables = Tables(db)
-        self._merger = Merger(path)
+        self._merger = Merger(db, path)
         self._inbox: queue.SimpleQueue[list[Request]] = queue.SimpleQueue()
         self._waiting: deque[Request] = deque()
         self._graves: deque[tuple[int, Delete | None]] = deque((key, None) for key in self._tables.graves())
@@ -221,7 +221,7 @@ class Writer:
         frames += self._tables.flush()
         self._db.execute("COMMIT")
         self._stats.note(frames, time.perf_counter() - started)
-        self._merger.note(self._db, self._tables.take_size())
+        self._merger.note(self._tables.take_size())
         self._tables.trim()
         return self._settle(outcomes)
 
@@ -279,7 +279,7 @@ class Writer:
             self._db.execute("BEGIN IMMEDIATE")
             done = self._tables.purge(key)
             self._db.execute("COMMIT")
-            self._merger.note(self._db, _PURGED_BYTES)
+            self._merger.note(_PURGED_BYTES)
         except Exception as failure:  # noqa: BLE001 - the grave stays in its table, for the next start
             self._undo()
             done, error = True, explain(failure, self._path)
