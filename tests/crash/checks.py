@@ -57,7 +57,7 @@ async def check_before_recovery(path: Path, promises: Promises) -> dict[str, lis
         frames = await _all_frames(Archive(directory.log, directory.blobs))
         frames = {session_id: found for session_id, found in frames.items() if found}
         for session_id, task_id in promises.tasks:
-            row = await directory.log.task(task_id)
+            row = await directory.log.task(task_id, "local")
             assert row is not None
             assert row.session_id == session_id
     finally:

@@ -155,6 +155,22 @@ def test_a_page_behind_anothers_session_shows_the_callers_own_at_most(pair: Pair
     assert {row["session_id"] for row in rows["sessions"]} <= {pair.mine}
 
 
+def test_a_task_id_that_another_has_chosen_is_as_free_as_any(pair: Pair):
+    place = {"runtime": "scripted", "workspace": str(pair.running.data_dir)}
+    hers = pair.running.post("/v1/sessions", place, **pair.alice)["session_id"]
+
+    def start(session: str, who: dict[str, str]) -> tuple[int, Any]:
+        body = {"message": "Go.", "task_id": "task_chosen"}
+        answer = pair.running.http.post(f"/v1/sessions/{session}/tasks", json=body, headers=who)
+        return answer.status_code, answer.json().get("session_id")
+
+    owners = [(hers, pair.alice), (pair.mine, pair.bob)]
+    assert [start(*owner) for owner in owners] == [(202, hers), (202, pair.mine)]
+    assert [start(*owner) for owner in owners] == [(409, None)] * 2  # each has it now
+    tasks = [pair.running.http.get("/v1/tasks/task_chosen", headers=who).json() for _, who in owners]
+    assert [task["session_id"] for task in tasks] == [hers, pair.mine]
+
+
 def test_keys_of_two_principals_do_not_meet(pair: Pair):
     body = {"runtime": "scripted", "workspace": str(pair.running.data_dir)}
     made = [

@@ -354,20 +354,20 @@ def change_task(story: Story) -> int:
     place = find(story.events, "task.completed")
     task_id = story.events[place].trace.task_id
     assert task_id is not None
-    owner, data = story.log._tasks[task_id]
+    owner, data = story.log._tasks["local", task_id]
     row = msgspec.structs.replace(unpack(TaskRow, data), state="failed")
-    story.log._tasks[task_id] = (owner, pack(row))
+    story.log._tasks["local", task_id] = (owner, pack(row))
     return story.events[place].seq
 
 
 def lose_waiting_task(story: Story) -> None:
     task_id = story.events[find(story.events, "task.queued")].payload.task_id
-    del story.log._tasks[task_id]
+    del story.log._tasks["local", task_id]
 
 
 def add_task(story: Story) -> None:
     row = TaskRow(task_id="task_x", session_id=story.session_id, state="queued", created_at="")
-    story.log._tasks["task_x"] = (story.session_id, pack(row))
+    story.log._tasks["local", "task_x"] = (story.session_id, pack(row))
 
 
 def change_session(story: Story) -> None:

@@ -30,7 +30,7 @@ from codesdk.testing.fakes import FAKE_CAPABILITIES, FakeRuntime, FakeTask, call
 
 
 def task(w: World, task_id: str) -> TaskRow:
-    row = w.get(w.log.task(task_id))
+    row = w.get(w.log.task(task_id, "local"))
     assert row is not None
     return row
 

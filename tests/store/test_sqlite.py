@@ -9,9 +9,10 @@ import pytest
 from tests.store.samples import damaged, message, opened, seqs, session, texts
 
 from codesdk.contract.errors import NotFound, StorageFailure
-from codesdk.contract.records import Changes
+from codesdk.contract.records import Changes, TaskRow
 from codesdk.store import merging
-from codesdk.store.schema import MIGRATIONS
+from codesdk.store.rows import pack
+from codesdk.store.schema import MIGRATIONS, migrate
 from codesdk.store.sqlite import SqliteLog
 from codesdk.store.tables import Tables
 
@@ -398,6 +399,34 @@ async def test_an_older_file_is_upgraded_and_keeps_its_content(path: Path):
     db = sqlite3.connect(path)
     assert db.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS) + 1,)
     assert db.execute("SELECT mood FROM sessions").fetchall() == [("calm",)]
+
+
+async def test_tasks_of_an_older_file_are_those_of_their_sessions_principals(path: Path):
+    old = sqlite3.connect(path, isolation_level=None)
+    migrate(old, path, MIGRATIONS[:2])
+    tasks = {
+        name: TaskRow(
+            task_id=f"task_{name}",
+            session_id=f"ses_{name}",
+            state="running",
+            created_at="2026-01-01T00:00:00.000Z",
+        )
+        for name in ("ann", "ben")
+    }
+    for key, (name, task) in enumerate(tasks.items(), 1):
+        row = pack(session(task.session_id, principal=name))
+        old.execute(
+            "INSERT INTO sessions VALUES (?, ?, 1, 'me', ?, 'open', 0, ?)", (key, task.session_id, name, row)
+        )
+        old.execute("INSERT INTO tasks VALUES (?, ?, ?, 1, ?)", (10 * key, task.task_id, key, pack(task)))
+    old.close()
+    log = await SqliteLog.open(path)
+    for name, task in tasks.items():
+        assert await log.task(task.task_id, name) == task
+        assert await log.tasks(task.session_id, limit=9) == [task]
+        assert await log.task_at(task.session_id, 1) == task
+    assert await log.task("task_ann", "ben") is None
+    await log.close()
 
 
 async def test_an_upgrade_that_fails_leaves_the_file_as_it_was(path: Path):

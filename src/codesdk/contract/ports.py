@@ -126,7 +126,9 @@ class EventLog(Protocol):
 
     async def snapshot(self, session_id: str) -> Snapshot | None: ...
 
-    async def task(self, task_id: str) -> TaskRow | None: ...
+    async def task(self, task_id: str, principal: str) -> TaskRow | None:
+        """Return a task of a principal: two may have chosen the same id."""
+        ...
 
     async def tasks(self, session_id: str, *, limit: int) -> list[TaskRow]:
         """Return the tasks of a session, newest first."""

@@ -47,9 +47,8 @@ class Archive:
 
     async def task(self, task_id: str, *, principal: str = LOCAL) -> TaskRow:
         """Return one task's row."""
-        row = await self.log.task(task_id)
-        session = None if row is None else await self.log.session(row.session_id)
-        if row is None or session is None or session.principal != principal:
+        row = await self.log.task(task_id, principal)
+        if row is None:
             raise NotFound(f"There is no task {task_id}.")
         return row
 

@@ -204,7 +204,7 @@ class Engine:
 
         async def begin(row: KeyRow | None) -> str:
             if task_id is not None:
-                await self._check_task_id(task_id)
+                await self._check_task_id(task_id, session.state.principal)
                 if session.scope.redactor.text(task_id) != task_id:
                     raise InvalidRequest("The task id holds a secret, and ids are shown. Choose another.")
             new_id = task_id or self.ports.stamper.mint("task")
@@ -445,10 +445,10 @@ class Engine:
         if isinstance(error, StorageFailure):
             self._unstored.add(session_id)
 
-    async def _check_task_id(self, task_id: str) -> None:
+    async def _check_task_id(self, task_id: str, principal: str) -> None:
         if not is_task_id(task_id):
             raise InvalidRequest("A task id is `task_` and 1 to 64 letters, digits, `-` or `_`.")
-        if await self.ports.log.task(task_id) is not None:
+        if await self.ports.log.task(task_id, principal) is not None:
             raise Conflict(f"There is already a task {task_id}.")
 
     def _check_mode(self, mode: PermissionMode) -> None:

@@ -289,7 +289,7 @@ class _Rows:
 
     async def _compare_tasks(self, rows: list[TaskRow]) -> None:
         for row in rows:
-            if await self._log.task(row.task_id) != row:
+            if await self._log.task(row.task_id, self._state.principal) != row:
                 self._differ(
                     row.ended_seq or row.started_seq, f"the stored row of {row.task_id} differs from the log"
                 )

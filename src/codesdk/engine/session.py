@@ -217,7 +217,7 @@ class LiveSession:
         elif self._run is not None and self._run.task_id == target:
             self._run.stop(by, reason)
         else:
-            row = await self._ports.log.task(target)
+            row = await self._ports.log.task(target, self.state.principal)
             if row is None or row.session_id != self.session_id:
                 raise NotFound(f"There is no task {target} in session {self.session_id}.")
 

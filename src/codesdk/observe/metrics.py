@@ -44,7 +44,7 @@ class Metrics:
     def __init__(self) -> None:
         self._engine: Engine | None = None
         self._waiting_approvals: int | None = None
-        self._tasks: dict[str, _Running] = {}
+        self._tasks: dict[tuple[str, str | None], _Running] = {}
         self._runtimes, self._models, self._tools = Names(MAX_RUNTIMES), Names(MAX_MODELS), Names(MAX_TOOLS)
         self._started, self._finished = Counts(), Counts()
         self._durations, self._first_tokens = Spreads(), Spreads()
@@ -80,10 +80,10 @@ class Metrics:
     def _task_started(self, event: Event) -> None:
         self._started.add((self._runtimes.label(event.runtime.name),))
         if event.trace.task_id is not None and event.payload.executed:
-            self._tasks[event.trace.task_id] = _Running(millis(event.time))
+            self._tasks[_which(event)] = _Running(millis(event.time))
 
     def _spoken(self, event: Event) -> None:
-        task = self._tasks.get(event.trace.task_id or "")
+        task = self._tasks.get(_which(event))
         if task is None or task.has_spoken:
             return
         task.has_spoken = True
@@ -94,7 +94,7 @@ class Metrics:
         runtime = self._runtimes.label(event.runtime.name)
         labels = (runtime, event.type.removeprefix("task."))
         self._finished.add(labels)
-        task = self._tasks.pop(event.trace.task_id or "", None)
+        task = self._tasks.pop(_which(event), None)
         if task is None:
             return  # it never ran, or in an earlier process
         self._durations.add(labels, event.payload.duration_ms / 1000)
@@ -112,7 +112,7 @@ class Metrics:
 
     def _used(self, event: Event) -> None:
         reported: ev.UsageReported = event.payload
-        task = self._tasks.get(event.trace.task_id or "")
+        task = self._tasks.get(_which(event))
         if reported.source == "gateway":
             self._spend(self._runtimes.label(event.runtime.name), reported)
             if task is not None:
@@ -195,6 +195,11 @@ class Metrics:
         if isinstance(stats, WriterStats):
             yield _histogram("append_batch_size", "Events in one commit.", (), [((), stats.batch_frames)])
             yield _histogram("append_seconds", "How long a commit took.", (), [((), stats.commit_seconds)])
+
+
+def _which(event: Event) -> tuple[str, str | None]:
+    """Name a task: the id alone may be that of two, of different principals."""
+    return event.trace.session_id, event.trace.task_id
 
 
 def _gauge(name: str, words: str, value: float) -> "Metric":

@@ -31,6 +31,7 @@ Fault = Callable[[str], Exception | None]
 
 class _Session(msgspec.Struct):
     row: bytes
+    principal: str
     owner: str
     epoch: int = 1
     cursors: list[int] = []
@@ -62,7 +63,7 @@ class MemoryLog:
         self.fault = fault
         self._sessions: dict[str, _Session] = {}
         self._frames: list[StoredFrame] = []  # all sessions, in commit order
-        self._tasks: dict[str, tuple[str, bytes]] = {}
+        self._tasks: dict[tuple[str, str], tuple[str, bytes]] = {}
         self._approvals: dict[str, tuple[str, bytes]] = {}
         self._artifacts: dict[str, ArtifactRow] = {}
         self._keys: dict[tuple[str, str, str], tuple[str, str, bytes]] = {}
@@ -78,7 +79,9 @@ class MemoryLog:
         await self._settle()
         if session.session_id in self._sessions:
             raise refusals.exists(session.session_id)
-        self._sessions[session.session_id] = _Session(row=pack(session), owner=owner)
+        self._sessions[session.session_id] = _Session(
+            row=pack(session), principal=session.principal, owner=owner
+        )
         self._dirty.set()
         return 1
 
@@ -173,7 +176,7 @@ class MemoryLog:
             raise refusals.misfit(item.session_id, item.first_seq, session.head)
         changes = None if item.changes is None else pack_changes(item.changes)
         if changes is not None:
-            self._check(item.session_id, changes)
+            self._check(item.session_id, session.principal, changes)
         error = self.fault(item.session_id) if self.fault is not None else None
         if error is not None:
             raise error if isinstance(error, CodeSDKError) else StorageFailure(str(error))
@@ -186,9 +189,9 @@ class MemoryLog:
         if changes is not None:
             self._change(item.session_id, session, changes)
 
-    def _check(self, session_id: str, changes: PackedChanges) -> None:
+    def _check(self, session_id: str, principal: str, changes: PackedChanges) -> None:
         for task, _ in changes.tasks:
-            if self._tasks.get(task.task_id, (session_id,))[0] != session_id:
+            if self._tasks.get((principal, task.task_id), (session_id,))[0] != session_id:
                 raise refusals.task_taken(task.task_id)
         for key, _ in changes.keys:
             owner = (session_id, key.body_hash)
@@ -202,7 +205,7 @@ class MemoryLog:
         if changes.snapshot is not None:
             session.snapshot = Snapshot(seq=session.head, state=changes.snapshot)
         for task, data in changes.tasks:
-            self._tasks[task.task_id] = (session_id, data)
+            self._tasks[(session.principal, task.task_id)] = (session_id, data)
         for message, data in changes.messages:
             session.messages[message.index] = data
         for approval, data in changes.approvals:
@@ -279,9 +282,9 @@ class MemoryLog:
         session = self._sessions.get(session_id)
         return session.snapshot if session is not None else None
 
-    async def task(self, task_id: str) -> TaskRow | None:
+    async def task(self, task_id: str, principal: str) -> TaskRow | None:
         """Return a task's row."""
-        found = self._tasks.get(task_id)
+        found = self._tasks.get((principal, task_id))
         return unpack(TaskRow, found[1]) if found is not None else None
 
     async def tasks(self, session_id: str, *, limit: int) -> list[TaskRow]:

@@ -159,7 +159,7 @@ def _one(kind: type[R], query: str) -> Callable[..., tuple[R | None, int]]:
 
 
 session = _one(SessionRow, "SELECT row FROM sessions WHERE id = ?")
-task = _one(TaskRow, "SELECT row FROM tasks WHERE id = ?")
+task = _one(TaskRow, "SELECT row FROM tasks WHERE id = ? AND principal = ?")
 artifact = _one(ArtifactRow, "SELECT row FROM artifacts WHERE id = ?")
 key = _one(KeyRow, "SELECT row FROM keys WHERE principal = ? AND route = ? AND key = ?")
 _task_started = _one(

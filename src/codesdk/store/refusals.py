@@ -42,7 +42,7 @@ def behind(session_id: str, cause: CodeSDKError) -> Conflict:
 
 
 def task_taken(task_id: str) -> Conflict:
-    """A task id belongs to another session."""
+    """A task id belongs to another session of the same principal."""
     return Conflict(
         f"task id {task_id} is taken by another session; choose another one", details={"task_id": task_id}
     )

@@ -98,7 +98,26 @@ _VERSION_2: Migration = (
     )""",
 )
 
-MIGRATIONS: Sequence[Migration] = (_VERSION_1, _VERSION_2)
+_VERSION_3: Migration = (
+    # The id of a task may be a client's choice: it is one principal's, and no other can tell that it is taken.
+    """CREATE TABLE owned_tasks (
+        place INTEGER PRIMARY KEY,
+        id TEXT NOT NULL,
+        principal TEXT NOT NULL,
+        session INTEGER NOT NULL,
+        started_seq INTEGER,
+        row BLOB NOT NULL,
+        UNIQUE (id, principal)
+    )""",
+    """INSERT INTO owned_tasks SELECT t.place, t.id, s.principal, t.session, t.started_seq, t.row
+        FROM tasks AS t JOIN sessions AS s ON s.key = t.session""",
+    "DROP TABLE tasks",
+    "ALTER TABLE owned_tasks RENAME TO tasks",
+    "CREATE INDEX tasks_by_session ON tasks (session, place)",
+    "CREATE INDEX tasks_by_seq ON tasks (session, started_seq) WHERE started_seq IS NOT NULL",
+)
+
+MIGRATIONS: Sequence[Migration] = (_VERSION_1, _VERSION_2, _VERSION_3)
 """The step from version n to n + 1, at index n."""
 
 

@@ -105,9 +105,9 @@ class SqliteLog(Database):
         """Return a session's last snapshot."""
         return await self.ask(reading.snapshot, session_id)
 
-    async def task(self, task_id: str) -> TaskRow | None:
+    async def task(self, task_id: str, principal: str) -> TaskRow | None:
         """Return a task's row."""
-        return await self.ask(reading.task, task_id)
+        return await self.ask(reading.task, task_id, principal)
 
     async def tasks(self, session_id: str, *, limit: int) -> list[TaskRow]:
         """Return the tasks of a session, newest first."""

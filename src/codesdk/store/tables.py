@@ -25,8 +25,8 @@ _ARTIFACT = "INSERT OR REPLACE INTO artifacts VALUES (?, ?, ?, ?)"
 _APPROVAL = """INSERT INTO approvals (id, session, open, row) VALUES (?, ?, ?, ?)
     ON CONFLICT (id) DO UPDATE SET open = excluded.open, row = excluded.row"""
 # A row of another session becomes NULL, which its column refuses: the check costs nothing when all is well.
-_TASK = """INSERT INTO tasks (id, session, started_seq, row) VALUES (?, ?, ?, ?)
-    ON CONFLICT (id) DO UPDATE SET started_seq = excluded.started_seq, row = excluded.row,
+_TASK = """INSERT INTO tasks (id, principal, session, started_seq, row) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (id, principal) DO UPDATE SET started_seq = excluded.started_seq, row = excluded.row,
     session = CASE session WHEN excluded.session THEN session END"""
 _KEY = """INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT (principal, route, key) DO UPDATE SET row = excluded.row,
@@ -37,6 +37,7 @@ _TABLES_OF_SESSION = ("snapshots", "tasks", "messages", "approvals", "keys")
 
 class _Known(msgspec.Struct):
     key: int
+    principal: str
     epoch: int
     head: int
 
@@ -101,17 +102,19 @@ class Tables:
             take((cursor, key, seq, crc32(frame), frame))
         self._cursor, known.head, self._size = cursor, seq, size
         if packed is not None:
-            self._change(key, seq, packed)
+            self._change(known, packed)
 
-    def _change(self, key: int, head: int, changes: PackedChanges) -> None:
-        pending = self._pending
+    def _change(self, known: _Known, changes: PackedChanges) -> None:
+        pending, key = self._pending, known.key
         pending.changed = True
         if changes.session is not None:
             row, data = changes.session
             pending.sessions[key] = (row.principal, row.status, is_pending(row), data, key)
         if changes.snapshot is not None:
-            pending.snapshots[key] = (key, head, changes.snapshot)
-        pending.tasks += [(row.task_id, key, row.started_seq, data) for row, data in changes.tasks]
+            pending.snapshots[key] = (key, known.head, changes.snapshot)
+        pending.tasks += [
+            (row.task_id, known.principal, key, row.started_seq, data) for row, data in changes.tasks
+        ]
         pending.messages += [(key, row.index, data) for row, data in changes.messages]
         pending.approvals += [
             (row.approval_id, key, row.state != "closed", data) for row, data in changes.approvals
@@ -159,7 +162,9 @@ class Tables:
             )
         except sqlite3.IntegrityError:
             raise refusals.exists(row.session_id) from None
-        self._known[row.session_id] = _Known(key=added.lastrowid or 0, epoch=1, head=0)
+        self._known[row.session_id] = _Known(
+            key=added.lastrowid or 0, principal=row.principal, epoch=1, head=0
+        )
         return 1
 
     def take(self, session_id: str, owner: str) -> int:
@@ -243,11 +248,12 @@ class Tables:
         known = self._known.get(session_id)
         if known is None:
             found = self._db.execute(
-                "SELECT key, epoch, (SELECT max(seq) FROM events WHERE session = key) FROM sessions WHERE id = ?",
+                """SELECT key, principal, epoch, (SELECT max(seq) FROM events WHERE session = key)
+                    FROM sessions WHERE id = ?""",
                 (session_id,),
             ).fetchone()
             if found is not None:
-                known = _Known(key=found[0], epoch=found[1], head=found[2] or 0)
+                known = _Known(key=found[0], principal=found[1], epoch=found[2], head=found[3] or 0)
                 self._known[session_id] = known
         return known
 

@@ -75,7 +75,7 @@ async def rows_change_with_their_frames(log: EventLog) -> None:
     await log.append("ses_1", 1, 1, [b"a", b"b"], durable=True, changes=changes)
     same("session", await log.session("ses_1"), changes.session)
     same("snapshot", await log.snapshot("ses_1"), Snapshot(seq=2, state=b"state"))
-    same("task", await log.task("task_1"), changes.tasks[0])
+    same("task", await log.task("task_1", "local"), changes.tasks[0])
     same("messages", await log.messages("ses_1", before=None, limit=5), changes.messages)
     same("approvals", await log.approvals(principal=None, session_id=None), changes.approvals)
     same("artifact", await log.artifact("art_1"), changes.artifacts[0])
@@ -207,7 +207,7 @@ async def artifacts_are_paged_by_id_and_counted_by_content(log: EventLog) -> Non
     same("of none, none", await log.referenced([]), set[str]())
 
 
-async def a_task_id_belongs_to_one_session(log: EventLog) -> None:
+async def a_task_id_belongs_to_one_session_of_a_principal(log: EventLog) -> None:
     await start(log, "ses_1", "ses_2")
     first, second = await asyncio.gather(
         log.append("ses_1", 1, 1, [b"a"], durable=False, changes=Changes(tasks=[_task("task_1")])),
@@ -216,8 +216,15 @@ async def a_task_id_belongs_to_one_session(log: EventLog) -> None:
     )
     holds(first is None, f"the first is stored, found {first!r}")
     holds(isinstance(second, Conflict), f"the second gets Conflict, found {second!r}")
-    same("the task", await log.task("task_1"), _task("task_1"))
+    same("the task", await log.task("task_1", "local"), _task("task_1"))
     same("the head of the second session", await log.head("ses_2"), 0)
+    await log.create(session("ses_3", principal="other"), "me")
+    await _change(log, Changes(tasks=[_task("task_1", "ses_3")]), "ses_3")
+    same("that of another principal", await log.task("task_1", "other"), _task("task_1", "ses_3"))
+    same("the first one still", await log.task("task_1", "local"), _task("task_1"))
+    same("that of nobody", await log.task("task_1", "nobody"), None)
+    await log.delete("ses_3")
+    same("what a deletion leaves", await log.task("task_1", "local"), _task("task_1"))
 
 
 async def an_idempotency_key_stands_for_one_effect(log: EventLog) -> None:
@@ -265,7 +272,7 @@ async def a_deleted_session_leaves_nothing_behind(log: EventLog) -> None:
     same("session", await log.session("ses_1"), None)
     same("frames", await log.read("ses_1", 0, 9), [])
     same("snapshot", await log.snapshot("ses_1"), None)
-    same("task", await log.task("task_1"), None)
+    same("task", await log.task("task_1", "local"), None)
     same("messages", await log.messages("ses_1", before=None, limit=9), [])
     same("approvals", await log.approvals(principal=None, session_id=None), [])
     same("artifact", await log.artifact("art_1"), None)
@@ -284,7 +291,7 @@ ROW_CHECKS = (
     messages_are_paged_from_the_end,
     open_approvals_are_listed_oldest_first,
     artifacts_are_paged_by_id_and_counted_by_content,
-    a_task_id_belongs_to_one_session,
+    a_task_id_belongs_to_one_session_of_a_principal,
     an_idempotency_key_stands_for_one_effect,
     a_row_that_json_cannot_hold_is_refused_alone,
     a_deleted_session_leaves_nothing_behind,
