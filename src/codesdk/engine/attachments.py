@@ -1,6 +1,6 @@
 """A file that a message attaches → the session's own, so that it is there for as long as the session is.
 
-An upload belongs to its principal and may go with time; what a session was given does not. Used by `session`.
+An upload belongs to its principal and may go with time; what a session was given does not. Used by `user_input`.
 """
 
 import msgspec

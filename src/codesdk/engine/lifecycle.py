@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from codesdk.contract import events as ev
+from codesdk.contract.capabilities import McpTransport
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.messages import ArtifactRef, AssistantBlock, Code, Message, Reasoning, Text
 from codesdk.contract.runtime import DraftPayload
@@ -28,6 +29,27 @@ def create(journal: Journal, payload: ev.SessionCreated) -> None:
     journal.state.runtime_name = payload.runtime
     journal.state.model = payload.model
     journal.write(payload, in_task=False)
+
+
+def go_on(journal: Journal, runtime: str, mcp_transport: McpTransport | None, *, lost: list[str]) -> None:
+    """Have the session go on from its transcript, with the runtime it had or another one."""
+    journal.write(
+        ev.SessionResumed(
+            resume_model="reconstruct",
+            from_seq=journal.state.seq,
+            runtime=runtime,
+            lost=lost,
+            mcp_transport=mcp_transport,
+        ),
+        in_task=False,
+    )
+
+
+def close(journal: Journal, reason: str) -> None:
+    """End the session, and with it the questions that a crash left open."""
+    for carried in [entry for entry in journal.state.carried if entry.approved is None]:
+        ledger.answer_carried(journal, carried.approval_id, "deny", ENGINE, "The session was closed.")
+    journal.write(ev.SessionClosed(reason=reason), in_task=False)
 
 
 def queue(journal: Journal, task_id: str, messages: list[Message]) -> None:

@@ -8,7 +8,7 @@ import msgspec
 from codesdk.contract.canonical import CanonicalError, hash_json
 from codesdk.contract.errors import NotFound, StorageFailure
 from codesdk.contract.messages import ArtifactRef
-from codesdk.contract.tools import Evaluation, ToolIdentity, ToolSpec
+from codesdk.contract.tools import Evaluation, ToolSpec
 from codesdk.engine import ledger, lifecycle
 from codesdk.engine.judgement import POLICY, judge, unfit_to_run
 from codesdk.engine.legible import MAX_DEPTH, is_deep
@@ -62,9 +62,7 @@ async def issue_again(
         input=inline,
         input_ref=ref,
         input_redacted=carried.input_redacted,
-        again=ToolIdentity(
-            tool_call_id=carried.tool_call_id, attempt=carried.attempt, input_hash=carried.input_hash
-        ),
+        again=carried.identity,
     )
     problem = "Its stored input is gone." if lost else unfit_to_run(specs, carried, call)
     if problem is not None:

@@ -133,6 +133,11 @@ class Carried(msgspec.Struct, kw_only=True):
     by: Actor | None = None
     reason: str | None = None
 
+    @property
+    def identity(self) -> ToolIdentity:
+        """The attempt that nobody had answered."""
+        return ToolIdentity(tool_call_id=self.tool_call_id, attempt=self.attempt, input_hash=self.input_hash)
+
 
 class BudgetQuestion(msgspec.Struct, kw_only=True):
     """An open question whether a budget is raised. One that was put inside a task ends with it."""
