@@ -7,12 +7,12 @@ import msgspec
 from codesdk.contract.capabilities import Isolation
 from codesdk.contract.errors import Forbidden, InvalidRequest
 from codesdk.contract.events import CONTRACT_VERSION, Parent, SessionCreated
-from codesdk.contract.records import Changes, MessageRow, SessionRow
+from codesdk.contract.records import Changes, SessionRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import ImplicitSources, SessionConfig
 from codesdk.engine.endpoints import tool_transport
 from codesdk.engine.journal import LOCAL
-from codesdk.engine.recovery import adopt_rows, plain_messages
+from codesdk.engine.recovery import adopt_rows, plain_messages, transcript_at
 from codesdk.engine.scope import Ports, store_artifact
 from codesdk.engine.state import EMPTY_CHAIN, SessionState
 from codesdk.engine.transcript import is_model_message
@@ -76,16 +76,17 @@ def _isolation(runtime: Runtime, principal: str) -> Isolation:
 
 
 async def forked_event(
-    ports: Ports,
-    redactor: Redactor,
-    source: SessionState,
-    rows: list[MessageRow],
-    at: int,
-    session_id: str,
-    title: str | None,
-) -> tuple[SessionCreated, Changes]:
-    """Return the event that a fork begins with, and the rows that it takes over from its parent."""
-    rows, artifacts = await adopt_rows(ports.log, rows, session_id, ports.stamper.now())
+    ports: Ports, redactor: Redactor, source: SessionState, seq: int | None, title: str | None
+) -> tuple[str, SessionCreated, Changes]:
+    """Return the id of a fork at a seq (now, if not given), the event it begins with, and the rows it takes over."""
+    at = source.seq if seq is None else seq
+    if not 1 <= at <= source.seq:
+        raise InvalidRequest(
+            f"Session {source.session_id} has events 1 to {source.seq}; it cannot fork at {at}."
+        )
+    taken = await transcript_at(ports.log, source, ports.stamper, at)
+    session_id = ports.stamper.mint("ses")
+    rows, artifacts = await adopt_rows(ports.log, taken, session_id, ports.stamper.now())
     kept = await store_artifact(
         ports,
         redactor,
@@ -106,7 +107,7 @@ async def forked_event(
     payload = msgspec.structs.replace(
         source.config, contract_version=CONTRACT_VERSION, parent=parent, title=title or source.config.title
     )
-    return payload, Changes(messages=rows, artifacts=[kept, *artifacts])
+    return session_id, payload, Changes(messages=rows, artifacts=[kept, *artifacts])
 
 
 def first_row(session_id: str, principal: str, payload: SessionCreated, now: str) -> SessionRow:

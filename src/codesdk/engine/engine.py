@@ -1,46 +1,37 @@
 """`Engine`: the door. Sessions by id, made, found, forked, listed and ended.
 
-Built by `sdk` (and later the daemon) on the ports; owns every `LiveSession`. A
-session is loaded when it is first needed and let go when many others are.
+Built by `sdk` on the ports. The sessions in memory are those of its `roster`, what must not be told is kept by
+`redactors`. Decided here: whose a session is, whether there is room for another, what is done once per key.
 """
 
 import asyncio
 import contextlib
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any
 
 import msgspec
 
-from codesdk.contract.errors import Busy, CodeSDKError, Conflict, Forbidden, InvalidRequest, StorageFailure
+from codesdk.contract.errors import Busy, CodeSDKError, Conflict, Forbidden, InvalidRequest
 from codesdk.contract.events import SessionCreated
 from codesdk.contract.ids import is_task_id
 from codesdk.contract.messages import ArtifactRef, Message
-from codesdk.contract.ports import FIRST_EPOCH
 from codesdk.contract.records import Changes, KeyRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import OnBusy, SessionConfig
 from codesdk.contract.tools import PermissionMode
 from codesdk.engine import lifecycle
 from codesdk.engine.archive import Archive, unknown_session
-from codesdk.engine.beginnings import first_event, first_row, forked_event
-from codesdk.engine.gate import Gate
+from codesdk.engine.beginnings import first_event, forked_event
 from codesdk.engine.journal import LOCAL
 from codesdk.engine.keys import Keys
 from codesdk.engine.legible import MAX_DEPTH, check_size, is_deep
-from codesdk.engine.purses import Purses
-from codesdk.engine.recovery import (
-    close_interrupted,
-    load_state,
-    transcript_at,
-)
+from codesdk.engine.redactors import Redactors
+from codesdk.engine.roster import Roster
 from codesdk.engine.scope import Ports, store_artifact
 from codesdk.engine.session import LiveSession
 from codesdk.engine.slots import Slots
-from codesdk.engine.state import SessionState
 from codesdk.store.redaction import Redactor
 
-KEEP_LOADED = 4096
 GARBAGE_GRACE_S = 3600.0
 
 
@@ -59,32 +50,25 @@ class Engine:
         self.ports = ports
         self.archive = Archive(ports.log, ports.blobs)
         self.slots = Slots(ports.limits)
-        self.gate = Gate(self._loaded)
+        self._redactors = Redactors(secrets)
+        self._roster = Roster(ports, runtime, owner, self.slots, self._redactors)
+        self.gate = self._roster.gate
         self._find_runtime = runtime
-        self._owner = owner
         self._allow_yolo = allow_yolo
-        self._secrets = tuple(secrets)
-        self._redactor = Redactor(self._secrets)
-        self._live: OrderedDict[str, LiveSession] = OrderedDict()
-        self._loading: dict[str, asyncio.Task[LiveSession]] = {}
         self._keys = Keys(ports.log)
-        self._purses = Purses(ports.log, ports.limits.principal_budget)
-        self._session_secrets: dict[str, tuple[str, ...]] = {}
-        self._principal_redactors: dict[str, Redactor] = {}
-        self._unstored: set[str] = set()
         self._open_sessions = 0
         self._closing = False
 
     async def open(self) -> None:
         """Close what a crash left open, and be ready."""
         for session_id in await self.ports.log.interrupted():
-            await self._recover(session_id)
+            await self._roster.recover(session_id)
         self._open_sessions = await self.ports.log.count_sessions("open")
 
     async def drain(self, grace_s: float) -> None:
         """Take no more work, and give what runs the time to end by itself."""
         self._closing = True
-        for session in self._live.values():
+        for session in self._roster.sessions:
             session.start_no_more()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
@@ -93,14 +77,14 @@ class Engine:
     async def close(self, reason: str = "CodeSDK is shutting down") -> None:
         """Stop every running task, wait until all is stored, and let go of everything."""
         self._closing = True
-        live = list(self._live.values())
+        live = list(self._roster.sessions)
         await asyncio.gather(*(session.halt(lifecycle.ENGINE, reason) for session in live))
         for session in live:
             if session.recorder.broken is None:
                 await session.recorder.settle()
             session.recorder.feed.close()
             await session.release()
-        self._live.clear()
+        self._roster.forget_all()
 
     async def create_session(
         self,
@@ -141,20 +125,13 @@ class Engine:
         source = await self.session(session_id, principal=principal)
         self._check_mode(source.state.config.permission_mode)
         await source.recorder.settle()
-        at = source.state.seq if seq is None else seq
-        if not 1 <= at <= source.state.seq:
-            raise InvalidRequest(
-                f"Session {session_id} has events 1 to {source.state.seq}; it cannot fork at {at}."
-            )
-        rows = await transcript_at(self.ports.log, source.state, self.ports.stamper, at)
-        secrets = self._session_secrets.get(session_id, ())
-        new_id = self.ports.stamper.mint("ses")
-        payload, changes = await forked_event(
-            self.ports, self._redactor, source.state, rows, at, new_id, title
+        new_id, payload, changes = await forked_event(
+            self.ports, self._redactors.own, source.state, seq, title
         )
+        secrets = self._redactors.secrets(session_id)
         if key is not None:
             changes.keys.append(msgspec.structs.replace(key, answer=new_id))
-        await self._write_new(new_id, payload, principal, secrets, changes)
+        await self._begin(new_id, payload, principal, secrets, changes)
         return await self.session(new_id, principal=principal)
 
     async def session(
@@ -164,16 +141,7 @@ class Engine:
 
         Secrets are added to those it has; a task that runs already goes on without the new ones.
         """
-        live = self._live.get(session_id)
-        if live is None:
-            loading = self._loading.get(session_id)
-            if loading is None:
-                loading = asyncio.create_task(self._load(session_id))
-                self._loading[session_id] = loading
-                loading.add_done_callback(lambda _: self._loading.pop(session_id, None))
-            live = await asyncio.shield(loading)
-        else:
-            self._live.move_to_end(session_id)
+        live = await self._roster.find(session_id)
         if live.state.principal != principal:
             raise unknown_session(session_id)
         if secrets is not None:
@@ -181,12 +149,11 @@ class Engine:
         return live
 
     def _add_secrets(self, live: LiveSession, secrets: Iterable[str]) -> None:
-        known = self._session_secrets.get(live.session_id, ())
+        known = self._redactors.secrets(live.session_id)
         added = tuple(secret for secret in secrets if secret not in known)
         if added:
             live.use_redactor(Redactor((*live.scope.redactor.secrets, *added)))
-            self._session_secrets[live.session_id] = (*known, *added)
-            self._principal_redactors.pop(live.state.principal, None)
+            self._redactors.keep(live.session_id, live.state.principal, (*known, *added))
 
     async def start(
         self,
@@ -240,23 +207,16 @@ class Engine:
 
     def clean(self, value: Any, principal: str | None = None, secrets: Iterable[str] = ()) -> Any:
         """Return a value without the secrets that are known here, those of a principal's sessions, and these."""
-        redactor = self._redactor if principal is None else self._redactor_of(principal)
+        redactor = self._redactors.own if principal is None else self._redactor_for(principal)
         secrets = tuple(secrets)
         return (Redactor((*redactor.secrets, *secrets)) if secrets else redactor).value(value)
 
-    def _redactor_of(self, principal: str) -> Redactor:
-        """Return what takes out the secrets of all sessions of a principal that are in memory."""
-        found = self._principal_redactors.get(principal)
-        if found is None:
-            live = [(self._live.get(name), kept) for name, kept in self._session_secrets.items()]
-            theirs = {word for one, kept in live if one and one.state.principal == principal for word in kept}
-            found = Redactor((*self._secrets, *sorted(theirs))) if theirs else self._redactor
-            self._principal_redactors[principal] = found
-        return found
+    def _redactor_for(self, principal: str) -> Redactor:
+        return self._redactors.of_principal(principal, self._roster)
 
     def in_use(self, session_id: str) -> bool:
         """Tell whether something runs in a session, or somebody follows its events."""
-        live = self._live.get(session_id)
+        live = self._roster.get(session_id)
         return live is not None and (not live.idle or live.recorder.feed.readers > 0)
 
     async def delete(self, session_id: str, *, principal: str = LOCAL) -> None:
@@ -267,8 +227,8 @@ class Engine:
         if not live.state.closed:
             self._open_sessions -= 1
         live.recorder.feed.close()
-        self._live.pop(session_id, None)
-        self._session_secrets.pop(session_id, None)
+        self._roster.forget(session_id)
+        self._redactors.forget(session_id)
         await self.ports.log.delete(session_id)
         await self.ports.undo.drop(session_id)
         await live.release()
@@ -293,7 +253,7 @@ class Engine:
         """Store bytes that a message can then attach."""
         row = await store_artifact(
             self.ports,
-            self._redactor_of(principal),
+            self._redactor_for(principal),
             scope=principal,
             principal=principal,
             data=data,
@@ -318,9 +278,9 @@ class Engine:
         payload = first_event(config, self._find_runtime(config.runtime), principal)
         session_id = self.ports.stamper.mint("ses")
         changes = Changes(keys=[msgspec.structs.replace(key, answer=session_id)] if key else [])
-        return await self._write_new(session_id, payload, principal, secrets, changes)
+        return await self._begin(session_id, payload, principal, secrets, changes)
 
-    async def _write_new(
+    async def _begin(
         self,
         session_id: str,
         payload: SessionCreated,
@@ -334,83 +294,23 @@ class Engine:
                 f"There are {self._open_sessions} open sessions, which is the limit. Close some.",
                 code="OVERLOADED",
             )
-        redactor = Redactor((*self._secrets, *secrets)) if secrets else self._redactor
         plain = msgspec.to_builtins(payload)
-        clean = redactor.value(plain)
+        clean = self._redactors.plus(secrets).value(plain)
         if clean is not plain:
             payload = msgspec.convert(clean, type=SessionCreated)
         self._open_sessions += 1
         try:
-            row = first_row(session_id, principal, payload, self.ports.stamper.now())
-            # Not awaited yet: the registration and the first event then travel in one commit.
-            registering = asyncio.ensure_future(self.ports.log.create(row, self._owner))
-            state = SessionState(session_id=session_id, principal=principal)
-            live = self._adopt(state, FIRST_EPOCH, secrets)
-            live.recorder.journal.changes = changes
-            lifecycle.create(live.recorder.journal, payload)
-            await registering
-            await live.recorder.settle()
+            await self._roster.create(session_id, payload, principal, secrets, changes)
         except CodeSDKError:
             self._open_sessions -= 1
-            self._live.pop(session_id, None)
-            with contextlib.suppress(CodeSDKError):  # else the next start removes it
-                if await self.ports.log.head(session_id) == 0:
-                    await self.ports.log.delete(session_id)
+            await self._roster.take_back(session_id)
             raise
         return session_id
 
-    async def _recover(self, session_id: str) -> None:
-        """Close what a crash left open in a session. One that is damaged is left as it is, for who asks for it."""
-        if await self.ports.log.head(session_id) == 0:
-            await self.ports.log.delete(session_id)  # registered, but nobody was told of it
-            return
-        try:
-            await self._load(session_id)
-        except StorageFailure as error:
-            if error.details is None or "unreadable" not in error.details:
-                raise
-
-    async def _load(self, session_id: str) -> LiveSession:
-        try:
-            row = await self.ports.log.session(session_id)
-        except StorageFailure as error:
-            raise StorageFailure(error.message, details={"unreadable": session_id}) from error
-        if row is None:
-            raise unknown_session(session_id)
-        epoch = await self.ports.log.take(session_id, self._owner)
-        state = await load_state(self.ports.log, session_id, row.principal)
-        live = self._adopt(state, epoch, self._session_secrets.get(session_id, ()))
-        await close_interrupted(live.scope, unstored=session_id in self._unstored)
-        self._unstored.discard(session_id)
-        return live
-
-    def _adopt(self, state: SessionState, epoch: int, secrets: tuple[str, ...]) -> LiveSession:
-        redactor = Redactor((*self._secrets, *secrets)) if secrets else self._redactor
-        live = LiveSession(
-            self.ports,
-            self.slots,
-            self._find_runtime,
-            state,
-            epoch,
-            redactor,
-            self._drop,
-            self._purses,
-            self.gate,
-        )
-        if secrets:
-            self._session_secrets[state.session_id] = secrets
-            self._principal_redactors.pop(state.principal, None)
-        self._live[state.session_id] = live
-        if len(self._live) > KEEP_LOADED:
-            self._let_go()
-        return live
-
     def redactor_of(self, session_id: str) -> Redactor:
         """Return what takes a session's secrets out of texts, with those that were learned while it ran."""
-        live = self._live.get(session_id)
-        if live is not None:
-            return live.scope.redactor
-        return Redactor((*self._secrets, *self._session_secrets.get(session_id, ())))
+        live = self._roster.get(session_id)
+        return live.scope.redactor if live is not None else self._redactors.of_session(session_id)
 
     @property
     def open_sessions(self) -> int:
@@ -420,30 +320,7 @@ class Engine:
     @property
     def loaded(self) -> Collection[LiveSession]:
         """The sessions in memory: all that have something to do, and some that were used lately."""
-        return self._live.values()
-
-    def _loaded(self, session_id: str) -> LiveSession:
-        live = self._live.get(session_id)
-        if live is None:
-            raise unknown_session(session_id)
-        return live
-
-    def _let_go(self) -> None:
-        """Unload the sessions that were used longest ago, as long as they are idle."""
-        for session_id, live in list(self._live.items())[: len(self._live) - KEEP_LOADED]:
-            if (
-                live.idle
-                and not live.connected
-                and not live.recorder.feed.readers
-                and live.state.created is not None
-            ):
-                del self._live[session_id]
-
-    def _drop(self, session_id: str, error: CodeSDKError) -> None:
-        """Forget a session whose log could not be written; it is loaded anew when needed."""
-        self._live.pop(session_id, None)
-        if isinstance(error, StorageFailure):
-            self._unstored.add(session_id)
+        return self._roster.sessions
 
     async def _check_task_id(self, task_id: str, principal: str) -> None:
         if not is_task_id(task_id):
