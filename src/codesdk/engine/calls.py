@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from codesdk.contract.canonical import CanonicalError
 from codesdk.contract.errors import CodeSDKError, Conflict, NotFound
-from codesdk.contract.ports import ToolInvocation
 from codesdk.contract.runtime import ToolAnnouncement, ToolReply
 from codesdk.contract.tools import (
     Actor,
@@ -23,13 +22,13 @@ from codesdk.contract.tools import (
 )
 from codesdk.engine import ledger, lifecycle
 from codesdk.engine.budgets import Standing
-from codesdk.engine.execution import Execution
+from codesdk.engine.execution import Executions
 from codesdk.engine.intake import Intake
 from codesdk.engine.judgement import POLICY, check_identity, is_sound, judge
 from codesdk.engine.opening import Taken, issue_again, place, take_input
 from codesdk.engine.questions import Questions
 from codesdk.engine.scope import SessionScope
-from codesdk.engine.state import CallState, Carried, call_key
+from codesdk.engine.state import CallState, Carried
 from codesdk.policy.decision import decide
 
 NOBODY_TO_ASK = (
@@ -60,11 +59,10 @@ class Calls:
         self._on_fault = on_fault
         self.questions = Questions(scope, near_budget)
         self._intake = intake
-        self._writes = writes
         self._reply = reply
         self._specs: dict[str, ToolSpec] = {spec.name: spec for spec in scope.tools.specs()}
+        self._executions = Executions(scope, writes)
         self._judged: dict[str, asyncio.Future[None]] = {}
-        self._running: dict[str, asyncio.Task[Any]] = {}
         self._workers: set[asyncio.Task[Any]] = set()
 
     @property
@@ -113,8 +111,7 @@ class Calls:
         )
         if task is not None and task.stop is not None:
             ledger.deny(self._scope.journal, call, lifecycle.ENGINE, lifecycle.STOP_REASON)
-        key = call_key(call.identity.tool_call_id, call.identity.attempt)
-        self._judged[key] = asyncio.get_running_loop().create_future()
+        self._judged[call.key] = asyncio.get_running_loop().create_future()
         return call
 
     async def _reject(self, item: ToolAnnouncement, problem: str) -> None:
@@ -131,7 +128,7 @@ class Calls:
         """Issue an approved call of an interrupted task once more, and wait for its end."""
         call, value = await issue_again(self._scope, self._specs, carried)
         if call.phase == "approved":
-            await self._execute(call, value)
+            await self._executions.run(call, value)
         await self._scope.recorder.settle()
 
     async def answer(
@@ -149,7 +146,7 @@ class Calls:
         if call is None:
             return
         check_identity(call.identity, attempt, input_hash)
-        judged = self._judged.get(call_key(call.identity.tool_call_id, call.identity.attempt))
+        judged = self._judged.get(call.key)
         if judged is not None:
             await asyncio.wait([judged])
         if call.phase != "waiting" or call.approval_id is None or not self.is_open(call):
@@ -179,8 +176,7 @@ class Calls:
     def stop(self) -> None:
         """Wake what waits and cancel what runs, after a stop was written."""
         self.questions.wake_all()
-        for running in self._running.values():
-            running.cancel()
+        self._executions.cancel_all()
 
     def give_up_questions(self, why: str) -> None:
         """Refuse the calls that wait for a person: there is nobody left to give the answer to."""
@@ -217,7 +213,7 @@ class Calls:
 
     async def abandon(self) -> None:
         """Cancel everything at once."""
-        workers = [*self._workers, *self._running.values()]
+        workers = [*self._workers, *self._executions.running]
         for worker in workers:
             worker.cancel()
         if workers:
@@ -232,10 +228,7 @@ class Calls:
 
     def give_up(self, call: CallState, why: str) -> None:
         """End a call that nobody waits for any more: refused if it has not started, cancelled if it runs."""
-        running = self._running.get(call_key(call.identity.tool_call_id, call.identity.attempt))
-        if running is not None:
-            running.cancel()
-        elif self.is_open(call) and call.phase == "waiting":
+        if not self._executions.cancel(call) and self.is_open(call) and call.phase == "waiting":
             approval_id = call.approval_id
             ledger.refuse(self._scope.journal, call, lifecycle.ENGINE, why)
             if approval_id is not None:
@@ -258,9 +251,9 @@ class Calls:
         reply: ToolReply | str
         await self.decide(call, arguments, lambda: judge(self._scope, self._specs, call, arguments))
         if self.is_open(call):
-            reply = await self._execute(call, arguments)
+            reply = await self._executions.run(call, arguments)
         else:
-            reply = self.closing_words(call)
+            reply = call.closing_words
         await self._scope.recorder.settle()
         return reply
 
@@ -275,7 +268,7 @@ class Calls:
 
     def _mark_judged(self, call: CallState) -> None:
         """Let an answer in that came before the question."""
-        judged = self._judged.pop(call_key(call.identity.tool_call_id, call.identity.attempt), None)
+        judged = self._judged.pop(call.key, None)
         if judged is not None and not judged.done():
             judged.set_result(None)
 
@@ -300,50 +293,9 @@ class Calls:
             summary = ledger.summarize(call.name, self._scope.redactor.value(arguments))
             await self.questions.about(call, summary, self.is_open)
 
-    async def _execute(self, call: CallState, arguments: Any) -> ToolReply | str:
-        """Run an approved call: reading tools side by side, all others one at a time."""
-        if call.tool_class == "read_only":
-            return await self._execute_now(call, arguments)
-        async with self._writes:
-            return await self._execute_now(call, arguments)
-
-    async def _execute_now(self, call: CallState, arguments: Any) -> ToolReply | str:
-        if not self.is_open(call):
-            return self.closing_words(call)
-        state = self._scope.state
-        key = call_key(call.identity.tool_call_id, call.identity.attempt)
-        execution = Execution(self._scope, call)
-        execution.begin()
-        await self._scope.recorder.settle()
-        if state.task is not None and state.task.stop is not None:
-            return await execution.finish_unrun(lifecycle.STOP_REASON)
-        invocation = ToolInvocation(
-            session_id=state.session_id,
-            task_id=state.task.task_id if state.task else None,
-            tool_call_id=call.identity.tool_call_id,
-            attempt=call.identity.attempt,
-            name=call.name,
-            input=arguments,
-            workspace=state.config.workspace,
-        )
-        running = asyncio.create_task(self._scope.tools.run(invocation, execution.take_output))
-        self._running[key] = running
-        try:
-            await asyncio.wait([running])
-        finally:
-            self._running.pop(key, None)
-            running.cancel()
-        return await execution.finish(running)
-
     def is_open(self, call: CallState) -> bool:
         """Tell whether a call is still on its way."""
-        task = self._scope.state.task
-        key = call_key(call.identity.tool_call_id, call.identity.attempt)
-        return task is not None and task.calls.get(key) is call
-
-    def closing_words(self, call: CallState) -> str:
-        """Return why a call that did not run was closed, as the ledger has it."""
-        return call.closed_because or "The call was not run."
+        return self._scope.state.is_open(call)
 
     def is_repeat(self, item: ToolAnnouncement, digest: str) -> bool:
         """Tell whether a call was announced before, and note it."""

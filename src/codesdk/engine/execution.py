@@ -1,6 +1,10 @@
-"""One run of an approved call: its output, its result and its changes, as events and artifacts."""
+"""Runs of approved calls: output, result and changes of each, as events and artifacts.
+
+`Executions` has the tools run, for `calls`; `Execution` writes down what comes of one run.
+"""
 
 import asyncio
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -8,18 +12,79 @@ import msgspec
 from codesdk.contract.canonical import CanonicalError, hash_json
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.messages import ArtifactRef
-from codesdk.contract.ports import FileChange, ToolRun
+from codesdk.contract.ports import FileChange, ToolInvocation, ToolRun
 from codesdk.contract.runtime import ToolReply
 from codesdk.contract.tools import Change, Outcome, OutputStream
-from codesdk.engine import ledger
+from codesdk.engine import ledger, lifecycle
 from codesdk.engine.legible import is_deep, mend
 from codesdk.engine.scope import SessionScope
-from codesdk.engine.state import CallState, call_key
+from codesdk.engine.state import CallState
 from codesdk.store.redaction import StreamRedactor
 
 MAX_DELTA_BYTES = 1024 * 1024
 MAX_KEPT_BYTES = 16 * 1024 * 1024
 PREVIEW_CHARS = 2000
+
+
+class Executions:
+    """The calls of one task that run: reading tools side by side, all others one at a time."""
+
+    def __init__(self, scope: SessionScope, writes: asyncio.Lock) -> None:
+        self._scope = scope
+        self._writes = writes
+        self._running: dict[str, asyncio.Task[ToolRun]] = {}
+
+    @property
+    def running(self) -> Collection[asyncio.Task[ToolRun]]:
+        """The tools at work."""
+        return self._running.values()
+
+    async def run(self, call: CallState, arguments: Any) -> ToolReply | str:
+        """Run an approved call to its end. Return its result, or why it did not run."""
+        if call.tool_class == "read_only":
+            return await self._run_now(call, arguments)
+        async with self._writes:
+            return await self._run_now(call, arguments)
+
+    def cancel(self, call: CallState) -> bool:
+        """Cancel a call. Return false if it does not run."""
+        running = self._running.get(call.key)
+        if running is None:
+            return False
+        running.cancel()
+        return True
+
+    def cancel_all(self) -> None:
+        """Cancel all that runs."""
+        for running in self._running.values():
+            running.cancel()
+
+    async def _run_now(self, call: CallState, arguments: Any) -> ToolReply | str:
+        state = self._scope.state
+        if not state.is_open(call):
+            return call.closing_words
+        execution = Execution(self._scope, call)
+        execution.begin()
+        await self._scope.recorder.settle()
+        if state.task is not None and state.task.stop is not None:
+            return await execution.finish_unrun(lifecycle.STOP_REASON)
+        invocation = ToolInvocation(
+            session_id=state.session_id,
+            task_id=state.task.task_id if state.task else None,
+            tool_call_id=call.identity.tool_call_id,
+            attempt=call.identity.attempt,
+            name=call.name,
+            input=arguments,
+            workspace=state.config.workspace,
+        )
+        running = asyncio.create_task(self._scope.tools.run(invocation, execution.take_output))
+        self._running[call.key] = running
+        try:
+            await asyncio.wait([running])
+        finally:
+            self._running.pop(call.key, None)
+            running.cancel()
+        return await execution.finish(running)
 
 
 class Execution:
@@ -41,18 +106,16 @@ class Execution:
 
     def take_output(self, stream: OutputStream, text: str) -> None:
         """Pass on a running tool's output, as far as the bounds allow."""
-        if self._ended or self._scope.recorder.broken is not None or not self._is_open():
-            return
+        if (
+            self._ended
+            or self._scope.recorder.broken is not None
+            or not self._scope.state.is_open(self._call)
+        ):
+            return  # a tool that cannot be cancelled may outlive its call
         redactor = self._redactors.get(stream)
         if redactor is None:
             redactor = self._redactors[stream] = self._scope.redactor.stream()
         self._emit(stream, redactor.feed(mend(text)))
-
-    def _is_open(self) -> bool:
-        """Whether the log still waits for the call's end: a tool that cannot be cancelled may outlive it."""
-        task, identity = self._scope.state.task, self._call.identity
-        key = call_key(identity.tool_call_id, identity.attempt)
-        return task is not None and task.calls.get(key) is self._call
 
     async def finish_unrun(self, why: str) -> ToolReply:
         """End a call that was started on paper only."""

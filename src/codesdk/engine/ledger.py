@@ -259,7 +259,7 @@ def lose(journal: Journal, call: CallState) -> None:
 def carry(journal: Journal, call: CallState, inputs: dict[str, ArtifactRef]) -> list[ev.ApprovalCarried]:
     """Close a waiting call after a crash; return the question that lives on, if there was one."""
     deny(journal, call, ENGINE, CARRIED_REASON, carried=True)
-    key = call_key(call.identity.tool_call_id, call.identity.attempt)
+    key = call.key
     if call.approval_id is None or key not in inputs:
         return []
     return [

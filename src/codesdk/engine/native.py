@@ -103,7 +103,7 @@ class NativeCalls:
         if may:
             ledger.started(self._scope.journal, call, ledger.NATIVE, UNCONFINED)
         await self._scope.recorder.settle()
-        return None if may else self._calls.closing_words(call)
+        return None if may else call.closing_words
 
     async def _meet(self, runtime_id: str) -> _Own | None:
         """Return the announced call, waiting a moment for it: only the announcement says where it belongs."""

@@ -19,7 +19,7 @@ from codesdk.engine.feed import PAGE_EVENTS, read_page
 from codesdk.engine.fold import fold
 from codesdk.engine.journal import Journal
 from codesdk.engine.scope import SessionScope
-from codesdk.engine.state import EMPTY_CHAIN, SessionState, call_key, decode_state
+from codesdk.engine.state import EMPTY_CHAIN, SessionState, decode_state
 from codesdk.engine.transcript import row_for
 
 
@@ -62,8 +62,7 @@ async def close_interrupted(scope: SessionScope, *, unstored: bool = False) -> N
     inputs: dict[str, ArtifactRef] = {}
     for call in task.calls.values():
         if call.phase == "waiting" and call.approval_id is not None:
-            key = call_key(call.identity.tool_call_id, call.identity.attempt)
-            inputs[key] = call.input_ref or await scope.put_json(call.input, "input")
+            inputs[call.key] = call.input_ref or await scope.put_json(call.input, "input")
     lifecycle.recover(scope.journal, inputs, unstored=unstored)
     await scope.recorder.settle()
 

@@ -46,6 +46,16 @@ class CallState(msgspec.Struct, kw_only=True):
     started_at: str | None = None
     closed_because: str | None = None
 
+    @property
+    def key(self) -> str:
+        """What the attempt is called among those of its task."""
+        return call_key(self.identity.tool_call_id, self.identity.attempt)
+
+    @property
+    def closing_words(self) -> str:
+        """Why a call that did not run was closed, as the ledger has it."""
+        return self.closed_because or "The call was not run."
+
 
 class OpenBlock(msgspec.Struct, kw_only=True):
     """A block that streams: its text so far, in the order of arrival."""
@@ -178,6 +188,10 @@ class SessionState(msgspec.Struct, kw_only=True):
         if self.created is None:
             raise ValueError(f"session {self.session_id} has no session.created event")
         return self.created
+
+    def is_open(self, call: CallState) -> bool:
+        """Tell whether a call is still on its way."""
+        return self.task is not None and self.task.calls.get(call.key) is call
 
     @property
     def waiting_approvals(self) -> int:
