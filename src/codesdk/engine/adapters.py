@@ -6,12 +6,27 @@ from typing import Any
 
 import msgspec
 
-from codesdk.contract.errors import CodeSDKError, ErrorInfo
-from codesdk.contract.runtime import Failed, Finished
+from codesdk.contract.errors import CodeSDKError, ErrorInfo, TaskFailure
+from codesdk.contract.runtime import Failed, Finished, Host, Runtime, RuntimeTask, TaskInput
 from codesdk.engine.legible import mend
 from codesdk.store.redaction import Redactor
 
 Ending = Finished | Failed
+
+
+async def start(runtime: Runtime, host: Host, task: TaskInput, limit_s: float) -> RuntimeTask:
+    """Have a runtime start a task. Raise `TaskFailure` if it does not, whatever keeps it from it."""
+    deadline = asyncio.timeout(limit_s)
+    try:
+        async with deadline:
+            return await runtime.start_task(host, task)
+    except CodeSDKError:
+        raise
+    except Exception as error:
+        why = f"The runtime {runtime.name} could not be started ({name_of(error)})."
+        if deadline.expired():
+            why = f"The runtime {runtime.name} did not start within {limit_s:g} s."
+        raise TaskFailure(why, code="RUNTIME_UNAVAILABLE", retryable=True, runtime=runtime.name) from error
 
 
 async def call(method: Callable[..., Awaitable[None]], *args: object) -> None:
@@ -61,6 +76,18 @@ def crash(runtime: str, why: str) -> Failed:
             runtime=runtime,
         )
     )
+
+
+def ending_of(runtime: str, playing: asyncio.Task[Ending]) -> Ending:
+    """Return how a task ends whose runtime was listened to until it said so, or broke off."""
+    if playing.cancelled():
+        return crash(runtime, "it was cancelled from inside")
+    error = playing.exception()
+    if error is None:
+        return playing.result()
+    if isinstance(error, CodeSDKError):
+        return Failed(error=error.info())
+    return crash(runtime, name_of(error))
 
 
 def legible_ending(runtime: str, redactor: Redactor, ending: Ending) -> Ending:

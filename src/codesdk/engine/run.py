@@ -20,7 +20,6 @@ from codesdk.contract.runtime import (
     Runtime,
     RuntimeItem,
     RuntimeTask,
-    TaskInput,
     ToolAnnouncement,
     ToolDropped,
     ToolEnded,
@@ -28,7 +27,17 @@ from codesdk.contract.runtime import (
 )
 from codesdk.contract.tools import Actor, ToolIdentity
 from codesdk.engine import ledger, lifecycle
-from codesdk.engine.adapters import Ending, call, call_within, crash, forget, legible_ending, name_of
+from codesdk.engine.adapters import (
+    Ending,
+    call,
+    call_within,
+    crash,
+    ending_of,
+    forget,
+    legible_ending,
+    name_of,
+    start,
+)
 from codesdk.engine.budgets import Standing, is_asked
 from codesdk.engine.calls import Calls
 from codesdk.engine.context import Window
@@ -145,7 +154,7 @@ class TaskRun:
         if self._halted.done():
             forget(playing)
             return self._halted.result()
-        return self._ending_of(playing)
+        return ending_of(self._runtime.name, playing)
 
     async def _play(self) -> Ending:
         state = self._scope.state
@@ -159,7 +168,8 @@ class TaskRun:
         compiled, self._input_seq = await write_input(self._scope, self._window, able.input_capture, captured)
         given = task_input(self._scope, self.task_id, compiled, captured.files if captured else ())
         self._endpoints.tap.hand_over(given.messages, given.tools)
-        handle = self._handle = await self._start(given)
+        host = RuntimeHost(self._scope, self._endpoints, self._may_run)
+        handle = self._handle = await start(self._runtime, host, given, self._scope.settings.start_timeout_s)
         self._last_item_s = asyncio.get_running_loop().time()
         if self._is_stopping():
             return Finished(stop_reason="stopped")
@@ -167,22 +177,6 @@ class TaskRun:
             if seq > self._input_seq:  # else it is a part of the input
                 await self._hand_over(handle, messages)
         return await self._pull(handle)
-
-    async def _start(self, task: TaskInput) -> RuntimeTask:
-        """Have the runtime start the task. Raise `TaskFailure` if it does not, whatever keeps it from it."""
-        name, limit = self._runtime.name, self._scope.settings.start_timeout_s
-        deadline = asyncio.timeout(limit)
-        try:
-            async with deadline:
-                host = RuntimeHost(self._scope, self._endpoints, self._may_run)
-                return await self._runtime.start_task(host, task)
-        except CodeSDKError:
-            raise
-        except Exception as error:
-            why = f"The runtime {name} could not be started ({name_of(error)})."
-            if deadline.expired():
-                why = f"The runtime {name} did not start within {limit:g} s."
-            raise TaskFailure(why, code="RUNTIME_UNAVAILABLE", retryable=True, runtime=name) from error
 
     async def _pull(self, handle: RuntimeTask) -> Ending:
         """Take the stream in. Pauses while the log is behind, so that the runtime feels it."""
@@ -344,16 +338,6 @@ class TaskRun:
     async def _close_handle(self) -> None:
         if self._handle is not None:
             await call_within(self._scope.settings.stop_grace_s, self._handle.close)
-
-    def _ending_of(self, playing: asyncio.Task[Ending]) -> Ending:
-        if playing.cancelled():
-            return crash(self._runtime.name, "it was cancelled from inside")
-        error = playing.exception()
-        if error is None:
-            return playing.result()
-        if isinstance(error, CodeSDKError):
-            return Failed(error=error.info())
-        return crash(self._runtime.name, name_of(error))
 
     def _on_fault(self, error: BaseException) -> None:
         if isinstance(error, CodeSDKError):
