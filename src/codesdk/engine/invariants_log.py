@@ -15,7 +15,8 @@ from codesdk.contract.messages import Message, text_of
 from codesdk.contract.records import StoredFrame
 from codesdk.contract.tools import Record
 from codesdk.engine.invariants_calls import CallChecks
-from codesdk.engine.invariants_state import Finding, TaskCheck, elapsed_ms
+from codesdk.engine.invariants_ends import check_end
+from codesdk.engine.invariants_state import Finding, TaskCheck
 from codesdk.engine.usage import add_usage
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
@@ -299,6 +300,15 @@ class Checker:
                 task.recovered = True
                 task.unstored = (payload.details or {}).get("cause") == "STORAGE_FAILED"
 
+    def _end(self, event: Event, payload: Any, task: TaskCheck) -> None:
+        self._calls.close(event, task)
+        check_end(self._report, event, payload, task)
+        self._ended.add(task.task_id)
+        if task is self._passing:
+            self._passing = None
+        else:
+            self._task = None
+
     # --- what the model says ----------------------------------------------------------------------------
 
     def _delta(self, event: Event, payload: ev.OutputDelta, task: TaskCheck) -> None:
@@ -322,45 +332,3 @@ class Checker:
     def _used(self, event: Event, payload: ev.UsageReported, task: TaskCheck | None) -> None:
         if task is not None:
             task.usage = add_usage(task.tallies, payload)
-
-    # --- the end of a task ----------------------------------------------------------------------------
-
-    def _end(self, event: Event, payload: Any, task: TaskCheck) -> None:
-        self._calls.close(event, task)
-        for message_id in dict.fromkeys(task.blocks.values()):
-            self._report(7, f"{event.type} of {task.task_id}, while message {message_id} still streams")
-        self._check_kind(event, payload, task)
-        self._check_totals(event, payload, task)
-        self._ended.add(task.task_id)
-        if task is self._passing:
-            self._passing = None
-        else:
-            self._task = None
-
-    def _check_kind(self, event: Event, payload: Any, task: TaskCheck) -> None:
-        """A crash and a stop have their own ends."""
-        what = f"{event.type} of {task.task_id}"
-        stopped = isinstance(payload, ev.TaskStopped)
-        if task.recovered:
-            error = payload.error if isinstance(payload, ev.TaskFailed) else None
-            code = "STORAGE_FAILED" if task.unstored else "INTERRUPTED"
-            if error is None or error.code != code or not error.retryable:
-                self._report(8, f"{what}, but a crash must end it with task.failed {code}, retryable")
-        elif task.stop is not None and not stopped:
-            self._report(7, f"{what} after a stop was asked for: it must end with task.stopped")
-        elif task.stop is None and stopped and task.executed:
-            self._report(7, f"{what}, but no stop was asked for")
-        elif task.stop is not None and stopped:
-            by = {"kind": payload.by.kind} | ({"id": payload.by.id} if payload.by.id else {})
-            if (payload.reason, by) != (task.stop.message, task.stop.details.get("by")):
-                self._report(9, f"{what} has another reason or author than the stop that was asked for")
-
-    def _check_totals(self, event: Event, payload: Any, task: TaskCheck) -> None:
-        what = f"{event.type} of {task.task_id}"
-        if payload.usage != task.usage:
-            self._report(9, f"{what}: its usage is not the sum of what was reported")
-        if isinstance(payload, ev.TaskCompleted) and payload.text != task.text:
-            self._report(9, f"{what}: its text is not the model's last")
-        taken = elapsed_ms(task.started_at, event.time) if task.executed else 0
-        if taken not in (None, payload.duration_ms):
-            self._report(9, f"{what}: duration_ms is not the time since it started")

@@ -1,6 +1,6 @@
 """What the invariant checks keep in mind while they read a log, and what they find.
 
-Shared by `invariants_log` and `invariants_calls`. Nothing here outlives its task but the carried questions.
+Shared by `invariants_log`, `invariants_calls` and `invariants_ends`. Nothing here outlives its task but the carried questions.
 """
 
 from collections.abc import Callable
