@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -44,11 +44,10 @@ async def create_session(call: Call) -> SessionRow:
     """Create a session."""
     wanted = call.wants(NewSession)
     _refuse_late(call)
-    if wanted.native_tools != "off":
-        call.demand("admin", "A session with native_tools")
+    runtime, workspace = _permitted(call, wanted.runtime, wanted.workspace, wanted.native_tools)
     session = await call.sdk.create_session(
-        runtime=_allowed(call, wanted.runtime),
-        workspace=_workspace(call, wanted.workspace),
+        runtime=runtime,
+        workspace=workspace,
         permission_mode=wanted.permission_mode,
         interaction_mode=wanted.interaction_mode,
         native_tools=wanted.native_tools,
@@ -80,6 +79,8 @@ async def equip_session(call: Call) -> SessionRow:
 async def fork_session(call: Call) -> SessionRow:
     """Create a session that starts from another's transcript."""
     wanted, engine, principal = call.wants(Forking), call.sdk.engine, call.caller.principal
+    state = (await call.live()).state
+    _permitted(call, state.runtime_name, state.config.workspace, state.config.native_tools)
 
     async def fork(key: KeyRow | None) -> str:
         source = call.path["session_id"]
@@ -100,7 +101,8 @@ async def resume_session(call: Call) -> TaskRow:
 async def move_session(call: Call) -> SessionRow:
     """Go on with another runtime."""
     wanted, live = call.wants(Moving), await call.live()
-    runtime = _allowed(call, wanted.runtime)
+    config = live.state.config
+    runtime, _ = _permitted(call, wanted.runtime, config.workspace, config.native_tools)
     await call.once(lambda key: live.move(runtime, wanted.model, key))
     return await call.sdk.archive.session(live.session_id, principal=call.caller.principal)
 
@@ -208,6 +210,15 @@ def _messages(words: Words) -> list[Message]:
 def _refuse_late(call: Call) -> None:
     if call.draining:
         raise shutting_down()
+
+
+def _permitted(
+    call: Call, runtime: str, workspace: str, native_tools: Literal["off"] | list[str]
+) -> tuple[str, str]:
+    """Check what a session is to be of, whether it is new, forked or moved. Return its runtime and workspace in full."""
+    if native_tools != "off":
+        call.demand("admin", "A session with native_tools")
+    return _allowed(call, runtime), _workspace(call, workspace)
 
 
 def _allowed(call: Call, runtime: str) -> str:
