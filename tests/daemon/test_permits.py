@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.daemon.rig import Daemon, daemon
 
+from codesdk.contract.api import TokenScope
 from codesdk.store.tokens import TokenFile
 
 ADMIN, RUN, BEN = "ann, admin", "ann, run only", "ben, admin"
@@ -20,7 +21,11 @@ class House:
         for folder in (self.inside, self.outside):
             folder.mkdir()
         tokens = TokenFile(self.data_dir)
-        who = {ADMIN: ("ann", ["admin"]), RUN: ("ann", ["read", "run"]), BEN: ("ben", ["admin"])}
+        who: dict[str, tuple[str, list[TokenScope]]] = {
+            ADMIN: ("ann", ["admin"]),
+            RUN: ("ann", ["read", "run"]),
+            BEN: ("ben", ["admin"]),
+        }
         self.headers = {
             name: {"authorization": f"Bearer {tokens.add(principal, scopes)[0]}"}
             for name, (principal, scopes) in who.items()

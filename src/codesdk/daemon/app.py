@@ -19,7 +19,7 @@ import msgspec
 from codesdk.contract.api import Equipment
 from codesdk.contract.errors import CodeSDKError, Forbidden, InvalidRequest
 from codesdk.contract.ids import is_id
-from codesdk.daemon import auditing, files, reading, running, work
+from codesdk.daemon import auditing, files, reading, running, sessions, tasks
 from codesdk.daemon.auth import Caller, Guard
 from codesdk.daemon.limits import RateLimit
 from codesdk.daemon.operations import Answer, Call, Message, Operation, Receive, Respond, Send
@@ -65,7 +65,8 @@ async def _openapi(call: Call) -> Whole:
 OPERATIONS: Sequence[Operation] = (
     *running.OPERATIONS,
     *reading.OPERATIONS,
-    *work.OPERATIONS,
+    *sessions.OPERATIONS,
+    *tasks.OPERATIONS,
     *files.OPERATIONS,
     *auditing.OPERATIONS,
     Operation(

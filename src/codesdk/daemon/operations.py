@@ -17,7 +17,7 @@ from codesdk.contract.records import KeyRow
 from codesdk.contract.tools import Actor
 from codesdk.daemon.auth import Caller, Guard
 from codesdk.daemon.limits import RateLimit
-from codesdk.daemon.problems import slow_down
+from codesdk.daemon.problems import shutting_down, slow_down
 from codesdk.daemon.settings import DaemonSettings
 from codesdk.engine.journal import LOCAL
 from codesdk.engine.session import LiveSession
@@ -93,6 +93,11 @@ class Call:
     async def live(self) -> LiveSession:
         """Return the session that the path names."""
         return await self.sdk.engine.session(self.path["session_id"], principal=self.caller.principal)
+
+    def refuse_late(self) -> None:
+        """Refuse what begins something while the daemon ends."""
+        if self.draining:
+            raise shutting_down()
 
     def take_task(self, runtime: str) -> None:
         """Count a task of a runtime; refuse it if there were too many."""

@@ -20,7 +20,6 @@ from codesdk.contract.events import CONTRACT_VERSION
 from codesdk.contract.records import KeyRow
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.daemon.operations import Call, Operation
-from codesdk.daemon.problems import shutting_down
 from codesdk.daemon.responses import Whole
 from codesdk.engine.retention import GcReport, Retention
 from codesdk.observe.metrics import CONTENT_TYPE
@@ -34,8 +33,7 @@ async def health(call: Call) -> Health:
 
 async def ready(call: Call) -> Readiness:
     """Say whether the daemon takes work."""
-    if call.draining:
-        raise shutting_down()
+    call.refuse_late()
     await call.sdk.archive.log.count_sessions("open")  # raises if the store cannot be read
     trouble = None if call.sdk.audit is None else call.sdk.audit.trouble
     return Readiness(ready=True, problems=[] if trouble is None else [trouble])

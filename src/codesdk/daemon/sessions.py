@@ -1,4 +1,4 @@
-"""Operations that change something: sessions, tasks and the answers to what they ask."""
+"""Operations that change sessions: made, equipped, forked, moved, undone, closed, removed."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,27 +7,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from codesdk.contract.api import (
-    Approving,
-    Denying,
     Ending,
     Equipment,
     Forking,
     Moving,
     NewSession,
-    NewTask,
-    Resuming,
-    Steering,
     Undoing,
-    Words,
 )
 from codesdk.contract.errors import Forbidden, InvalidRequest
-from codesdk.contract.messages import Message, user
-from codesdk.contract.records import KeyRow, SessionRow, TaskRow
+from codesdk.contract.records import KeyRow, SessionRow
 from codesdk.contract.tools import UndoReport
 from codesdk.daemon.operations import Call, Operation
-from codesdk.daemon.problems import shutting_down
 from codesdk.daemon.reading import get_session
-from codesdk.engine.grants import revoke
 from codesdk.engine.undo import undo
 from codesdk.runtimes.registry import resolve
 
@@ -36,14 +27,13 @@ if TYPE_CHECKING:
     from codesdk.script import Script
     from codesdk.tools.mcp.servers import McpServer
 
-_STOPPED = "stopped by the user"
 _CLOSED = "closed by the user"
 
 
 async def create_session(call: Call) -> SessionRow:
     """Create a session."""
     wanted = call.wants(NewSession)
-    _refuse_late(call)
+    call.refuse_late()
     runtime, workspace = _permitted(call, wanted.runtime, wanted.workspace, wanted.native_tools)
     session = await call.sdk.create_session(
         runtime=runtime,
@@ -90,14 +80,6 @@ async def fork_session(call: Call) -> SessionRow:
     return await engine.archive.session(await call.once(fork), principal=principal)
 
 
-async def resume_session(call: Call) -> TaskRow:
-    """Go on after an interruption."""
-    wanted, live = call.wants(Resuming), await call.live()
-    messages = None if wanted.message is None else _messages(wanted.message)
-    call.take_task(live.state.runtime_name)
-    return await _task(call, await call.once(lambda key: call.sdk.engine.resume(live, messages, key)))
-
-
 async def move_session(call: Call) -> SessionRow:
     """Go on with another runtime."""
     wanted, live = call.wants(Moving), await call.live()
@@ -130,86 +112,6 @@ async def undo_changes(call: Call) -> UndoReport:
         return msgspec.json.encode(await undo(live, call.by, tool_call_id, key)).decode()
 
     return msgspec.json.decode(await call.once(act), type=UndoReport)
-
-
-async def start_task(call: Call) -> TaskRow:
-    """Start a task."""
-    wanted, live = call.wants(NewTask), await call.live()
-    _refuse_late(call)
-    call.take_task(live.state.runtime_name)
-    task_id = await call.sdk.engine.start(
-        live, _messages(wanted.message), on_busy=wanted.on_busy, task_id=wanted.task_id, key=call.key
-    )
-    return await _task(call, task_id)
-
-
-async def stop_task(call: Call) -> TaskRow:
-    """Stop a task that runs or waits."""
-    row = await _task(call, call.path["task_id"])
-    live = await call.sdk.engine.session(row.session_id, principal=call.caller.principal)
-    reason = call.wants(Ending).reason or _STOPPED
-    await call.once(lambda key: live.stop(row.task_id, call.by, reason, key))
-    return await _task(call, row.task_id)
-
-
-async def steer_task(call: Call) -> TaskRow:
-    """Add input to the running task."""
-    row, wanted = await _task(call, call.path["task_id"]), call.wants(Steering)
-    live = await call.sdk.engine.session(row.session_id, principal=call.caller.principal)
-    await call.once(lambda key: live.steer(_messages(wanted.message), key, task_id=row.task_id))
-    return await _task(call, row.task_id)
-
-
-async def approve_call(call: Call) -> None:
-    """Let a waiting tool call run, or raise a budget."""
-    wanted, live, name = call.wants(Approving), await call.live(), call.path["tool_call_id"]
-    await call.once(
-        lambda key: live.answer(
-            name,
-            "approve",
-            by=call.by,
-            scope=wanted.scope,
-            reason=wanted.reason,
-            attempt=wanted.attempt,
-            input_hash=wanted.input_hash,
-            key=key,
-        )
-    )
-
-
-async def deny_call(call: Call) -> None:
-    """Refuse a waiting tool call."""
-    wanted, live, name = call.wants(Denying), await call.live(), call.path["tool_call_id"]
-    await call.once(
-        lambda key: live.answer(
-            name,
-            "deny",
-            by=call.by,
-            reason=wanted.reason,
-            attempt=wanted.attempt,
-            input_hash=wanted.input_hash,
-            key=key,
-        )
-    )
-
-
-async def revoke_grant(call: Call) -> None:
-    """Ask about a tool again."""
-    live = await call.live()
-    await call.once(lambda key: revoke(live, call.path["tool"], call.by, key))
-
-
-async def _task(call: Call, task_id: str) -> TaskRow:
-    return await call.sdk.archive.task(task_id, principal=call.caller.principal)
-
-
-def _messages(words: Words) -> list[Message]:
-    return [user(words)] if isinstance(words, str) else words
-
-
-def _refuse_late(call: Call) -> None:
-    if call.draining:
-        raise shutting_down()
 
 
 def _permitted(
@@ -309,17 +211,6 @@ OPERATIONS = (
         status=201,
     ),
     Operation(
-        name="resumeSession",
-        method="POST",
-        path="/v1/sessions/{session_id}/resume",
-        scope="run",
-        summary="Go on after an interruption, running first what was approved meanwhile",
-        run=resume_session,
-        body=Resuming,
-        answer=TaskRow,
-        status=202,
-    ),
-    Operation(
         name="moveSession",
         method="POST",
         path="/v1/sessions/{session_id}/move",
@@ -357,73 +248,5 @@ OPERATIONS = (
         run=undo_changes,
         body=Undoing,
         answer=UndoReport,
-    ),
-    Operation(
-        name="startTask",
-        method="POST",
-        path="/v1/sessions/{session_id}/tasks",
-        scope="run",
-        summary="Start a task, or queue it",
-        run=start_task,
-        body=NewTask,
-        answer=TaskRow,
-        status=202,
-        group="tasks",
-    ),
-    Operation(
-        name="stopTask",
-        method="POST",
-        path="/v1/tasks/{task_id}/stop",
-        scope="run",
-        summary="Stop a task that runs or waits",
-        run=stop_task,
-        body=Ending,
-        answer=TaskRow,
-        status=202,
-        group="tasks",
-    ),
-    Operation(
-        name="steerTask",
-        method="POST",
-        path="/v1/tasks/{task_id}/steer",
-        scope="run",
-        summary="Add input to the running task",
-        run=steer_task,
-        body=Steering,
-        answer=TaskRow,
-        status=202,
-        group="tasks",
-    ),
-    Operation(
-        name="approveCall",
-        method="POST",
-        path="/v1/sessions/{session_id}/calls/{tool_call_id}/approve",
-        scope="approve",
-        summary="Let a waiting tool call run, once or for the session; or raise a budget",
-        run=approve_call,
-        body=Approving,
-        status=204,
-        group="approvals",
-    ),
-    Operation(
-        name="denyCall",
-        method="POST",
-        path="/v1/sessions/{session_id}/calls/{tool_call_id}/deny",
-        scope="approve",
-        summary="Refuse a waiting tool call",
-        run=deny_call,
-        body=Denying,
-        status=204,
-        group="approvals",
-    ),
-    Operation(
-        name="revokeGrant",
-        method="DELETE",
-        path="/v1/sessions/{session_id}/grants/{tool}",
-        scope="approve",
-        summary="Ask about a tool again that was approved for the session",
-        run=revoke_grant,
-        status=204,
-        group="approvals",
     ),
 )
