@@ -7,6 +7,7 @@ async with CodeSDK.open(data_dir=".codesdk") as sdk:
 """
 
 import asyncio
+import functools
 import os
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -32,7 +33,7 @@ from codesdk.gateway.door import GatewayDoor
 from codesdk.gateway.providers import Provider, providers_from
 from codesdk.handles import Session, Task, TaskResult
 from codesdk.policy.modes import ModePolicy
-from codesdk.runtimes.environment import forget_session, session_folders
+from codesdk.runtimes.environment import clean_session, forget_session, session_folders
 from codesdk.runtimes.registry import create_runtime, resolve
 from codesdk.runtimes.sweep import sweep
 from codesdk.store.audit import Audit
@@ -107,12 +108,14 @@ class CodeSDK:
         async with AsyncExitStack() as stack:
             directory: DataDir | None = None
             audit: Audit | None = None
+            state_dir = ""
             door, keys = _model_door(providers)
             hidden = [*secrets, *keys]
             if data_dir is not None:
                 directory = await DataDir.open_writer(Path(data_dir), synchronous=synchronous)
                 stack.push_async_callback(directory.close)
-                await asyncio.to_thread(sweep, str(directory.path.resolve() / RUNTIMES))
+                state_dir = str(directory.path.resolve() / RUNTIMES)
+                await asyncio.to_thread(sweep, state_dir)
                 audit = await Audit.open(directory.path / AUDIT, Redactor(hidden))
                 stack.push_async_callback(audit.close)
             stack.push_async_callback(door.aclose)
@@ -128,7 +131,8 @@ class CodeSDK:
                 models=door,
                 mcp=host,
                 undo=directory.undo if directory else MemoryUndo(),
-                state_dir=str(directory.path.resolve() / RUNTIMES) if directory else "",
+                state_dir=state_dir,
+                clean=functools.partial(clean_session, state_dir) if state_dir else None,
                 observers=[*observers, audit] if audit else observers,
             )
             engine = Engine(

@@ -104,7 +104,10 @@ def files(root: Path) -> Iterator[tuple[str, bytes]]:
         yield f"name {name}", name.encode()
         if not path.is_file() or name.split("/")[0] == "undo":
             continue
-        data = path.read_bytes()
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:  # of a program that is at work
+            continue
         yield f"file {name}", data
         if data[:2] == b"\x1f\x8b":
             yield f"unpacked {name}", gzip.decompress(data)
@@ -114,10 +117,11 @@ def files(root: Path) -> Iterator[tuple[str, bytes]]:
 
 def _cells(path: Path, name: str) -> Iterator[tuple[str, bytes]]:
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
+        db.text_factory = bytes
         for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-            for row in db.execute(f'SELECT * FROM "{table}"'):
+            for row in db.execute(f'SELECT * FROM "{table.decode()}"'):
                 cells = [cell if isinstance(cell, bytes) else str(cell).encode() for cell in row]
-                yield f"{name} {table} {row[:2]!r}", b"\n".join(cells)
+                yield f"{name} {table.decode()} {row[:2]!r}", b"\n".join(cells)
     db.close()
 
 

@@ -8,7 +8,9 @@ import pytest
 from codesdk.contract.capabilities import Isolation
 from codesdk.contract.errors import StorageFailure
 from codesdk.contract.runtime import RuntimeEnv
-from codesdk.runtimes.environment import forget_session, make_places, variables
+from codesdk.runtimes.claude import CREDENTIALS
+from codesdk.runtimes.environment import clean_session, forget_session, make_places, variables
+from codesdk.store.redaction import Redactor
 
 
 def env_of(
@@ -108,3 +110,64 @@ def test_of_a_session_that_is_deleted_nothing_is_left_and_of_others_everything(t
     forget_session("", "ses_2")
     forget_session(str(tmp_path), "*")
     assert stays.root.exists()
+
+
+# --- secrets --------------------------------------------------------------------------------------------------
+
+KNOWN = Redactor(["canary-1234"])
+
+
+def kept(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"text": "I say canary-1234"}\n',
+        b"SQLite format 3\0\xff\xfe canary-1234 \0",
+        b"\xff\0 ghp_canary0123456789abcdefghij \0",
+    ],
+    ids=["text", "database", "shape"],
+)
+def test_what_a_program_kept_goes_as_a_whole_if_there_is_a_secret_in_it(tmp_path: Path, data: bytes):
+    env = env_of(tmp_path)
+    places, other = (make_places(env, "some-runtime", name) for name in ("ses_1", "ses_2"))
+    for root in (places.root, other.root):
+        (root / "home" / "notes").write_text("nothing")
+    (places.folder("own") / "copy").write_bytes(data)
+    clean_session(str(tmp_path), "ses_1", KNOWN)
+    assert not places.root.exists()
+    assert kept(other.root) == ["home/notes"]
+
+
+def test_what_a_program_kept_stays_if_there_is_no_secret_in_it(tmp_path: Path):
+    places = make_places(env_of(tmp_path), "some-runtime", "ses_1")
+    (places.home / "copy").write_text("https://me:[redacted]@host, [redacted]")
+    clean_session(str(tmp_path), "ses_1", KNOWN)
+    clean_session(str(tmp_path), "ses_of_nobody", KNOWN)
+    clean_session("", "ses_1", KNOWN)
+    assert kept(places.root) == ["home/copy"]
+
+
+def test_a_name_can_hold_a_secret_too(tmp_path: Path):
+    places = make_places(env_of(tmp_path), "some-runtime", "ses_1")
+    (places.home / "-work-canary-1234").mkdir()
+    clean_session(str(tmp_path), "ses_1", KNOWN)
+    assert not places.root.exists()
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_login_is_no_reason_to_clean_and_is_not_cleaned_away(tmp_path: Path, linked: bool):
+    places = make_places(env_of(tmp_path / "state"), "some-runtime", "ses_1")
+    target = tmp_path / "elsewhere" if linked else places.home / CREDENTIALS
+    target.write_text("canary-1234")
+    if linked:
+        (places.home / CREDENTIALS).symlink_to(target)
+    clean_session(str(tmp_path / "state"), "ses_1", KNOWN)
+    assert kept(places.root) == [f"home/{CREDENTIALS}"]
+    assert places.tmp.exists()
+    (places.tmp / "copy").write_text("canary-1234")
+    clean_session(str(tmp_path / "state"), "ses_1", KNOWN)
+    assert kept(places.root) == [f"home/{CREDENTIALS}"]
+    assert target.read_text() == "canary-1234"

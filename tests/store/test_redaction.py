@@ -197,6 +197,18 @@ def test_bytes_are_redacted_as_text_or_by_known_values():
     assert Redactor().data(b"\xff") == b"\xff"
 
 
+def test_a_secret_is_found_in_bytes_of_any_kind_and_what_is_redacted_holds_none():
+    redactor = Redactor(["hunter22", "sécret", "redacted"])
+    key = b"ghp_0123456789abcdefghij"
+    for data in (b"\xff\0hunter22\0", "ein sécret".encode(), b"\xff\0" + key + b"\0", b"http://me:pass@host"):
+        assert redactor.finds(data)
+        clean = redactor.data(data.replace(b"\xff", b""))
+        assert b"[redacted]" in clean
+        assert not redactor.finds(clean)
+        assert not redactor.finds(b"\xff" + clean)
+    assert not Redactor().finds(b"\xff\0 nothing of that kind")
+
+
 def test_many_secrets_are_found_too():
     words = [f"secret-number-{n:04}" for n in range(200)]
     redactor = Redactor(words)

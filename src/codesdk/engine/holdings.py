@@ -96,6 +96,8 @@ class Holdings:
             closing = asyncio.create_task(_let_go(self._runtime, scope.state.session_id))
             await asyncio.wait([closing], timeout=scope.settings.stop_grace_s)
             closing.cancel()
+            if scope.ports.clean is not None:
+                await asyncio.to_thread(scope.ports.clean, scope.state.session_id, scope.redactor)
 
 
 async def _let_go(runtime: Runtime, session_id: str) -> None:

@@ -28,14 +28,16 @@ class Captured(msgspec.Struct, frozen=True):
 
 
 async def capture(scope: SessionScope, names: Sequence[str]) -> Captured | None:
-    """Read the workspace's instruction files, if the session has them captured."""
+    """Read the workspace's instruction files, if the session has them captured. Secrets are taken out of them."""
     if scope.settings.implicit_sources != "capture":
         return None
     workspace = Path(scope.state.config.workspace)
     read = await asyncio.to_thread(lambda: [(name, _read(workspace / name)) for name in names])
-    files = [Instructions(name, found.text) for name, found in read if found.text.strip()]
+    files = [
+        Instructions(name, scope.redactor.text(found.text)) for name, found in read if found.text.strip()
+    ]
     left_out = [{"origin": _origin(name), "reason": found.problem} for name, found in read if found.problem]
-    sources = [_source(number, name, scope.redactor.text(text)) for number, (name, text) in _numbered(files)]
+    sources = [_source(number, name, text) for number, (name, text) in _numbered(files)]
     return Captured(files, {"sources": sources, "left_out": left_out})
 
 

@@ -42,6 +42,8 @@ class Ports:
     undo: UndoStore = dataclasses.field(default_factory=MemoryUndo)
     state_dir: str = ""
     """Where runtimes keep their own state; empty if nothing stays."""
+    clean: Callable[[str, Redactor], None] | None = None
+    """Deletes what the ended runtimes of a session kept there, if there is a secret in it. Blocking; must not raise."""
     observers: Sequence[Observer] = ()
     strain: Strain = dataclasses.field(default_factory=Strain)
 

@@ -56,7 +56,7 @@ MAX_RETRIES = 6
 NOWHERE = "http://127.0.0.1:9/-/-"
 _LOGIN = "login"
 """Where a namespace's login is, in place of a session's id."""
-_CREDENTIALS = ".credentials.json"
+CREDENTIALS = ".credentials.json"
 _CAPABILITIES = Capabilities(
     supports_streaming=True,
     supports_tool_calls=True,
@@ -224,7 +224,7 @@ class ClaudeRuntime:
         tool_url = await host.tool_endpoint()
         prompt = places.folder("prompt") / "system.txt"
         prompt.write_text(launch.system_prompt)
-        key = None if (config / _CREDENTIALS).exists() else STAND_IN
+        key = None if (config / CREDENTIALS).exists() else STAND_IN
         own = own_variables(config, model_url, tool_url, max_retries=self._max_retries, key=key)
         env = variables(places, task.env, own | {"XDG_RUNTIME_DIR": folders.sockets})
         secrets = [tool_token(tool_url), model_url.rstrip("/").rpartition("/")[2]]
@@ -363,7 +363,7 @@ def _config_dir(env: RuntimeEnv, places: Places) -> Path:
     """Return claude's own folder. Each session has one, with the namespace's login in it if there is one."""
     config = places.folder("claude")
     if places.lasting:
-        login = make_places(env, NAME, _LOGIN).folder("claude") / _CREDENTIALS
-        if login.exists() and not (config / _CREDENTIALS).exists():
-            (config / _CREDENTIALS).symlink_to(login)
+        login = make_places(env, NAME, _LOGIN).folder("claude") / CREDENTIALS
+        if login.exists() and not (config / CREDENTIALS).exists():
+            (config / CREDENTIALS).symlink_to(login)
     return config

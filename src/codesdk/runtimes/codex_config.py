@@ -13,6 +13,7 @@ from typing import Any
 
 from codesdk.contract.errors import TaskFailure
 from codesdk.runtimes.environment import SEARCH_PATH
+from codesdk.store.redaction import Redactor
 
 DEFAULT_MODEL = "gpt-5.5"
 SERVER = "codesdk"
@@ -135,6 +136,17 @@ def write_config(
     catalog = home / "catalog.json"
     _write(catalog, json.dumps({"models": [catalog_entry(models, model, natives)]}))
     _write(home / "config.toml", config_toml(base_url, model, catalog, natives))
+
+
+def forget_tokens(home: Path, tokens: Sequence[str]) -> None:
+    """Take tokens out of what an ended codex leaves: out of its configuration, and away with its log of everything.
+
+    The log cannot be switched off, names the address of each request, and is read by nobody. Blocking, but short.
+    """
+    for log in home.glob("logs_*.sqlite*"):
+        log.unlink(missing_ok=True)
+    path = home / "config.toml"
+    _write(path, Redactor(tokens).text(path.read_text()))
 
 
 def catalog_entry(models: list[dict[str, Any]], model: str, natives: Sequence[str] = ()) -> dict[str, Any]:

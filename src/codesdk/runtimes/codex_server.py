@@ -16,7 +16,7 @@ from codesdk.contract.errors import TaskFailure
 from codesdk.contract.messages import Message
 from codesdk.contract.models import STAND_IN
 from codesdk.contract.runtime import RuntimeEnv
-from codesdk.runtimes.codex_config import SERVER, thread_options, write_config
+from codesdk.runtimes.codex_config import SERVER, forget_tokens, thread_options, write_config
 from codesdk.runtimes.codex_errors import NAME, shorten
 from codesdk.runtimes.codex_native import QUESTIONS
 from codesdk.runtimes.environment import Places, variables
@@ -143,9 +143,11 @@ class CodexServer:
         )
 
     async def stop(self) -> None:
-        """End the program and everything it started. Must not raise."""
+        """End the program and everything it started, and forget the session's address. Must not raise."""
         await self.child.stop(STOP_S)
         await self.connection.close()
+        with contextlib.suppress(OSError):
+            forget_tokens(home_of(self.places), _tokens(self.setup))
 
     async def _introduce(self) -> None:
         client = {"name": "codesdk", "title": "CodeSDK", "version": "1"}

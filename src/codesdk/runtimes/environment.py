@@ -4,7 +4,9 @@ Nothing of our own environment is passed on. Every folder that a program writes 
 the session in the credential namespace, one that all namespaces share, or a temporary one that goes with the session.
 """
 
+import contextlib
 import hashlib
+import os
 import re
 import shutil
 import tempfile
@@ -15,8 +17,11 @@ import msgspec
 
 from codesdk.contract.errors import StorageFailure
 from codesdk.contract.runtime import RuntimeEnv
+from codesdk.store.redaction import Redactor
 
 SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
+LOGINS = frozenset({".credentials.json"})
+"""Files in which programs keep a login. They are the programs' own, and hold a secret for as long as they are there."""
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
@@ -68,6 +73,17 @@ def forget_session(state_dir: str, session_id: str) -> None:
         shutil.rmtree(root, ignore_errors=True)
 
 
+def clean_session(state_dir: str, session_id: str, redactor: Redactor) -> None:
+    """Delete what the runtimes of a session kept if a secret is in it: a model may say one, and programs write down
+    what it says. The transcript, from which a program goes on without its own copy, has it without. A login stays.
+    For a session whose programs have ended. Blocking; must not raise.
+    """
+    for root in session_folders(state_dir, session_id):
+        with contextlib.suppress(OSError):
+            if any(redactor.finds(_told_by(path, root)) for path in root.rglob("*")):
+                _empty(root)
+
+
 def session_folders(state_dir: str, session_id: str) -> list[Path]:
     """Return the folders in which the runtimes of a session keep their state."""
     return list(Path(state_dir).glob(f"*/*/{_segment(session_id)}")) if state_dir else []
@@ -92,6 +108,21 @@ _XDG = {
     "XDG_CACHE_HOME": "cache",
     "XDG_RUNTIME_DIR": "run",
 }
+
+
+def _told_by(path: Path, root: Path) -> bytes:
+    """Return all that a file or a folder tells, by its name and its content."""
+    readable = path.is_file() and not path.is_symlink() and path.name not in LOGINS
+    return bytes(path.relative_to(root)) + b"\n" + (path.read_bytes() if readable else b"")
+
+
+def _empty(root: Path) -> None:
+    for folder, _, names in os.walk(root, topdown=False):
+        for name in names:
+            if name not in LOGINS:
+                Path(folder, name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a login is in it
+            Path(folder).rmdir()
 
 
 def _root(env: RuntimeEnv, runtime: str, session_id: str) -> Path:

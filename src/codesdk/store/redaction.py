@@ -67,6 +67,14 @@ class Redactor:
         redacted = self.text(text)
         return data if redacted is text else redacted.encode()
 
+    def finds(self, data: bytes) -> bool:
+        """Tell whether bytes hold a secret, whatever they are: a text, a database, a log that was cut off."""
+        known = self._known_bytes.finditer(data) if self._known_bytes is not None else ()
+        if any(match[0] != MARKER.encode() for match in known):
+            return True
+        text = data.decode("latin-1")
+        return may_contain(text) and any(_replace(found) != found[0] for found in self.matches(text, 0))
+
     def stream(self) -> "StreamRedactor":
         """Return a redactor for one stream of deltas."""
         return StreamRedactor(self)
