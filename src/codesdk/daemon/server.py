@@ -12,14 +12,12 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from codesdk.contract.errors import CodeSDKError, Conflict, InvalidRequest
 from codesdk.contract.ports import Observer
@@ -29,15 +27,15 @@ from codesdk.daemon.settings import DaemonSettings
 from codesdk.engine.retention import Retention
 from codesdk.observe.metrics import Metrics
 from codesdk.sdk import CodeSDK
+from codesdk.serving import Serving
+from codesdk.serving import listen as listen_on
 from codesdk.store.directory import announce
 from codesdk.store.tokens import TokenFile
 
 _log = logging.getLogger(__name__)
 
-KEEP_ALIVE_S = 75
-MAX_HEAD_BYTES = 64 * 1024
 COLLECT_S = 3600.0
-FAREWELL_S = 2.0
+FAREWELL_S = 2
 """How long clients may take to read the last events when the daemon ends."""
 
 
@@ -97,92 +95,28 @@ async def _collect(sdk: CodeSDK, retention: Retention) -> None:
 @asynccontextmanager
 async def serving(app: App, listener: socket.socket) -> AsyncGenerator[str]:
     """Serve an application on a socket. Give its address; on the way out, let streams end."""
-    server = _Server(
-        uvicorn.Config(
-            app,
-            interface="asgi3",
-            http=_Connection,
-            ws="none",
-            lifespan="off",
-            access_log=False,
-            log_config=None,
-            log_level="critical",
-            server_header=False,
-            date_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=int(FAREWELL_S),
-        )
-    )
-    task = asyncio.create_task(server.serve(sockets=[listener]))
+    server = Serving(app, listener, grace_s=FAREWELL_S)
     host, port = listener.getsockname()[:2]
     try:
         yield f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     finally:
-        server.end()
-        await task
-
-
-class _Connection(HttpToolsProtocol):
-    """Hangs up on who sends headers without an end: they would be kept until memory is full."""
-
-    _head_bytes = 0
-    _in_head = True
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._in_head, self._head_bytes = True, 0
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        super().on_headers_complete()
-
-    def data_received(self, data: bytes) -> None:
-        if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
-            self.send_400_response("The headers are too long.")
-            return
-        self._head_bytes += len(data)
-        super().data_received(data)
-
-
-class _Server(uvicorn.Server):
-    """Leaves the signals to the daemon, and does not look ten times a second whether it is to end."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._ending = asyncio.Event()
-
-    def end(self) -> None:
-        self.should_exit = True
-        self._ending.set()
-
-    async def main_loop(self) -> None:
-        await self._ending.wait()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield
+        await server.end()
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket. It names its protocol: asyncio turns off Nagle's delay only for those."""
+    """Return a socket that listens on a host's address."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
         raise InvalidRequest(f"There is no address {host}: {error.strerror}.") from error
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(4096)
+        return listen_on(address, family)
     except OSError as error:
-        listener.close()
         raise Conflict(
             f"The daemon cannot listen on {host}, port {port}: {error.strerror}. Choose another port,"
             " or 0 for any that is free.",
             details={"port": port},
         ) from error
-    return listener
 
 
 def _require_auth(settings: DaemonSettings, guard: Guard) -> None:

@@ -9,22 +9,19 @@ import contextlib
 import hashlib
 import logging
 import secrets
-import socket
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any, Protocol
 from urllib.parse import unquote
 
 import msgspec
-import uvicorn
 
 from codesdk.gateway.exchange import Ask, Codec, Fault
 from codesdk.gateway.formats import find_route, guess_codec
 from codesdk.gateway.reply import RawRequest, Reply, Reset, refuse
+from codesdk.serving import Serving, listen
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
-KEEP_ALIVE_S = 120
-"""Longer than clients keep a connection that they do not use: the one who closes it must not be us, while they ask."""
 PREFIX = "/g/"
 _log = logging.getLogger(__name__)
 
@@ -55,37 +52,19 @@ class Gateway:
         self._port = port
         self._max_body_bytes = max_body_bytes
         self._sessions: dict[bytes, Backend] = {}
-        self._server: _Server | None = None
-        self._serving: asyncio.Task[None] | None = None
+        self._serving: Serving | None = None
         self._requests: set[asyncio.Task[Any]] = set()
         self.refused = 0
 
     async def __aenter__(self) -> "Gateway":
-        listener = _listen(self._host, self._port)
+        listener = listen((self._host, self._port))
         self._port = listener.getsockname()[1]
-        config = uvicorn.Config(
-            self._app,
-            interface="asgi3",
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            access_log=False,
-            log_config=None,
-            log_level="critical",
-            server_header=False,
-            date_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=1,
-        )
-        self._server = _Server(config)
-        self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
+        self._serving = Serving(self._app, listener)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        if self._server is not None and self._serving is not None:
-            self._server.end()
-            await self._serving
+        if self._serving is not None:
+            await self._serving.end()
             if self._requests:  # those that the server gave up; they are on their way out
                 await asyncio.wait(self._requests)
 
@@ -135,38 +114,6 @@ class Gateway:
 
 class _Gone(Exception):
     """The client hung up before its request was complete."""
-
-
-class _Server(uvicorn.Server):
-    """Leaves the signals to the process that it runs in, and does not look ten times a second whether it is to end."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._ending = asyncio.Event()
-
-    def end(self) -> None:
-        self.should_exit = True
-        self._ending.set()
-
-    async def main_loop(self) -> None:
-        await self._ending.wait()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket. It names its protocol: asyncio turns off Nagle's delay (40 ms) only for those."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(1024)
-    except OSError:
-        listener.close()
-        raise
-    return listener
 
 
 async def _while_wanted(work: Coroutine[Any, Any, None], receive: Receive) -> None:

@@ -18,9 +18,9 @@ import msgspec
 from codesdk.contract.ports import ToolGate
 
 if TYPE_CHECKING:
-    import uvicorn
     from mcp.client.client import Client
 
+    from codesdk.serving import Serving
     from codesdk.tools.mcp.endpoint import Endpoint, Message, Receive, Send
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
@@ -40,8 +40,7 @@ class McpHost:
         self._endpoints: dict[bytes, Endpoint] = {}
         self._requests: set[asyncio.Task[Any]] = set()
         self._starting = asyncio.Lock()
-        self._server: uvicorn.Server | None = None
-        self._serving: asyncio.Task[None] | None = None
+        self._serving: Serving | None = None
         self.refused = 0
 
     async def __aenter__(self) -> "McpHost":
@@ -58,7 +57,7 @@ class McpHost:
     async def admit(self, session_id: str, gate: ToolGate) -> str:
         """Let a session in. Return the URL that its runtime is given as an MCP server."""
         await self._start()
-        found = await _load("endpoint")
+        found = await _load("codesdk.tools.mcp.endpoint")
         endpoint: Endpoint = found.Endpoint(
             session_id, gate, progress_s=self._progress_s, max_body_bytes=self._max_body_bytes
         )
@@ -78,22 +77,20 @@ class McpHost:
         endpoints = list(self._endpoints.values())
         self._endpoints.clear()
         await asyncio.gather(*(endpoint.close() for endpoint in endpoints))
-        if self._server is not None and self._serving is not None:
-            self._server.should_exit = True
-            await self._serving
-            self._server = None
+        if self._serving is not None:
+            await self._serving.end()
+            self._serving = None
         if self._requests:  # those that the server gave up; they are on their way out
             await asyncio.wait(self._requests)
 
     async def _start(self) -> None:
         async with self._starting:
-            if self._server is not None:
+            if self._serving is not None:
                 return
-            found = await _load("loopback")
-            listener: socket.socket = found.listen(self._wanted_port)
+            found = await _load("codesdk.serving")
+            listener: socket.socket = found.listen(("127.0.0.1", self._wanted_port))
             self._port = listener.getsockname()[1]
-            self._server = found.server(self._app)
-            self._serving = asyncio.create_task(found.serve(self._server, listener))
+            self._serving = found.Serving(self._app, listener)
 
     async def _app(self, scope: "Message", receive: "Receive", send: "Send") -> None:
         task = asyncio.current_task()
@@ -133,7 +130,7 @@ async def in_memory(
     session_id: str, gate: ToolGate, *, progress_s: float = PROGRESS_S
 ) -> "AsyncGenerator[Client]":
     """Give a client that is connected to a session's tools in this process. Enter and leave it in one task."""
-    found = await _load("memory")
+    found = await _load("codesdk.tools.mcp.memory")
     async with found.connected(session_id, gate, progress_s) as client:
         yield client
 
@@ -145,7 +142,7 @@ def bearer(url: str) -> str:
 
 async def _load(module: str) -> Any:
     """Import a module that needs `mcp` or the HTTP server, without holding up the loop."""
-    return await asyncio.to_thread(importlib.import_module, f"codesdk.tools.mcp.{module}")
+    return await asyncio.to_thread(importlib.import_module, module)
 
 
 async def _refuse(send: "Send", status: int, message: str) -> None:
