@@ -6,8 +6,19 @@ from typing import Any
 import pytest
 from tests.engine.rig import BEGUN, ENGINE, NO_COST, USER, SlowStart, rig, texts
 
-from codesdk import ArtifactBlock, Busy, Conflict, ErrorInfo, Message, NotFound, StorageFailure, TaskFailure
+from codesdk import (
+    ArtifactBlock,
+    Busy,
+    CodeSDKError,
+    Conflict,
+    ErrorInfo,
+    Message,
+    NotFound,
+    StorageFailure,
+    TaskFailure,
+)
 from codesdk.contract import events as ev
+from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.messages import user
 from codesdk.contract.records import ArtifactRow
 from codesdk.contract.runtime import Draft, Host, Identified, TaskInput
@@ -238,6 +249,33 @@ def test_a_resume_that_another_task_overtakes_is_refused():
         r.settle()
         assert isinstance(resuming.exception(), Busy)
         assert len(r.all(session, ev.TaskStarted)) == 2
+
+
+class Unsure(FakeRuntime):
+    """Cannot say what it can do while it is not installed."""
+
+    installed = True
+
+    def capabilities(self) -> Capabilities:
+        if not self.installed:
+            raise CodeSDKError("Install it first.", code="RUNTIME_UNAVAILABLE")
+        return super().capabilities()
+
+
+def test_a_resume_that_fails_keeps_no_slot():
+    runtime = Unsure()
+    with rig(runtime=runtime) as r:
+        session = r.open()
+        r.start(session)
+        r.crash()
+        session = r.handle(session)
+        runtime.installed = False
+        for _ in range(3):
+            assert r.refused(session.resume(), CodeSDKError) == "RUNTIME_UNAVAILABLE"
+        assert r.engine.slots.running == 0
+        runtime.installed = True
+        r.get(session.resume())
+        assert r.engine.slots.running == 1
 
 
 # --- bad runtimes --------------------------------------------------------------------------------

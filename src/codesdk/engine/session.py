@@ -258,8 +258,8 @@ class LiveSession:
         if state.budget_questions:
             waiting = next(iter(state.budget_questions))
             raise Conflict(f"A budget is used up. Approve {waiting} to raise it, then resume.")
+        transport = tool_transport(self._holdings.capabilities())  # may fail, so before a slot is taken
         self._turns.take_slot()
-        transport = tool_transport(self._holdings.capabilities())
         lifecycle.go_on(self.recorder.journal, state.runtime_name, transport, lost=[])
         if state.interrupted_task is not None or approved or messages:
             self._turns.launch(task_id, messages, resumes=state.interrupted_task or state.last_task)
