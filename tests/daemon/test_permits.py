@@ -1,4 +1,4 @@
-"""What an operator allows holds for every way to a session: made anew, forked from another, or moved to another runtime."""
+"""What an operator allows holds for every way to a session: made anew, forked from another, moved to another runtime, or given work."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,7 +46,9 @@ class House:
     def ask(self, running: Daemon, way: str, body: Any, who: str) -> tuple[int, str | None]:
         """Ask for a session in some way; return the status and the code of the problem."""
         path = "/v1/sessions" if way == "create" else f"/v1/sessions/{self.sessions[way.split(': ')[1]]}"
-        path += {"create": "", "fork": "/fork", "move": "/move"}[way.partition(":")[0]]
+        path += {"create": "", "fork": "/fork", "move": "/move", "start": "/tasks", "resume": "/resume"}[
+            way.partition(":")[0]
+        ]
         answer = running.http.post(path, json=body, headers=self.headers[who])
         return answer.status_code, answer.json().get("code")
 
@@ -69,6 +71,10 @@ REFUSED = {
     "fork: of a runtime": {},
     "move: of a workspace": {"runtime": "claude"},
     "fork: of a workspace": {},
+    "start: of a runtime": {"message": "Go"},
+    "start: of a workspace": {"message": "Go"},
+    "resume: of a runtime": {},
+    "resume: of a workspace": {},
 }
 
 
@@ -93,12 +99,13 @@ def test_native_tools_need_the_scope_in_every_way(house: House, running: Daemon,
 def test_another_principal_is_not_told_what_is_allowed(house: House, running: Daemon, name: str):
     asked = [
         house.ask(running, f"{way}: {name}", body, BEN)
-        for way, body in (("fork", {}), ("move", {"runtime": "codex"}))
+        for way, body in (("fork", {}), ("move", {"runtime": "codex"}), ("start", {"message": "Go"}))
     ]
-    assert asked == [(404, "NOT_FOUND")] * 2
+    assert asked == [(404, "NOT_FOUND")] * 3
 
 
-def test_what_is_allowed_is_forked_and_moved(house: House, running: Daemon):
+def test_what_is_allowed_is_worked_with_forked_and_moved(house: House, running: Daemon):
+    assert house.ask(running, "start: plain", {"message": "Go", "on_busy": "reject"}, RUN)[1] != "FORBIDDEN"
     assert house.ask(running, "fork: plain", {}, RUN) == (201, None)
     assert house.ask(running, "move: plain", {"runtime": "claude"}, RUN) == (200, None)
 

@@ -1,8 +1,7 @@
 """Operations that change sessions: made, equipped, forked, moved, undone, closed, removed."""
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,13 +13,13 @@ from codesdk.contract.api import (
     NewSession,
     Undoing,
 )
-from codesdk.contract.errors import Forbidden, InvalidRequest
+from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.records import KeyRow, SessionRow
 from codesdk.contract.tools import UndoReport
 from codesdk.daemon.operations import Call, Operation
+from codesdk.daemon.permits import check_new
 from codesdk.daemon.reading import get_session
 from codesdk.engine.undo import undo
-from codesdk.runtimes.registry import resolve
 
 if TYPE_CHECKING:
     from codesdk.gateway.cassette import Exchange
@@ -34,7 +33,7 @@ async def create_session(call: Call) -> SessionRow:
     """Create a session."""
     wanted = call.wants(NewSession)
     call.refuse_late()
-    runtime, workspace = _permitted(call, wanted.runtime, wanted.workspace, wanted.native_tools)
+    runtime, workspace = check_new(call, wanted.runtime, wanted.workspace, wanted.native_tools)
     session = await call.sdk.create_session(
         runtime=runtime,
         workspace=workspace,
@@ -70,7 +69,7 @@ async def fork_session(call: Call) -> SessionRow:
     """Create a session that starts from another's transcript."""
     wanted, engine, principal = call.wants(Forking), call.sdk.engine, call.caller.principal
     state = (await call.live()).state
-    _permitted(call, state.runtime_name, state.config.workspace, state.config.native_tools)
+    check_new(call, state.runtime_name, state.config.workspace, state.config.native_tools)
 
     async def fork(key: KeyRow | None) -> str:
         source = call.path["session_id"]
@@ -84,7 +83,7 @@ async def move_session(call: Call) -> SessionRow:
     """Go on with another runtime."""
     wanted, live = call.wants(Moving), await call.live()
     config = live.state.config
-    runtime, _ = _permitted(call, wanted.runtime, config.workspace, config.native_tools)
+    runtime, _ = check_new(call, wanted.runtime, config.workspace, config.native_tools)
     await call.once(lambda key: live.move(runtime, wanted.model, key))
     return await call.sdk.archive.session(live.session_id, principal=call.caller.principal)
 
@@ -112,39 +111,6 @@ async def undo_changes(call: Call) -> UndoReport:
         return msgspec.json.encode(await undo(live, call.by, tool_call_id, key)).decode()
 
     return msgspec.json.decode(await call.once(act), type=UndoReport)
-
-
-def _permitted(
-    call: Call, runtime: str, workspace: str, native_tools: Literal["off"] | list[str]
-) -> tuple[str, str]:
-    """Check what a session is to be of, whether it is new, forked or moved. Return its runtime and workspace in full."""
-    if native_tools != "off":
-        call.demand("admin", "A session with native_tools")
-    return _allowed(call, runtime), _workspace(call, workspace)
-
-
-def _allowed(call: Call, runtime: str) -> str:
-    """Return the full name of a runtime that the operator lets sessions use."""
-    name = resolve(runtime)
-    allowed = call.settings.runtimes
-    if allowed and name not in allowed:
-        raise Forbidden(f"The runtime {name} is not enabled here. Enabled: {', '.join(allowed)}.")
-    return name
-
-
-def _workspace(call: Call, given: str) -> str:
-    """Return a workspace that the operator lets sessions use, with all links followed."""
-    try:
-        path = Path(given)
-        if not path.is_absolute():
-            raise InvalidRequest("The workspace must be an absolute path on the daemon's machine.")
-        found = path.resolve()
-    except (OSError, RuntimeError, ValueError) as error:
-        raise InvalidRequest(f"The workspace cannot be used ({type(error).__name__}).") from error
-    roots = [Path(root).resolve() for root in call.settings.workspace_roots]
-    if roots and not any(found.is_relative_to(root) for root in roots):
-        raise Forbidden("The workspace is outside of the directories that the operator allows.")
-    return str(found)
 
 
 def _script(wanted: Equipment) -> "Script | None":

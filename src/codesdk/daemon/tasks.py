@@ -12,6 +12,7 @@ from codesdk.contract.api import (
 from codesdk.contract.messages import Message, user
 from codesdk.contract.records import TaskRow
 from codesdk.daemon.operations import Call, Operation
+from codesdk.daemon.permits import check_work
 from codesdk.engine.grants import revoke
 
 _STOPPED = "stopped by the user"
@@ -21,6 +22,7 @@ async def start_task(call: Call) -> TaskRow:
     """Start a task."""
     wanted, live = call.wants(NewTask), await call.live()
     call.refuse_late()
+    check_work(call, live)
     call.take_task(live.state.runtime_name)
     task_id = await call.sdk.engine.start(
         live, _messages(wanted.message), on_busy=wanted.on_busy, task_id=wanted.task_id, key=call.key
@@ -32,6 +34,7 @@ async def resume_session(call: Call) -> TaskRow:
     """Go on after an interruption."""
     wanted, live = call.wants(Resuming), await call.live()
     messages = None if wanted.message is None else _messages(wanted.message)
+    check_work(call, live)
     call.take_task(live.state.runtime_name)
     return await _task(call, await call.once(lambda key: call.sdk.engine.resume(live, messages, key)))
 
