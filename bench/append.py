@@ -9,7 +9,7 @@ from bench.measure import median, scratch
 from bench.rig import FRAME_BYTES
 from bench.table import Report, ratio_at_least
 from codesdk.contract.records import SessionRow
-from codesdk.store.sqlite import SqliteLog
+from codesdk.store.sqlite.log import SqliteLog
 
 _BATCH = 500
 _IN_FLIGHT = 4

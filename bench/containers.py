@@ -30,7 +30,7 @@ async def _measure(report: Report, socket: str, rounds: int) -> None:
     from tests.sandbox.engine import IMAGE
     from tests.sandbox.stage import open_directory
 
-    from codesdk.sandbox.oci import OciSandbox
+    from codesdk.sandbox.oci.sandbox import OciSandbox
     from codesdk.sandbox.owner import SANDBOX_USER
 
     sandbox = OciSandbox(IMAGE, engine=socket)

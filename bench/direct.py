@@ -16,8 +16,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from codesdk.runtimes import claude_process, codex_server
-from codesdk.runtimes.process import Child, start_child
+from codesdk.runtimes.claude import process as claude_process
+from codesdk.runtimes.codex import server as codex_server
+from codesdk.runtimes.program.process import Child, start_child
 from codesdk.tools.mcp.host import bearer
 
 _LINE_BYTES = 64 * 1024 * 1024

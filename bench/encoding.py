@@ -9,7 +9,7 @@ from bench.table import Report, ratio_at_most
 from codesdk.contract.canonical import canonical
 from codesdk.contract.codec import decode, encode
 from codesdk.contract.events import Event, OutputDelta, RuntimeInfo, Trace
-from codesdk.store.redaction import Redactor
+from codesdk.redaction.redactor import Redactor
 
 _SECRETS = ["a-secret-of-the-bench", "another secret"]
 

@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 import uvloop
 
-from codesdk.gateway.cassette import Exchange
-from codesdk.gateway.exchange import Wire
+from codesdk.gateway.cassettes.cassette import Exchange
+from codesdk.gateway.cassettes.record import RecordingBackend
 from codesdk.gateway.providers import ORIGINS, Provider
-from codesdk.gateway.record import RecordingBackend
 from codesdk.gateway.scripted import ScriptedModel
 from codesdk.gateway.server import Backend, Gateway
 from codesdk.gateway.upstream import Upstream
+from codesdk.gateway.wires.exchange import Wire
 from codesdk.script import load_script
 
 _STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -22,8 +22,8 @@ from bench.table import Report, at_most, ratio_at_most
 from codesdk import CodeSDK, Session
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.events import TERMINAL_TYPES, TaskCompleted
-from codesdk.gateway.exchange import Wire
 from codesdk.gateway.providers import Provider
+from codesdk.gateway.wires.exchange import Wire
 from codesdk.testing.network import alone, can_be_alone
 from codesdk.tools.mcp.host import McpHost
 

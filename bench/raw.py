@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from bench.measure import median, scratch
 from bench.rig import FRAME_BYTES
-from codesdk.store.connection import connect_writer
-from codesdk.store.merging import MERGE_PAGES
+from codesdk.store.sqlite.checkpoint import MERGE_PAGES
+from codesdk.store.sqlite.connection import connect_writer
 
 _INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?)"
 _BATCH = 500

@@ -9,9 +9,9 @@ from typing import Any
 from codesdk import CodeSDK, Session
 from codesdk.contract.events import TERMINAL_TYPES, Event
 from codesdk.contract.runtime import Host, RuntimeItem, RuntimeTask, TaskInput
-from codesdk.runtimes.scripted import ScriptedRuntime, ScriptedTask
+from codesdk.runtimes.scripted.adapter import ScriptedRuntime, ScriptedTask
 from codesdk.script import Script, parse_object
-from codesdk.store.sqlite import SqliteLog
+from codesdk.store.sqlite.log import SqliteLog
 
 FRAME_BYTES = 471
 BURST_SIZE = 5

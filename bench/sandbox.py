@@ -11,10 +11,10 @@ from pathlib import Path
 from bench.measure import median, scratch
 from bench.table import Report, at_most
 from codesdk.sandbox.backend import Command, SandboxLimits, Stream
-from codesdk.sandbox.bubblewrap import BubblewrapSandbox, find_program
-from codesdk.sandbox.confinement import Confinement, Descriptors, arguments, limited
+from codesdk.sandbox.bubblewrap.confinement import Confinement, Descriptors, arguments, limited
+from codesdk.sandbox.bubblewrap.sandbox import BubblewrapSandbox, find_program
+from codesdk.sandbox.bubblewrap.seccomp import compile_filter
 from codesdk.sandbox.owner import SANDBOX_USER, User, user_for
-from codesdk.sandbox.seccomp import compile_filter
 
 _TRUE = ["/usr/bin/true"]
 _ADDED_MS = 15.0

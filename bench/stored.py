@@ -4,8 +4,8 @@ from pathlib import Path
 
 from codesdk import CodeSDK, SessionSettings
 from codesdk.contract.records import Changes
-from codesdk.engine.state import decode_state, encode_state
-from codesdk.store.sqlite import SqliteLog
+from codesdk.engine.log.state import decode_state, encode_state
+from codesdk.store.sqlite.log import SqliteLog
 
 _BATCH = 2_000
 _SCRIPT = {"loop": True, "turns": [{"steps": [{"text": "A short answer."}]}]}

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from codesdk.contract.runtime import Runtime, RuntimeTask
     from codesdk.contract.settings import Budget, Budgets, Limits, SessionSettings
     from codesdk.handles import Session, Task, TaskResult
-    from codesdk.policy.load import load_policy
+    from codesdk.policy import load_policy
     from codesdk.sdk import CodeSDK
     from codesdk.tools import ToolContext, ToolError, ToolRegistry, builtin_registry
 

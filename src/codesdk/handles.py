@@ -13,11 +13,7 @@ from codesdk.contract.records import SessionRow, TaskRow
 from codesdk.contract.results import TaskResult, result_of
 from codesdk.contract.settings import OnBusy
 from codesdk.contract.tools import Actor, Grant, Scope, UndoReport
-from codesdk.engine.engine import Engine
-from codesdk.engine.grants import revoke
-from codesdk.engine.journal import LOCAL
-from codesdk.engine.session import LiveSession
-from codesdk.engine.undo import undo
+from codesdk.engine import LOCAL, Engine, LiveSession, revoke, undo
 
 __all__ = ["Session", "Task", "TaskResult"]
 

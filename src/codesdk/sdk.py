@@ -23,39 +23,23 @@ from codesdk.contract.records import ApprovalRow, SessionRow, SessionStatus
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import Budgets, Limits, SessionConfig, SessionSettings
 from codesdk.contract.tools import InteractionMode, PermissionMode
-from codesdk.engine.archive import Archive
-from codesdk.engine.control import ControlServer
-from codesdk.engine.engine import Engine
-from codesdk.engine.journal import LOCAL
-from codesdk.engine.scope import Ports
-from codesdk.engine.stamps import SystemStamper
-from codesdk.gateway.door import GatewayDoor
-from codesdk.gateway.providers import Provider, providers_from
+from codesdk.engine import LOCAL, Archive, Engine, Ports, SystemStamper
+from codesdk.gateway import GatewayDoor, Provider, providers_from
 from codesdk.handles import Session, Task, TaskResult
-from codesdk.policy.modes import ModePolicy
-from codesdk.runtimes.environment import clean_session, forget_session, session_folders
-from codesdk.runtimes.registry import create_runtime, resolve
-from codesdk.runtimes.sweep import sweep
-from codesdk.store.audit import Audit
-from codesdk.store.audit_entries import deletion_entry
-from codesdk.store.blobs import MemoryBlobs
-from codesdk.store.directory import AUDIT, RUNTIMES, DataDir
-from codesdk.store.memory import MemoryLog
-from codesdk.store.redaction import Redactor
-from codesdk.store.undo import MemoryUndo
-from codesdk.tools.mcp.host import McpHost
-from codesdk.tools.registry import ToolRegistry
-from codesdk.tools.workspace import builtin_registry
+from codesdk.local import AUDIT, RUNTIMES, ControlServer, DataDir
+from codesdk.policy import ModePolicy
+from codesdk.redaction import Redactor
+from codesdk.runtimes import clean_session, create_runtime, forget_session, resolve, session_folders, sweep
+from codesdk.store import Audit, MemoryBlobs, MemoryLog, MemoryUndo, deletion_entry
+from codesdk.tools import McpHost, ToolRegistry, builtin_registry
 
 __all__ = ["CodeSDK", "Session", "Task", "TaskResult"]
 
 if TYPE_CHECKING:
     from codesdk.bundle import Manifest
-    from codesdk.engine.retention import GcReport, Progress, Retention
-    from codesdk.gateway.exchange import Wire
-    from codesdk.gateway.sessions import Source
-    from codesdk.tools.mcp.servers import McpServer
-    from codesdk.tools.options import ExecOptions, FetchOptions
+    from codesdk.gateway import Source, Wire
+    from codesdk.local import GcReport, Progress, Retention
+    from codesdk.tools import ExecOptions, FetchOptions, McpServer
 
 
 class CodeSDK:
@@ -188,7 +172,7 @@ class CodeSDK:
             settings=settings,
         )
         if mcp_servers:
-            from codesdk.tools.mcp.servers import secrets_of
+            from codesdk.tools import secrets_of
 
             secrets = [*secrets, *secrets_of(mcp_servers)]
         live = await self.engine.create_session(
@@ -219,8 +203,7 @@ class CodeSDK:
         if plays is not None and self._door is not None:
             self._door.choose(session_id, plays)
         if servers:
-            from codesdk.tools.mcp.attached import AttachedTools
-            from codesdk.tools.mcp.servers import secrets_of
+            from codesdk.tools import AttachedTools, secrets_of
 
             live = await self.engine.session(
                 session_id, principal=self._principal, secrets=secrets_of(servers)
@@ -290,7 +273,7 @@ class CodeSDK:
 
         `rewrite` lets a database of an older version be written anew, which holds up everything else.
         """
-        from codesdk.engine.retention import collect
+        from codesdk.local import collect
 
         if self._directory is None or self.audit is None:
             raise InvalidRequest("There is nothing to remove: everything is in memory.")
@@ -345,7 +328,7 @@ async def _offered(run: "ExecOptions | None", fetch: "FetchOptions | None") -> A
     if run is None and fetch is None:
         yield builtin_registry()
         return
-    from codesdk.tools.options import offered_tools
+    from codesdk.tools import offered_tools
 
     async with offered_tools(run, fetch) as registry:
         yield registry

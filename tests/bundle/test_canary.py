@@ -18,7 +18,7 @@ from codesdk.contract.events import OutputCompleted, RuntimeNotice
 from codesdk.contract.messages import Text as TextBlock
 from codesdk.contract.ports import FileChange, ToolInvocation, ToolRun, ToolSink
 from codesdk.contract.runtime import Draft, Identified
-from codesdk.store.redaction import Redactor
+from codesdk.redaction.redactor import Redactor
 from codesdk.testing.fakes import FakeRuntime, FakeTask, FakeTools, call, done
 
 WORD = "canary-5d2e-of-the-operator"

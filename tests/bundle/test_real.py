@@ -92,7 +92,7 @@ def check_health_and_capabilities(bundle: Unpacked) -> None:
 def check_versions(bundle: Unpacked) -> None:
     versions = bundle.json("versions.json")
     codex, claude = versions["runtimes"]["codex-sdk"], versions["runtimes"]["claude-agent-sdk"]
-    assert codex["adapter"] == "codesdk.runtimes.codex:CodexRuntime"
+    assert codex["adapter"] == "codesdk.runtimes.codex.adapter:CodexRuntime"
     assert codex["adapter_version"] == versions["codesdk"]
     assert codex["program"]["tested_version"] == codex["program"]["package_version"]
     assert claude["program"]["tested_version"]

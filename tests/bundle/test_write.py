@@ -18,8 +18,8 @@ from codesdk.bundle import write as writing
 from codesdk.bundle.story import OUTPUT_CHARS, Output
 from codesdk.contract.codec import decode
 from codesdk.contract.runtime import RuntimeItem
-from codesdk.engine.stamps import millis
-from codesdk.runtimes.scripted import ScriptedRuntime
+from codesdk.engine.log.clock import millis
+from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 from codesdk.script import parse_object
 from codesdk.testing.fakes import FakeRuntime, FakeTask, FakeTools, call, delta, done, message
 

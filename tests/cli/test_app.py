@@ -184,7 +184,7 @@ def test_a_disk_that_is_full_is_said_in_one_line(stored: Shell):
 
 
 def test_a_bug_is_one_line_and_its_place_is_shown_on_request(shell: Shell):
-    breaking = "import codesdk.engine.archive as a; a.Archive = None; from codesdk.cli.app import run; run(['sessions'])"
+    breaking = "import codesdk.engine.log.archive as a; a.Archive = None; from codesdk.cli.app import run; run(['sessions'])"
     shell.run("turns: [{steps: [{text: Hi.}]}]")
     for extra, traced in (({}, False), ({"CODESDK_DEBUG": "1"}, True)):
         done = subprocess.run(

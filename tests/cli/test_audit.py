@@ -5,7 +5,7 @@ import signal
 
 from tests.cli.shell import Live, Shell
 
-from codesdk.store.audit_chain import segments
+from codesdk.store.audit.chain import segments
 
 ACTIONS = [
     ("request", "session.create"),

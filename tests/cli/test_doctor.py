@@ -5,7 +5,7 @@ import pytest
 from tests.cli.shell import Shell, Terminal
 
 from codesdk import __version__
-from codesdk.sandbox import bubblewrap
+from codesdk.sandbox.bubblewrap import sandbox as bubblewrap
 
 
 def test_the_report_says_what_each_sandbox_enforces(shell: Shell):

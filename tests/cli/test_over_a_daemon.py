@@ -10,7 +10,7 @@ from tests.cli.conftest import EDIT
 from tests.cli.shell import Live, Shell
 from tests.daemon.rig import Daemon, daemon
 
-from codesdk.store.tokens import TokenFile
+from codesdk.local.tokens import TokenFile
 
 WAIT = "turns: [{steps: [{text: Say more.}, {await_steer: true}, {text: Thanks.}]}]"
 FOREVER = "turns: [{steps: [{text: Begin}, {delay_s: 600}]}]\nloop: true"

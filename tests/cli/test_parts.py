@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from tests.contract.examples import EVENTS
 
-from codesdk.cli import pieces
-from codesdk.cli.flow import Flow
-from codesdk.cli.gist import brief, duration, gist, money, size
-from codesdk.cli.live import LiveView
-from codesdk.cli.next_steps import step_lines
-from codesdk.cli.safe import is_text, one_line, printable
-from codesdk.cli.screen import Screen
-from codesdk.cli.tables import EventLines, ago, fit, print_message, session_state
+from codesdk.cli.view import pieces
+from codesdk.cli.view.flow import Flow
+from codesdk.cli.view.gist import brief, duration, gist, money, size
+from codesdk.cli.view.live import LiveView
+from codesdk.cli.view.next_steps import step_lines
+from codesdk.cli.view.safe import is_text, one_line, printable
+from codesdk.cli.view.screen import Screen
+from codesdk.cli.view.tables import EventLines, ago, fit, print_message, session_state
 from codesdk.contract import events as ev
 from codesdk.contract.codec import encode
 from codesdk.contract.messages import ArtifactBlock, Code, Message, Text
 from codesdk.contract.records import SessionRow, SessionStatus
-from codesdk.engine.feed import Published
+from codesdk.engine.log.feed import Published
 
 CONTROLS = {chr(code) for code in [*range(32), *range(0x7F, 0xA0), 0x200E, 0x202E, 0x2066]} - {"\n", "\t"}
 

@@ -11,10 +11,10 @@ from tests.gateway.agent import agent_runtime
 
 from codesdk import CodeSDK, SessionSettings
 from codesdk.cli.app import run
-from codesdk.gateway.exchange import Wire
 from codesdk.gateway.providers import ORIGINS, Provider
 from codesdk.gateway.scripted import ScriptedModel
 from codesdk.gateway.server import Gateway
+from codesdk.gateway.wires.exchange import Wire
 from codesdk.runtimes import registry
 from codesdk.script import parse_object
 

@@ -10,8 +10,9 @@ import pytest
 from codesdk.cli.app import run
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.runtime import Runtime
-from codesdk.runtimes import codex, process
-from codesdk.runtimes.versions import Program
+from codesdk.runtimes.codex import adapter as codex
+from codesdk.runtimes.program import process
+from codesdk.runtimes.program.versions import Program
 from codesdk.testing.network import alone
 
 
@@ -37,7 +38,7 @@ def test_one_that_is_not_ready_is_an_exit_code(capfd: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(
-    "which", [["--runtime", "codex"], ["--adapter", "codesdk.runtimes.codex:CodexRuntime"]]
+    "which", [["--runtime", "codex"], ["--adapter", "codesdk.runtimes.codex.adapter:CodexRuntime"]]
 )
 def test_a_cell_of_the_matrix_runs_on_a_built_in_runtime_and_on_one_from_outside(
     capfd: pytest.CaptureFixture[str], which: list[str]

@@ -4,7 +4,7 @@ import pytest
 from tests.cli.shell import Shell
 from tests.daemon.rig import daemon
 
-from codesdk.store.tokens import TokenFile
+from codesdk.local.tokens import TokenFile
 
 
 def test_a_token_is_shown_once_and_lets_its_owner_in(shell: Shell):

@@ -14,8 +14,8 @@ from codesdk.contract.events import ApprovalRequested, ToolCallDenied
 from codesdk.contract.messages import text_of
 from codesdk.contract.settings import SessionSettings
 from codesdk.contract.tools import UndoReport
+from codesdk.local.tokens import TokenFile
 from codesdk.script import parse_object
-from codesdk.store.tokens import TokenFile
 
 WRITE = {
     "turns": [

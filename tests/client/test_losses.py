@@ -17,7 +17,7 @@ from codesdk.client.stream import EventStream, Parser
 from codesdk.contract.errors import Busy, CodeSDKError, Forbidden, NotFound
 from codesdk.contract.events import TERMINAL_TYPES
 from codesdk.contract.records import StoredFrame
-from codesdk.store.tokens import TokenFile
+from codesdk.local.tokens import TokenFile
 
 MANY = {"turns": [{"steps": [{"burst": {"count": 2000}}, {"text": "End."}]}], "loop": True}
 

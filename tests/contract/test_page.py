@@ -16,8 +16,8 @@ from codesdk.contract.errors import ErrorCode, ErrorInfo, from_info
 from codesdk.contract.events import EVENT_TYPES, DeltaKind, ModelInput
 from codesdk.contract.messages import ContentBlock, Message
 from codesdk.contract.settings import SessionSettings
-from codesdk.engine.state import SessionState
-from codesdk.engine.transcript import estimate_tokens, row_for
+from codesdk.engine.log.state import SessionState
+from codesdk.engine.log.transcript import estimate_tokens, row_for
 
 TEXT = PAGE.read_text()
 ROOT = PAGE.parents[1]

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 import msgspec
 
 from codesdk import CodeSDK, Session, SessionSettings
-from codesdk.store.sqlite import SqliteLog
+from codesdk.store.sqlite.log import SqliteLog
 from codesdk.tools.registry import ToolContext, ToolRegistry
 
 MOMENTS = [

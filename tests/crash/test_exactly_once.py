@@ -19,9 +19,9 @@ from codesdk import CodeSDK, Conflict, Session
 from codesdk.contract import events as ev
 from codesdk.contract.codec import decode
 from codesdk.contract.events import Event
-from codesdk.engine.invariants import verify_session
-from codesdk.engine.replay import replay_session
-from codesdk.store.directory import DataDir
+from codesdk.engine.checks.replay import replay_session
+from codesdk.engine.checks.verify import verify_session
+from codesdk.local.directory import DataDir
 from codesdk.testing.fakes import FakeRuntime, done, message
 
 pytestmark = pytest.mark.anyio

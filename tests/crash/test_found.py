@@ -7,9 +7,9 @@ import pytest
 from codesdk import CodeSDK, Session, SessionSettings, Task
 from codesdk.contract.messages import Text
 from codesdk.contract.records import SessionRow
-from codesdk.engine.invariants import verify_session
-from codesdk.engine.replay import replay_session
-from codesdk.store.directory import DataDir
+from codesdk.engine.checks.replay import replay_session
+from codesdk.engine.checks.verify import verify_session
+from codesdk.local.directory import DataDir
 
 pytestmark = pytest.mark.anyio
 

@@ -12,8 +12,8 @@ import pytest
 from tests.crash.checks import ALL, Promises, check_after_recovery, check_before_recovery
 
 from codesdk import CodeSDK
-from codesdk.engine.invariants import verify_session
-from codesdk.engine.replay import replay_session
+from codesdk.engine.checks.replay import replay_session
+from codesdk.engine.checks.verify import verify_session
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

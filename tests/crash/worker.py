@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 from codesdk import CodeSDK, Conflict, NotFound, Session, SessionSettings
 from codesdk.contract.errors import Busy
 from codesdk.contract.events import ApprovalRequested, Event, OutputDelta, TaskFailed
-from codesdk.store.split import SplitBlobs
-from codesdk.store.sqlite import SqliteLog
+from codesdk.store.sqlite.log import SqliteLog
+from codesdk.store.sqlite.split_blobs import SplitBlobs
 
 SCRIPTS = ("tools.yaml", "steered.yaml", "tools.yaml", "talk.yaml")
 FIRST_SESSIONS = 4

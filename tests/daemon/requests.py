@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from codesdk.daemon.app import OPERATIONS
-from codesdk.daemon.operations import Operation
+from codesdk.daemon.operations.operation import Operation
 
 UNKNOWN = {
     "session_id": "ses_00000000000000000000000000",

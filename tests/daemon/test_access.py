@@ -12,8 +12,8 @@ from tests.daemon.requests import BY_NAME, SAMPLES, content_of, path_of
 from tests.daemon.rig import Daemon, daemon
 
 from codesdk.daemon.app import OPERATIONS
-from codesdk.daemon.operations import Operation
-from codesdk.store.tokens import SCOPES, TokenFile
+from codesdk.daemon.operations.operation import Operation
+from codesdk.local.tokens import SCOPES, TokenFile
 
 HOUR = timedelta(hours=1)
 NOT_LET_IN = ("none", "wrong", "expired", "revoked", "basic", "empty", "two")

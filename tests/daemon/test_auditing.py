@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.daemon.rig import TERMINAL, Daemon, daemon
 
-from codesdk.store.tokens import TokenFile
+from codesdk.local.tokens import TokenFile
 
 ROOM_BYTES = 100_000
 

@@ -15,7 +15,7 @@ from tests.daemon.rig import TERMINAL, Daemon, asks, daemon, problem, waiting
 from tests.daemon.wire import exchange, replies
 
 from codesdk.daemon.app import OPERATIONS
-from codesdk.daemon.operations import Operation
+from codesdk.daemon.operations.operation import Operation
 
 JSON_POSTS = [
     operation for operation in OPERATIONS if operation.method == "POST" and operation.body != "bytes"

@@ -26,7 +26,7 @@ from tests.daemon.canaries import (
 )
 from tests.daemon.rig import TERMINAL, daemon
 
-from codesdk.store.tokens import TokenFile
+from codesdk.local.tokens import TokenFile
 
 READS = {
     "turns": [

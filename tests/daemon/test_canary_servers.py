@@ -25,7 +25,7 @@ from tests.daemon.canaries import (
 )
 from tests.daemon.rig import TERMINAL, daemon
 
-from codesdk.store.tokens import TokenFile
+from codesdk.local.tokens import TokenFile
 
 PROGRAM = str(Path(__file__).with_name("leaky_server.py"))
 NAME = PATTERNS["token"]

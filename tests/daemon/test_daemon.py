@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.daemon.rig import daemon
 
 from codesdk.bundle import read_bundle
-from codesdk.store.directory import find_daemon
+from codesdk.local.directory import find_daemon
 
 
 def test_a_session_works_over_http_and_its_log_holds(tmp_path: Path):

@@ -8,7 +8,7 @@ import pytest
 from tests.daemon.rig import Daemon, daemon
 
 from codesdk.contract.api import TokenScope
-from codesdk.store.tokens import TokenFile
+from codesdk.local.tokens import TokenFile
 
 ADMIN, RUN, BEN = "ann, admin", "ann, run only", "ben, admin"
 

@@ -10,8 +10,8 @@ from tests.daemon.requests import SAMPLES, UNKNOWN, content_of, path_of
 from tests.daemon.rig import TERMINAL, Daemon, daemon
 
 from codesdk.daemon.app import OPERATIONS
-from codesdk.daemon.operations import Operation
-from codesdk.store.tokens import TokenFile
+from codesdk.daemon.operations.operation import Operation
+from codesdk.local.tokens import TokenFile
 
 WAITS = {
     "turns": [

@@ -8,7 +8,7 @@ import pytest
 
 from codesdk.contract import events as ev
 from codesdk.daemon.sse import HEARTBEAT, RETRY, EventStream
-from codesdk.engine.feed import Feed, Published
+from codesdk.engine.log.feed import Feed, Published
 from codesdk.store.memory import MemoryLog
 
 pytestmark = pytest.mark.anyio

@@ -8,8 +8,8 @@ from pathlib import Path
 from tests.cli.shell import Shell
 
 from codesdk.cli.commands.gc import gc
-from codesdk.engine.retention import Retention
-from codesdk.store.vacuum import PAGES_AT_ONCE
+from codesdk.local.retention import Retention
+from codesdk.store.sqlite.vacuum import PAGES_AT_ONCE
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "retention.md").read_text()

@@ -19,17 +19,17 @@ from codesdk.contract.ports import ToolRun
 from codesdk.contract.settings import Limits, SessionConfig, SessionSettings
 from codesdk.contract.tools import Actor
 from codesdk.engine.engine import Engine
-from codesdk.engine.grants import revoke
-from codesdk.engine.scope import Ports
-from codesdk.engine.session import LiveSession
-from codesdk.engine.stamps import SystemStamper
+from codesdk.engine.log.clock import SystemStamper
+from codesdk.engine.sessions.grants import revoke
+from codesdk.engine.sessions.scope import Ports
+from codesdk.engine.sessions.session import LiveSession
 from codesdk.policy.modes import ModePolicy
-from codesdk.runtimes.scripted import ScriptedRuntime
+from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 from codesdk.script import parse_object
 from codesdk.store.blobs import MemoryBlobs
 from codesdk.store.memory import MemoryLog
 from codesdk.tools.registry import ToolContext
-from codesdk.tools.workspace import builtin_registry
+from codesdk.tools.workspace.file_tools import builtin_registry
 
 PERSON = Actor(kind="user", id="ann")
 READ = {"call": {"tool": "workspace.read", "input": {"path": "a.txt"}}}

@@ -20,9 +20,9 @@ from codesdk.contract.runtime import Host, Runtime, RuntimeItem, TaskInput
 from codesdk.contract.settings import SessionConfig
 from codesdk.contract.tools import Actor, ToolIdentity
 from codesdk.engine.engine import Engine
-from codesdk.engine.journal import LOCAL
-from codesdk.engine.scope import Ports
-from codesdk.runtimes.scripted import ScriptedRuntime
+from codesdk.engine.log.journal import LOCAL
+from codesdk.engine.sessions.scope import Ports
+from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 from codesdk.script import parse_object
 from codesdk.store.memory import MemoryLog
 from codesdk.testing.fakes import FakeRuntime, FakeTask

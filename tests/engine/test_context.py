@@ -17,7 +17,7 @@ from codesdk.contract.ids import artifact_id
 from codesdk.contract.messages import AssistantBlock, Reasoning, ToolResult, ToolUse, user
 from codesdk.contract.records import MessageRow, StoredFrame
 from codesdk.contract.runtime import Draft, ToolAnnouncement
-from codesdk.engine.transcript import estimate_tokens
+from codesdk.engine.log.transcript import estimate_tokens
 from codesdk.store.memory import MemoryLog
 from codesdk.testing.fakes import call, done, message
 

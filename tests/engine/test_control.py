@@ -30,8 +30,8 @@ from codesdk.contract.events import (
     ToolCallApproved,
     ToolCallDenied,
 )
-from codesdk.engine.control import MAX_LINE_BYTES, Command, send
-from codesdk.store.directory import SOCKET, socket_address
+from codesdk.local.control import MAX_LINE_BYTES, Command, send
+from codesdk.local.directory import SOCKET, socket_address
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +47,7 @@ sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 import msgspec
 from codesdk import CodeSDKError
-from codesdk.engine.control import Command, send
+from codesdk.local.control import Command, send
 
 try:
     print("heard" if asyncio.run(send(Path(sys.argv[2]), msgspec.json.decode(sys.argv[3], type=Command))) else "nobody")

@@ -28,19 +28,19 @@ from codesdk import (
 )
 from codesdk.contract.events import ModelInput, OutputDelta, RuntimeNotice, TaskFailed, ToolCallCompleted
 from codesdk.contract.runtime import Draft, Finished, Identified, ToolAnnouncement
-from codesdk.engine.archive import Archive
+from codesdk.engine.checks.verify import verify_session
 from codesdk.engine.engine import Engine
-from codesdk.engine.invariants import verify_session
-from codesdk.engine.journal import LOCAL
-from codesdk.engine.scope import Ports
-from codesdk.engine.stamps import SystemStamper
+from codesdk.engine.log.archive import Archive
+from codesdk.engine.log.clock import SystemStamper
+from codesdk.engine.log.journal import LOCAL
+from codesdk.engine.sessions.scope import Ports
+from codesdk.local.directory import DATABASE, DataDir
 from codesdk.policy.modes import ModePolicy
-from codesdk.runtimes.scripted import ScriptedRuntime, ScriptedTask
+from codesdk.runtimes.scripted.adapter import ScriptedRuntime, ScriptedTask
 from codesdk.script.load import parse_object
 from codesdk.store.blobs import FileBlobs
-from codesdk.store.directory import DATABASE, DataDir
-from codesdk.store.split import SMALL_BYTES
-from codesdk.tools.workspace import builtin_registry
+from codesdk.store.sqlite.split_blobs import SMALL_BYTES
+from codesdk.tools.workspace.file_tools import builtin_registry
 
 pytestmark = pytest.mark.anyio
 
@@ -155,8 +155,8 @@ import asyncio, os, sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 from codesdk import CodeSDK, StorageFailure
-from codesdk.engine.archive import Archive
-from codesdk.store.directory import DataDir
+from codesdk.engine.log.archive import Archive
+from codesdk.local.directory import DataDir
 
 async def main():
     path, session_id = Path(sys.argv[1]), sys.argv[3]

@@ -32,7 +32,7 @@ from codesdk.contract.runtime import (
 )
 from codesdk.contract.settings import Limits, SessionSettings
 from codesdk.contract.tools import Evaluation
-from codesdk.runtimes.scripted import ScriptedRuntime
+from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 from codesdk.script import parse_object
 from codesdk.testing.fakes import FakeRuntime, FakeTask, FakeTools, call, delta, done, message
 

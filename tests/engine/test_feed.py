@@ -10,7 +10,7 @@ from codesdk import Session, StorageFailure
 from codesdk.contract import events as ev
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import Event
-from codesdk.engine import feed as feeds
+from codesdk.engine.log import feed as feeds
 from codesdk.store.memory import MemoryLog
 from codesdk.testing.fakes import call, delta, done, message
 

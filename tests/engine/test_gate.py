@@ -12,8 +12,8 @@ from codesdk import CodeSDK, Conflict, Session
 from codesdk.contract.codec import decode
 from codesdk.contract.events import Event
 from codesdk.contract.runtime import ToolDropped, ToolReply
-from codesdk.engine.invariants import verify_session
-from codesdk.engine.replay import replay_session
+from codesdk.engine.checks.replay import replay_session
+from codesdk.engine.checks.verify import verify_session
 from codesdk.testing.fakes import FAKE_CAPABILITIES, FakeRuntime, FakeTools, call, done, memory_sdk, message
 
 OVER_MCP = msgspec.structs.replace(FAKE_CAPABILITIES, tool_execution_model="external_mcp")

@@ -30,11 +30,11 @@ from codesdk.contract.events import Event
 from codesdk.contract.messages import user
 from codesdk.contract.records import ApprovalRow, MessageRow, SessionRow, StoredFrame, TaskRow
 from codesdk.contract.tools import Grant
-from codesdk.engine import invariants
-from codesdk.engine.feed import PAGE_EVENTS
-from codesdk.engine.fold import fold
-from codesdk.engine.invariants import Checker, Finding, verify_session
-from codesdk.engine.state import decode_state, encode_state
+from codesdk.engine.checks import verify as invariants
+from codesdk.engine.checks.verify import Checker, Finding, verify_session
+from codesdk.engine.log.feed import PAGE_EVENTS
+from codesdk.engine.log.fold import fold
+from codesdk.engine.log.state import decode_state, encode_state
 from codesdk.store.rows import pack, unpack
 
 GRANT = Grant(tool="workspace.edit", rule="mode:ask", by=PERSON, granted_at="2026-01-01T00:00:00.000Z")

@@ -13,7 +13,7 @@ from codesdk.contract import events as ev
 from codesdk.contract.messages import user
 from codesdk.contract.records import KeyRow
 from codesdk.contract.settings import SessionConfig
-from codesdk.engine.session import PERSON
+from codesdk.engine.sessions.session import PERSON
 from codesdk.store.memory import MemoryLog
 from codesdk.testing.fakes import delta, done
 

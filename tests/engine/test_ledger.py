@@ -25,7 +25,7 @@ from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import FileChange, ToolRun
 from codesdk.contract.runtime import ToolAnnouncement, ToolReply
 from codesdk.contract.tools import Change, Evaluation, PolicySnapshot, SandboxSummary
-from codesdk.engine import execution
+from codesdk.engine.calls import execution
 from codesdk.testing.fakes import FakeTools, call, done, message
 
 REQUEST = ASKED[:1]

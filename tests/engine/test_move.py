@@ -6,8 +6,8 @@ from codesdk import Busy, InvalidRequest
 from codesdk.contract.codec import decode
 from codesdk.contract.messages import text_of
 from codesdk.contract.runtime import Identified
-from codesdk.engine.invariants import verify_session
-from codesdk.engine.replay import replay_session
+from codesdk.engine.checks.replay import replay_session
+from codesdk.engine.checks.verify import verify_session
 from codesdk.testing.fakes import FakeRuntime, done, memory_sdk, message
 
 

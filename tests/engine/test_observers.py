@@ -10,12 +10,12 @@ from codesdk.contract.events import Event
 from codesdk.contract.messages import user
 from codesdk.contract.settings import Limits, SessionConfig
 from codesdk.engine.engine import Engine
-from codesdk.engine.scope import Ports
+from codesdk.engine.sessions.scope import Ports
+from codesdk.local.directory import DataDir
 from codesdk.policy.modes import ModePolicy
-from codesdk.runtimes.scripted import ScriptedRuntime
+from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 from codesdk.script import parse_object
 from codesdk.sdk import CodeSDK
-from codesdk.store.directory import DataDir
 from codesdk.testing.fakes import FakeTools, FrozenStamper
 
 

@@ -16,8 +16,8 @@ from codesdk.contract.ports import FileChange, PolicyQuestion, ToolInvocation, T
 from codesdk.contract.runtime import Draft, Identified, RuntimeItem, ToolReply
 from codesdk.contract.settings import SessionConfig
 from codesdk.contract.tools import Evaluation
-from codesdk.engine.invariants import verify_session
-from codesdk.engine.replay import replay_session
+from codesdk.engine.checks.replay import replay_session
+from codesdk.engine.checks.verify import verify_session
 from codesdk.policy.modes import ModePolicy
 from codesdk.testing.fakes import FakeRuntime, FakeTask, FakeTools, call, delta, done, message
 

@@ -7,7 +7,7 @@ from tests.engine.rig import Rig, rig
 
 from codesdk import Session
 from codesdk.contract.tools import Evaluation, Subjects
-from codesdk.engine.rejudging import Rejudged, rejudge
+from codesdk.engine.checks.policy_replay import Rejudged, rejudge
 from codesdk.policy import RulePolicy
 from codesdk.policy.decision import grant_opinion
 from codesdk.policy.modes import judge_mode

@@ -19,7 +19,7 @@ from codesdk.contract.messages import Reasoning, Text, user
 from codesdk.contract.ports import FileChange, ToolRun
 from codesdk.contract.runtime import Draft, Failed, Finished
 from codesdk.contract.settings import SessionConfig, SessionSettings
-from codesdk.store.redaction import MARKER
+from codesdk.redaction.redactor import MARKER
 from codesdk.testing.fakes import FakeTools, call, delta, done, message
 
 CANARY = "canary-4f1d-tweet"

@@ -42,7 +42,7 @@ from codesdk.contract.runtime import (
 )
 from codesdk.contract.settings import Limits, SessionConfig, SessionSettings
 from codesdk.contract.tools import Actor, ToolIdentity
-from codesdk.engine.grants import revoke
+from codesdk.engine.sessions.grants import revoke
 from codesdk.testing.fakes import READ, WRITE, FakeRuntime, FakeTask, FakeTools, tool_spec
 
 EXAMPLES = int(os.environ.get("STATE_MACHINE_EXAMPLES", "120"))

@@ -4,7 +4,7 @@ import pytest
 from tests.engine.world import World, world
 
 from codesdk.contract.codec import decode
-from codesdk.engine.feed import RING_EVENTS
+from codesdk.engine.log.feed import RING_EVENTS
 from codesdk.testing.fakes import delta, done, message
 
 MANY = 3 * RING_EVENTS

@@ -8,7 +8,7 @@ import pytest
 from codesdk.contract.capabilities import Capabilities, Isolation, IsolationMode
 from codesdk.contract.errors import Forbidden
 from codesdk.contract.settings import SessionConfig
-from codesdk.engine.beginnings import first_event
+from codesdk.engine.sessions.creation import first_event
 from codesdk.testing.fakes import FakeRuntime
 
 CONFIG = SessionConfig(runtime="fake", workspace="/w")

@@ -21,16 +21,16 @@ from codesdk.contract.records import ApprovalRow, StoredFrame
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import Limits, SessionConfig, SessionSettings
 from codesdk.contract.tools import Actor
+from codesdk.engine.checks.replay import replay_session
+from codesdk.engine.checks.verify import verify_session
 from codesdk.engine.engine import Engine
-from codesdk.engine.feed import PAGE_EVENTS
-from codesdk.engine.invariants import verify_session
-from codesdk.engine.replay import replay_session
-from codesdk.engine.scope import Ports
-from codesdk.engine.session import LiveSession
+from codesdk.engine.log.feed import PAGE_EVENTS
+from codesdk.engine.sessions.scope import Ports
+from codesdk.engine.sessions.session import LiveSession
 from codesdk.policy.modes import ModePolicy
 from codesdk.store.blobs import MemoryBlobs
 from codesdk.store.memory import MemoryLog
-from codesdk.store.sqlite import SqliteLog
+from codesdk.store.sqlite.log import SqliteLog
 from codesdk.testing.fakes import FakeRuntime, FakeTools, FrozenStamper
 
 MANY_TURNS = 20_000

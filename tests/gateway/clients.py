@@ -13,7 +13,7 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 from tests.gateway.peers import PATIENCE_S, genai, types
 
-from codesdk.gateway.exchange import Wire
+from codesdk.gateway.wires.exchange import Wire
 
 PARAMETERS = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 TOOL = "workspace_read"

@@ -14,7 +14,7 @@ import openai
 from tests.gateway.clients import Heard
 from tests.gateway.peers import gemini_errors
 
-from codesdk.gateway.exchange import Wire
+from codesdk.gateway.wires.exchange import Wire
 
 SAID = "So it is."
 

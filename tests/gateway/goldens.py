@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from codesdk.gateway.exchange import Ask, Codec, Part, Seen
+from codesdk.gateway.wires.exchange import Ask, Codec, Part, Seen
 
 HOME = Path(__file__).parent / "golden"
 _IS_WRITING = os.environ.get("CODESDK_WRITE_GOLDEN") == "1"

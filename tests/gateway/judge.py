@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from codesdk.gateway.exchange import Ask, Codec, Fault, Part
+from codesdk.gateway.wires.exchange import Ask, Codec, Fault, Part
 
 
 @dataclass(frozen=True)

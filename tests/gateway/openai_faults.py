@@ -8,7 +8,7 @@ import httpx2
 import openai
 from openai import APIStatusError
 
-from codesdk.gateway.exchange import Fault, FaultKind
+from codesdk.gateway.wires.exchange import Fault, FaultKind
 
 CONNECTION_ERRORS = (openai.APIConnectionError, httpx2.TransportError)
 

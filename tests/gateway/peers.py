@@ -17,8 +17,8 @@ import openai
 from anthropic import APIStatusError, AsyncAnthropic
 from openai import AsyncOpenAI
 
-from codesdk.gateway.exchange import Wire
 from codesdk.gateway.upstream import Provider, Upstream
+from codesdk.gateway.wires.exchange import Wire
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # the client's source has escapes that its first compilation warns of

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.gateway import goldens
 from tests.gateway.judge import Wrong, judge
 
-from codesdk.gateway.anthropic import CODEC
-from codesdk.gateway.exchange import (
+from codesdk.gateway.wires.anthropic import CODEC
+from codesdk.gateway.wires.exchange import (
     Ask,
     AskCall,
     AskMessage,

@@ -17,8 +17,8 @@ from codesdk.contract.errors import CodeSDKError, ErrorInfo
 from codesdk.contract.events import OutputCompleted
 from codesdk.contract.messages import Text
 from codesdk.contract.runtime import Draft, Failed, Finished
-from codesdk.gateway.exchange import Wire
 from codesdk.gateway.providers import Provider
+from codesdk.gateway.wires.exchange import Wire
 
 PROVIDER_KEY = "canary-provider-key-7f3a9c51"
 LOGIN = "canary-login-of-the-runtime-42d8"

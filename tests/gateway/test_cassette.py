@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codesdk.contract.errors import InvalidRequest, StorageFailure
-from codesdk.gateway import cassette as cassettes
-from codesdk.gateway.cassette import (
+from codesdk.gateway.cassettes import cassette as cassettes
+from codesdk.gateway.cassettes.cassette import (
     Chunk,
     Exchange,
     Tape,
@@ -24,13 +24,13 @@ from codesdk.gateway.cassette import (
     request_hash,
     save_cassette,
 )
-from codesdk.gateway.nearest import MAX_DIFFERENCES, describe_differences, find_nearest, flatten
-from codesdk.gateway.pieces import Edit, splice
+from codesdk.gateway.cassettes.nearest import MAX_DIFFERENCES, describe_differences, find_nearest, flatten
+from codesdk.gateway.cassettes.pieces import Edit, splice
+from codesdk.gateway.cassettes.scrub import Scrubber, clean_chunks, clean_headers, clean_query
+from codesdk.gateway.cassettes.volatile import SESSION_FIELDS, normalize, normalize_text
+from codesdk.gateway.cassettes.volatile_rules import DIGIT_RULES, RULES, Rule
 from codesdk.gateway.reply import RawRequest
-from codesdk.gateway.scrub import Scrubber, clean_chunks, clean_headers, clean_query
-from codesdk.gateway.volatile import SESSION_FIELDS, normalize, normalize_text
-from codesdk.gateway.volatile_rules import DIGIT_RULES, RULES, Rule
-from codesdk.store.redaction import Redactor
+from codesdk.redaction.redactor import Redactor
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "gateway.md"
 FIXTURES = Path(__file__).parent / "fixtures" / "sources"

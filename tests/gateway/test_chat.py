@@ -13,8 +13,8 @@ from tests.gateway import goldens, openai_faults
 from tests.gateway.judge import BaseUrl, Wrong, judge
 from tests.gateway.openai_faults import FAULTS, Expected
 
-from codesdk.gateway.chat import CODEC
-from codesdk.gateway.exchange import (
+from codesdk.gateway.wires.chat import CODEC
+from codesdk.gateway.wires.exchange import (
     Ask,
     AskCall,
     AskMessage,
@@ -30,7 +30,7 @@ from codesdk.gateway.exchange import (
     TextChunk,
     Tokens,
 )
-from codesdk.gateway.sse import EventReader
+from codesdk.gateway.wires.sse import EventReader
 
 _TOKENS = Tokens(input=120, output=40, cache_read=1000, cache_write=30, reasoning=12)
 _USAGE = {

@@ -11,9 +11,9 @@ from tests.gateway.clients import TOOL, Heard, Turn, converse, hear, official
 from tests.gateway.fault_table import HTTP, SAID, STEPS, TABLE, Outcome, Raises
 from tests.gateway.peers import WIRES, error_text, gemini_errors, post
 
-from codesdk.gateway.exchange import Wire
 from codesdk.gateway.scripted import ScriptedModel
 from codesdk.gateway.server import Gateway
+from codesdk.gateway.wires.exchange import Wire
 from codesdk.script import model as script_model
 from codesdk.script import parse_object
 

@@ -19,11 +19,11 @@ import pytest
 from tests.cli.shell import MODULE, Shell, environment
 from tests.gateway.peers import PATHS, PATIENCE_S, WIRES, ask, body_of, error_text, peer, post, say, stream
 
-from codesdk.gateway.cassette import dump_cassette, load_cassette
-from codesdk.gateway.exchange import Ask, Codec
+from codesdk.gateway.cassettes.cassette import dump_cassette, load_cassette
 from codesdk.gateway.reply import RawRequest, Reply
 from codesdk.gateway.scripted import ScriptedModel
 from codesdk.gateway.server import Gateway
+from codesdk.gateway.wires.exchange import Ask, Codec
 from codesdk.script import parse_script
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
@@ -294,9 +294,9 @@ def test_the_shell_example_runs_as_printed(tmp_path: Path):
 
 def test_every_option_and_field_is_in_the_document():
     from codesdk.cli.commands.gateway import gateway
-    from codesdk.gateway.cassette import Exchange
-    from codesdk.gateway.scrub import KEPT_HEADERS, KEPT_QUERY
-    from codesdk.gateway.volatile import SESSION_FIELDS
+    from codesdk.gateway.cassettes.cassette import Exchange
+    from codesdk.gateway.cassettes.scrub import KEPT_HEADERS, KEPT_QUERY
+    from codesdk.gateway.cassettes.volatile import SESSION_FIELDS
 
     options = {name for param in gateway.params for name in param.opts}
     words = {*options, *Exchange.__struct_fields__, *KEPT_HEADERS, *KEPT_QUERY, *SESSION_FIELDS}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.gateway import goldens
 from tests.gateway.judge import Wrong, judge
 
-from codesdk.gateway.exchange import (
+from codesdk.gateway.wires.exchange import (
     Ask,
     AskCall,
     AskMessage,
@@ -32,8 +32,8 @@ from codesdk.gateway.exchange import (
     TextChunk,
     Tokens,
 )
-from codesdk.gateway.gemini import CODEC
-from codesdk.gateway.gemini_answer import ObjectReader
+from codesdk.gateway.wires.gemini import CODEC
+from codesdk.gateway.wires.gemini_answer import ObjectReader
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # the client's source has escapes that its first compilation warns of

@@ -10,14 +10,14 @@ import msgspec
 import pytest
 from tests.gateway.peers import PATHS, WIRES, Handler, Peer, body_of, peer, say, send_raw, stream
 
-from codesdk.gateway.cassette import Tape, parse_cassette
-from codesdk.gateway.exchange import Ask, AskMessage, AskText, Wire
+from codesdk.gateway.cassettes.cassette import Tape, parse_cassette
+from codesdk.gateway.cassettes.record import RecordingBackend
+from codesdk.gateway.cassettes.replay import ReplayBackend
 from codesdk.gateway.providers import Provider
-from codesdk.gateway.record import RecordingBackend
-from codesdk.gateway.replay import ReplayBackend
 from codesdk.gateway.reply import RawRequest, Reply
 from codesdk.gateway.server import Gateway
 from codesdk.gateway.upstream import Upstream
+from codesdk.gateway.wires.exchange import Ask, AskMessage, AskText, Wire
 
 CANARY = "canary-7f3e9b1c5d2a4860"
 QUOTED = msgspec.json.encode({"type": "error", "error": {"message": f"Bad key {CANARY}.", "type": "x"}})

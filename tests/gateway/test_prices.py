@@ -2,8 +2,8 @@
 
 import pytest
 
-from codesdk.gateway.exchange import Tokens, Wire
 from codesdk.gateway.prices import is_known, price_of, ready
+from codesdk.gateway.wires.exchange import Tokens, Wire
 
 MILLION = 1_000_000
 

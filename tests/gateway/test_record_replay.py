@@ -26,13 +26,20 @@ from tests.gateway.peers import (
 )
 
 from codesdk.contract.errors import InvalidRequest
-from codesdk.gateway.cassette import Chunk, Exchange, Tape, dump_cassette, parse_cassette, request_hash
-from codesdk.gateway.exchange import Ask, Codec, Wire
-from codesdk.gateway.record import RecordingBackend
-from codesdk.gateway.replay import ReplayBackend
+from codesdk.gateway.cassettes.cassette import (
+    Chunk,
+    Exchange,
+    Tape,
+    dump_cassette,
+    parse_cassette,
+    request_hash,
+)
+from codesdk.gateway.cassettes.record import RecordingBackend
+from codesdk.gateway.cassettes.replay import ReplayBackend
 from codesdk.gateway.reply import RawRequest, Reply
 from codesdk.gateway.scripted import ScriptedModel
 from codesdk.gateway.server import Backend, Gateway
+from codesdk.gateway.wires.exchange import Ask, Codec, Wire
 from codesdk.script import parse_script
 
 STORY = """
@@ -492,7 +499,7 @@ async def test_replay_keeps_the_recorded_pauses_only_if_asked(monkeypatch: pytes
     exchange = made(1, "Hi", chunks=chunks)
     for pace, expected in ((False, []), (True, [0.25, 1.0])):
         with monkeypatch.context() as patch:
-            patch.setattr("codesdk.gateway.replay.asyncio.sleep", note)
+            patch.setattr("codesdk.gateway.cassettes.replay.asyncio.sleep", note)
             reply = await answer_of(ReplayBackend([exchange], pace=pace))
             assert not isinstance(reply.body, bytes)
             assert [chunk async for chunk in reply.body] == [b"x", b"x", b"x"]
@@ -509,7 +516,7 @@ async def test_a_cassette_that_cannot_be_compared_is_refused():
 
 async def answer_of(backend: Backend) -> Reply:
     """Ask a backend without a server between."""
-    from codesdk.gateway.formats import codec_for
+    from codesdk.gateway.wires.formats import codec_for
 
     codec: Codec = codec_for("anthropic")
     route = codec.route("POST", "/v1/messages")

@@ -13,7 +13,7 @@ from tests.gateway import goldens, openai_faults
 from tests.gateway.judge import BaseUrl, Wrong, judge
 from tests.gateway.openai_faults import FAULTS, Expected
 
-from codesdk.gateway.exchange import (
+from codesdk.gateway.wires.exchange import (
     Ask,
     AskCall,
     AskResult,
@@ -27,8 +27,8 @@ from codesdk.gateway.exchange import (
     TextChunk,
     Tokens,
 )
-from codesdk.gateway.responses import CODEC
-from codesdk.gateway.sse import EventReader
+from codesdk.gateway.wires.responses import CODEC
+from codesdk.gateway.wires.sse import EventReader
 
 _TOKENS = Tokens(input=120, output=40, cache_read=1000, cache_write=30, reasoning=12)
 _TOOLS: Any = [

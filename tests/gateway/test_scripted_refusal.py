@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from codesdk.gateway.exchange import Ask, Codec, Fault, Wire
-from codesdk.gateway.formats import codec_for
 from codesdk.gateway.reply import RawRequest, Reply, refuse
 from codesdk.gateway.scripted import ScriptedModel
+from codesdk.gateway.wires.exchange import Ask, Codec, Fault, Wire
+from codesdk.gateway.wires.formats import codec_for
 from codesdk.script import parse_object
 
 WIRES: tuple[Wire, ...] = ("anthropic", "responses", "chat", "gemini")

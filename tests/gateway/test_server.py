@@ -22,10 +22,10 @@ from tests.gateway.peers import (
     stream,
 )
 
-from codesdk.gateway.exchange import Ask, Codec, Wire
 from codesdk.gateway.reply import RawRequest, Reply
 from codesdk.gateway.scripted import ScriptedModel
 from codesdk.gateway.server import Gateway
+from codesdk.gateway.wires.exchange import Ask, Codec, Wire
 from codesdk.script import parse_script
 
 HELLO = parse_script("loop: true\nturns:\n- steps:\n  - text: [Hel, lo]\n", "hello.yaml")

@@ -13,9 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codesdk.contract.canonical import canonical
-from codesdk.gateway.exchange import Ask, Route, Wire
-from codesdk.gateway.formats import codec_for
-from codesdk.gateway.sources import (
+from codesdk.gateway.capture.sources import (
     ImplicitSource,
     OwnTexts,
     account,
@@ -23,7 +21,9 @@ from codesdk.gateway.sources import (
     implicit_sources,
     sources_document,
 )
-from codesdk.gateway.sources_cut import MAX_PIECES
+from codesdk.gateway.capture.sources_cut import MAX_PIECES
+from codesdk.gateway.wires.exchange import Ask, Route, Wire
+from codesdk.gateway.wires.formats import codec_for
 
 FIXTURES = Path(__file__).parent / "fixtures" / "sources"
 CASES = sorted(path.stem for path in FIXTURES.glob("*.json"))

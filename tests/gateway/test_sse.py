@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesdk.gateway.sse import Event, EventReader, frame
+from codesdk.gateway.wires.sse import Event, EventReader, frame
 
 _DATA = st.binary(max_size=40).map(lambda data: data.replace(b"\r", b""))
 _NAMES = st.sampled_from(["", "message_start", "response.output_text.delta", "é"])

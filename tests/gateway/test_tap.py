@@ -17,13 +17,13 @@ from codesdk import CodeSDK, Conflict, Session, SessionSettings, TaskFailure
 from codesdk.contract.canonical import content_hash
 from codesdk.contract.events import Event
 from codesdk.contract.settings import Budget, Budgets, Limits
-from codesdk.engine.invariants import verify_session
-from codesdk.engine.replay import replay_session
-from codesdk.gateway.exact import hashes_of, join
-from codesdk.gateway.exchange import Wire
+from codesdk.engine.checks.replay import replay_session
+from codesdk.engine.checks.verify import verify_session
+from codesdk.gateway.capture.exact import hashes_of, join
 from codesdk.gateway.scripted import ScriptedModel
 from codesdk.gateway.server import Gateway
 from codesdk.gateway.upstream import Provider
+from codesdk.gateway.wires.exchange import Wire
 from codesdk.script import Script, parse_object
 
 READ: dict[str, Any] = {"call": {"tool": "workspace.read", "input": {"path": "notes.txt"}, "id": "r1"}}
@@ -359,7 +359,7 @@ async def test_a_runtime_that_asks_the_same_again_and_again_is_stopped(tmp_path:
 
 
 async def test_a_recorded_session_is_played_again_without_the_provider(tmp_path: Path) -> None:
-    from codesdk.gateway.tapes import session_cassette
+    from codesdk.gateway.cassettes.tapes import session_cassette
 
     async with Gateway() as upstream:
         model = ScriptedModel(TWO_TURNS)

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 from tests.gateway.peers import PATHS, PATIENCE_S, Peer, body_of
 
-from codesdk.gateway.cassette import Exchange
-from codesdk.gateway.exchange import Wire
-from codesdk.gateway.record import RecordingBackend
+from codesdk.gateway.cassettes.cassette import Exchange
+from codesdk.gateway.cassettes.record import RecordingBackend
 from codesdk.gateway.scripted import ScriptedModel
 from codesdk.gateway.server import Gateway
+from codesdk.gateway.wires.exchange import Wire
 from codesdk.script import parse_object
 
 HELLO = parse_object({"loop": True, "turns": [{"steps": [{"text": ["Hel", "lo"]}]}]}, "hello")

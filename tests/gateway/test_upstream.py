@@ -24,13 +24,13 @@ from tests.gateway.peers import (
 )
 
 from codesdk.contract.models import STAND_IN
-from codesdk.gateway.exchange import Ask, Codec, Wire
-from codesdk.gateway.formats import codec_for, find_provider
 from codesdk.gateway.providers import ORIGINS, Provider
 from codesdk.gateway.reply import RawRequest, Reply
 from codesdk.gateway.scripted import ScriptedModel
 from codesdk.gateway.server import Gateway
 from codesdk.gateway.upstream import Upstream
+from codesdk.gateway.wires.exchange import Ask, Codec, Wire
+from codesdk.gateway.wires.formats import codec_for, find_provider
 from codesdk.script import parse_object
 
 LOGIN = "login-of-the-runtime-0123456789"

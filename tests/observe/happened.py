@@ -6,7 +6,7 @@ from codesdk.contract import events as ev
 from codesdk.contract.events import SCHEMA_VERSION, TYPE_OF, Event, RuntimeInfo, Trace
 from codesdk.contract.messages import user
 from codesdk.contract.tools import PolicySnapshot, SandboxSummary
-from codesdk.engine.stamps import iso
+from codesdk.engine.log.clock import iso
 
 BEGIN_MS = 1_800_000_000_000
 CALL: Any = {"tool_call_id": "call_1", "attempt": 1, "input_hash": "sha256:0"}

@@ -15,10 +15,10 @@ from codesdk import CodeSDK, Limits
 from codesdk.contract import events as ev
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.tools import Actor
-from codesdk.engine import feed as feeds
+from codesdk.engine.log import feed as feeds
 from codesdk.observe import Metrics
 from codesdk.observe.metrics import MAX_MODELS, MAX_TOOLS
-from codesdk.runtimes.scripted import ScriptedRuntime
+from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 from codesdk.script import parse_object
 from codesdk.testing.fakes import FakeRuntime, call, delta, done, message
 

@@ -21,7 +21,7 @@ from codesdk import CodeSDK
 from codesdk.contract import events as ev
 from codesdk.contract.errors import ErrorInfo, StorageFailure
 from codesdk.observe import Traces
-from codesdk.runtimes.scripted import ScriptedRuntime
+from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 from codesdk.script import parse_object
 
 USAGE = {

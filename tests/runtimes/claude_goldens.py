@@ -9,7 +9,7 @@ from tests.runtimes.claude_rig import EDIT, MORE, READ, native_call
 
 from codesdk.contract.events import TYPE_OF
 from codesdk.contract.runtime import Draft, RuntimeItem
-from codesdk.runtimes.claude_normalize import PREFIX, ClaudeState, normalize
+from codesdk.runtimes.claude.normalize import PREFIX, ClaudeState, normalize
 
 GOLDENS = Path(__file__).parents[1] / "golden" / "claude-agent-sdk"
 TOOLS = {f"{PREFIX}workspace_read": "workspace.read", f"{PREFIX}workspace_edit": "workspace.edit"}

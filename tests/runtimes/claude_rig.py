@@ -9,10 +9,10 @@ from typing import Any
 from codesdk import CodeSDK, Session
 from codesdk.contract.codec import decode
 from codesdk.contract.events import Event
-from codesdk.engine.invariants import verify_session
-from codesdk.engine.replay import replay_session
-from codesdk.gateway.exact import hashes_of, join
-from codesdk.runtimes.claude import NAME, ClaudeRuntime
+from codesdk.engine.checks.replay import replay_session
+from codesdk.engine.checks.verify import verify_session
+from codesdk.gateway.capture.exact import hashes_of, join
+from codesdk.runtimes.claude.adapter import NAME, ClaudeRuntime
 from codesdk.script import Script, parse_object
 
 MODEL = "claude-sonnet-4-5"

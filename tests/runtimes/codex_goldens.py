@@ -8,7 +8,7 @@ from tests.runtimes.codex_rig import read
 
 from codesdk.contract.events import TYPE_OF
 from codesdk.contract.runtime import Draft
-from codesdk.runtimes.codex_normalize import State, normalize
+from codesdk.runtimes.codex.normalize import State, normalize
 
 GOLDENS = Path(__file__).parents[1] / "golden" / "codex-sdk"
 TOOLS = {"workspace_read": "workspace.read", "workspace_write": "workspace.write"}

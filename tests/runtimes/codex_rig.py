@@ -10,9 +10,9 @@ from codesdk import CodeSDK, Session, SessionSettings
 from codesdk.contract.codec import decode
 from codesdk.contract.events import Event
 from codesdk.contract.ports import ToolRunner
-from codesdk.engine.invariants import verify_session
-from codesdk.engine.replay import replay_session
-from codesdk.runtimes.codex import CodexRuntime
+from codesdk.engine.checks.replay import replay_session
+from codesdk.engine.checks.verify import verify_session
+from codesdk.runtimes.codex.adapter import CodexRuntime
 from codesdk.script import parse_object
 
 NOTE = "remember the milk"

@@ -12,8 +12,8 @@ from tests.runtimes.alone import alone, left_behind, tried_outside
 
 from codesdk import CodeSDK, CodeSDKError, Session, SessionSettings
 from codesdk.contract.runtime import Runtime
-from codesdk.runtimes.claude import ClaudeRuntime
-from codesdk.runtimes.codex import CodexRuntime
+from codesdk.runtimes.claude.adapter import ClaudeRuntime
+from codesdk.runtimes.codex.adapter import CodexRuntime
 from codesdk.script import parse_object
 
 PROGRAMS = {"claude-agent-sdk": "claude", "codex-sdk": "codex"}
@@ -134,8 +134,8 @@ async def test_it_ends_in_the_right_code_and_says_what_to_do(
     name: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     if line == "garbage on its stdout":  # nobody is to wait that long for an answer that never comes
-        monkeypatch.setattr("codesdk.runtimes.claude.START_S", 1.0)
-        monkeypatch.setattr("codesdk.runtimes.codex_server.REQUEST_S", 1.0)
+        monkeypatch.setattr("codesdk.runtimes.claude.adapter.START_S", 1.0)
+        monkeypatch.setattr("codesdk.runtimes.codex.server.REQUEST_S", 1.0)
     program = PROGRAMS[name]
     given = await program_for(line, program, tmp_path)
     runtime: Any = ClaudeRuntime(given, max_retries=1) if program == "claude" else CodexRuntime(given)

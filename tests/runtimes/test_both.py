@@ -10,8 +10,8 @@ from tests.runtimes.alone import alone, tried_outside
 from codesdk import CodeSDK, Session
 from codesdk.contract.codec import decode
 from codesdk.contract.events import Event
-from codesdk.engine.invariants import verify_session
-from codesdk.engine.replay import replay_session
+from codesdk.engine.checks.replay import replay_session
+from codesdk.engine.checks.verify import verify_session
 from codesdk.script import Script, parse_object
 
 MODELS = {"claude-agent-sdk": "claude-sonnet-4-5", "codex-sdk": "gpt-5"}
@@ -180,7 +180,7 @@ def is_exact(event: Event) -> bool:
 async def request_text(sdk: CodeSDK, event: Event) -> str:
     import json
 
-    from codesdk.gateway.exact import hashes_of
+    from codesdk.gateway.capture.exact import hashes_of
 
     document = json.loads(await sdk.read_artifact(event.payload.input_ref.artifact_id))
     parts = [(await sdk.archive.blobs.get(name)).decode() for name in hashes_of(document)]

@@ -20,8 +20,8 @@ from tests.runtimes.alone import alone
 from codesdk import ArtifactBlock, CodeSDK, Message, Session, SessionSettings, Text
 from codesdk.contract.models import STAND_IN
 from codesdk.contract.runtime import Runtime
-from codesdk.runtimes.claude import ClaudeRuntime
-from codesdk.runtimes.codex import CodexRuntime
+from codesdk.runtimes.claude.adapter import ClaudeRuntime
+from codesdk.runtimes.codex.adapter import CodexRuntime
 from codesdk.script import Script, parse_object
 
 TOLD = " ".join([KNOWN, PROVIDER, *PATTERNS.values(), f"https://me:{PASSWORD}@example.org/x"])

@@ -30,10 +30,10 @@ from tests.runtimes.claude_rig import (
 
 from codesdk import Session, Task, TaskFailure
 from codesdk.contract.events import Event
-from codesdk.runtimes.claude_input import RETOLD
+from codesdk.runtimes.claude.input import RETOLD
 from codesdk.tools import ToolContext, ToolRegistry
 from codesdk.tools.registry import make_tool, wire_name
-from codesdk.tools.workspace import builtin_registry
+from codesdk.tools.workspace.file_tools import builtin_registry
 
 SLOW: dict[str, Any] = {"delay_s": 60}
 WHOLE = "Two, "

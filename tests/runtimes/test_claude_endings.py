@@ -16,8 +16,8 @@ from codesdk.contract.capabilities import Isolation
 from codesdk.contract.messages import ArtifactBlock, Message, Text
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.contract.settings import Budget, Budgets
-from codesdk.runtimes.claude import ClaudeRuntime
-from codesdk.runtimes.claude_input import RETOLD
+from codesdk.runtimes.claude.adapter import ClaudeRuntime
+from codesdk.runtimes.claude.input import RETOLD
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

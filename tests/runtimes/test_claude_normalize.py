@@ -10,10 +10,10 @@ from tests.runtimes.claude_goldens import CASES, TOOLS, meanings, read
 
 from codesdk.contract.messages import Message, Text, ToolResult, ToolUse, user
 from codesdk.contract.runtime import Draft, Failed
-from codesdk.runtimes.claude_errors import error_of
-from codesdk.runtimes.claude_input import new_for_file, new_for_process
-from codesdk.runtimes.claude_normalize import ClaudeState, normalize
-from codesdk.runtimes.claude_options import PERMISSIONS, TOOL_TIMEOUT_MS, Launch, command, own_variables
+from codesdk.runtimes.claude.errors import error_of
+from codesdk.runtimes.claude.input import new_for_file, new_for_process
+from codesdk.runtimes.claude.normalize import ClaudeState, normalize
+from codesdk.runtimes.claude.options import PERMISSIONS, TOOL_TIMEOUT_MS, Launch, command, own_variables
 
 URL = "http://127.0.0.1:5/m/0123456789abcdef0123456789abcdef/mcp"
 

@@ -9,9 +9,9 @@ import pytest
 from tests.runtimes.claude_rig import below, opened, script
 
 from codesdk import SessionSettings, TaskFailure
-from codesdk.runtimes import claude_options
-from codesdk.runtimes.claude import ClaudeRuntime
-from codesdk.runtimes.claude_process import MAX_UNREAD
+from codesdk.runtimes.claude import options as claude_options
+from codesdk.runtimes.claude.adapter import ClaudeRuntime
+from codesdk.runtimes.claude.process import MAX_UNREAD
 
 QUICK = SessionSettings(stop_grace_s=20.0)
 HEAD = """
@@ -185,7 +185,7 @@ async def test_a_flood_does_not_hide_the_answer_to_a_stop(tmp_path: Path) -> Non
 async def test_a_program_that_is_deaf_to_a_stop_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("codesdk.runtimes.claude.INTERRUPT_S", 0.2)
+    monkeypatch.setattr("codesdk.runtimes.claude.adapter.INTERRUPT_S", 0.2)
     code = """
     ready()
     hear()

@@ -21,8 +21,8 @@ from codesdk import CodeSDKError, Forbidden, InvalidRequest, TaskFailure
 from codesdk.contract.capabilities import Isolation
 from codesdk.contract.messages import ArtifactBlock, Message, Reasoning, Text, ToolResult, ToolUse
 from codesdk.contract.runtime import RuntimeEnv
-from codesdk.gateway.exact import hashes_of, join
-from codesdk.runtimes.codex import CodexRuntime
+from codesdk.gateway.capture.exact import hashes_of, join
+from codesdk.runtimes.codex.adapter import CodexRuntime
 from codesdk.testing.fakes import FakeTools
 
 

@@ -11,11 +11,11 @@ from tests.runtimes.codex_goldens import CASES, GOLDENS, meanings
 from codesdk.contract.events import RuntimeNotice
 from codesdk.contract.messages import Message, Reasoning, Text, ToolResult, ToolUse, user
 from codesdk.contract.runtime import Draft, Failed, Finished, ToolAnnouncement, ToolDropped, ToolEnded
-from codesdk.runtimes.codex_errors import error_of
-from codesdk.runtimes.codex_input import history, since_answer, split, turn_input
-from codesdk.runtimes.codex_normalize import State, normalize
-from codesdk.runtimes.codex_server import answer
-from codesdk.runtimes.codex_signals import MAX_BYTES, MAX_OF_ALL, MAX_OF_ONE
+from codesdk.runtimes.codex.errors import error_of
+from codesdk.runtimes.codex.input import history, since_answer, split, turn_input
+from codesdk.runtimes.codex.normalize import State, normalize
+from codesdk.runtimes.codex.server import answer
+from codesdk.runtimes.codex.signals import MAX_BYTES, MAX_OF_ALL, MAX_OF_ONE
 
 
 def lines(path: Path) -> list[Any]:

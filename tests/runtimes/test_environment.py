@@ -8,9 +8,9 @@ import pytest
 from codesdk.contract.capabilities import Isolation
 from codesdk.contract.errors import StorageFailure
 from codesdk.contract.runtime import RuntimeEnv
-from codesdk.runtimes.claude import CREDENTIALS
-from codesdk.runtimes.environment import clean_session, forget_session, make_places, variables
-from codesdk.store.redaction import Redactor
+from codesdk.redaction.redactor import Redactor
+from codesdk.runtimes.claude.adapter import CREDENTIALS
+from codesdk.runtimes.program.environment import clean_session, forget_session, make_places, variables
 
 
 def env_of(

@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesdk.runtimes.framing import LineSplitter, TooLong, read_lines
+from codesdk.runtimes.program.framing import LineSplitter, TooLong, read_lines
 
 PIECES = st.lists(st.binary(max_size=8) | st.just(b"\n") | st.just("\u2028\r\x0b".encode()), max_size=20)
 

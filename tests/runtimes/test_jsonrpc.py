@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from codesdk.contract.errors import TaskFailure
-from codesdk.runtimes.jsonrpc import Connection, Garbage, Gone, RequestFailed
-from codesdk.runtimes.process import start_child
+from codesdk.runtimes.program.jsonrpc import Connection, Garbage, Gone, RequestFailed
+from codesdk.runtimes.program.process import start_child
 
 PEER = r"""
 import json, sys

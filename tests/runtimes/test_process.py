@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from codesdk.contract.errors import TaskFailure
-from codesdk.runtimes import process
-from codesdk.runtimes.process import TAIL_BYTES, Child, start_child
+from codesdk.runtimes.program import process
+from codesdk.runtimes.program.process import TAIL_BYTES, Child, start_child
 
 GRANDCHILD = """
 import os, subprocess, sys, time
@@ -166,7 +166,7 @@ async def gone() -> None:
 async def test_a_child_dies_with_its_parent(hosting: str):
     code = f"""
 import asyncio, os, signal
-from codesdk.runtimes import process
+from codesdk.runtimes.program import process
 async def none(): return False
 if {hosting == "group"}: process.has_namespaces = none
 async def main():

@@ -8,7 +8,7 @@ import pytest
 from codesdk.contract.errors import InvalidRequest
 from codesdk.runtimes import registry
 from codesdk.runtimes.registry import create_runtime, resolve, runtime_names
-from codesdk.runtimes.scripted import ScriptedRuntime
+from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 
 
 def test_only_what_exists_is_listed_and_all_of_it_can_be_created():

@@ -23,7 +23,7 @@ from codesdk.contract.runtime import (
     ToolReply,
 )
 from codesdk.contract.tools import ToolIdentity, ToolSpec
-from codesdk.runtimes.scripted import ScriptedRuntime
+from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 from codesdk.script import parse_object
 
 HOST: Any = None

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from codesdk import CodeSDK
-from codesdk.runtimes import process, sweep
-from codesdk.runtimes.process import start_child
-from codesdk.runtimes.sweep import PROCESSES, Note, write_note
+from codesdk.runtimes.program import process, sweep
+from codesdk.runtimes.program.process import start_child
+from codesdk.runtimes.program.sweep import PROCESSES, Note, write_note
 
 CHILD = """
 import subprocess, sys, time
@@ -26,7 +26,7 @@ time.sleep(1000)
 PARENT = """
 import asyncio, os, shutil, signal, sys
 from codesdk import CodeSDK
-from codesdk.runtimes import process
+from codesdk.runtimes.program import process
 
 async def none():
     return False

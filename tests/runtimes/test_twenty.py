@@ -15,7 +15,7 @@ from tests.runtimes.test_both import MODELS
 
 from codesdk import CodeSDK, Session, Task
 from codesdk.contract.errors import CodeSDKError
-from codesdk.engine.invariants import verify_session
+from codesdk.engine.checks.verify import verify_session
 from codesdk.script import parse_object
 
 SESSIONS, AT_ONCE = 20, 4

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from codesdk.contract.errors import TaskFailure
-from codesdk.runtimes.versions import Pin, Program, find_program
+from codesdk.runtimes.program.versions import Pin, Program, find_program
 
 PIN = Pin(
     runtime="some-runtime",

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Generator
 import pytest
 from tests.sandbox.engine import IMAGE, RunningEngine, running_engine
 
-from codesdk.sandbox.oci import OciSandbox
+from codesdk.sandbox.oci.sandbox import OciSandbox
 
 
 @pytest.fixture(scope="session")

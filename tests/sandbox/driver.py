@@ -18,7 +18,7 @@ import uvloop
 
 from codesdk.contract.errors import CodeSDKError
 from codesdk.sandbox.backend import Command, SandboxCapabilities
-from codesdk.sandbox.bubblewrap import BubblewrapSandbox
+from codesdk.sandbox.bubblewrap.sandbox import BubblewrapSandbox
 from codesdk.sandbox.egress import Internet
 
 ORDINARY = 61_234

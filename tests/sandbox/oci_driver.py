@@ -11,7 +11,7 @@ from tests.sandbox.driver import Job, Report, environment, identity
 from tests.sandbox.engine import IMAGE
 from tests.sandbox.ran import run
 
-from codesdk.sandbox.oci import OciSandbox
+from codesdk.sandbox.oci.sandbox import OciSandbox
 
 _ROOT = Path(__file__).parents[2]
 

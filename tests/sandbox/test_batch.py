@@ -10,10 +10,10 @@ import pytest
 from tests.sandbox.test_paths import ATTACKS
 from tests.sandbox.traps import SECRET, set_traps, tree
 
-from codesdk.sandbox import batch as module
-from codesdk.sandbox import kernel
-from codesdk.sandbox.batch import Batch, Written
-from codesdk.sandbox.paths import Beneath, Changed, Opened, PathRefused
+from codesdk.sandbox.files import batch as module
+from codesdk.sandbox.files import kernel
+from codesdk.sandbox.files.batch import Batch, Written
+from codesdk.sandbox.files.paths import Beneath, Changed, Opened, PathRefused
 
 SAME = Opened(b"inside\n", 0o644, (0, 0), 1)
 IS_THERE = "is there already; read it first"

@@ -20,7 +20,6 @@ from tests.sandbox.driver import ORDINARY, Job, Report, any_python, drive, envir
 from tests.sandbox.stage import open_directory
 
 from codesdk.contract.errors import CodeSDKError, InvalidRequest
-from codesdk.sandbox import bubblewrap, cgroups
 from codesdk.sandbox.backend import (
     Command,
     CommandEnd,
@@ -28,7 +27,8 @@ from codesdk.sandbox.backend import (
     SandboxLimits,
     SandboxUnavailable,
 )
-from codesdk.sandbox.bubblewrap import BubblewrapSandbox
+from codesdk.sandbox.bubblewrap import sandbox as bubblewrap
+from codesdk.sandbox.bubblewrap.sandbox import BubblewrapSandbox, cgroups
 from codesdk.sandbox.owner import SANDBOX_USER, User
 
 IS_ROOT = os.geteuid() == 0
@@ -428,7 +428,7 @@ async def test_25_a_daemon_ends_with_its_command_even_if_it_holds_the_output(san
 DIES = """
 import asyncio, sys
 from codesdk.sandbox.backend import Command
-from codesdk.sandbox.bubblewrap import BubblewrapSandbox
+from codesdk.sandbox.bubblewrap.sandbox import BubblewrapSandbox
 command = Command(session_id="s", argv=sys.argv[2:], workspace=sys.argv[1])
 asyncio.run(BubblewrapSandbox().run(command, lambda stream, data: (sys.stdout.buffer.write(data), sys.stdout.flush())))
 """
@@ -490,7 +490,7 @@ async def test_42_the_first_process_of_the_sandbox_holds_nothing_of_the_host_eit
 FIRST = """
 import asyncio, pathlib, sys
 from codesdk.sandbox.backend import Command, SandboxLimits
-from codesdk.sandbox.bubblewrap import BubblewrapSandbox
+from codesdk.sandbox.bubblewrap.sandbox import BubblewrapSandbox
 
 async def main():
     sandbox = BubblewrapSandbox()

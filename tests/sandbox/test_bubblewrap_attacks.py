@@ -13,9 +13,9 @@ from tests.sandbox.driver import ORDINARY, Job, Report, Reports, drive, identity
 from tests.sandbox.stage import Stage, open_directory, set_stage
 
 from codesdk.sandbox.backend import Command, SandboxLimits
-from codesdk.sandbox.confinement import Confinement, Descriptors, arguments, limited
+from codesdk.sandbox.bubblewrap.confinement import Confinement, Descriptors, arguments, limited
+from codesdk.sandbox.bubblewrap.seccomp import compile_filter
 from codesdk.sandbox.owner import SANDBOX_USER, User
-from codesdk.sandbox.seccomp import compile_filter
 
 Who = Literal["root", "ordinary"]
 IS_ROOT = os.geteuid() == 0

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from codesdk.sandbox import cgroups
 from codesdk.sandbox.backend import SandboxLimits
+from codesdk.sandbox.bubblewrap import cgroups
 
 LIMITS = SandboxLimits(memory_bytes=64 << 20, processes=10, cpu_s=5)
 

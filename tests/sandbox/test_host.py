@@ -10,7 +10,6 @@ import pytest
 from tests.sandbox.test_bubblewrap import Said, alive
 
 from codesdk.contract.errors import InvalidRequest
-from codesdk.sandbox import bubblewrap
 from codesdk.sandbox.backend import (
     Command,
     CommandEnd,
@@ -18,7 +17,8 @@ from codesdk.sandbox.backend import (
     SandboxLimits,
     SandboxUnavailable,
 )
-from codesdk.sandbox.bubblewrap import BubblewrapSandbox
+from codesdk.sandbox.bubblewrap import sandbox as bubblewrap
+from codesdk.sandbox.bubblewrap.sandbox import BubblewrapSandbox
 from codesdk.sandbox.choose import open_sandbox
 from codesdk.sandbox.host import HostSandbox
 

@@ -19,12 +19,13 @@ from tests.sandbox.ran import run
 from tests.sandbox.stage import open_directory
 
 from codesdk.contract.errors import InvalidRequest
-from codesdk.sandbox import oci_facts, oci_owner
 from codesdk.sandbox.backend import Command, SandboxCapabilities, SandboxLimits, SandboxUnavailable
-from codesdk.sandbox.oci import OciSandbox
-from codesdk.sandbox.oci_config import ContainerSpec, container_config, container_spec, seccomp_option
-from codesdk.sandbox.oci_container import Container
-from codesdk.sandbox.oci_engine import Engine
+from codesdk.sandbox.oci import facts as oci_facts
+from codesdk.sandbox.oci import owner as oci_owner
+from codesdk.sandbox.oci.config import ContainerSpec, container_config, container_spec, seccomp_option
+from codesdk.sandbox.oci.container import Container
+from codesdk.sandbox.oci.engine import Engine
+from codesdk.sandbox.oci.sandbox import OciSandbox
 from codesdk.sandbox.owner import SANDBOX_USER, User
 from codesdk.sandbox.survey import survey
 
@@ -288,7 +289,7 @@ async def test_closing_ends_what_runs_and_what_is_kept(engine, workspace):
 OWNER = """
 import asyncio, sys
 from codesdk.sandbox.backend import Command, SandboxLimits
-from codesdk.sandbox.oci import OciSandbox
+from codesdk.sandbox.oci.sandbox import OciSandbox
 
 async def main():
     image, socket, workspace = sys.argv[1:]

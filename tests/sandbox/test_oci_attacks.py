@@ -16,9 +16,9 @@ from tests.sandbox.oci_driver import drive
 from tests.sandbox.ran import run
 from tests.sandbox.stage import Stage, open_directory, set_stage
 
-from codesdk.sandbox import oci_config
 from codesdk.sandbox.backend import Command, SandboxLimits
-from codesdk.sandbox.oci import OciSandbox
+from codesdk.sandbox.oci import config as oci_config
+from codesdk.sandbox.oci.sandbox import OciSandbox
 from codesdk.sandbox.owner import SANDBOX_USER, User
 
 Who = Literal["root", "ordinary"]

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.sandbox.traps import set_traps
 
-from codesdk.sandbox import paths
-from codesdk.sandbox.kernel import Unsupported, open_beneath
-from codesdk.sandbox.paths import Beneath, PathRefused, TooLarge, split
-from codesdk.store.directory import DATABASE
+from codesdk.local.directory import DATABASE
+from codesdk.sandbox.files import paths
+from codesdk.sandbox.files.kernel import Unsupported, open_beneath
+from codesdk.sandbox.files.paths import Beneath, PathRefused, TooLarge, split
 
 
 @pytest.fixture

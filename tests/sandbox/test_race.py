@@ -15,11 +15,11 @@ import pytest
 from tests.sandbox.traps import SECRET, tree
 
 from codesdk.contract.ports import ToolInvocation
-from codesdk.sandbox import paths
-from codesdk.sandbox.batch import Batch
-from codesdk.sandbox.kernel import Unsupported
-from codesdk.sandbox.paths import Beneath, PathRefused
-from codesdk.sandbox.tree import entries
+from codesdk.sandbox.files import paths
+from codesdk.sandbox.files.batch import Batch
+from codesdk.sandbox.files.kernel import Unsupported
+from codesdk.sandbox.files.paths import Beneath, PathRefused
+from codesdk.sandbox.files.tree import entries
 from codesdk.tools import builtin_registry
 
 READS = 20_000

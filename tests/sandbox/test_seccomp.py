@@ -8,7 +8,7 @@ from itertools import product
 import pyseccomp as libseccomp
 import pytest
 
-from codesdk.sandbox.seccomp import (
+from codesdk.sandbox.bubblewrap.seccomp import (
     ALLOW,
     ALWAYS,
     AUDIT_ARCH_X86_64,

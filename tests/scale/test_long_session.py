@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from codesdk import CodeSDK, Session, SessionSettings
-from codesdk.engine.invariants import verify_session
-from codesdk.store.sqlite import SqliteLog
+from codesdk.engine.checks.verify import verify_session
+from codesdk.store.sqlite.log import SqliteLog
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

@@ -5,9 +5,9 @@ For whoever opens sessions: the library here, the daemon in its own tests.
 
 from typing import Any
 
-from codesdk.runtimes.scripted import ScriptedRuntime
+from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 from codesdk.script import parse_object
-from codesdk.store.audit_chain import AuditRecord
+from codesdk.store.audit.chain import AuditRecord
 
 SECRET = "canary-7f3a91"
 """Must be given to the SDK as a secret, and must not come back."""

@@ -11,15 +11,15 @@ from codesdk.contract.errors import Busy
 from codesdk.contract.messages import user
 from codesdk.contract.settings import Limits, SessionConfig
 from codesdk.engine.engine import Engine
-from codesdk.engine.scope import Ports
+from codesdk.engine.sessions.scope import Ports
+from codesdk.local.directory import DataDir
 from codesdk.policy.modes import ModePolicy
-from codesdk.runtimes.scripted import ScriptedRuntime
+from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 from codesdk.script import parse_object
-from codesdk.store.audit import Audit
-from codesdk.store.audit_chain import AuditRecord, Who
-from codesdk.store.audit_reading import read_audit
-from codesdk.store.audit_verify import verify_audit
-from codesdk.store.directory import DataDir
+from codesdk.store.audit.chain import AuditRecord, Who
+from codesdk.store.audit.reading import read_audit
+from codesdk.store.audit.trail import Audit
+from codesdk.store.audit.verify import verify_audit
 from codesdk.testing.fakes import FakeTools, FrozenStamper
 
 

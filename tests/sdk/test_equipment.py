@@ -12,13 +12,13 @@ from tests.tools.mcp.gates import RecordingGate, spec
 from codesdk import CodeSDK, InvalidRequest
 from codesdk.contract.codec import decode
 from codesdk.contract.events import ToolCallCompleted
-from codesdk.engine.invariants import verify_session
-from codesdk.engine.replay import replay_session
-from codesdk.runtimes.scripted import ScriptedRuntime
+from codesdk.engine.checks.replay import replay_session
+from codesdk.engine.checks.verify import verify_session
+from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 from codesdk.sandbox.backend import SandboxUnavailable
 from codesdk.script import parse_object
 from codesdk.tools.mcp.host import McpHost
-from codesdk.tools.mcp.servers import HttpServer, StdioServer
+from codesdk.tools.mcp_client.servers import HttpServer, StdioServer
 from codesdk.tools.options import ExecOptions, FetchOptions
 
 OUTSIDE = Path(__file__).parents[1] / "tools" / "mcp" / "outside.py"
@@ -88,7 +88,7 @@ async def test_without_the_options_neither_tool_is_offered_and_with_them_both_ar
 
 
 async def test_a_missing_sandbox_is_an_error_and_never_the_host(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("codesdk.sandbox.bubblewrap.find_program", lambda: None)
+    monkeypatch.setattr("codesdk.sandbox.bubblewrap.sandbox.find_program", lambda: None)
     with pytest.raises(SandboxUnavailable, match="bubblewrap"):
         async with CodeSDK.open(run=ExecOptions(allow=[["true"]])):
             pass

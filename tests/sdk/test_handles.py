@@ -18,8 +18,8 @@ from codesdk import (
     Text,
 )
 from codesdk.contract.events import TERMINAL_TYPES
-from codesdk.engine.invariants import verify_session
-from codesdk.runtimes.scripted import ScriptedRuntime
+from codesdk.engine.checks.verify import verify_session
+from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 from codesdk.script import parse_object
 from codesdk.testing.fakes import FakeRuntime, FakeTask, delta, done, memory_sdk, message
 

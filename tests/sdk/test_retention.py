@@ -11,15 +11,15 @@ from tests.store.audit_samples import entry
 
 from codesdk import ArtifactBlock, CodeSDK, InvalidRequest, Message, NotFound
 from codesdk.contract.records import KeyRow
-from codesdk.engine.invariants import verify_session
-from codesdk.engine.journal import LOCAL
-from codesdk.engine.retention import GcReport, Retention
-from codesdk.runtimes.scripted import ScriptedRuntime
+from codesdk.engine.checks.verify import verify_session
+from codesdk.engine.log.journal import LOCAL
+from codesdk.local.retention import GcReport, Retention
+from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 from codesdk.script import parse_object
-from codesdk.store.audit import Audit
-from codesdk.store.audit_chain import segments
-from codesdk.store.audit_reading import read_audit
-from codesdk.store.audit_verify import verify_audit
+from codesdk.store.audit.chain import segments
+from codesdk.store.audit.reading import read_audit
+from codesdk.store.audit.trail import Audit
+from codesdk.store.audit.verify import verify_audit
 from codesdk.store.undo import FileUndo
 from codesdk.testing.fakes import FakeRuntime, FakeTask, done, message
 

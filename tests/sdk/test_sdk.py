@@ -19,7 +19,7 @@ from codesdk import (
     UsageTotals,
     user,
 )
-from codesdk.runtimes.scripted import ScriptedRuntime
+from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 from codesdk.script import parse_object
 from codesdk.testing.fakes import FakeRuntime, call, delta, done, memory_sdk, message
 

@@ -16,8 +16,8 @@ from tests.tools.mcp.gates import said, within
 from codesdk import CodeSDK, Session, Task
 from codesdk.contract.codec import decode
 from codesdk.contract.events import Event
-from codesdk.engine.invariants import verify_session
-from codesdk.engine.replay import replay_session
+from codesdk.engine.checks.replay import replay_session
+from codesdk.engine.checks.verify import verify_session
 from codesdk.testing.fakes import FAKE_CAPABILITIES, FakeRuntime, FakeTask, call, done, message
 
 EDIT = {"path": "a.txt", "old": "hello", "new": "bye"}

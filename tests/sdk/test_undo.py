@@ -13,8 +13,8 @@ from codesdk import Busy, CodeSDK, Conflict, NotFound, Session, SessionSettings
 from codesdk.contract.codec import decode
 from codesdk.contract.events import RuntimeNotice, ToolCallCompleted
 from codesdk.contract.tools import UndoneFile, UndoRefusal, UndoReport
-from codesdk.engine.invariants import verify_session
-from codesdk.engine.undo import changed_calls
+from codesdk.engine.calls.undo import changed_calls
+from codesdk.engine.checks.verify import verify_session
 
 pytestmark = pytest.mark.anyio
 

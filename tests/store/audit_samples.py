@@ -1,6 +1,6 @@
 """Entries for tests of the audit."""
 
-from codesdk.store.audit_chain import AuditEntry, Who
+from codesdk.store.audit.chain import AuditEntry, Who
 
 WHEN = "2026-01-02T03:04:05.678Z"
 

@@ -15,7 +15,7 @@ from codesdk.contract.records import (
     TaskRow,
 )
 from codesdk.store.memory import MemoryLog
-from codesdk.store.sqlite import SqliteLog
+from codesdk.store.sqlite.log import SqliteLog
 
 TIME = "2026-01-02T03:04:05.678Z"
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tests.store.audit_samples import entry
 
 from codesdk.contract.errors import StorageFailure
-from codesdk.store.audit import Audit
-from codesdk.store.audit_chain import (
+from codesdk.redaction.redactor import Redactor
+from codesdk.store.audit.chain import (
     GENESIS,
     AuditEntry,
     AuditRecord,
@@ -27,10 +27,10 @@ from codesdk.store.audit_chain import (
     segments,
     unseal,
 )
-from codesdk.store.audit_file import MAX_LINE_BYTES, ChainFile
-from codesdk.store.audit_reading import read_audit
-from codesdk.store.audit_verify import AuditReport, verify_audit
-from codesdk.store.redaction import Redactor
+from codesdk.store.audit.chain_file import MAX_LINE_BYTES, ChainFile
+from codesdk.store.audit.reading import read_audit
+from codesdk.store.audit.trail import Audit
+from codesdk.store.audit.verify import AuditReport, verify_audit
 
 pytestmark = pytest.mark.anyio
 
@@ -323,7 +323,7 @@ WRITER = """
 import asyncio, os, sys
 sys.path[:0] = sys.argv[2:]
 from pathlib import Path
-from codesdk.store.audit import Audit
+from codesdk.store.audit.trail import Audit
 from tests.store.audit_samples import entry
 
 async def main():
@@ -435,8 +435,8 @@ import asyncio, json, resource, sys
 sys.path[:0] = sys.argv[2:]
 from pathlib import Path
 from codesdk.contract.errors import StorageFailure
-from codesdk.store.audit import Audit
-from codesdk.store.audit_verify import verify_audit
+from codesdk.store.audit.trail import Audit
+from codesdk.store.audit.verify import verify_audit
 from tests.store.audit_samples import entry
 
 async def main(ends_well):

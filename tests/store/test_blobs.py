@@ -14,8 +14,8 @@ from codesdk.contract.canonical import content_hash
 from codesdk.contract.errors import NotFound, StorageFailure
 from codesdk.contract.ports import Blobs
 from codesdk.store.blobs import FileBlobs, MemoryBlobs
-from codesdk.store.split import SMALL_BYTES, SplitBlobs
-from codesdk.store.sqlite import SqliteLog
+from codesdk.store.sqlite.log import SqliteLog
+from codesdk.store.sqlite.split_blobs import SMALL_BYTES, SplitBlobs
 
 pytestmark = pytest.mark.anyio
 

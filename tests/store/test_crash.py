@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.store.samples import damaged, seqs
 
-from codesdk.store.directory import DataDir
+from codesdk.local.directory import DataDir
 
 pytestmark = pytest.mark.anyio
 
@@ -20,7 +20,7 @@ import asyncio, os, sys
 sys.path[:0] = sys.argv[2:]
 from pathlib import Path
 from codesdk.contract.records import Changes
-from codesdk.store.directory import DataDir
+from codesdk.local.directory import DataDir
 from tests.store.samples import session
 
 async def write(log, name):

@@ -14,7 +14,7 @@ import pytest
 from tests.store.samples import session, texts
 
 from codesdk.contract.errors import Conflict, NotFound, StorageFailure
-from codesdk.store.directory import DataDir, bind_socket, socket_address
+from codesdk.local.directory import DataDir, bind_socket, socket_address
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +61,7 @@ WITHOUT_RIGHTS = """
 import asyncio, os, sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
-from codesdk.store.directory import DataDir
+from codesdk.local.directory import DataDir
 if os.getuid() == 0:  # permissions do not apply to root; by now all that is needed is imported
     os.setgroups([])
     os.setgid(65534)
@@ -116,7 +116,7 @@ async def test_the_lock_of_a_killed_process_is_free(tmp_path: Path):
 import asyncio, sys
 sys.path.insert(0, {SOURCE!r})
 from pathlib import Path
-from codesdk.store.directory import DataDir
+from codesdk.local.directory import DataDir
 async def main():
     await DataDir.open_writer(Path({str(tmp_path)!r}))
     print("ready", flush=True)

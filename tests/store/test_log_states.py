@@ -16,7 +16,7 @@ from codesdk.contract.errors import CodeSDKError, Conflict
 from codesdk.contract.ports import EventLog
 from codesdk.contract.records import Changes, Snapshot
 from codesdk.store.memory import MemoryLog
-from codesdk.store.sqlite import SqliteLog
+from codesdk.store.sqlite.log import SqliteLog
 
 NAMES = st.sampled_from(["ses_1", "ses_2", "ses_3"])
 SIZES = st.integers(0, 3)

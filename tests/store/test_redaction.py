@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codesdk.contract.errors import InvalidRequest
-from codesdk.store.redaction import Redactor
+from codesdk.redaction.redactor import Redactor
 
 MARKER = "[redacted]"
 KEYS = [

@@ -10,11 +10,11 @@ from tests.store.samples import damaged, message, opened, seqs, session, texts
 
 from codesdk.contract.errors import NotFound, StorageFailure
 from codesdk.contract.records import Changes, TaskRow
-from codesdk.store import merging
 from codesdk.store.rows import pack
-from codesdk.store.schema import MIGRATIONS, migrate
-from codesdk.store.sqlite import SqliteLog
-from codesdk.store.tables import Tables
+from codesdk.store.sqlite import checkpoint as merging
+from codesdk.store.sqlite.log import SqliteLog
+from codesdk.store.sqlite.schema import MIGRATIONS, migrate
+from codesdk.store.sqlite.tables import Tables
 
 pytestmark = pytest.mark.anyio
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.store.samples import session
 
-from codesdk.store.schema import MIGRATIONS, migrate
-from codesdk.store.sqlite import SqliteLog
+from codesdk.store.sqlite.log import SqliteLog
+from codesdk.store.sqlite.schema import MIGRATIONS, migrate
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,8 @@ from tests.testing.fast import run
 from codesdk import CodeSDK, CodeSDKError, Session, SessionSettings
 from codesdk.contract.codec import decode
 from codesdk.contract.events import TERMINAL_TYPES, Event, ToolCallRequested
-from codesdk.engine.invariants import verify_session
-from codesdk.engine.replay import replay_session
+from codesdk.engine.checks.replay import replay_session
+from codesdk.engine.checks.verify import verify_session
 from codesdk.testing.chaos import MISDEEDS, ChaosRuntime, Misdeed
 from codesdk.testing.fakes import FakeRuntime, FakeTools, delta, done, memory_sdk
 

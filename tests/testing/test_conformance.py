@@ -14,10 +14,10 @@ from codesdk.contract.messages import Message
 from codesdk.contract.records import Changes, StoredFrame
 from codesdk.contract.runtime import Host, Runtime, RuntimeItem, TaskInput, ToolReply
 from codesdk.contract.tools import ToolIdentity
-from codesdk.runtimes.scripted import ScriptedRuntime, ScriptedTask
+from codesdk.runtimes.scripted.adapter import ScriptedRuntime, ScriptedTask
 from codesdk.script.model import GatewayOnlyStep, RuntimeOnlyStep
 from codesdk.store.memory import MemoryLog
-from codesdk.store.sqlite import SqliteLog
+from codesdk.store.sqlite.log import SqliteLog
 from codesdk.testing.conformance import (
     RUNTIME_CELLS,
     Cell,

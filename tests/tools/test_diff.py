@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesdk.tools.diff import unified
+from codesdk.tools.workspace.diff import unified
 
 
 def apply(before: bytes, diff: str) -> bytes:

@@ -21,7 +21,7 @@ from codesdk.sandbox.backend import (
     SandboxLimits,
     SandboxUnavailable,
 )
-from codesdk.sandbox.bubblewrap import BubblewrapSandbox
+from codesdk.sandbox.bubblewrap.sandbox import BubblewrapSandbox
 from codesdk.sandbox.host import HostSandbox
 from codesdk.sandbox.owner import SANDBOX_USER
 from codesdk.tools import ToolRegistry

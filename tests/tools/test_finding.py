@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from tests.tools.calling import REGISTRY, call, error, use
 
 from codesdk.contract.ports import ToolRun
-from codesdk.tools import finding, pattern
-from codesdk.tools.globbing import BadGlob, Glob
-from codesdk.tools.pattern import Place, literal, regular
+from codesdk.tools.workspace import pattern
+from codesdk.tools.workspace import search_tools as finding
+from codesdk.tools.workspace.globs import BadGlob, Glob
+from codesdk.tools.workspace.pattern import Place, literal, regular
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ from tests.tools.calling import REGISTRY, changed, error, use
 
 from codesdk.contract.ports import ToolRun
 from codesdk.contract.tools import Subjects
-from codesdk.sandbox import batch
-from codesdk.tools.diff import lines_of, unified
-from codesdk.tools.patch_hunks import DoesNotApply, apply_hunks
-from codesdk.tools.patch_text import BadPatch, FilePatch, Hunk, parse
+from codesdk.sandbox.files import batch
+from codesdk.tools.patch.hunks import DoesNotApply, apply_hunks
+from codesdk.tools.patch.parsing import BadPatch, FilePatch, Hunk, parse
+from codesdk.tools.workspace.diff import lines_of, unified
 
 GIT = {
     "PATH": os.environ["PATH"],

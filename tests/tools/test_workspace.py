@@ -11,8 +11,8 @@ import pytest
 from tests.tools.calling import changed, error, use
 
 from codesdk.contract.ports import ToolRun
-from codesdk.sandbox.batch import Batch
-from codesdk.sandbox.paths import Beneath
+from codesdk.sandbox.files.batch import Batch
+from codesdk.sandbox.files.paths import Beneath
 
 
 async def read(workspace: Path, path: str = "a.txt", **arguments: Any) -> ToolRun:

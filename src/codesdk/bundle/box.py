@@ -10,8 +10,7 @@ from typing import Any, BinaryIO, cast
 import msgspec
 
 from codesdk.bundle.manifest import NAME, BundledFile, LeftOut, Manifest
-from codesdk.store.patterns import MARKER
-from codesdk.store.redaction import Redactor
+from codesdk.redaction import MARKER, Redactor
 
 _FULL = "the bundle is as large as it may be; raise its limit (--max-size)"
 

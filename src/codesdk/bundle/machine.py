@@ -19,12 +19,11 @@ import msgspec
 
 from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.events import CONTRACT_VERSION, SCHEMA_VERSION
-from codesdk.runtimes.registry import PINS, RUNTIMES, create_runtime, runtime_names
-from codesdk.runtimes.versions import Pin
-from codesdk.sandbox.choose import look_at
-from codesdk.store.directory import DATABASE
-from codesdk.store.directory import RUNTIMES as STATE
-from codesdk.store.redaction import Redactor
+from codesdk.local import DATABASE
+from codesdk.local import RUNTIMES as STATE
+from codesdk.redaction import Redactor
+from codesdk.runtimes import PINS, RUNTIMES, Pin, create_runtime, runtime_names
+from codesdk.sandbox import look_at
 
 _MAX_FILES = 500
 _MAX_HASHED = 1024 * 1024

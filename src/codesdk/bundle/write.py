@@ -24,13 +24,10 @@ from codesdk.contract.codec import decode
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import CONTRACT_VERSION
 from codesdk.contract.records import ArtifactRow, SessionRow, StoredFrame
-from codesdk.engine.archive import Archive
-from codesdk.engine.invariants import verify_session
-from codesdk.engine.journal import LOCAL
-from codesdk.engine.stamps import iso, millis
-from codesdk.store.audit_reading import read_audit
-from codesdk.store.directory import AUDIT
-from codesdk.store.redaction import Redactor
+from codesdk.engine import LOCAL, Archive, iso, millis, verify_session
+from codesdk.local import AUDIT
+from codesdk.redaction import Redactor
+from codesdk.store import read_audit
 
 MAX_BYTES = 64 * 1024 * 1024
 """How large the files of a bundle may be together, unless somebody says otherwise."""

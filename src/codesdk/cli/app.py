@@ -12,7 +12,7 @@ import click
 
 from codesdk import __version__
 from codesdk.cli.exits import BAD_INPUT, INTERRUPTED, MEANINGS, READER_GONE, report
-from codesdk.cli.out import Interrupted, ReaderGone
+from codesdk.cli.view.out import Interrupted, ReaderGone
 from codesdk.contract.errors import CodeSDKError, ErrorInfo, InvalidRequest
 
 DEFAULT_DATA_DIR = ".codesdk"

@@ -17,7 +17,7 @@ from codesdk.contract.errors import CodeSDKError, ErrorInfo
 
 if TYPE_CHECKING:
     from codesdk.contract.ports import Observer
-    from codesdk.engine.retention import Retention
+    from codesdk.local import Retention
 
 PARENT_POLL_S = 1.0
 _STARTED_BY = os.getppid()
@@ -134,10 +134,9 @@ def codesdkd(data_dir: str, exit_with_parent: int | None, **options: Any) -> Non
     """
     import uvloop
 
-    from codesdk.daemon.server import serve
-    from codesdk.daemon.settings import DaemonSettings
-    from codesdk.observe.traces import Traces
-    from codesdk.runtimes.registry import resolve
+    from codesdk.daemon import DaemonSettings, serve
+    from codesdk.observe import Traces
+    from codesdk.runtimes import resolve
 
     names = [name.strip() for name in (options["runtimes"] or "").split(",") if name.strip()]
     settings = DaemonSettings(
@@ -178,16 +177,15 @@ def _retention(options: dict[str, Any]) -> "Retention | None":
     days, size = options["keep_days"], options["keep_bytes"]
     if days is None and size is None:
         return None
-    from codesdk.engine.retention import Retention
+    from codesdk.local import Retention
 
     return Retention(max_age_days=days, undo_max_age_days=days, audit_max_age_days=days, max_total_bytes=size)
 
 
 def _observers(options: dict[str, Any]) -> "list[Observer]":
     """Return what listens to all events: the log on stderr, and spans if they are wanted."""
-    from codesdk.gateway.providers import providers_from
-    from codesdk.observe.logs import LogObserver, configure_logging
-    from codesdk.observe.traces import Traces
+    from codesdk.gateway import providers_from
+    from codesdk.observe import LogObserver, Traces, configure_logging
 
     keys = [provider.key for provider in providers_from().values() if provider.key]
     configure_logging(options["log_level"], options["log_format"], secrets=keys)
@@ -199,11 +197,11 @@ def _opening(options: dict[str, Any]) -> dict[str, Any]:
     """Return what the engine is told."""
     opening: dict[str, Any] = {"allow_yolo": options["allow_yolo"]}
     if options["policy"]:
-        from codesdk.policy.load import load_policy
+        from codesdk.policy import load_policy
 
         opening["policy"] = load_policy(Path(options["policy"]))
     if options["commands"]:
-        from codesdk.tools.options import ExecOptions
+        from codesdk.tools import ExecOptions
 
         allow = [shlex.split(words) for words in options["commands"]]
         opening["run"] = ExecOptions(allow=allow, sandbox=options["sandbox"])

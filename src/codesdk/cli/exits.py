@@ -63,7 +63,7 @@ def report(error: ErrorInfo, *, as_json: bool) -> int:
         if as_json:
             print(msgspec.json.encode({"error": error}).decode(), file=sys.stderr, flush=True)
         else:
-            from codesdk.cli.safe import printable
+            from codesdk.cli.view.safe import printable
 
             print(f"error ({error.code}): {printable(error.message)}", file=sys.stderr, flush=True)
     except OSError:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from codesdk.cli.out import Interrupted
+from codesdk.cli.view.out import Interrupted
 
 T = TypeVar("T")
 

@@ -66,10 +66,10 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 def _stored(ctx: click.Context) -> list[CompletionItem]:
     from codesdk.cli.app import DEFAULT_DATA_DIR, Setup
-    from codesdk.cli.lookup import LAST
     from codesdk.cli.loop import run_async
-    from codesdk.cli.place import open_place
-    from codesdk.cli.safe import one_line
+    from codesdk.cli.target.lookup import LAST
+    from codesdk.cli.target.place import open_place
+    from codesdk.cli.view.safe import one_line
 
     given = ctx.find_root().params
     setup = Setup(given.get("data_dir") or DEFAULT_DATA_DIR, True, "", given.get("url"), given.get("token"))

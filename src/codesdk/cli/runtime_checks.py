@@ -11,12 +11,10 @@ import msgspec
 from codesdk.contract.capabilities import AuthStatus, Isolation
 from codesdk.contract.errors import CodeSDKError, TaskFailure
 from codesdk.contract.runtime import RuntimeEnv
-from codesdk.engine.journal import LOCAL
-from codesdk.gateway.exchange import Wire
-from codesdk.gateway.providers import KEY_NAMES, providers_from
-from codesdk.runtimes.programs import PROGRAMS, find
-from codesdk.runtimes.registry import ALIASES, create_runtime
-from codesdk.store.directory import RUNTIMES
+from codesdk.engine import LOCAL
+from codesdk.gateway import KEY_NAMES, Wire, providers_from
+from codesdk.local import RUNTIMES
+from codesdk.runtimes import ALIASES, PROGRAMS, create_runtime, find
 
 _ANSWER_S = 10.0
 _WIRES: dict[str, Wire] = {"claude-agent-sdk": "anthropic", "codex-sdk": "responses"}
@@ -97,7 +95,7 @@ async def _login(runtime: str, data_dir: str) -> Finding:
 
 
 async def _isolation() -> Finding:
-    from codesdk.runtimes.process import has_namespaces
+    from codesdk.runtimes import has_namespaces
 
     if await has_namespaces():
         found = "a process namespace of its own: nothing that it starts outlives it"
@@ -112,8 +110,7 @@ async def _isolation() -> Finding:
 
 async def _gateway() -> Finding:
     """Start the gateway's server for a moment and ask it something, as a program would."""
-    from codesdk.gateway.scripted import ScriptedModel
-    from codesdk.gateway.server import Gateway
+    from codesdk.gateway import Gateway, ScriptedModel
     from codesdk.script import parse_object
 
     try:

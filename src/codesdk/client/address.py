@@ -42,7 +42,7 @@ def finder(url: str | None, token: str | None, data_dir: str | os.PathLike[str] 
     fixed = None if url is None else _checked(url)
 
     def find() -> Address:
-        from codesdk.store.directory import find_daemon
+        from codesdk.local import find_daemon
 
         found = find_daemon(directory)
         if fixed is None:

@@ -27,9 +27,9 @@ from codesdk.contract.settings import Budgets, SessionSettings
 from codesdk.contract.tools import InteractionMode, PermissionMode
 
 if TYPE_CHECKING:
-    from codesdk.engine.retention import GcReport, Retention
-    from codesdk.gateway.sessions import Source
-    from codesdk.tools.mcp.servers import McpServer
+    from codesdk.gateway import Source
+    from codesdk.local import GcReport, Retention
+    from codesdk.tools import McpServer
 
 
 class CodeSDKClient:
@@ -188,7 +188,7 @@ class CodeSDKClient:
 
     async def collect(self, retention: "Retention", *, dry_run: bool = False) -> "GcReport":
         """Have the daemon remove what is over the limits, of all principals. Needs the scope admin."""
-        from codesdk.engine.retention import GcReport
+        from codesdk.local import GcReport
 
         limits = msgspec.structs.asdict(retention)
         return await self.connection.post("/v1/gc", api.Collecting(**limits, dry_run=dry_run), GcReport)

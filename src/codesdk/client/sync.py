@@ -21,8 +21,8 @@ from codesdk.contract.settings import Budgets, OnBusy, SessionSettings
 from codesdk.contract.tools import Grant, InteractionMode, PermissionMode, Scope, UndoReport
 
 if TYPE_CHECKING:
-    from codesdk.gateway.sessions import Source
-    from codesdk.tools.mcp.servers import McpServer
+    from codesdk.gateway import Source
+    from codesdk.tools import McpServer
 
 T = TypeVar("T")
 CLEANUP_S = 5.0

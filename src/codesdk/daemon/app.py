@@ -19,16 +19,23 @@ import msgspec
 from codesdk.contract.api import Equipment
 from codesdk.contract.errors import CodeSDKError, Forbidden, InvalidRequest
 from codesdk.contract.ids import is_id
-from codesdk.daemon import auditing, files, reading, running, sessions, tasks
 from codesdk.daemon.auth import Caller, Guard
 from codesdk.daemon.limits import RateLimit
-from codesdk.daemon.operations import Answer, Call, Message, Operation, Receive, Respond, Send
+from codesdk.daemon.operations import artifacts, audit, daemon, reading, sessions, tasks
+from codesdk.daemon.operations.operation import (
+    Answer,
+    Call,
+    Message,
+    Operation,
+    Receive,
+    Respond,
+    Send,
+)
 from codesdk.daemon.problems import render, slow_down, too_large, wrong_type
 from codesdk.daemon.responses import Whole
 from codesdk.daemon.routing import Router
 from codesdk.daemon.settings import DaemonSettings
-from codesdk.observe.logs import log_fields
-from codesdk.observe.metrics import Metrics
+from codesdk.observe import Metrics, log_fields
 from codesdk.sdk import CodeSDK
 
 _log = logging.getLogger(__name__)
@@ -63,12 +70,12 @@ async def _openapi(call: Call) -> Whole:
 
 
 OPERATIONS: Sequence[Operation] = (
-    *running.OPERATIONS,
+    *daemon.OPERATIONS,
     *reading.OPERATIONS,
     *sessions.OPERATIONS,
     *tasks.OPERATIONS,
-    *files.OPERATIONS,
-    *auditing.OPERATIONS,
+    *artifacts.OPERATIONS,
+    *audit.OPERATIONS,
     Operation(
         name="openapi",
         method="GET",

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from codesdk.contract.api import TokenScope
 from codesdk.contract.errors import Forbidden
 from codesdk.daemon.problems import Refused, who_are_you
-from codesdk.engine.journal import LOCAL
-from codesdk.store.tokens import PREFIX, SCOPES, TokenFile
+from codesdk.engine import LOCAL
+from codesdk.local import PREFIX, SCOPES, TokenFile
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 

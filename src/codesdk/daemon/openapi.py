@@ -8,7 +8,7 @@ import msgspec
 
 from codesdk import __version__
 from codesdk.contract.api import Problem
-from codesdk.daemon.operations import Operation
+from codesdk.daemon.operations.operation import Operation
 from codesdk.daemon.problems import MEDIA_TYPE
 
 Schema = dict[str, Any]

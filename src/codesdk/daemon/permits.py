@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 from codesdk.contract.errors import Forbidden, InvalidRequest
-from codesdk.daemon.operations import Call
-from codesdk.engine.session import LiveSession
-from codesdk.runtimes.registry import resolve
+from codesdk.daemon.operations.operation import Call
+from codesdk.engine import LiveSession
+from codesdk.runtimes import resolve
 
 
 def check_new(

@@ -9,7 +9,7 @@ from typing import BinaryIO
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import Blobs
-from codesdk.daemon.operations import Message, Receive, Send
+from codesdk.daemon.operations.operation import Message, Receive, Send
 from codesdk.daemon.problems import Refused
 
 Headers = Sequence[tuple[bytes, bytes]]

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from urllib.parse import unquote
 
 from codesdk.contract.errors import InvalidRequest
-from codesdk.daemon.operations import Operation
+from codesdk.daemon.operations.operation import Operation
 from codesdk.daemon.problems import no_route, wrong_method
 
 MAX_NAME_CHARS = 512

@@ -24,13 +24,11 @@ from codesdk.contract.ports import Observer
 from codesdk.daemon.app import App
 from codesdk.daemon.auth import LOOPBACK, Guard
 from codesdk.daemon.settings import DaemonSettings
-from codesdk.engine.retention import Retention
-from codesdk.observe.metrics import Metrics
+from codesdk.local import Retention, TokenFile, announce
+from codesdk.observe import Metrics
 from codesdk.sdk import CodeSDK
 from codesdk.serving import Serving
 from codesdk.serving import listen as listen_on
-from codesdk.store.directory import announce
-from codesdk.store.tokens import TokenFile
 
 _log = logging.getLogger(__name__)
 

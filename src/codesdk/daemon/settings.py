@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from codesdk.engine.retention import Retention
+from codesdk.local import Retention
 
 
 class DaemonSettings(msgspec.Struct, frozen=True, kw_only=True):

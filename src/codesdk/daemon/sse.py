@@ -16,8 +16,8 @@ import msgspec
 from codesdk.contract.errors import CodeSDKError, InvalidRequest
 from codesdk.contract.events import EVENT_TYPES
 from codesdk.contract.records import StoredFrame
-from codesdk.daemon.operations import Message, Receive, Send
-from codesdk.engine.feed import PAGE_EVENTS, Feed, stream_frame
+from codesdk.daemon.operations.operation import Message, Receive, Send
+from codesdk.engine import PAGE_EVENTS, Feed, stream_frame
 
 WRITE_BYTES = 64 * 1024
 PAGE_BYTES = 2 * WRITE_BYTES

@@ -1,6 +1,118 @@
-"""The engine: sessions and tasks over a log.
+"""The engine: sessions and tasks over a log, behind one door.
 
-`Engine` is the door. Inside, pure functions decide (`lifecycle`, `ledger`) and
-fold (`fold`, `transcript`); `Recorder` is the only writer; `session`, `turns`, `run` and
-`calls` are the async shell that talks to runtimes and tools.
+Rooms, from the bottom up: `log` (events to the store and to readers), `calls` (tool calls), `models` (model
+requests), `tasks` (one run of a task), `sessions` (sessions in memory) and `checks` (verify and replay).
+Pure functions decide (`lifecycle`, `ledger`) and fold (`fold`, `transcript`); the rest is the async shell.
 """
+
+from typing import TYPE_CHECKING
+
+from codesdk.doors import open_door
+
+if TYPE_CHECKING:
+    from codesdk.engine.calls.undo import (
+        NOTICE as NOTICE,
+    )
+    from codesdk.engine.calls.undo import (
+        changed_calls as changed_calls,
+    )
+    from codesdk.engine.calls.undo import (
+        undo as undo,
+    )
+    from codesdk.engine.checks.policy_replay import (
+        Rejudged as Rejudged,
+    )
+    from codesdk.engine.checks.policy_replay import (
+        rejudge as rejudge,
+    )
+    from codesdk.engine.checks.replay import (
+        replay_session as replay_session,
+    )
+    from codesdk.engine.checks.verify import (
+        verify_session as verify_session,
+    )
+    from codesdk.engine.engine import (
+        GARBAGE_GRACE_S as GARBAGE_GRACE_S,
+    )
+    from codesdk.engine.engine import (
+        Engine as Engine,
+    )
+    from codesdk.engine.log.archive import (
+        Archive as Archive,
+    )
+    from codesdk.engine.log.archive import (
+        unknown_session as unknown_session,
+    )
+    from codesdk.engine.log.clock import (
+        SystemStamper as SystemStamper,
+    )
+    from codesdk.engine.log.clock import (
+        iso as iso,
+    )
+    from codesdk.engine.log.clock import (
+        millis as millis,
+    )
+    from codesdk.engine.log.feed import (
+        PAGE_EVENTS as PAGE_EVENTS,
+    )
+    from codesdk.engine.log.feed import (
+        Feed as Feed,
+    )
+    from codesdk.engine.log.feed import (
+        Published as Published,
+    )
+    from codesdk.engine.log.feed import (
+        stream_frame as stream_frame,
+    )
+    from codesdk.engine.log.journal import (
+        LOCAL as LOCAL,
+    )
+    from codesdk.engine.sessions.grants import (
+        revoke as revoke,
+    )
+    from codesdk.engine.sessions.scope import (
+        Ports as Ports,
+    )
+    from codesdk.engine.sessions.session import (
+        LiveSession as LiveSession,
+    )
+
+__all__, __getattr__, __dir__ = open_door(
+    __name__,
+    {
+        ".calls.undo": (
+            "NOTICE",
+            "changed_calls",
+            "undo",
+        ),
+        ".checks.policy_replay": (
+            "Rejudged",
+            "rejudge",
+        ),
+        ".checks.replay": ("replay_session",),
+        ".checks.verify": ("verify_session",),
+        ".engine": (
+            "Engine",
+            "GARBAGE_GRACE_S",
+        ),
+        ".log.archive": (
+            "Archive",
+            "unknown_session",
+        ),
+        ".log.clock": (
+            "SystemStamper",
+            "iso",
+            "millis",
+        ),
+        ".log.feed": (
+            "Feed",
+            "PAGE_EVENTS",
+            "Published",
+            "stream_frame",
+        ),
+        ".log.journal": ("LOCAL",),
+        ".sessions.grants": ("revoke",),
+        ".sessions.scope": ("Ports",),
+        ".sessions.session": ("LiveSession",),
+    },
+)

@@ -19,18 +19,18 @@ from codesdk.contract.records import Changes, KeyRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import OnBusy, SessionConfig
 from codesdk.contract.tools import PermissionMode
-from codesdk.engine import lifecycle
-from codesdk.engine.archive import Archive, unknown_session
-from codesdk.engine.beginnings import first_event, forked_event
-from codesdk.engine.journal import LOCAL
-from codesdk.engine.keys import Keys
-from codesdk.engine.legible import MAX_DEPTH, check_size, is_deep
-from codesdk.engine.redactors import Redactors
-from codesdk.engine.roster import Roster
-from codesdk.engine.scope import Ports, store_artifact
-from codesdk.engine.session import LiveSession
-from codesdk.engine.slots import Slots
-from codesdk.store.redaction import Redactor
+from codesdk.engine.log.archive import Archive, unknown_session
+from codesdk.engine.log.journal import LOCAL
+from codesdk.engine.sessions.creation import first_event, forked_event
+from codesdk.engine.sessions.keys import Keys
+from codesdk.engine.sessions.registry import Roster
+from codesdk.engine.sessions.scope import Ports, store_artifact
+from codesdk.engine.sessions.secrets import Redactors
+from codesdk.engine.sessions.session import LiveSession
+from codesdk.engine.sessions.slots import Slots
+from codesdk.engine.tasks import lifecycle
+from codesdk.engine.tasks.validation import MAX_DEPTH, check_size, is_deep
+from codesdk.redaction import Redactor
 
 GARBAGE_GRACE_S = 3600.0
 

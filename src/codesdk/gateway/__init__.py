@@ -1,4 +1,99 @@
 """The model gateway: one loopback endpoint that runtimes talk to instead of their provider.
 
-It passes requests on, records them, plays them back, or answers from a script, in four wire formats.
+It passes requests on, records them, plays them back, or answers from a script, in four wire formats (`wires`).
+`capture` tells a session what passed; `cassettes` are recordings.
 """
+
+from typing import TYPE_CHECKING
+
+from codesdk.doors import open_door
+
+if TYPE_CHECKING:
+    from codesdk.gateway.capture.exact import (
+        hashes_of as hashes_of,
+    )
+    from codesdk.gateway.cassettes.cassette import (
+        Exchange as Exchange,
+    )
+    from codesdk.gateway.cassettes.cassette import (
+        Tape as Tape,
+    )
+    from codesdk.gateway.cassettes.cassette import (
+        load_cassette as load_cassette,
+    )
+    from codesdk.gateway.cassettes.cassette import (
+        save_cassette as save_cassette,
+    )
+    from codesdk.gateway.cassettes.record import (
+        RecordingBackend as RecordingBackend,
+    )
+    from codesdk.gateway.cassettes.replay import (
+        ReplayBackend as ReplayBackend,
+    )
+    from codesdk.gateway.cassettes.tapes import (
+        session_cassette as session_cassette,
+    )
+    from codesdk.gateway.gateway import (
+        GatewayDoor as GatewayDoor,
+    )
+    from codesdk.gateway.providers import (
+        KEY_NAMES as KEY_NAMES,
+    )
+    from codesdk.gateway.providers import (
+        ORIGINS as ORIGINS,
+    )
+    from codesdk.gateway.providers import (
+        Provider as Provider,
+    )
+    from codesdk.gateway.providers import (
+        providers_from as providers_from,
+    )
+    from codesdk.gateway.scripted import (
+        ScriptedModel as ScriptedModel,
+    )
+    from codesdk.gateway.server import (
+        Backend as Backend,
+    )
+    from codesdk.gateway.server import (
+        Gateway as Gateway,
+    )
+    from codesdk.gateway.sessions import (
+        Source as Source,
+    )
+    from codesdk.gateway.upstream import (
+        Upstream as Upstream,
+    )
+    from codesdk.gateway.wires.exchange import (
+        Wire as Wire,
+    )
+
+__all__, __getattr__, __dir__ = open_door(
+    __name__,
+    {
+        ".capture.exact": ("hashes_of",),
+        ".cassettes.cassette": (
+            "Exchange",
+            "Tape",
+            "load_cassette",
+            "save_cassette",
+        ),
+        ".cassettes.record": ("RecordingBackend",),
+        ".cassettes.replay": ("ReplayBackend",),
+        ".cassettes.tapes": ("session_cassette",),
+        ".gateway": ("GatewayDoor",),
+        ".providers": (
+            "KEY_NAMES",
+            "ORIGINS",
+            "Provider",
+            "providers_from",
+        ),
+        ".scripted": ("ScriptedModel",),
+        ".server": (
+            "Backend",
+            "Gateway",
+        ),
+        ".sessions": ("Source",),
+        ".upstream": ("Upstream",),
+        ".wires.exchange": ("Wire",),
+    },
+)

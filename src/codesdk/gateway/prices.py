@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from codesdk.contract.models import Tokens
-from codesdk.gateway.exchange import Wire
+from codesdk.gateway.wires.exchange import Wire
 
 _TABLE = "genai_prices"
 _loaded = False

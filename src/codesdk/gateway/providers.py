@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from codesdk.gateway.exchange import Wire
+from codesdk.gateway.wires.exchange import Wire
 
 ORIGINS: dict[Wire, str] = {
     "anthropic": "https://api.anthropic.com",

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from codesdk.gateway.exchange import Codec, Fault
+from codesdk.gateway.wires.exchange import Codec, Fault
 
 SSE = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 JSON = {"content-type": "application/json"}

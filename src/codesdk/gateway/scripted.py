@@ -9,7 +9,10 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from itertools import repeat
 
-from codesdk.gateway.exchange import (
+from codesdk.gateway.capture.names import own_names, wire_name
+from codesdk.gateway.capture.purpose import purpose_of
+from codesdk.gateway.reply import JSON, SSE, RawRequest, Reply, Reset, refuse
+from codesdk.gateway.wires.exchange import (
     Ask,
     AskResult,
     AskText,
@@ -24,9 +27,6 @@ from codesdk.gateway.exchange import (
     TextChunk,
     Tokens,
 )
-from codesdk.gateway.names import own_names, wire_name
-from codesdk.gateway.purpose import purpose_of
-from codesdk.gateway.reply import JSON, SSE, RawRequest, Reply, Reset, refuse
 from codesdk.script import expect, model
 from codesdk.script.model import Script, Turn
 

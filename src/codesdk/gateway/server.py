@@ -16,9 +16,9 @@ from urllib.parse import unquote
 
 import msgspec
 
-from codesdk.gateway.exchange import Ask, Codec, Fault
-from codesdk.gateway.formats import find_route, guess_codec
 from codesdk.gateway.reply import RawRequest, Reply, Reset, refuse
+from codesdk.gateway.wires.exchange import Ask, Codec, Fault
+from codesdk.gateway.wires.formats import find_route, guess_codec
 from codesdk.serving import Serving, listen
 
 MAX_BODY_BYTES = 64 * 1024 * 1024

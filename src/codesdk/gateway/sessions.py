@@ -15,18 +15,18 @@ from codesdk.contract.errors import CodeSDKError, TaskFailure
 from codesdk.contract.models import ModelTap
 from codesdk.contract.settings import GatewayMode
 from codesdk.gateway import prices
-from codesdk.gateway.cassette import Exchange
-from codesdk.gateway.exchange import Wire
-from codesdk.gateway.observe import ObservedBackend
+from codesdk.gateway.capture.observe import ObservedBackend
+from codesdk.gateway.capture.source_files import read_sources
+from codesdk.gateway.cassettes.cassette import Exchange
+from codesdk.gateway.cassettes.record import RecordingBackend
+from codesdk.gateway.cassettes.replay import ReplayBackend
 from codesdk.gateway.providers import Provider
-from codesdk.gateway.record import RecordingBackend
-from codesdk.gateway.replay import ReplayBackend
 from codesdk.gateway.scripted import ScriptedModel
 from codesdk.gateway.server import Backend, Gateway
-from codesdk.gateway.source_files import read_sources
 from codesdk.gateway.upstream import Upstream
+from codesdk.gateway.wires.exchange import Wire
+from codesdk.redaction import Redactor
 from codesdk.script import Script
-from codesdk.store.redaction import Redactor
 
 Source = Script | ScriptedModel | Sequence[Exchange]
 """What a session plays in place of a provider: a script, a model that has begun one, or the exchanges of a cassette."""

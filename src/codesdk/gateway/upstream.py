@@ -16,11 +16,11 @@ from urllib.parse import parse_qsl, quote, urlencode
 import httpx2
 
 from codesdk.contract.models import STAND_IN
-from codesdk.gateway.exchange import Ask, Codec, Fault, Wire
-from codesdk.gateway.formats import codec_for, find_provider
 from codesdk.gateway.providers import KEY_NAMES, ORIGINS, Provider
 from codesdk.gateway.reply import RawRequest, Reply, Reset, refuse
-from codesdk.store.redaction import MARKER, Redactor
+from codesdk.gateway.wires.exchange import Ask, Codec, Fault, Wire
+from codesdk.gateway.wires.formats import codec_for, find_provider
+from codesdk.redaction import MARKER, Redactor
 
 CONNECT_TIMEOUT_S = 15.0
 READ_TIMEOUT_S = 600.0

@@ -7,16 +7,50 @@
 What they need (prometheus_client, opentelemetry) is loaded when it is first used.
 """
 
-from codesdk.observe.logs import JsonFormatter, LogObserver, TextFormatter, configure_logging, log_fields
-from codesdk.observe.metrics import Metrics
-from codesdk.observe.traces import Traces
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "JsonFormatter",
-    "LogObserver",
-    "Metrics",
-    "TextFormatter",
-    "Traces",
-    "configure_logging",
-    "log_fields",
-]
+from codesdk.doors import open_door
+
+if TYPE_CHECKING:
+    from codesdk.observe.logs import (
+        JsonFormatter as JsonFormatter,
+    )
+    from codesdk.observe.logs import (
+        LogObserver as LogObserver,
+    )
+    from codesdk.observe.logs import (
+        TextFormatter as TextFormatter,
+    )
+    from codesdk.observe.logs import (
+        configure_logging as configure_logging,
+    )
+    from codesdk.observe.logs import (
+        log_fields as log_fields,
+    )
+    from codesdk.observe.metrics import (
+        CONTENT_TYPE as CONTENT_TYPE,
+    )
+    from codesdk.observe.metrics import (
+        Metrics as Metrics,
+    )
+    from codesdk.observe.traces import (
+        Traces as Traces,
+    )
+
+__all__, __getattr__, __dir__ = open_door(
+    __name__,
+    {
+        ".logs": (
+            "JsonFormatter",
+            "LogObserver",
+            "TextFormatter",
+            "configure_logging",
+            "log_fields",
+        ),
+        ".metrics": (
+            "CONTENT_TYPE",
+            "Metrics",
+        ),
+        ".traces": ("Traces",),
+    },
+)

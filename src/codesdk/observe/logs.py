@@ -15,8 +15,8 @@ import msgspec
 from codesdk.contract import events as ev
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import Event
-from codesdk.engine.stamps import iso
-from codesdk.store.redaction import Redactor
+from codesdk.engine import iso
+from codesdk.redaction import Redactor
 
 Secrets = Iterable[str] | Callable[[], Iterable[str]]
 """Known values, or where to ask for them: they may become more."""

@@ -13,10 +13,9 @@ from codesdk.contract import events as ev
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import Event
 from codesdk.contract.figures import Spread
-from codesdk.engine.engine import Engine
-from codesdk.engine.stamps import millis
+from codesdk.engine import Engine, millis
 from codesdk.observe.series import Counts, Labels, Names, Spreads
-from codesdk.store.writer import WriterStats
+from codesdk.store import WriterStats
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric

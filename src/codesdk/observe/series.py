@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from codesdk.contract.figures import Spread
-from codesdk.store.redaction import Redactor
+from codesdk.redaction import Redactor
 
 OTHER = "other"
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@+-]{0,79}")

@@ -14,7 +14,7 @@ import msgspec
 from codesdk.contract import events as ev
 from codesdk.contract.errors import CodeSDKError, InvalidRequest
 from codesdk.contract.events import TERMINAL_TYPES, Event, UsageTotals
-from codesdk.engine.stamps import millis
+from codesdk.engine import millis
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, TracerProvider

@@ -9,15 +9,15 @@ from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.runtime import Runtime
 
 RUNTIMES: dict[str, str] = {
-    "claude-agent-sdk": "codesdk.runtimes.claude:ClaudeRuntime",
-    "codex-sdk": "codesdk.runtimes.codex:CodexRuntime",
-    "scripted": "codesdk.runtimes.scripted:ScriptedRuntime",
+    "claude-agent-sdk": "codesdk.runtimes.claude.adapter:ClaudeRuntime",
+    "codex-sdk": "codesdk.runtimes.codex.adapter:CodexRuntime",
+    "scripted": "codesdk.runtimes.scripted.adapter:ScriptedRuntime",
 }
 """What this version has, by full name."""
 
 PINS: dict[str, str] = {
-    "claude-agent-sdk": "codesdk.runtimes.claude_options:PIN",
-    "codex-sdk": "codesdk.runtimes.codex:PIN",
+    "claude-agent-sdk": "codesdk.runtimes.claude.options:PIN",
+    "codex-sdk": "codesdk.runtimes.codex.adapter:PIN",
 }
 """Where it says which version of a program a runtime was tested with."""
 

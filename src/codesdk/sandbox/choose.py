@@ -22,13 +22,13 @@ def open_sandbox(kind: SandboxKind, **options: Any) -> Sandbox:
     """
     match kind:
         case "bubblewrap":
-            from codesdk.sandbox import bubblewrap
+            from codesdk.sandbox.bubblewrap import sandbox as bubblewrap
 
             if bubblewrap.find_program() is None:
                 raise SandboxUnavailable(bubblewrap.NOT_INSTALLED)
             return bubblewrap.BubblewrapSandbox(**options)
         case "oci":
-            from codesdk.sandbox.oci import OciSandbox
+            from codesdk.sandbox.oci.sandbox import OciSandbox
 
             return OciSandbox(**options)
         case "host":

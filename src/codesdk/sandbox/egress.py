@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from codesdk.contract.errors import InvalidRequest
-from codesdk.sandbox.netns import PROXY_PORT
+from codesdk.sandbox.bubblewrap.netns import PROXY_PORT
 
 PORTS = frozenset({80, 443})
 _MAX_HEAD = 16 * 1024

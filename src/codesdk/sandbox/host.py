@@ -13,8 +13,8 @@ from pathlib import Path
 
 from codesdk.contract.errors import InvalidRequest
 from codesdk.sandbox.backend import Command, CommandEnd, LimitName, Output, SandboxCapabilities, SandboxLimits
+from codesdk.sandbox.bubblewrap.confinement import PATH, PRLIMIT, limited
 from codesdk.sandbox.checks import require
-from codesdk.sandbox.confinement import PATH, PRLIMIT, limited
 from codesdk.sandbox.process import Overseer, Pipes, readable, to_the_end
 
 _TRIES = 100

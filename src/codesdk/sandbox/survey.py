@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from codesdk.contract.errors import InvalidRequest
-from codesdk.sandbox.paths import DATA_MARK
+from codesdk.sandbox.files.paths import DATA_MARK
 
 MAX_SHIELDED = 64
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,5 +1,105 @@
-"""Where events, rows, blobs and secrets' absence are kept.
+"""Where events, rows, blobs and the audit are kept: in SQLite or in memory, behind the ports of the contract."""
 
-`sqlite` (on `database`) and `memory` implement the `EventLog` port, `blobs` and `split` the `Blobs` port, `directory` lays both out in one
-data directory under one writer, and `redaction` takes secrets out before anything gets here.
-"""
+from typing import TYPE_CHECKING
+
+from codesdk.doors import open_door
+
+if TYPE_CHECKING:
+    from codesdk.store.audit.chain import (
+        AuditEntry as AuditEntry,
+    )
+    from codesdk.store.audit.chain import (
+        AuditRecord as AuditRecord,
+    )
+    from codesdk.store.audit.chain import (
+        Category as Category,
+    )
+    from codesdk.store.audit.chain import (
+        Place as Place,
+    )
+    from codesdk.store.audit.chain import (
+        Who as Who,
+    )
+    from codesdk.store.audit.entries import (
+        deletion_entry as deletion_entry,
+    )
+    from codesdk.store.audit.reading import (
+        read_audit as read_audit,
+    )
+    from codesdk.store.audit.trail import (
+        Audit as Audit,
+    )
+    from codesdk.store.audit.verify import (
+        AuditReport as AuditReport,
+    )
+    from codesdk.store.audit.verify import (
+        verify_audit as verify_audit,
+    )
+    from codesdk.store.blobs import (
+        FileBlobs as FileBlobs,
+    )
+    from codesdk.store.blobs import (
+        MemoryBlobs as MemoryBlobs,
+    )
+    from codesdk.store.clock import (
+        now as now,
+    )
+    from codesdk.store.durable import (
+        write_file as write_file,
+    )
+    from codesdk.store.memory import (
+        MemoryLog as MemoryLog,
+    )
+    from codesdk.store.sqlite.connection import (
+        Synchronous as Synchronous,
+    )
+    from codesdk.store.sqlite.log import (
+        SqliteLog as SqliteLog,
+    )
+    from codesdk.store.sqlite.split_blobs import (
+        SplitBlobs as SplitBlobs,
+    )
+    from codesdk.store.sqlite.writer import (
+        WriterStats as WriterStats,
+    )
+    from codesdk.store.undo import (
+        FileUndo as FileUndo,
+    )
+    from codesdk.store.undo import (
+        MemoryUndo as MemoryUndo,
+    )
+
+__all__, __getattr__, __dir__ = open_door(
+    __name__,
+    {
+        ".audit.chain": (
+            "AuditEntry",
+            "AuditRecord",
+            "Category",
+            "Place",
+            "Who",
+        ),
+        ".audit.entries": ("deletion_entry",),
+        ".audit.reading": ("read_audit",),
+        ".audit.trail": ("Audit",),
+        ".audit.verify": (
+            "AuditReport",
+            "verify_audit",
+        ),
+        ".blobs": (
+            "FileBlobs",
+            "MemoryBlobs",
+        ),
+        ".clock": ("now",),
+        ".durable": ("write_file",),
+        ".memory": ("MemoryLog",),
+        ".sqlite.connection": ("Synchronous",),
+        ".sqlite.log": ("SqliteLog",),
+        ".sqlite.split_blobs": ("SplitBlobs",),
+        ".sqlite.writer": ("WriterStats",),
+        ".undo": (
+            "FileUndo",
+            "MemoryUndo",
+        ),
+    },
+)

@@ -19,15 +19,12 @@ from codesdk.contract.ports import ToolInvocation, ToolRun, ToolSink
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import SessionSettings
 from codesdk.contract.tools import InteractionMode, PermissionMode
-from codesdk.engine.invariants import verify_session
-from codesdk.engine.replay import replay_session
-from codesdk.gateway.exact import hashes_of
-from codesdk.gateway.scripted import ScriptedModel
-from codesdk.policy.modes import ModePolicy
+from codesdk.engine import replay_session, verify_session
+from codesdk.gateway import ScriptedModel, hashes_of
+from codesdk.policy import ModePolicy
 from codesdk.script import Script
 from codesdk.sdk import CodeSDK, Session, Task
-from codesdk.store.blobs import MemoryBlobs
-from codesdk.store.memory import MemoryLog
+from codesdk.store import MemoryBlobs, MemoryLog
 from codesdk.testing.cells import Unchecked, Unmet, Unsupported, holds, same
 from codesdk.testing.fakes import FakeRun, FakeTools, FrozenStamper, memory_sdk, tool_spec
 

@@ -1,6 +1,99 @@
-"""Owned tools: the registry, and the built-in tools on the workspace."""
+"""Owned tools: the registry, the built-in tools on the workspace, and tools over MCP, served (`mcp`) and taken in (`mcp_client`)."""
 
-from codesdk.tools.registry import Tool, ToolContext, ToolError, ToolRegistry
-from codesdk.tools.workspace import builtin_registry, workspace_tools
+from typing import TYPE_CHECKING
 
-__all__ = ["Tool", "ToolContext", "ToolError", "ToolRegistry", "builtin_registry", "workspace_tools"]
+from codesdk.doors import open_door
+
+if TYPE_CHECKING:
+    from codesdk.tools.exec import (
+        exec_tool as exec_tool,
+    )
+    from codesdk.tools.fetch import (
+        fetch_tool as fetch_tool,
+    )
+    from codesdk.tools.mcp.directory import (
+        DirectoryGate as DirectoryGate,
+    )
+    from codesdk.tools.mcp.host import (
+        PROGRESS_S as PROGRESS_S,
+    )
+    from codesdk.tools.mcp.host import (
+        McpHost as McpHost,
+    )
+    from codesdk.tools.mcp_client.attached import (
+        AttachedTools as AttachedTools,
+    )
+    from codesdk.tools.mcp_client.servers import (
+        McpServer as McpServer,
+    )
+    from codesdk.tools.mcp_client.servers import (
+        check as check,
+    )
+    from codesdk.tools.mcp_client.servers import (
+        secrets_of as secrets_of,
+    )
+    from codesdk.tools.options import (
+        ExecOptions as ExecOptions,
+    )
+    from codesdk.tools.options import (
+        FetchOptions as FetchOptions,
+    )
+    from codesdk.tools.options import (
+        offered_tools as offered_tools,
+    )
+    from codesdk.tools.registry import (
+        Tool as Tool,
+    )
+    from codesdk.tools.registry import (
+        ToolContext as ToolContext,
+    )
+    from codesdk.tools.registry import (
+        ToolError as ToolError,
+    )
+    from codesdk.tools.registry import (
+        ToolRegistry as ToolRegistry,
+    )
+    from codesdk.tools.registry import (
+        wire_name as wire_name,
+    )
+    from codesdk.tools.workspace.file_tools import (
+        builtin_registry as builtin_registry,
+    )
+    from codesdk.tools.workspace.file_tools import (
+        workspace_tools as workspace_tools,
+    )
+
+__all__, __getattr__, __dir__ = open_door(
+    __name__,
+    {
+        ".exec": ("exec_tool",),
+        ".fetch": ("fetch_tool",),
+        ".mcp.directory": ("DirectoryGate",),
+        ".mcp.host": (
+            "McpHost",
+            "PROGRESS_S",
+        ),
+        ".mcp_client.attached": ("AttachedTools",),
+        ".mcp_client.servers": (
+            "McpServer",
+            "check",
+            "secrets_of",
+        ),
+        ".options": (
+            "ExecOptions",
+            "FetchOptions",
+            "offered_tools",
+        ),
+        ".registry": (
+            "Tool",
+            "ToolContext",
+            "ToolError",
+            "ToolRegistry",
+            "wire_name",
+        ),
+        ".workspace.file_tools": (
+            "builtin_registry",
+            "workspace_tools",
+        ),
+    },
+)

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from codesdk.contract.ports import ToolRun, ToolSink
 from codesdk.contract.tools import SandboxSummary, Subjects, ToolAnnotations
-from codesdk.sandbox.backend import (
+from codesdk.sandbox import (
     Command,
     CommandEnd,
     LimitName,

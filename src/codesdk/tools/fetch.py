@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from codesdk.contract.ports import ToolRun
 from codesdk.contract.tools import SandboxSummary, Subjects, ToolAnnotations
-from codesdk.sandbox.egress import INTERNET, PORTS, Internet, Streams, check_hosts, is_public
+from codesdk.sandbox import INTERNET, PORTS, Internet, Streams, check_hosts, is_public
 from codesdk.tools.http_get import Answer, BadAnswer, get
 from codesdk.tools.registry import Tool, ToolContext, ToolError, make_tool
 

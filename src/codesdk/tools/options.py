@@ -5,10 +5,9 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from codesdk.sandbox.backend import SandboxLimits
-from codesdk.sandbox.choose import SandboxKind, open_sandbox
+from codesdk.sandbox import SandboxKind, SandboxLimits, open_sandbox
 from codesdk.tools.registry import ToolRegistry
-from codesdk.tools.workspace import builtin_registry
+from codesdk.tools.workspace.file_tools import builtin_registry
 
 
 class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,10 +20,10 @@ from codesdk.contract.errors import CodeSDKError, InvalidRequest
 from codesdk.contract.ports import ToolInvocation, ToolRun
 from codesdk.contract.tools import SandboxSummary, Subjects
 from codesdk.tools import builtin_registry
-from codesdk.tools.mcp.attached import AttachedTools
 from codesdk.tools.mcp.host import McpHost, bearer
-from codesdk.tools.mcp.naming import owned_name
-from codesdk.tools.mcp.servers import HttpServer, McpServer, StdioServer, secrets_of
+from codesdk.tools.mcp_client.attached import AttachedTools
+from codesdk.tools.mcp_client.naming import owned_name
+from codesdk.tools.mcp_client.servers import HttpServer, McpServer, StdioServer, secrets_of
 
 OUTSIDE = str(Path(__file__).with_name("outside.py"))
 PROGRAM = StdioServer(command=sys.executable, args=(OUTSIDE,))
@@ -90,7 +90,7 @@ async def test_tools_of_a_server_are_owned_tools_besides_the_others_and_dangerou
         )
         assert tools.environment("workspace.read") == builtin_registry().environment("workspace.read")
     left_out = [
-        record.getMessage() for record in caplog.records if record.name == "codesdk.tools.mcp.attached"
+        record.getMessage() for record in caplog.records if record.name == "codesdk.tools.mcp_client.attached"
     ]
     assert len(left_out) == 1
     assert "mcp.out.fetches_its_schema" in left_out[0]

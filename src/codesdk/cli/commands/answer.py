@@ -7,15 +7,15 @@ from typing import Literal
 import click
 
 from codesdk.cli.app import Setup
-from codesdk.cli.lookup import find_call, find_session, short, waiting
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
-from codesdk.cli.out import write_json
-from codesdk.cli.place import connected, open_place
+from codesdk.cli.target.lookup import find_call, find_session, short, waiting
+from codesdk.cli.target.place import connected, open_place
+from codesdk.cli.view.out import write_json
 from codesdk.contract.errors import Conflict
 from codesdk.contract.records import ApprovalRow
 from codesdk.contract.tools import Decision
-from codesdk.engine.control import Command, carry_out, send
+from codesdk.local import Command, carry_out, send
 
 TRIES = 20
 PAUSE_S = 0.1
@@ -210,9 +210,9 @@ async def _list(setup: Setup, given: str, as_json: bool) -> int:
 async def _show_waiting(setup: Setup, session: str, rows: list[ApprovalRow]) -> None:
     from rich.text import Text
 
-    from codesdk.cli.gist import local_time
-    from codesdk.cli.safe import one_line
-    from codesdk.cli.screen import Screen
+    from codesdk.cli.view.gist import local_time
+    from codesdk.cli.view.safe import one_line
+    from codesdk.cli.view.screen import Screen
 
     async with Screen() as screen:
         if not rows:

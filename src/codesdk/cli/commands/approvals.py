@@ -9,23 +9,23 @@ import msgspec
 from rich.text import Text
 
 from codesdk.cli.app import Setup
-from codesdk.cli.ask import DENIED, Keyboard
 from codesdk.cli.commands.answer import deliver
 from codesdk.cli.exits import OK
-from codesdk.cli.gist import local_time
-from codesdk.cli.lookup import short
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
-from codesdk.cli.out import write_json
-from codesdk.cli.pieces import call_line, note, replacement_lines, whole_input
-from codesdk.cli.place import Place, open_place
-from codesdk.cli.safe import one_line
-from codesdk.cli.screen import Screen
+from codesdk.cli.target.lookup import short
+from codesdk.cli.target.place import Place, open_place
+from codesdk.cli.view.ask import DENIED, Keyboard
+from codesdk.cli.view.gist import local_time
+from codesdk.cli.view.out import write_json
+from codesdk.cli.view.pieces import call_line, note, replacement_lines, whole_input
+from codesdk.cli.view.safe import one_line
+from codesdk.cli.view.screen import Screen
 from codesdk.contract.codec import decode
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import ToolCallRequested
 from codesdk.contract.records import ApprovalRow
-from codesdk.engine.control import Command
+from codesdk.local import Command
 
 POLL_S = 1.0
 _REQUESTED = b'"tool.call.requested"'

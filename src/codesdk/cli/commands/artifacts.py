@@ -7,12 +7,12 @@ import click
 
 from codesdk.cli.app import Setup
 from codesdk.cli.exits import OK
-from codesdk.cli.lookup import all_artifacts, find_artifact, find_session, reading, short
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
-from codesdk.cli.out import write_bytes, write_json, write_text
-from codesdk.cli.place import open_place
-from codesdk.cli.safe import is_text, printable
+from codesdk.cli.target.lookup import all_artifacts, find_artifact, find_session, reading, short
+from codesdk.cli.target.place import open_place
+from codesdk.cli.view.out import write_bytes, write_json, write_text
+from codesdk.cli.view.safe import is_text, printable
 from codesdk.contract.errors import InvalidRequest
 
 
@@ -57,8 +57,8 @@ async def _list(setup: Setup, given: str, as_json: bool) -> int:
         return OK
     from rich.text import Text
 
-    from codesdk.cli.screen import Screen
-    from codesdk.cli.tables import artifact_table
+    from codesdk.cli.view.screen import Screen
+    from codesdk.cli.view.tables import artifact_table
 
     async with Screen() as screen:
         if not rows:

@@ -12,15 +12,15 @@ import click
 
 from codesdk.cli.app import Setup
 from codesdk.cli.exits import FAILED, OK
-from codesdk.cli.lookup import find_session, reading
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
-from codesdk.cli.out import write_json, write_text
-from codesdk.cli.place import RemotePlace, connected
-from codesdk.cli.safe import one_line
+from codesdk.cli.target.lookup import find_session, reading
+from codesdk.cli.target.place import RemotePlace, connected
+from codesdk.cli.view.out import write_json, write_text
+from codesdk.cli.view.safe import one_line
 from codesdk.contract.errors import NotFound
-from codesdk.store.audit_chain import AuditRecord, Category, Place
-from codesdk.store.directory import AUDIT
+from codesdk.local import AUDIT
+from codesdk.store import AuditRecord, Category, Place
 
 if TYPE_CHECKING:
     from codesdk.client import CodeSDKClient
@@ -111,7 +111,7 @@ async def _source(
                 session_id = (await find_session(RemotePlace(client), wanted.session)).session_id
             yield lambda after: _ask(client, wanted, session_id, after)
         return
-    from codesdk.store.audit_reading import read_audit
+    from codesdk.store import read_audit
 
     named = await _named(setup, wanted.session)
     root = Path(setup.data_dir) / AUDIT
@@ -127,7 +127,7 @@ async def _ask(
     client: "CodeSDKClient", wanted: Wanted, session_id: str | None, after: int
 ) -> AsyncGenerator[AuditRecord]:
     """Yield a daemon's records, page by page."""
-    from codesdk.daemon.auditing import AuditPage
+    from codesdk.daemon import AuditPage
 
     path = f"/v1/sessions/{session_id}/audit" if session_id else "/v1/audit"
     query: dict[str, Any] = {"limit": _PAGE} | ({"category": wanted.category} if wanted.category else {})
@@ -156,7 +156,7 @@ async def _named(setup: Setup, given: str | None) -> str | None:
 
 
 async def _verify(setup: Setup, known: Place | None, as_json: bool) -> int:
-    from codesdk.store.audit_verify import AuditReport, verify_audit
+    from codesdk.store import AuditReport, verify_audit
 
     if setup.url is not None:
         async with connected(setup) as client:
@@ -203,7 +203,7 @@ def _print(record: AuditRecord, as_json: bool) -> None:
     if as_json:
         write_json(record)
         return
-    from codesdk.cli.gist import local_time
+    from codesdk.cli.view.gist import local_time
 
     when = f"{local_time(record.time):%Y-%m-%d %H:%M:%S}"
     start = f"{record.n:>6}  {when}  {record.category:<8} {one_line(record.action, 24):<16} "

@@ -10,12 +10,12 @@ import click
 
 from codesdk.cli.app import Setup
 from codesdk.cli.exits import FAILED, OK
-from codesdk.cli.lookup import find_session, has_owner, reading, short
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
-from codesdk.cli.out import write_bytes, write_json
-from codesdk.cli.place import RemotePlace, connected
-from codesdk.cli.safe import printable
+from codesdk.cli.target.lookup import find_session, has_owner, reading, short
+from codesdk.cli.target.place import RemotePlace, connected
+from codesdk.cli.view.out import write_bytes, write_json
+from codesdk.cli.view.safe import printable
 from codesdk.contract.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -81,8 +81,8 @@ async def _write(setup: Setup, given: str, output: str | None, max_bytes: int, a
 async def _pack(setup: Setup, given: str, max_bytes: int, spool: BinaryIO) -> str:
     """Write a bundle from the data directory. Return whose it is."""
     from codesdk.bundle import Origin, write_bundle
-    from codesdk.gateway.providers import providers_from
-    from codesdk.store.redaction import Redactor
+    from codesdk.gateway import providers_from
+    from codesdk.redaction import Redactor
 
     keys = {provider.key for provider in providers_from().values() if provider.key}
     async with reading(setup.data_dir) as archive:

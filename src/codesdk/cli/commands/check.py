@@ -12,12 +12,12 @@ import msgspec
 
 from codesdk.cli.app import Setup
 from codesdk.cli.exits import FAILED, OK
-from codesdk.cli.lookup import all_sessions, find_session, has_owner, reading
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
-from codesdk.cli.out import write_json, write_text
-from codesdk.cli.place import Place, RemotePlace, connected
-from codesdk.cli.safe import one_line
+from codesdk.cli.target.lookup import all_sessions, find_session, has_owner, reading
+from codesdk.cli.target.place import Place, RemotePlace, connected
+from codesdk.cli.view.out import write_json, write_text
+from codesdk.cli.view.safe import one_line
 from codesdk.contract.ports import EventLog
 from codesdk.contract.records import StoredFrame
 
@@ -47,7 +47,7 @@ def replay(setup: Setup, session: str, as_json: bool) -> int:
 
 
 async def _verify(setup: Setup, given: str | None, as_json: bool) -> int:
-    from codesdk.engine.invariants import verify_session
+    from codesdk.engine import verify_session
 
     code = OK
     if setup.url is not None:
@@ -72,7 +72,7 @@ async def _verify(setup: Setup, given: str | None, as_json: bool) -> int:
 async def _replay(setup: Setup, given: str, as_json: bool) -> int:
     if setup.url is not None:
         return await _replay_there(setup, given, as_json)
-    from codesdk.engine.replay import replay_session
+    from codesdk.engine import replay_session
 
     async with reading(setup.data_dir) as archive:
         session_id = (await find_session(archive, given)).session_id

@@ -15,11 +15,11 @@ import msgspec
 from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
-from codesdk.cli.out import write_json, write_text
-from codesdk.cli.safe import one_line
+from codesdk.cli.view.out import write_json, write_text
+from codesdk.cli.view.safe import one_line
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.runtime import Runtime
-from codesdk.runtimes.registry import create_runtime, resolve
+from codesdk.runtimes import create_runtime, resolve
 from codesdk.testing.cells import Cell, Unchecked
 from codesdk.testing.conformance import MATRIX, MakeRuntime, Scenario, check_row
 from codesdk.testing.network import alone, can_be_alone

@@ -14,15 +14,14 @@ import msgspec
 from codesdk.cli.app import Setup
 from codesdk.cli.exits import FAILED, exit_of_ending
 from codesdk.cli.interrupts import Interrupts
-from codesdk.cli.lookup import short
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
-from codesdk.cli.working import Setting, work
+from codesdk.cli.target.lookup import short
+from codesdk.cli.view.working import Setting, work
 from codesdk.contract.errors import CodeSDKError
-from codesdk.engine.invariants import verify_session
-from codesdk.engine.replay import replay_session
-from codesdk.policy.load import parse_policy
-from codesdk.runtimes.scripted import ScriptedRuntime
+from codesdk.engine import replay_session, verify_session
+from codesdk.policy import parse_policy
+from codesdk.runtimes import ScriptedRuntime
 from codesdk.script import Script, parse_script
 from codesdk.script.model import DelayStep, ReasoningStep, Step, TextStep
 from codesdk.sdk import CodeSDK
@@ -102,7 +101,7 @@ async def _check(sdk: CodeSDK, session_id: str) -> int:
 async def _introduce() -> None:
     from rich.text import Text
 
-    from codesdk.cli.screen import Screen
+    from codesdk.cli.view.screen import Screen
 
     async with Screen() as screen:
         screen.console.print(Text.assemble(("> ", "bold green"), (PROMPT, "bold")))
@@ -111,8 +110,8 @@ async def _introduce() -> None:
 async def _conclude(workspace: Path, data_dir: Path, name: str, events: int, *, keep: bool) -> None:
     from rich.text import Text
 
-    from codesdk.cli.next_steps import step_lines
-    from codesdk.cli.screen import Screen
+    from codesdk.cli.view.next_steps import step_lines
+    from codesdk.cli.view.screen import Screen
 
     async with Screen() as screen:
         show = screen.console.print

@@ -13,10 +13,9 @@ from codesdk.cli.app import Setup
 from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
-from codesdk.cli.out import write_json
+from codesdk.cli.view.out import write_json
 from codesdk.contract.errors import CodeSDKError, NotFound
-from codesdk.sandbox.backend import SandboxCapabilities
-from codesdk.sandbox.choose import KINDS, look_at
+from codesdk.sandbox import KINDS, SandboxCapabilities, look_at
 
 
 @click.command()
@@ -53,7 +52,7 @@ async def _doctor(setup: Setup, image: str | None, as_json: bool) -> int:
 
 async def _data_dir(path: Path) -> tuple[bool, str]:
     """Say whether the data directory can be used, and what is there."""
-    from codesdk.cli.lookup import all_sessions, reading
+    from codesdk.cli.target.lookup import all_sessions, reading
 
     try:
         async with reading(str(path)) as archive:
@@ -79,9 +78,9 @@ async def _print(
 ) -> None:
     from rich.text import Text
 
-    from codesdk.cli.safe import one_line, printable
-    from codesdk.cli.screen import Screen
-    from codesdk.cli.tables import sandbox_table
+    from codesdk.cli.view.safe import one_line, printable
+    from codesdk.cli.view.screen import Screen
+    from codesdk.cli.view.tables import sandbox_table
 
     async with Screen() as screen:
         console = screen.console

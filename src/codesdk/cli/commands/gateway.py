@@ -15,17 +15,25 @@ import click
 from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.interrupts import Interrupts
 from codesdk.cli.loop import run_async
-from codesdk.cli.out import write_json, write_text
-from codesdk.cli.safe import printable
+from codesdk.cli.view.out import write_json, write_text
+from codesdk.cli.view.safe import printable
 from codesdk.contract.errors import InvalidRequest
-from codesdk.gateway.cassette import Tape, load_cassette, save_cassette
-from codesdk.gateway.exchange import Wire
-from codesdk.gateway.providers import KEY_NAMES, ORIGINS, Provider, providers_from
-from codesdk.gateway.record import RecordingBackend
-from codesdk.gateway.replay import ReplayBackend
-from codesdk.gateway.scripted import ScriptedModel
-from codesdk.gateway.server import Backend, Gateway
-from codesdk.gateway.upstream import Upstream
+from codesdk.gateway import (
+    KEY_NAMES,
+    ORIGINS,
+    Backend,
+    Gateway,
+    Provider,
+    RecordingBackend,
+    ReplayBackend,
+    ScriptedModel,
+    Tape,
+    Upstream,
+    Wire,
+    load_cassette,
+    providers_from,
+    save_cassette,
+)
 from codesdk.script import load_script
 
 

@@ -7,14 +7,14 @@ import click
 
 from codesdk.cli.app import Setup
 from codesdk.cli.exits import FAILED, OK
-from codesdk.cli.gist import plural, size
-from codesdk.cli.lookup import reading
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
-from codesdk.cli.out import write_json, write_text
-from codesdk.cli.place import connected, served
-from codesdk.cli.safe import one_line
-from codesdk.engine.retention import GcReport, Progress, Retention
+from codesdk.cli.target.lookup import reading
+from codesdk.cli.target.place import connected, served
+from codesdk.cli.view.gist import plural, size
+from codesdk.cli.view.out import write_json, write_text
+from codesdk.cli.view.safe import one_line
+from codesdk.local import GcReport, Progress, Retention
 
 _DAYS = {"h": 1 / 24, "d": 1.0, "w": 7.0, "y": 365.0}
 _BYTES = {

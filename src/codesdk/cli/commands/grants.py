@@ -4,13 +4,13 @@ import click
 
 from codesdk.cli.app import Setup
 from codesdk.cli.commands.answer import tell
-from codesdk.cli.lookup import find_session, short
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
-from codesdk.cli.out import write_json
-from codesdk.cli.place import open_place
+from codesdk.cli.target.lookup import find_session, short
+from codesdk.cli.target.place import open_place
+from codesdk.cli.view.out import write_json
 from codesdk.contract.tools import Grant
-from codesdk.engine.control import Command
+from codesdk.local import Command
 
 
 @click.command()
@@ -48,9 +48,9 @@ async def _list(setup: Setup, given: str, as_json: bool) -> int:
 async def _show(setup: Setup, session: str, found: list[Grant]) -> None:
     from rich.text import Text
 
-    from codesdk.cli.gist import local_time, who
-    from codesdk.cli.safe import one_line
-    from codesdk.cli.screen import Screen
+    from codesdk.cli.view.gist import local_time, who
+    from codesdk.cli.view.safe import one_line
+    from codesdk.cli.view.screen import Screen
 
     async with Screen() as screen:
         if not found:

@@ -11,11 +11,11 @@ import msgspec
 
 from codesdk.cli.app import Setup
 from codesdk.cli.exits import OK, STORAGE
-from codesdk.cli.lookup import find_session
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
-from codesdk.cli.out import write_bytes, write_json, write_text
-from codesdk.cli.place import Place, is_owned, open_place
+from codesdk.cli.target.lookup import find_session
+from codesdk.cli.target.place import Place, is_owned, open_place
+from codesdk.cli.view.out import write_bytes, write_json, write_text
 from codesdk.contract.codec import decode
 from codesdk.contract.events import Event
 from codesdk.contract.records import SessionRow, SessionStatus, StoredFrame
@@ -77,8 +77,8 @@ async def _sessions(setup: Setup, limit: int, status: SessionStatus | None, as_j
             row: dict[str, Any] = msgspec.to_builtins(entry.session)
             write_json(row | {"events": entry.events, "waiting": entry.waiting})
         return OK
-    from codesdk.cli.screen import Screen
-    from codesdk.cli.tables import session_table
+    from codesdk.cli.view.screen import Screen
+    from codesdk.cli.view.tables import session_table
 
     async with Screen() as screen:
         if listed:
@@ -118,8 +118,8 @@ async def _events(
 async def _print_events(chosen: AsyncIterator[tuple[StoredFrame, Event]], follow: bool) -> None:
     from rich.text import Text
 
-    from codesdk.cli.screen import Screen
-    from codesdk.cli.tables import EventLines
+    from codesdk.cli.view.screen import Screen
+    from codesdk.cli.view.tables import EventLines
 
     async with Screen() as screen:
         console = screen.console
@@ -174,8 +174,8 @@ async def _transcript(setup: Setup, given: str, as_json: bool) -> int:
         for message in messages:
             write_json(message)
         return OK
-    from codesdk.cli.screen import Screen
-    from codesdk.cli.tables import print_message
+    from codesdk.cli.view.screen import Screen
+    from codesdk.cli.view.tables import print_message
 
     async with Screen() as screen:
         for message in messages:

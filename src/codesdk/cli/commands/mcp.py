@@ -10,10 +10,8 @@ from codesdk.cli.exits import OK
 from codesdk.cli.loop import run_async
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.tools import PermissionMode
-from codesdk.policy.modes import ModePolicy
-from codesdk.tools import builtin_registry
-from codesdk.tools.mcp.directory import DirectoryGate
-from codesdk.tools.mcp.host import PROGRESS_S
+from codesdk.policy import ModePolicy
+from codesdk.tools import PROGRESS_S, DirectoryGate, builtin_registry
 
 
 @click.command()

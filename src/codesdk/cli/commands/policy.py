@@ -9,22 +9,17 @@ import msgspec
 
 from codesdk.cli.app import Setup
 from codesdk.cli.exits import FAILED, OK
-from codesdk.cli.lookup import all_sessions, find_session, reading
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
-from codesdk.cli.out import write_json
+from codesdk.cli.target.lookup import all_sessions, find_session, reading
+from codesdk.cli.view.out import write_json
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.ports import PolicyQuestion
 from codesdk.contract.tools import Evaluation, PermissionMode, Subjects, ToolClass
-from codesdk.engine.rejudging import Rejudged, rejudge
-from codesdk.policy.decision import all_opinions, decide
-from codesdk.policy.load import load_policy
-from codesdk.policy.rules import Looked, RulePolicy
-from codesdk.sandbox.host import HostSandbox
-from codesdk.tools.exec import exec_tool
-from codesdk.tools.fetch import fetch_tool
-from codesdk.tools.registry import ToolRegistry
-from codesdk.tools.workspace import builtin_registry
+from codesdk.engine import Rejudged, rejudge
+from codesdk.policy import Looked, RulePolicy, all_opinions, decide, load_policy
+from codesdk.sandbox import HostSandbox
+from codesdk.tools import ToolRegistry, builtin_registry, exec_tool, fetch_tool
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,8 +149,8 @@ def _explain(rules: RulePolicy, question: PolicyQuestion) -> Explained:
 
 
 async def _show(explained: Explained) -> int:
-    from codesdk.cli.policy_view import explanation
-    from codesdk.cli.screen import Screen
+    from codesdk.cli.view.policy import explanation
+    from codesdk.cli.view.screen import Screen
 
     async with Screen() as screen:
         for line in explanation(explained.question, explained.looked, explained.opinions, explained.decision):
@@ -182,8 +177,8 @@ async def _tell(session_id: str, calls: list[Rejudged], as_json: bool) -> None:
         found = {"calls": len(calls), "differs": sum(call.differs for call in calls), "notable": notable}
         write_json({"session_id": session_id, **found})
         return
-    from codesdk.cli.policy_view import second_opinions
-    from codesdk.cli.screen import Screen
+    from codesdk.cli.view.policy import second_opinions
+    from codesdk.cli.view.screen import Screen
 
     async with Screen() as screen:
         for line in second_opinions(session_id, calls, notable):

@@ -11,13 +11,13 @@ import msgspec
 from codesdk.cli.app import Setup
 from codesdk.cli.exits import FAILED, OK, exit_of_ending
 from codesdk.cli.interrupts import Interrupts
-from codesdk.cli.lookup import find_session, reading, short
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
-from codesdk.cli.out import write_text
-from codesdk.cli.place import Place, RemotePlace, connected, served
-from codesdk.cli.safe import printable
-from codesdk.cli.working import AnySDK, AnySession, AnyTask, Setting, work
+from codesdk.cli.target.lookup import find_session, reading, short
+from codesdk.cli.target.place import Place, RemotePlace, connected, served
+from codesdk.cli.view.out import write_text
+from codesdk.cli.view.safe import printable
+from codesdk.cli.view.working import AnySDK, AnySession, AnyTask, Setting, work
 from codesdk.contract.codec import decode
 from codesdk.contract.errors import CodeSDKError, InvalidRequest
 from codesdk.contract.events import (
@@ -31,7 +31,7 @@ from codesdk.contract.events import (
 )
 from codesdk.contract.messages import Message
 from codesdk.contract.settings import SessionSettings
-from codesdk.gateway.tapes import session_cassette
+from codesdk.gateway import session_cassette
 from codesdk.sdk import CodeSDK
 
 NOT_RECORDED = "Denied: this call is not in the recording."

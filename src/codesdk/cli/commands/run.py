@@ -13,23 +13,23 @@ import msgspec
 from codesdk.cli.app import Setup
 from codesdk.cli.exits import exit_of_ending
 from codesdk.cli.interrupts import Interrupts
-from codesdk.cli.lookup import find_session, reading, short
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import command_options, json_option, policy_options, session_argument
-from codesdk.cli.place import RemotePlace, connected, served
-from codesdk.cli.working import AnySession, AnyTask, Playing, Setting, choose_answering, scripted, work
+from codesdk.cli.target.lookup import find_session, reading, short
+from codesdk.cli.target.place import RemotePlace, connected, served
+from codesdk.cli.view.working import AnySession, AnyTask, Playing, Setting, choose_answering, scripted, work
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.events import Event, SessionCreated
 from codesdk.contract.records import SessionRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import Budget, Budgets, SessionSettings
 from codesdk.contract.tools import PermissionMode
-from codesdk.engine.archive import Archive
-from codesdk.sandbox.choose import SandboxKind
+from codesdk.engine import Archive
+from codesdk.sandbox import SandboxKind
 from codesdk.sdk import CodeSDK
 
 if TYPE_CHECKING:
-    from codesdk.tools.options import ExecOptions
+    from codesdk.tools import ExecOptions
 
 _JSON_HELP = "Print one stored event a line and nothing else; errors go to stderr as JSON."
 _INTERACTIVE_HELP = "Without a terminal, wait for answers from `codesdk approve` instead of denying."
@@ -48,7 +48,7 @@ class Rules(NamedTuple):
         """Return what switches running programs on, or None."""
         if not self.commands:
             return None
-        from codesdk.tools.options import ExecOptions
+        from codesdk.tools import ExecOptions
 
         return ExecOptions(allow=[shlex.split(words) for words in self.commands], sandbox=self.sandbox)
 
@@ -288,7 +288,7 @@ def _open(
 ) -> AbstractAsyncContextManager[CodeSDK]:
     policy = None
     if rules.policy is not None:
-        from codesdk.policy.load import load_policy
+        from codesdk.policy import load_policy
 
         policy = load_policy(rules.policy)
     return CodeSDK.open(
@@ -345,7 +345,7 @@ def _read_prompt(prompt: str) -> str:
 async def _close(ending: Event, setting: Setting) -> int:
     """Tell a person where to look next, and return the exit code."""
     if not setting.as_json:
-        from codesdk.cli.next_steps import show_next
+        from codesdk.cli.view.next_steps import show_next
 
         await show_next(ending, setting.hint, short(ending.trace.session_id))
     return exit_of_ending(ending)

@@ -13,14 +13,13 @@ from codesdk.cli.app import Setup
 from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
-from codesdk.cli.out import write_json, write_text
-from codesdk.cli.place import connected
 from codesdk.cli.runtime_checks import Finding, alias_of, ask_status, look_at
-from codesdk.cli.safe import printable
+from codesdk.cli.target.place import connected
+from codesdk.cli.view.out import write_json, write_text
+from codesdk.cli.view.safe import printable
 from codesdk.contract.capabilities import AuthStatus
 from codesdk.contract.errors import InvalidRequest, TaskFailure
-from codesdk.runtimes.programs import find, install_command
-from codesdk.runtimes.registry import create_runtime, resolve, runtime_names
+from codesdk.runtimes import create_runtime, find, install_command, resolve, runtime_names
 
 _MARKS = {"ok": "✓", "note": "·", "failed": "✗"}
 

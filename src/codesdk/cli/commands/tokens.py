@@ -11,13 +11,13 @@ import msgspec
 
 from codesdk.cli.app import Setup
 from codesdk.cli.exits import OK
-from codesdk.cli.gist import local_time
 from codesdk.cli.options import json_option
-from codesdk.cli.out import write_json, write_text
-from codesdk.cli.safe import one_line
+from codesdk.cli.view.gist import local_time
+from codesdk.cli.view.out import write_json, write_text
+from codesdk.cli.view.safe import one_line
 from codesdk.contract.api import TokenScope
 from codesdk.contract.errors import InvalidRequest
-from codesdk.store.tokens import SCOPES, Token, TokenFile
+from codesdk.local import SCOPES, Token, TokenFile
 
 _SPAN = re.compile(r"([1-9][0-9]{0,5})([dhm])")
 _UNITS = {"d": "days", "h": "hours", "m": "minutes"}

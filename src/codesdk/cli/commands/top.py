@@ -13,14 +13,14 @@ from rich.text import Text
 
 from codesdk.cli.app import Setup
 from codesdk.cli.exits import OK
-from codesdk.cli.gist import money, plural
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
-from codesdk.cli.out import write_json, write_text
-from codesdk.cli.place import Place, is_owned, open_place
-from codesdk.cli.safe import one_line
-from codesdk.cli.screen import make_console
-from codesdk.cli.tables import ago, session_state
+from codesdk.cli.target.place import Place, is_owned, open_place
+from codesdk.cli.view.gist import money, plural
+from codesdk.cli.view.out import write_json, write_text
+from codesdk.cli.view.safe import one_line
+from codesdk.cli.view.screen import make_console
+from codesdk.cli.view.tables import ago, session_state
 from codesdk.contract.records import SessionRow, Spent
 
 SEEN = 500

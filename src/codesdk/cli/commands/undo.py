@@ -6,17 +6,17 @@ import msgspec
 from codesdk.cli.app import Setup
 from codesdk.cli.commands.answer import deliver
 from codesdk.cli.exits import FAILED, OK
-from codesdk.cli.lookup import find_changed_call, find_session
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
-from codesdk.cli.out import write_json
-from codesdk.cli.place import Place, open_place
-from codesdk.cli.safe import one_line
+from codesdk.cli.target.lookup import find_changed_call, find_session
+from codesdk.cli.target.place import Place, open_place
+from codesdk.cli.view.out import write_json
+from codesdk.cli.view.safe import one_line
 from codesdk.contract.codec import decode
 from codesdk.contract.events import RuntimeNotice
 from codesdk.contract.tools import UndoReport
-from codesdk.engine.control import Command
-from codesdk.engine.undo import NOTICE
+from codesdk.engine import NOTICE
+from codesdk.local import Command
 
 
 @click.command()

@@ -7,19 +7,16 @@ from typing import Any
 from codesdk.contract.ports import Blobs, EventLog, Policy, Stamper, ToolRunner
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import Limits
-from codesdk.engine.engine import Engine
-from codesdk.engine.journal import LOCAL
-from codesdk.engine.scope import Ports
-from codesdk.gateway.door import GatewayDoor
-from codesdk.policy.modes import ModePolicy
-from codesdk.runtimes.scripted import ScriptedRuntime
+from codesdk.engine import LOCAL, Engine, Ports
+from codesdk.gateway import GatewayDoor
+from codesdk.policy import ModePolicy
+from codesdk.runtimes import ScriptedRuntime
 from codesdk.script import Script, parse_object
 from codesdk.sdk import CodeSDK
-from codesdk.store.blobs import MemoryBlobs
-from codesdk.store.memory import MemoryLog
+from codesdk.store import MemoryBlobs, MemoryLog
 from codesdk.testing.fakes.stamper import FrozenStamper
 from codesdk.testing.fakes.tools import FakeTools
-from codesdk.tools.mcp.host import McpHost
+from codesdk.tools import McpHost
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
 """Times and ids that are the same on every run."""
 
 from codesdk.contract.ids import Prefix, ulid
-from codesdk.engine.stamps import iso, millis
+from codesdk.engine import iso, millis
 
 
 class FrozenStamper:

@@ -10,7 +10,7 @@ from typing import Any
 from codesdk.contract.ports import Policy, PolicyQuestion, ToolInvocation, ToolRunner
 from codesdk.contract.runtime import ToolReply
 from codesdk.contract.tools import Evaluation, OutputStream, PermissionMode, ToolClass, ToolSpec
-from codesdk.policy.decision import all_opinions, decide
+from codesdk.policy import all_opinions, decide
 
 
 class DirectoryGate:

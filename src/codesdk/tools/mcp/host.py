@@ -87,7 +87,7 @@ class McpHost:
         async with self._starting:
             if self._serving is not None:
                 return
-            found = await _load("codesdk.serving")
+            found = await _load("codesdk.serving.server")
             listener: socket.socket = found.listen(("127.0.0.1", self._wanted_port))
             self._port = listener.getsockname()[1]
             self._serving = found.Serving(self._app, listener)

@@ -11,10 +11,10 @@ from mcp.server.stdio import stdio_server
 
 from codesdk.contract.errors import NotFound
 from codesdk.contract.ports import ToolGate
-from codesdk.tools.mcp.connection import Connection, Unreachable
 from codesdk.tools.mcp.gate_tools import GateTools
 from codesdk.tools.mcp.server import ID_KEY, NAME, ToolServer, ToolSource, failed
-from codesdk.tools.mcp.servers import HttpServer
+from codesdk.tools.mcp_client.connection import Connection, Unreachable
+from codesdk.tools.mcp_client.servers import HttpServer
 from codesdk.tools.registry import ToolError
 
 PATIENCE_S = 30 * 24 * 3600.0

@@ -18,7 +18,7 @@ from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS, StdioServerParameters, 
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
-from codesdk.tools.mcp.servers import HttpServer, McpServer, StdioServer
+from codesdk.tools.mcp_client.servers import HttpServer, McpServer, StdioServer
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 KEPT_BYTES = 2_000

@@ -1,0 +1,1 @@
+"""What people see: events, tasks and tables as text on a terminal."""

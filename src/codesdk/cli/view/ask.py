@@ -1,0 +1,232 @@
+"""Questions at the terminal: a tool call waits, a person answers, the session is told.
+
+Reading the keyboard never blocks, so that an answer from elsewhere, a timeout or a stop ends a question, too.
+"""
+
+import asyncio
+import os
+import sys
+import termios
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from rich.text import Text
+
+from codesdk.cli.view.pieces import note, whole_input
+from codesdk.cli.view.screen import Screen
+from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.events import ApprovalAnswered, ApprovalRequested
+from codesdk.contract.tools import Scope
+
+DENIED = "Denied at the terminal."
+NO_INPUT = "Denied: the terminal's input has ended."
+_CHOICES = (("y", "yes"), ("n", "no [reason]"), ("a", "always in this session"), ("s", "show"))
+
+
+class Answerable(Protocol):
+    """A session whose calls can be answered: here, or in a daemon."""
+
+    async def approve(
+        self,
+        tool_call_id: str,
+        *,
+        reason: str | None = None,
+        scope: Scope = "once",
+        attempt: int | None = None,
+        input_hash: str | None = None,
+    ) -> None: ...
+
+    async def deny(
+        self, tool_call_id: str, reason: str, *, attempt: int | None = None, input_hash: str | None = None
+    ) -> None: ...
+
+
+class Keyboard:
+    """Lines from the terminal, read only while somebody waits for one."""
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        self._descriptor = sys.stdin.fileno() if descriptor is None else descriptor
+        self._take: Callable[[str | None], None] | None = None
+        self._rest = b""
+
+    def listen(self, take: Callable[[str | None], None], *, fresh: bool) -> None:
+        """Have `take` called with the next line, or None at the end. `fresh` forgets what was typed before."""
+        if fresh:
+            self._rest = b""
+            try:
+                termios.tcflush(self._descriptor, termios.TCIFLUSH)
+            except termios.error:
+                pass
+        if self._take is None:
+            asyncio.get_running_loop().add_reader(self._descriptor, self._ready)
+        self._take = take
+
+    def ignore(self) -> None:
+        """Stop reading."""
+        if self._take is not None:
+            self._take = None
+            asyncio.get_running_loop().remove_reader(self._descriptor)
+
+    def _ready(self) -> None:
+        try:
+            data = os.read(self._descriptor, 4096)
+        except OSError:
+            data = b""
+        take = self._take
+        if not data and take is not None:
+            self.ignore()
+            take(None)
+        self._rest += data
+        if b"\n" in self._rest and take is not None:
+            line, _, self._rest = self._rest.partition(b"\n")
+            self.ignore()
+            take(line.decode("utf-8", "replace"))
+
+
+class Asker:
+    """Puts one question after the other. `introduce` shows the call that is asked about and returns its input."""
+
+    def __init__(
+        self,
+        screen: Screen,
+        session: Answerable,
+        introduce: Callable[[str], Any],
+        keyboard: Keyboard | None = None,
+    ) -> None:
+        self._console = screen.console
+        self._send = screen.send
+        self._session = session
+        self._introduce = introduce
+        self._input: Any = None
+        self._keyboard = keyboard or Keyboard()
+        self._open: dict[str, ApprovalRequested] = {}
+        self._current: ApprovalRequested | None = None
+        self._on_prompt = False
+        self._ended = False
+        self._work: set[asyncio.Task[None]] = set()
+
+    @property
+    def asking(self) -> bool:
+        """Whether a question is on the screen."""
+        return self._current is not None
+
+    def step_aside(self) -> None:
+        """Leave the line of the prompt, because something else is about to be printed."""
+        if self._on_prompt:
+            self._on_prompt = False
+            self._console.print()
+
+    def step_back(self) -> None:
+        """Show the prompt again, or put the next question."""
+        if self._current is None:
+            self._next()
+        elif not self._on_prompt:
+            self._prompt()
+
+    def ask(self, question: ApprovalRequested) -> None:
+        """Take a question. It is put when its turn comes."""
+        self._open[question.approval_id] = question
+
+    def settle(self, answer: ApprovalAnswered) -> None:
+        """Forget a question that was answered, by whomever."""
+        self._open.pop(answer.approval_id, None)
+        if self._current is not None and self._current.approval_id == answer.approval_id:
+            self._current = None
+            self._keyboard.ignore()
+
+    def close(self) -> None:
+        """Stop asking."""
+        self._open.clear()
+        self._current = None
+        self._keyboard.ignore()
+        for work in self._work:
+            work.cancel()
+
+    def _next(self) -> None:
+        question = next(iter(self._open.values()), None)
+        if question is None:
+            return
+        self._current = question
+        if self._ended:
+            self._begin(self._deny(question, NO_INPUT))
+            return
+        if question.tool_call_id is None:
+            self._input = None
+            self._console.print(note(question.summary, "yellow"))
+        else:
+            self._input = self._introduce(question.tool_call_id)
+        self._prompt()
+        self._keyboard.listen(self._typed, fresh=True)
+
+    def _prompt(self) -> None:
+        line = Text("  ")
+        about_call = self._current is None or self._current.tool_call_id is not None
+        for key, meaning in _CHOICES if about_call else _CHOICES[:2]:
+            line.append(key, "bold yellow")
+            line.append(f" {meaning} · ", "dim")
+        line.right_crop(3)
+        line.append(" > ", "bold yellow")
+        self._console.print(line, end="", soft_wrap=True)
+        self._on_prompt = True
+
+    def _typed(self, line: str | None) -> None:
+        self._on_prompt = False
+        if line is None:
+            self._ended = True
+        if self._current is not None:
+            self._begin(self._act(self._current, line))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+
+    async def _act(self, question: ApprovalRequested, line: str | None) -> None:
+        if line is None:
+            self._console.print()
+            await self._deny(question, NO_INPUT)
+            return
+        word, _, reason = line.strip().partition(" ")
+        word = word.lower()
+        if word in ("y", "yes") and not reason:
+            await self._approve(question, always=False)
+        elif word in ("a", "always") and not reason:
+            await self._approve(question, always=True)
+        elif word in ("n", "no"):
+            await self._deny(question, reason.strip() or DENIED)
+        else:
+            if word in ("s", "show"):
+                for text in whole_input(self._input):
+                    self._console.print(text)
+            if self._current is question:
+                self._prompt()
+                self._keyboard.listen(self._typed, fresh=False)
+        await self._send()
+
+    async def _approve(self, question: ApprovalRequested, *, always: bool) -> None:
+        await self._tell(
+            self._session.approve(
+                question.tool_call_id or question.approval_id,
+                scope="session" if always else "once",
+                attempt=question.attempt,
+                input_hash=question.input_hash,
+            )
+        )
+
+    async def _deny(self, question: ApprovalRequested, reason: str) -> None:
+        await self._tell(
+            self._session.deny(
+                question.tool_call_id or question.approval_id,
+                reason,
+                attempt=question.attempt,
+                input_hash=question.input_hash,
+            )
+        )
+
+    async def _tell(self, answering: Coroutine[Any, Any, None]) -> None:
+        """Pass an answer on. If the call was decided meanwhile, say so; the task goes on either way."""
+        try:
+            await answering
+        except CodeSDKError as error:
+            self._console.print(note(error.message, "yellow"))
+            await self._send()

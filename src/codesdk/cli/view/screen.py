@@ -1,0 +1,81 @@
+"""Where output for people goes: a rich console whose text is written in a thread.
+
+A terminal or a pipe that takes its time then holds up only what is shown, never the task behind it.
+"""
+
+import asyncio
+import os
+import sys
+from typing import IO, TYPE_CHECKING, TextIO, cast
+
+from rich.console import Console
+
+from codesdk.cli.view.out import ReaderGone, write_text
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+WIDTH_OF_FILES = 1000  # what is not a terminal has no width; nothing is cut for it
+
+
+class Outlet:
+    """A file that collects what is printed until `send`."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._parts: list[str] = []
+        self._order = asyncio.Lock()
+
+    @property
+    def encoding(self) -> str:
+        """The encoding of the stream behind it."""
+        return self._stream.encoding
+
+    def write(self, text: str) -> int:
+        """Keep a text."""
+        self._parts.append(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Do nothing: `send` is what writes."""
+
+    def isatty(self) -> bool:
+        """Tell whether the stream behind it is a terminal."""
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        """Return the descriptor of the stream behind it."""
+        return self._stream.fileno()
+
+    async def send(self) -> None:
+        """Write what was kept. Raise `ReaderGone` if nobody takes it any more."""
+        async with self._order:
+            text = "".join(self._parts)
+            self._parts.clear()
+            if text:
+                await asyncio.to_thread(write_text, self._stream, text)
+
+
+class Screen:
+    """Stdout for people. `async with` sends what is left at the end."""
+
+    def __init__(self) -> None:
+        stream: TextIO = sys.stdout
+        self._outlet = Outlet(stream)
+        self.console = make_console(cast("IO[str]", self._outlet), stream.isatty())
+        self.send = self._outlet.send
+
+    async def __aenter__(self) -> "Screen":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: "TracebackType | None"
+    ) -> None:
+        if not isinstance(error, ReaderGone):
+            await self.send()
+
+
+def make_console(file: IO[str], terminal: bool) -> Console:
+    """Return a console that changes nothing of what it is given but its style."""
+    width = None if terminal or "COLUMNS" in os.environ else WIDTH_OF_FILES
+    return Console(file=file, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)

@@ -1,0 +1,1 @@
+"""What the daemon can be asked for: one module for each group of operations."""

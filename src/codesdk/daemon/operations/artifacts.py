@@ -1,0 +1,166 @@
+"""Operations on artifacts: uploaded, listed, read whole or in part."""
+
+import tempfile
+from typing import Annotated, BinaryIO, cast
+
+import msgspec
+
+from codesdk.contract.api import ArtifactInfo, ArtifactPage
+from codesdk.contract.errors import NotFound
+from codesdk.contract.messages import ArtifactRef
+from codesdk.contract.records import ArtifactRow, KeyRow
+from codesdk.daemon.operations.operation import Call, NoQuery, Operation
+from codesdk.daemon.operations.reading import Limit, get_session
+from codesdk.daemon.problems import wrong_type
+from codesdk.daemon.responses import Content, Spooled, media_type
+
+
+class UploadQuery(NoQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the artifact is to be called."""
+
+    name: str | None = None
+
+
+class BundleQuery(NoQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How large the files in the bundle may be together."""
+
+    max_bytes: Annotated[int, msgspec.Meta(ge=100_000, le=1024**3)] = 64 * 1024 * 1024
+
+
+class ArtifactQuery(NoQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Which artifacts: those behind the id `after`, `limit` of them."""
+
+    after: str | None = None
+    limit: Limit = 100
+
+
+async def upload_artifact(call: Call) -> ArtifactRef:
+    """Store bytes that a message can attach. The same bytes again are the same artifact."""
+    given = call.headers.get(b"content-type", b"application/octet-stream").decode("latin-1")
+    if media_type(given) != given.encode("latin-1"):
+        raise wrong_type("of a media type such as image/png")
+
+    async def put(key: KeyRow | None) -> str:
+        engine = call.sdk.engine
+        ref = await engine.put_artifact(
+            call.body, given, call.query.name, principal=call.caller.principal, key=key
+        )
+        return ref.artifact_id
+
+    return (await _find(call, await call.once(put))).ref
+
+
+async def list_artifacts(call: Call) -> ArtifactPage:
+    """Return a session's artifacts."""
+    session = await get_session(call)
+    query: ArtifactQuery = call.query
+    rows = await call.sdk.archive.log.artifacts(session.session_id, after=query.after, limit=query.limit)
+    more = len(rows) == query.limit
+    found = [ArtifactInfo(**msgspec.structs.asdict(row.ref), created_at=row.created_at) for row in rows]
+    return ArtifactPage(artifacts=found, next=rows[-1].ref.artifact_id if more else None)
+
+
+async def get_artifact(call: Call) -> ArtifactRef:
+    """Return what is known of an artifact."""
+    return (await _find(call, call.path["artifact_id"])).ref
+
+
+async def read_artifact(call: Call) -> Content:
+    """Return an artifact's bytes, or a range of them."""
+    row = await _find(call, call.path["artifact_id"])
+    return Content(call.sdk.archive.blobs, row.ref, call.headers)
+
+
+async def support_bundle(call: Call) -> Spooled:
+    """Return everything that explains a session in one archive, without a secret that the daemon knows of."""
+    from codesdk.bundle import Origin, write_bundle
+
+    live, engine = await call.live(), call.sdk.engine
+    origin = Origin(
+        archive=engine.archive,
+        redactor=live.scope.redactor,
+        data_dir=call.settings.data_dir,
+        running=True,
+        health={"status": "ok", "draining": call.draining},
+    )
+    spool = tempfile.TemporaryFile()  # noqa: SIM115 - the response closes it
+    try:
+        await write_bundle(
+            cast("BinaryIO", spool),
+            origin,
+            live.session_id,
+            principal=call.caller.principal,
+            max_bytes=call.query.max_bytes,
+        )
+    except BaseException:
+        spool.close()
+        raise
+    return Spooled(cast("BinaryIO", spool), b"application/gzip", f"codesdk-bundle-{live.session_id}.tar.gz")
+
+
+async def _find(call: Call, artifact_id: str) -> ArtifactRow:
+    row = await call.sdk.archive.log.artifact(artifact_id)
+    if row is None or row.principal != call.caller.principal:
+        raise NotFound(f"There is no artifact {artifact_id}.")
+    return row
+
+
+OPERATIONS = (
+    Operation(
+        name="uploadArtifact",
+        method="POST",
+        path="/v1/artifacts",
+        scope="run",
+        summary="Store bytes that a message can attach",
+        run=upload_artifact,
+        query=UploadQuery,
+        body="bytes",
+        answer=ArtifactRef,
+        status=201,
+        group="artifacts",
+    ),
+    Operation(
+        name="listArtifacts",
+        method="GET",
+        path="/v1/sessions/{session_id}/artifacts",
+        scope="read",
+        summary="List what a session stored",
+        run=list_artifacts,
+        query=ArtifactQuery,
+        answer=ArtifactPage,
+        group="artifacts",
+    ),
+    Operation(
+        name="getArtifact",
+        method="GET",
+        path="/v1/artifacts/{artifact_id}",
+        scope="read",
+        summary="Look at an artifact",
+        run=get_artifact,
+        answer=ArtifactRef,
+        group="artifacts",
+    ),
+    Operation(
+        name="readArtifact",
+        method="GET",
+        path="/v1/artifacts/{artifact_id}/content",
+        scope="read",
+        summary="Read an artifact's bytes, or a range of them",
+        run=read_artifact,
+        answer=bytes,
+        media_type="application/octet-stream",
+        group="artifacts",
+    ),
+    Operation(
+        name="supportBundle",
+        method="GET",
+        path="/v1/sessions/{session_id}/support-bundle",
+        scope="read",
+        summary="Everything that explains a session, in one archive without secrets",
+        run=support_bundle,
+        query=BundleQuery,
+        answer=bytes,
+        media_type="application/gzip",
+        exports=True,
+    ),
+)

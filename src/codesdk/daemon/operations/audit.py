@@ -1,0 +1,104 @@
+"""Operations on the audit: a caller's own records, those of a session, and for who runs the daemon all of them."""
+
+import asyncio
+from typing import Annotated
+
+import msgspec
+
+from codesdk.contract.errors import NotFound
+from codesdk.contract.tools import Record
+from codesdk.daemon.operations.operation import Call, NoQuery, Operation
+from codesdk.daemon.operations.reading import Limit, get_session
+from codesdk.store import Audit, AuditRecord, AuditReport, Category, verify_audit
+
+
+class AuditQuery(NoQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Which records: those after the number `after`, `limit` of them; of everybody, if `everybody` and the scope is admin."""
+
+    after: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
+    limit: Limit = 100
+    category: Category | None = None
+    everybody: bool = False
+
+
+class AuditPage(Record, frozen=True, kw_only=True):
+    """Records in order. `next` is what `after` is to be for the next page; null if this is the end so far."""
+
+    records: list[AuditRecord]
+    next: int | None = None
+
+
+async def read_audit(call: Call) -> AuditPage:
+    """Return a page of the audit."""
+    query: AuditQuery = call.query
+    if query.everybody:
+        call.demand("admin", "The audit of everybody")
+    return await _page(call, None if query.everybody else call.caller.principal, None)
+
+
+async def read_session_audit(call: Call) -> AuditPage:
+    """Return a page of the audit of one session."""
+    session = await get_session(call)
+    return await _page(call, call.caller.principal, session.session_id)
+
+
+async def check_audit(call: Call) -> AuditReport:
+    """Check the whole chain."""
+    audit = _audit(call)
+    await audit.flush()
+    return await asyncio.to_thread(verify_audit, audit.root)
+
+
+async def _page(call: Call, principal: str | None, session_id: str | None) -> AuditPage:
+    query: AuditQuery = call.query
+    records = await _audit(call).read(
+        principal=principal,
+        session_id=session_id,
+        category=query.category,
+        after=query.after,
+        limit=query.limit,
+    )
+    return AuditPage(records=records, next=records[-1].n if len(records) == query.limit else None)
+
+
+def _audit(call: Call) -> Audit:
+    if call.sdk.audit is None:
+        raise NotFound("Nothing is audited here: the daemon keeps everything in memory.")
+    return call.sdk.audit
+
+
+OPERATIONS = (
+    Operation(
+        name="readAudit",
+        method="GET",
+        path="/v1/audit",
+        scope="read",
+        summary="Read the audit: who let what happen",
+        run=read_audit,
+        query=AuditQuery,
+        answer=AuditPage,
+        exports=True,
+        group="audit",
+    ),
+    Operation(
+        name="readSessionAudit",
+        method="GET",
+        path="/v1/sessions/{session_id}/audit",
+        scope="read",
+        summary="Read the audit of a session",
+        run=read_session_audit,
+        query=AuditQuery,
+        answer=AuditPage,
+        group="audit",
+    ),
+    Operation(
+        name="checkAudit",
+        method="GET",
+        path="/v1/audit/check",
+        scope="admin",
+        summary="Check the chain of the audit: is a record missing or changed",
+        run=check_audit,
+        answer=AuditReport,
+        group="audit",
+    ),
+)

@@ -1,0 +1,168 @@
+"""Operations about the daemon itself: is it there, does it take work, which runtimes has it, who am I."""
+
+import tempfile
+
+import msgspec
+
+from codesdk import __version__
+from codesdk.contract.api import (
+    Collecting,
+    Health,
+    Readiness,
+    RuntimeAuth,
+    RuntimeInfo,
+    RuntimePage,
+    TokenInfo,
+)
+from codesdk.contract.capabilities import Isolation
+from codesdk.contract.errors import NotFound
+from codesdk.contract.events import CONTRACT_VERSION
+from codesdk.contract.records import KeyRow
+from codesdk.contract.runtime import RuntimeEnv
+from codesdk.daemon.operations.operation import Call, Operation
+from codesdk.daemon.responses import Whole
+from codesdk.local import GcReport, Retention
+from codesdk.observe import CONTENT_TYPE
+from codesdk.runtimes import ALIASES, create_runtime, resolve, runtime_names
+
+
+async def health(call: Call) -> Health:
+    """Say that the daemon answers."""
+    return Health(status="ok", version=__version__, contract_version=CONTRACT_VERSION)
+
+
+async def ready(call: Call) -> Readiness:
+    """Say whether the daemon takes work."""
+    call.refuse_late()
+    await call.sdk.archive.log.count_sessions("open")  # raises if the store cannot be read
+    trouble = None if call.sdk.audit is None else call.sdk.audit.trouble
+    return Readiness(ready=True, problems=[] if trouble is None else [trouble])
+
+
+async def whoami(call: Call) -> TokenInfo:
+    """Say who the caller is."""
+    return TokenInfo(principal=call.caller.principal, scopes=sorted(call.caller.scopes))
+
+
+async def read_metrics(call: Call) -> Whole:
+    """Return figures for Prometheus. They are of all principals together, and name none of them."""
+    return Whole(200, await call.metrics.scrape(), ((b"content-type", CONTENT_TYPE.encode()),))
+
+
+async def collect_garbage(call: Call) -> GcReport:
+    """Remove what is over the limits that the request names, of all principals."""
+    wanted = call.wants(Collecting)
+    limits = {name: getattr(wanted, name) for name in Retention.__struct_fields__}
+
+    async def collect(_: KeyRow | None) -> str:
+        report = await call.sdk.collect(Retention(**limits), dry_run=wanted.dry_run)
+        return msgspec.json.encode(report).decode()
+
+    return msgspec.json.decode(await call.once(collect, passing=True), type=GcReport)
+
+
+async def list_runtimes(call: Call) -> RuntimePage:
+    """Return the runtimes that sessions can be created with."""
+    return RuntimePage(runtimes=[_info(name) for name in _enabled(call)])
+
+
+async def runtime_auth(call: Call) -> RuntimeAuth:
+    """Ask a runtime whether it is installed and logged in. No model is asked."""
+    if call.path["runtime"] not in {*_enabled(call), *ALIASES}:
+        raise NotFound(f"There is no runtime {call.path['runtime']} here.")
+    name = resolve(call.path["runtime"])
+    engine = call.sdk.engine
+    with tempfile.TemporaryDirectory(prefix="codesdk-") as folder:
+        env = RuntimeEnv(
+            cwd=folder,
+            env={},
+            credential_namespace=call.caller.principal,
+            isolation=Isolation(level="namespaced", mode="subprocess"),
+            state_dir=engine.ports.state_dir or folder,
+        )
+        return RuntimeAuth(name=name, auth=await create_runtime(name).auth_status(env))
+
+
+def _enabled(call: Call) -> list[str]:
+    return [name for name in runtime_names() if name in (call.settings.runtimes or runtime_names())]
+
+
+def _info(name: str) -> RuntimeInfo:
+    alias = next((short for short, full in ALIASES.items() if full == name), None)
+    return RuntimeInfo(name=name, alias=alias, capabilities=create_runtime(name).capabilities())
+
+
+OPERATIONS = (
+    Operation(
+        name="health",
+        method="GET",
+        path="/v1/health",
+        scope=None,
+        summary="Does the daemon answer",
+        run=health,
+        answer=Health,
+        group="daemon",
+    ),
+    Operation(
+        name="ready",
+        method="GET",
+        path="/v1/ready",
+        scope=None,
+        summary="Does the daemon take work",
+        run=ready,
+        answer=Readiness,
+        group="daemon",
+    ),
+    Operation(
+        name="whoami",
+        method="GET",
+        path="/v1/whoami",
+        scope="read",
+        summary="Who am I to the daemon, and what may I do",
+        run=whoami,
+        answer=TokenInfo,
+        group="daemon",
+    ),
+    Operation(
+        name="readMetrics",
+        method="GET",
+        path="/v1/metrics",
+        scope="admin",
+        summary="Figures for Prometheus",
+        run=read_metrics,
+        answer=str,
+        media_type="text/plain",
+        group="daemon",
+    ),
+    Operation(
+        name="collectGarbage",
+        method="POST",
+        path="/v1/gc",
+        scope="admin",
+        summary="Remove what is older or more than is to be kept, of all principals",
+        run=collect_garbage,
+        body=Collecting,
+        answer=GcReport,
+        group="daemon",
+    ),
+    Operation(
+        name="listRuntimes",
+        method="GET",
+        path="/v1/runtimes",
+        scope="read",
+        summary="List the runtimes and what each can do",
+        run=list_runtimes,
+        answer=RuntimePage,
+        group="runtimes",
+    ),
+    Operation(
+        name="runtimeAuth",
+        method="GET",
+        path="/v1/runtimes/{runtime}/auth",
+        scope="read",
+        summary="Is a runtime installed and logged in",
+        run=runtime_auth,
+        answer=RuntimeAuth,
+        group="runtimes",
+    ),
+)

@@ -1,0 +1,302 @@
+"""Operations that only look: sessions, tasks, events, transcripts, what waits, what was spent, and checks of a log."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from codesdk.contract.api import (
+    ApprovalPage,
+    CheckReport,
+    EventPage,
+    Finding,
+    GrantPage,
+    SessionPage,
+    TaskPage,
+    Transcript,
+    UsageAnswer,
+)
+from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.records import SessionRow, SessionStatus, Spent, TaskRow
+from codesdk.daemon.operations.operation import Call, NoQuery, Operation
+from codesdk.daemon.responses import Whole
+from codesdk.daemon.sse import EventStream, chosen_types, passes
+
+Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+Seq = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+_PAGE = 500
+_STREAM = "text/event-stream"
+
+
+class SessionQuery(NoQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Which sessions: those older than the id `after`, `limit` of them."""
+
+    after: str | None = None
+    limit: Limit = 100
+    status: SessionStatus | None = None
+
+
+class TaskQuery(NoQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How many tasks."""
+
+    limit: Limit = 100
+
+
+class EventQuery(NoQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Which events: those after a seq, of these types (`task.*,tool.call.completed`), `limit` of them a page."""
+
+    after_seq: Seq = 0
+    limit: Limit = 100
+    types: str | None = None
+    stream: Literal["sse", "page"] | None = None
+    """How; if not given, the Accept header says it."""
+
+
+async def list_sessions(call: Call) -> SessionPage:
+    """Return a page of sessions."""
+    query: SessionQuery = call.query
+    rows = await call.sdk.sessions(after=query.after, limit=query.limit, status=query.status)
+    more = len(rows) == query.limit
+    return SessionPage(sessions=rows, next=rows[-1].session_id if more else None)
+
+
+async def get_session(call: Call) -> SessionRow:
+    """Return one session."""
+    return await call.sdk.archive.session(call.path["session_id"], principal=call.caller.principal)
+
+
+async def list_tasks(call: Call) -> TaskPage:
+    """Return a session's tasks."""
+    session = await get_session(call)
+    query: TaskQuery = call.query
+    return TaskPage(tasks=await call.sdk.archive.log.tasks(session.session_id, limit=query.limit))
+
+
+async def get_task(call: Call) -> TaskRow:
+    """Return one task."""
+    return await call.sdk.archive.task(call.path["task_id"], principal=call.caller.principal)
+
+
+async def read_events(call: Call) -> Whole | EventStream:
+    """Return a page of events, or stream them."""
+    query: EventQuery = call.query
+    types = chosen_types(query.types)
+    wants_stream = _STREAM in call.headers.get(b"accept", b"").decode("latin-1")
+    if query.stream == "sse" or (query.stream is None and wants_stream):
+        live = await call.live()
+        return EventStream(
+            live.recorder.feed,
+            _last_seen(call) if b"last-event-id" in call.headers else query.after_seq,
+            types,
+            heartbeat_s=call.settings.heartbeat_s,
+            welcome=lambda: call.guard.still(call.caller),
+        )
+    return await _page(call, query, types)
+
+
+async def _page(call: Call, query: EventQuery, types: frozenset[str] | None) -> Whole:
+    """Return stored frames as they are, put together without being decoded."""
+    session = await get_session(call)
+    frames = await call.sdk.archive.log.read(session.session_id, query.after_seq, query.limit)
+    wanted = [frame.data for frame in frames if frame.damage is None and passes(frame.data, types)]
+    full = len(frames) == query.limit
+    tail = EventPage(
+        events=[],
+        next_after_seq=frames[-1].seq if full else None,
+        damaged=[frame.seq for frame in frames if frame.damage is not None],
+        head=await call.sdk.archive.log.head(session.session_id),
+    )
+    rest = msgspec.json.encode(tail)
+    head = b'{"events":['
+    body = head + b",".join(wanted) + rest[len(head) :]
+    return Whole(200, body, ((b"content-type", b"application/json"),))
+
+
+def _last_seen(call: Call) -> int:
+    given = call.headers[b"last-event-id"].decode("latin-1").strip()
+    if not given.isascii() or not given.isdigit() or len(given) > 16:
+        raise InvalidRequest("Last-Event-ID must be the id of an event of this stream: a number.")
+    return int(given)
+
+
+async def read_transcript(call: Call) -> Transcript:
+    """Return a session's messages."""
+    session_id, principal = call.path["session_id"], call.caller.principal
+    return Transcript(messages=await call.sdk.archive.transcript(session_id, principal=principal))
+
+
+async def list_approvals(call: Call) -> ApprovalPage:
+    """Return what waits, over all sessions of the caller."""
+    return ApprovalPage(approvals=await call.sdk.approvals())
+
+
+async def list_session_approvals(call: Call) -> ApprovalPage:
+    """Return what waits in a session."""
+    session = await get_session(call)
+    rows = await call.sdk.archive.approvals(principal=call.caller.principal, session_id=session.session_id)
+    return ApprovalPage(approvals=rows)
+
+
+async def list_grants(call: Call) -> GrantPage:
+    """Return what is approved for a whole session."""
+    session_id, principal = call.path["session_id"], call.caller.principal
+    return GrantPage(grants=await call.sdk.archive.grants(session_id, principal=principal))
+
+
+async def read_usage(call: Call) -> UsageAnswer:
+    """Return what the caller's sessions have spent."""
+    total, count, after = Spent(), 0, None
+    while page := await call.sdk.sessions(after=after, limit=_PAGE):
+        for row in page:
+            total = total.plus(row.spent or Spent())
+        count += len(page)
+        after = page[-1].session_id
+    return UsageAnswer(spent=total, sessions=count)
+
+
+async def verify_session(call: Call) -> CheckReport:
+    """Check a stored log against the contract."""
+    from codesdk.engine import verify_session as check
+
+    session, archive = await get_session(call), call.sdk.archive
+    head = await archive.log.head(session.session_id)
+    found = await check(archive.log, archive.blobs, session.session_id, running=True)
+    findings = [
+        Finding(invariant=str(finding.invariant), message=finding.message, seq=finding.seq)
+        for finding in found
+    ]
+    return CheckReport(ok=not findings, events=head, findings=findings)
+
+
+async def replay_session(call: Call) -> CheckReport:
+    """Play a stored log through a fresh engine."""
+    from codesdk.engine import replay_session as play
+
+    session, archive = await get_session(call), call.sdk.archive
+    count, differences = await play(archive.log, archive.blobs, session.session_id)
+    findings = [
+        Finding(invariant="replay", message=difference.message, seq=difference.seq)
+        for difference in differences
+    ]
+    return CheckReport(ok=not findings, events=count, findings=findings)
+
+
+OPERATIONS = (
+    Operation(
+        name="listSessions",
+        method="GET",
+        path="/v1/sessions",
+        scope="read",
+        summary="List sessions, newest first",
+        run=list_sessions,
+        query=SessionQuery,
+        answer=SessionPage,
+    ),
+    Operation(
+        name="getSession",
+        method="GET",
+        path="/v1/sessions/{session_id}",
+        scope="read",
+        summary="Look at a session",
+        run=get_session,
+        answer=SessionRow,
+    ),
+    Operation(
+        name="readEvents",
+        method="GET",
+        path="/v1/sessions/{session_id}/events",
+        scope="read",
+        summary="Read events page by page, or as a stream of server-sent events that Last-Event-ID resumes",
+        run=read_events,
+        query=EventQuery,
+        answer=EventPage,
+        group="events",
+    ),
+    Operation(
+        name="readTranscript",
+        method="GET",
+        path="/v1/sessions/{session_id}/transcript",
+        scope="read",
+        summary="Read a session's messages",
+        run=read_transcript,
+        answer=Transcript,
+    ),
+    Operation(
+        name="verifySession",
+        method="GET",
+        path="/v1/sessions/{session_id}/verify",
+        scope="read",
+        summary="Check a stored log against the contract",
+        run=verify_session,
+        answer=CheckReport,
+    ),
+    Operation(
+        name="replaySession",
+        method="GET",
+        path="/v1/sessions/{session_id}/replay",
+        scope="read",
+        summary="Play a stored log through a fresh engine and compare",
+        run=replay_session,
+        answer=CheckReport,
+    ),
+    Operation(
+        name="listTasks",
+        method="GET",
+        path="/v1/sessions/{session_id}/tasks",
+        scope="read",
+        summary="List a session's tasks, newest first",
+        run=list_tasks,
+        query=TaskQuery,
+        answer=TaskPage,
+        group="tasks",
+    ),
+    Operation(
+        name="getTask",
+        method="GET",
+        path="/v1/tasks/{task_id}",
+        scope="read",
+        summary="Look at a task",
+        run=get_task,
+        answer=TaskRow,
+        group="tasks",
+    ),
+    Operation(
+        name="listApprovals",
+        method="GET",
+        path="/v1/approvals",
+        scope="read",
+        summary="List what waits for an answer, over all sessions",
+        run=list_approvals,
+        answer=ApprovalPage,
+        group="approvals",
+    ),
+    Operation(
+        name="listSessionApprovals",
+        method="GET",
+        path="/v1/sessions/{session_id}/approvals",
+        scope="read",
+        summary="List what waits for an answer in a session",
+        run=list_session_approvals,
+        answer=ApprovalPage,
+        group="approvals",
+    ),
+    Operation(
+        name="listGrants",
+        method="GET",
+        path="/v1/sessions/{session_id}/grants",
+        scope="read",
+        summary="List the tools that are approved for the session",
+        run=list_grants,
+        answer=GrantPage,
+        group="approvals",
+    ),
+    Operation(
+        name="readUsage",
+        method="GET",
+        path="/v1/usage",
+        scope="read",
+        summary="Sum up what all sessions have spent",
+        run=read_usage,
+        answer=UsageAnswer,
+        group="daemon",
+    ),
+)

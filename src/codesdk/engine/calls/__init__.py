@@ -1,0 +1,1 @@
+"""Tool calls: recorded in a ledger, decided by policy and people, run, and undone."""

@@ -1,0 +1,225 @@
+"""Runs of approved calls: output, result and changes of each, as events and artifacts.
+
+`Executions` has the tools run, for `calls`; `Execution` writes down what comes of one run.
+"""
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+
+from codesdk.contract.canonical import CanonicalError, hash_json
+from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.messages import ArtifactRef
+from codesdk.contract.ports import FileChange, ToolInvocation, ToolRun
+from codesdk.contract.runtime import ToolReply
+from codesdk.contract.tools import Change, Outcome, OutputStream
+from codesdk.engine.calls import ledger
+from codesdk.engine.log.state import CallState
+from codesdk.engine.sessions.scope import SessionScope
+from codesdk.engine.tasks import lifecycle
+from codesdk.engine.tasks.validation import is_deep, mend
+from codesdk.redaction import StreamRedactor
+
+MAX_DELTA_BYTES = 1024 * 1024
+MAX_KEPT_BYTES = 16 * 1024 * 1024
+PREVIEW_CHARS = 2000
+
+
+class Executions:
+    """The calls of one task that run: reading tools side by side, all others one at a time."""
+
+    def __init__(self, scope: SessionScope, writes: asyncio.Lock) -> None:
+        self._scope = scope
+        self._writes = writes
+        self._running: dict[str, asyncio.Task[ToolRun]] = {}
+
+    @property
+    def running(self) -> Collection[asyncio.Task[ToolRun]]:
+        """The tools at work."""
+        return self._running.values()
+
+    async def run(self, call: CallState, arguments: Any) -> ToolReply | str:
+        """Run an approved call to its end. Return its result, or why it did not run."""
+        if call.tool_class == "read_only":
+            return await self._run_now(call, arguments)
+        async with self._writes:
+            return await self._run_now(call, arguments)
+
+    def cancel(self, call: CallState) -> bool:
+        """Cancel a call. Return false if it does not run."""
+        running = self._running.get(call.key)
+        if running is None:
+            return False
+        running.cancel()
+        return True
+
+    def cancel_all(self) -> None:
+        """Cancel all that runs."""
+        for running in self._running.values():
+            running.cancel()
+
+    async def _run_now(self, call: CallState, arguments: Any) -> ToolReply | str:
+        state = self._scope.state
+        if not state.is_open(call):
+            return call.closing_words
+        execution = Execution(self._scope, call)
+        execution.begin()
+        await self._scope.recorder.settle()
+        if state.task is not None and state.task.stop is not None:
+            return await execution.finish_unrun(lifecycle.STOP_REASON)
+        invocation = ToolInvocation(
+            session_id=state.session_id,
+            task_id=state.task.task_id if state.task else None,
+            tool_call_id=call.identity.tool_call_id,
+            attempt=call.identity.attempt,
+            name=call.name,
+            input=arguments,
+            workspace=state.config.workspace,
+        )
+        running = asyncio.create_task(self._scope.tools.run(invocation, execution.take_output))
+        self._running[call.key] = running
+        try:
+            await asyncio.wait([running])
+        finally:
+            self._running.pop(call.key, None)
+            running.cancel()
+        return await execution.finish(running)
+
+
+class Execution:
+    """Writes what happens between `tool.call.started` and `tool.call.completed`."""
+
+    def __init__(self, scope: SessionScope, call: CallState) -> None:
+        self._scope = scope
+        self._call = call
+        self._redactors: dict[OutputStream, StreamRedactor] = {}
+        self._kept: dict[OutputStream, list[str]] = {}
+        self._bytes = 0
+        self._truncated = False
+        self._ended = False
+
+    def begin(self) -> None:
+        """Write that the call starts. To be stored before it does."""
+        env, sandbox = self._scope.tools.environment(self._call.name)
+        ledger.started(self._scope.journal, self._call, env, sandbox)
+
+    def take_output(self, stream: OutputStream, text: str) -> None:
+        """Pass on a running tool's output, as far as the bounds allow."""
+        if (
+            self._ended
+            or self._scope.recorder.broken is not None
+            or not self._scope.state.is_open(self._call)
+        ):
+            return  # a tool that cannot be cancelled may outlive its call
+        redactor = self._redactors.get(stream)
+        if redactor is None:
+            redactor = self._redactors[stream] = self._scope.redactor.stream()
+        self._emit(stream, redactor.feed(mend(text)))
+
+    async def finish_unrun(self, why: str) -> ToolReply:
+        """End a call that was started on paper only."""
+        words = f"Not run: {why}."
+        ledger.completed(self._scope.journal, self._call, is_error=True, result_preview=words)
+        return ToolReply(result=words, is_error=True)
+
+    async def finish(self, running: asyncio.Task[ToolRun]) -> ToolReply:
+        """End the call with what the tool gave back, whatever that is."""
+        self._ended = True
+        return await self.record(_outcome(running))
+
+    async def record(self, run: ToolRun, outcome: Outcome = "known") -> ToolReply:
+        """Write the end of the call: what it gave back, what it changed, what it printed."""
+        result = self._clean(run.result)
+        preview, ref = await self._present(result)
+        changes = [await self._change(index, change) for index, change in enumerate(run.changes)]
+        refs = await self._close_output()
+        journal = self._scope.journal
+        if refs is not None:
+            ledger.output_end(journal, self._call, self._bytes, self._truncated, refs)
+        ledger.completed(
+            journal,
+            self._call,
+            is_error=run.is_error,
+            outcome=outcome,
+            result_preview=preview,
+            result_ref=ref,
+            exit_code=run.exit_code,
+            changes=changes,
+        )
+        return ToolReply(result=result, is_error=run.is_error)
+
+    def _emit(self, stream: OutputStream, text: str) -> None:
+        if not text:
+            return
+        size = len(text.encode("utf-8", "replace"))
+        if self._bytes + size <= MAX_DELTA_BYTES:
+            ledger.output(self._scope.journal, self._call, stream, text)
+        if self._bytes + size <= MAX_KEPT_BYTES:
+            self._kept.setdefault(stream, []).append(text)
+        else:
+            self._truncated = True
+        self._bytes += size
+
+    async def _close_output(self) -> list[ArtifactRef] | None:
+        for stream, redactor in self._redactors.items():
+            self._emit(stream, redactor.flush())
+        if not self._redactors:
+            return None
+        refs: list[ArtifactRef] = []
+        for stream, texts in self._kept.items():
+            data = "".join(texts).encode("utf-8", "replace")
+            refs.append(await self._scope.put_artifact(data, "text/plain; charset=utf-8", stream))
+        return refs
+
+    def _clean(self, result: Any) -> Any:
+        data = b""
+        try:
+            data = msgspec.json.encode(mend(msgspec.to_builtins(result)))
+            plain = data.decode() if is_deep(data) else msgspec.json.decode(data)
+            if not isinstance(plain, str):
+                hash_json(plain)  # it becomes a part of the transcript, which is hashed
+        except CanonicalError:
+            plain = data.decode()
+        except (TypeError, ValueError, RecursionError, OverflowError):
+            plain = repr(result)
+        return self._scope.redactor.value(plain)
+
+    async def _present(self, result: Any) -> tuple[Any, ArtifactRef | None]:
+        """Return a result as the event shows it: whole if small, else a preview and a reference."""
+        is_text = isinstance(result, str)
+        data = result.encode("utf-8", "replace") if is_text else msgspec.json.encode(result)
+        if len(data) <= self._scope.settings.result_inline_bytes:
+            return result, None
+        kind = "text/plain; charset=utf-8" if is_text else "application/json"
+        ref = await self._scope.put_artifact(data, kind, "result")
+        text = data[: PREVIEW_CHARS * 4].decode("utf-8", "replace")[:PREVIEW_CHARS]
+        return f"{text}… ({len(data):,} bytes in all, kept as {ref.content_hash})", ref
+
+    async def _change(self, index: int, change: FileChange) -> Change:
+        undo = await self._keep(index, change)
+        data = change.diff.encode("utf-8", "replace")
+        path = self._scope.redactor.text(mend(change.path))
+        ref = await self._scope.put_artifact(data, "text/x-diff; charset=utf-8", path)
+        return Change(path=path, diff_ref=ref, undo=undo)
+
+    async def _keep(self, index: int, change: FileChange) -> str | None:
+        """Keep what an undo needs, as it is: no secret is taken out of it, and nobody is ever shown it."""
+        if change.kept is None:
+            return None
+        identity = self._call.identity
+        name = f"{identity.tool_call_id}.{identity.attempt}.{index}"
+        await self._scope.ports.undo.keep(self._scope.state.session_id, name, change.kept)
+        return name
+
+
+def _outcome(running: asyncio.Task[ToolRun]) -> ToolRun:
+    if not running.done() or running.cancelled():
+        return ToolRun(result="Cancelled: the task was stopped while this ran.", is_error=True)
+    error = running.exception()
+    if error is None:
+        return running.result()
+    if isinstance(error, CodeSDKError):
+        return ToolRun(result=error.message, is_error=True)
+    return ToolRun(result=f"The tool failed: {type(error).__name__}: {error}", is_error=True)

@@ -1,0 +1,301 @@
+"""The tool-call ledger: every attempt from request to its one end, written through a journal.
+
+    requested ─▶ waiting ─┬─▶ denied
+                          └─▶ approved ─▶ started ─▶ completed
+
+Pure like `lifecycle`. Only this module writes `tool.call.*` and `approval.*`.
+"""
+
+from typing import Any
+
+import msgspec
+
+from codesdk.contract import events as ev
+from codesdk.contract.messages import ArtifactRef
+from codesdk.contract.tools import (
+    Actor,
+    Change,
+    Decision,
+    Evaluation,
+    ExecutionEnv,
+    OutputStream,
+    PolicySnapshot,
+    SandboxSummary,
+    Scope,
+    ToolClass,
+    ToolIdentity,
+)
+from codesdk.engine.log.clock import millis
+from codesdk.engine.log.journal import Journal
+from codesdk.engine.log.state import CallState, call_key
+
+ENGINE = Actor(kind="engine")
+NATIVE: ExecutionEnv = "runtime_internal"
+"""Where a call runs that the runtime runs itself."""
+CARRIED_REASON = "The process ended before anyone answered; the question is kept for a resume."
+
+
+def request(
+    journal: Journal,
+    *,
+    name: str,
+    tool_class: ToolClass,
+    input_hash: str,
+    input: Any = msgspec.UNSET,  # noqa: A002 - the contract's word
+    input_ref: ArtifactRef | None = None,
+    input_redacted: bool = False,
+    runtime_tool_call_id: str | None = None,
+    message_id: str | None = None,
+    index: int | None = None,
+    again: ToolIdentity | None = None,
+    raw: Any = None,
+    raw_ref: ArtifactRef | None = None,
+) -> CallState:
+    """Open an attempt. `again` names the earlier attempt that CodeSDK itself issues once more."""
+    payload = ev.ToolCallRequested(
+        tool_call_id=again.tool_call_id if again else journal.stamper.mint("call"),
+        attempt=again.attempt + 1 if again else 1,
+        input_hash=input_hash,
+        runtime_tool_call_id=runtime_tool_call_id,
+        name=name,
+        tool_class=tool_class,
+        input=input,
+        input_ref=input_ref,
+        input_redacted=input_redacted,
+        message_id=message_id,
+        index=index,
+    )
+    journal.write(payload, raw=raw, raw_ref=raw_ref)
+    task = journal.state.task
+    assert task is not None, "a tool call needs a running task"
+    return task.calls[call_key(payload.tool_call_id, payload.attempt)]
+
+
+def evaluate(journal: Journal, call: CallState, opinion: Evaluation) -> None:
+    """Note one opinion on a call."""
+    journal.write(
+        ev.ToolCallPolicyEvaluated(
+            **_identity(call),
+            source=opinion.source,
+            result=opinion.result,
+            rule=opinion.rule,
+            reason=opinion.reason,
+        )
+    )
+
+
+def ask(journal: Journal, call: CallState, summary: str, expires_at: str | None) -> str:
+    """Put the question to whoever may answer. Return the approval's id."""
+    approval_id = journal.stamper.mint("apr")
+    identity = call.identity
+    journal.write(
+        ev.ApprovalRequested(
+            approval_id=approval_id,
+            kind="tool",
+            summary=summary,
+            expires_at=expires_at,
+            tool_call_id=identity.tool_call_id,
+            attempt=identity.attempt,
+            input_hash=identity.input_hash,
+        )
+    )
+    return approval_id
+
+
+def ask_budget(
+    journal: Journal, level: ev.BudgetLevel, summary: str, *, expires_at: str | None = None
+) -> str:
+    """Ask whether a budget is raised: in the running task if it waits for the answer, else for as long as it takes."""
+    approval_id = journal.stamper.mint("apr")
+    payload = ev.ApprovalRequested(
+        approval_id=approval_id, kind="budget", summary=summary, expires_at=expires_at, budget=level
+    )
+    journal.write(payload, in_task=expires_at is not None)
+    return approval_id
+
+
+def answer_budget(
+    journal: Journal, approval_id: str, decision: Decision, by: Actor, reason: str | None
+) -> None:
+    """Take the answer to a question about a budget."""
+    question = journal.state.budget_questions[approval_id]
+    payload = ev.ApprovalAnswered(
+        approval_id=approval_id, decision=decision, by=by, scope="once", reason=reason
+    )
+    journal.write(payload, in_task=question.task_id is not None)
+
+
+def close_budget_questions(journal: Journal, why: str) -> None:
+    """Answer the questions about budgets that the running task waits for: it waits no longer."""
+    for approval_id, question in list(journal.state.budget_questions.items()):
+        if question.task_id is not None:
+            answer_budget(journal, approval_id, "deny", ENGINE, why)
+
+
+def answer(
+    journal: Journal, call: CallState, decision: Decision, by: Actor, scope: Scope, reason: str | None
+) -> None:
+    """Take the answer to a call's question, and decide the call by it."""
+    assert call.approval_id is not None, "only a question can be answered"
+    journal.write(
+        ev.ApprovalAnswered(
+            approval_id=call.approval_id, decision=decision, by=by, scope=scope, reason=reason
+        )
+    )
+    if decision == "approve":
+        approve(journal, call, by, reason)
+    else:
+        deny(journal, call, by, reason or "Denied without a reason.")
+
+
+def answer_carried(
+    journal: Journal, approval_id: str, decision: Decision, by: Actor, reason: str | None
+) -> None:
+    """Take the answer to a question that outlived its task."""
+    payload = ev.ApprovalAnswered(
+        approval_id=approval_id, decision=decision, by=by, scope="once", reason=reason
+    )
+    journal.write(payload, in_task=False)
+
+
+def approve(journal: Journal, call: CallState, by: Actor, reason: str | None = None) -> None:
+    """Decide that the call runs."""
+    snapshot = _snapshot(journal, call, "allow")
+    journal.write(
+        ev.ToolCallApproved(**_identity(call), name=call.name, by=by, policy_snapshot=snapshot, reason=reason)
+    )
+
+
+def deny(journal: Journal, call: CallState, by: Actor, reason: str, *, carried: bool = False) -> None:
+    """Decide that the call does not run."""
+    snapshot = _snapshot(journal, call, "deny")
+    journal.write(
+        ev.ToolCallDenied(
+            **_identity(call),
+            name=call.name,
+            by=by,
+            policy_snapshot=snapshot,
+            reason=reason,
+            carried=carried,
+        )
+    )
+
+
+def refuse(journal: Journal, call: CallState, by: Actor, reason: str) -> None:
+    """Deny a waiting call for the engine, answering its open question if it has one."""
+    if call.approval_id is not None:
+        answer(journal, call, "deny", by, "once", reason)
+    else:
+        deny(journal, call, by, reason)
+
+
+def started(journal: Journal, call: CallState, env: ExecutionEnv, sandbox: SandboxSummary) -> None:
+    """Note that an approved call starts. Must be stored before it does."""
+    journal.write(ev.ToolCallStarted(**_identity(call), name=call.name, execution_env=env, sandbox=sandbox))
+
+
+def output(journal: Journal, call: CallState, stream: OutputStream, delta: str) -> None:
+    """Pass on output of a running call."""
+    journal.write(ev.ToolOutputDelta(**_identity(call), stream=stream, delta=delta))
+
+
+def output_end(
+    journal: Journal, call: CallState, size: int, truncated: bool, refs: list[ArtifactRef]
+) -> None:
+    """Note how much output a running call gave."""
+    journal.write(ev.ToolOutputCompleted(**_identity(call), bytes=size, truncated=truncated, refs=refs))
+
+
+def completed(
+    journal: Journal,
+    call: CallState,
+    *,
+    is_error: bool,
+    outcome: ev.Outcome = "known",
+    result_preview: Any = None,
+    result_ref: ArtifactRef | None = None,
+    exit_code: int | None = None,
+    changes: list[Change] | None = None,
+) -> None:
+    """End a started call."""
+    snapshot = call.policy or _snapshot(journal, call, "allow")
+    now = journal.stamper.now()
+    journal.write(
+        ev.ToolCallCompleted(
+            **_identity(call),
+            name=call.name,
+            executed_by="runtime" if call.execution_env == NATIVE else "codesdk",
+            execution_env=call.execution_env,
+            policy_snapshot=snapshot,
+            sandbox=call.sandbox or SandboxSummary(network=False),
+            is_error=is_error,
+            outcome=outcome,
+            duration_ms=max(0, millis(now) - millis(call.started_at or now)),
+            changes=changes or [],
+            result_ref=result_ref,
+            result_preview=result_preview,
+            exit_code=exit_code,
+        ),
+        time=now,
+    )
+
+
+UNRUN = SandboxSummary(network=False)
+"""What a call could reach that never ran."""
+
+
+def skip(journal: Journal, call: CallState, why: str) -> None:
+    """End an approved call that was overtaken before it started: it has not run."""
+    started(journal, call, "unknown", UNRUN)
+    completed(journal, call, is_error=True, result_preview=why)
+
+
+def lose(journal: Journal, call: CallState) -> None:
+    """End a call that was running when the process died: nobody saw how it ended."""
+    why = "The process ended while this ran; whether it took effect is not known."
+    completed(journal, call, is_error=True, outcome="unknown", result_preview=why)
+
+
+def carry(journal: Journal, call: CallState, inputs: dict[str, ArtifactRef]) -> list[ev.ApprovalCarried]:
+    """Close a waiting call after a crash; return the question that lives on, if there was one."""
+    deny(journal, call, ENGINE, CARRIED_REASON, carried=True)
+    key = call.key
+    if call.approval_id is None or key not in inputs:
+        return []
+    return [
+        ev.ApprovalCarried(
+            approval_id=call.approval_id,
+            tool_call_id=call.identity.tool_call_id,
+            attempt=call.identity.attempt,
+            name=call.name,
+            tool_class=call.tool_class,
+            summary=call.summary or call.name,
+            input_ref=inputs[key],
+            input_hash=call.identity.input_hash,
+            input_redacted=call.input_redacted,
+        )
+    ]
+
+
+def summarize(name: str, value: Any) -> str:
+    """Return one line that tells a person what a call would do."""
+    text = msgspec.json.encode(value).decode()
+    return f"{name} {text if len(text) <= 200 else text[:199] + '…'}"
+
+
+def _identity(call: CallState) -> dict[str, Any]:
+    identity = call.identity
+    return {
+        "tool_call_id": identity.tool_call_id,
+        "attempt": identity.attempt,
+        "input_hash": identity.input_hash,
+        "runtime_tool_call_id": identity.runtime_tool_call_id,
+    }
+
+
+def _snapshot(journal: Journal, call: CallState, decision: Any) -> PolicySnapshot:
+    return PolicySnapshot(
+        permission_mode=journal.state.config.permission_mode,
+        decision=decision,
+        sources=list(call.evaluations),
+    )

@@ -1,0 +1,199 @@
+"""Changes that tools made to files → the files as they were, from what the undo store keeps, and a notice in the log.
+
+A call is undone as a whole, and only if each of its files is still as the tool left it. The newest call is
+undone first. Used by the SDK and the control socket; `changed_calls` also by readers of a log.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from codesdk.contract.canonical import content_hash
+from codesdk.contract.codec import decode
+from codesdk.contract.errors import Busy, CodeSDKError, Conflict, NotFound
+from codesdk.contract.events import ToolCallCompleted
+from codesdk.contract.ports import Kept
+from codesdk.contract.records import KeyRow, StoredFrame
+from codesdk.contract.tools import Actor, UndoneFile, UndoRefusal, UndoReport
+from codesdk.engine.log.feed import PAGE_EVENTS
+from codesdk.engine.sessions.session import LiveSession
+from codesdk.engine.tasks import lifecycle
+from codesdk.sandbox import Batch, Beneath, Missing, Opened, PathRefused, TooLarge, remove_folders, split
+
+NOTICE = "undone"
+MAX_BYTES = 256 * 1024 * 1024
+_MARK = b'"undo":"'  # in every event that can be undone, and in few others
+
+
+class Pages(Protocol):
+    """A log that can be read page by page."""
+
+    async def read(self, session_id: str, after_seq: int, limit: int) -> list[StoredFrame]: ...
+
+
+async def changed_calls(log: Pages, session_id: str) -> list[ToolCallCompleted]:
+    """Return the calls of a session whose changes can be undone, or were, in the order in which they ended."""
+    found: list[ToolCallCompleted] = []
+    after = 0
+    while page := await log.read(session_id, after, PAGE_EVENTS):
+        after = page[-1].seq
+        for frame in page:
+            if frame.damage is None and _MARK in frame.data:
+                payload = decode(frame.data).payload
+                if isinstance(payload, ToolCallCompleted) and any(change.undo for change in payload.changes):
+                    found.append(payload)
+    return found
+
+
+async def undo(
+    session: LiveSession, by: Actor, tool_call_id: str | None = None, key: KeyRow | None = None
+) -> UndoReport:
+    """Take back the changes of one call, or of all calls of a session that are not undone yet.
+
+    Raise `Conflict` if nothing could be taken back. What could, is in the log when this returns.
+    """
+    _require_idle(session)
+    async with session.writes:
+        _require_idle(session)
+        return await _Undoing(session, by, key).run(tool_call_id)
+
+
+def _require_idle(session: LiveSession) -> None:
+    if session.state.task is not None or session.state.queue:
+        raise Busy(
+            f"Session {session.session_id} has a task that runs or waits. Stop it or let it end, then undo.",
+            code="SESSION_BUSY",
+        )
+
+
+class _Undoing:
+    """One undo of a session in which nothing else is written meanwhile."""
+
+    def __init__(self, session: LiveSession, by: Actor, key: KeyRow | None) -> None:
+        self._session = session
+        self._key = key
+        self._ports = session.scope.ports
+        self._by = by
+        self._restored: list[UndoneFile] = []
+        self._refused: list[UndoRefusal] = []
+        self._used: list[tuple[str, Kept]] = []
+
+    async def run(self, tool_call_id: str | None) -> UndoReport:
+        calls = await changed_calls(self._ports.log, self._session.session_id)
+        chosen = [call for call in calls if tool_call_id in (None, call.tool_call_id)]
+        for call in reversed(chosen):
+            await self._take_back(call, named=tool_call_id is not None)
+        if not self._restored:
+            raise self._nothing(tool_call_id, bool(chosen))
+        report = UndoReport(restored=self._restored, refused=self._refused)
+        await self._note(report)
+        return report
+
+    async def _take_back(self, call: ToolCallCompleted, *, named: bool) -> None:
+        """Undo one call, or note why not. One that was undone before is only mentioned if it was asked for."""
+        names = [change.undo for change in call.changes if change.undo]
+        found = [await self._ports.undo.find(self._session.session_id, name) for name in names]
+        kept = [entry for entry in found if entry is not None]
+        if kept and all(entry.undone for entry in kept):
+            if named:
+                self._refuse(call, "it was already undone")
+            return
+        if len(kept) < len(names):
+            self._refuse(call, "what that takes is not kept any more")
+            return
+        try:
+            await asyncio.to_thread(_restore, self._session.state.config.workspace, kept)
+        except PathRefused as error:
+            self._refuse(call, str(error))
+            return
+        self._used += zip(names, kept, strict=True)
+        self._restored += [
+            UndoneFile(
+                path=entry.path,
+                tool_call_id=call.tool_call_id,
+                attempt=call.attempt,
+                removed=entry.before is None,
+            )
+            for entry in kept
+        ]
+
+    async def _note(self, report: UndoReport) -> None:
+        """Write what was done, then forget the content: a change is undone once."""
+        details = {"by": self._by, **msgspec.structs.asdict(report)}
+        lifecycle.notice(
+            self._session.recorder.journal,
+            NOTICE,
+            f"Undone: the changes of {len({file.tool_call_id for file in report.restored})} tool calls"
+            f" to {len({file.path for file in report.restored})} files.",
+            self._session.scope.redactor.value(msgspec.to_builtins(details)),
+        )
+        if self._key is not None:
+            answer = msgspec.json.encode(report).decode()
+            self._session.recorder.add_key(msgspec.structs.replace(self._key, answer=answer))
+        await self._session.recorder.settle()
+        for name, entry in self._used:
+            done = msgspec.structs.replace(entry, before=None, undone=True)
+            await self._ports.undo.keep(self._session.session_id, name, done)
+
+    def _refuse(self, call: ToolCallCompleted, reason: str) -> None:
+        self._refused.append(UndoRefusal(tool_call_id=call.tool_call_id, attempt=call.attempt, reason=reason))
+
+    def _nothing(self, tool_call_id: str | None, changed: bool) -> CodeSDKError:
+        """Return the error for an undo that found nothing to take back."""
+        session = self._session.session_id
+        if tool_call_id is not None and not changed:
+            return NotFound(f"There is no call {tool_call_id} in session {session} that changed a file.")
+        if not changed:
+            return NotFound(f"No tool has changed a file in session {session}, as far as CodeSDK could see.")
+        if not self._refused:
+            return Conflict(f"All changes of session {session} were already undone.")
+        reasons = "; ".join(f"{one.tool_call_id}: {one.reason}" for one in self._refused[:5])
+        return Conflict(f"Nothing was undone. {reasons}.")
+
+
+def _restore(workspace: str, kept: Sequence[Kept]) -> None:
+    """Put the files of one call back, all or none. Raise `PathRefused`."""
+    with Beneath(workspace) as files:
+        with Batch(files) as batch:
+            for entry in reversed(kept):
+                _prepare(files, batch, entry)
+            batch.commit()
+        made = [folders for entry in kept for folders in _made_for(entry)]
+        remove_folders(files, sorted(made, key=len))
+
+
+def _made_for(entry: Kept) -> list[list[str]]:
+    """Return the folders that were made for a file, and are not needed without it."""
+    *folders, _ = split(entry.path)
+    return [folders[: len(folders) - up] for up in range(entry.made_folders)]
+
+
+def _prepare(files: Beneath, batch: Batch, entry: Kept) -> None:
+    now = _read(files, entry)
+    was = None if entry.before is None else content_hash(entry.before)
+    if _is(now, was, entry.before_mode):
+        return  # it is already as it was, perhaps since an undo that a crash cut short
+    if not _is(now, entry.after_hash, entry.after_mode):
+        raise PathRefused(f"{entry.path} is not as the tool left it; what was done since then would be lost")
+    if entry.before is not None:
+        batch.write(entry.path, now, entry.before, mode=entry.before_mode)
+    elif now is not None:
+        batch.remove(entry.path, now)
+
+
+def _read(files: Beneath, entry: Kept) -> Opened | None:
+    try:
+        return files.read(entry.path, MAX_BYTES)
+    except Missing:
+        return None
+    except TooLarge:
+        raise PathRefused(f"{entry.path} is not as the tool left it; it has grown") from None
+
+
+def _is(now: Opened | None, digest: str | None, mode: int | None) -> bool:
+    """Tell whether a file has this content and these permissions; without a content, whether it is not there."""
+    if now is None or digest is None:
+        return now is None and digest is None
+    return content_hash(now.data) == digest and (mode is None or now.mode & 0o777 == mode & 0o777)

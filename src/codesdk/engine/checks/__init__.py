@@ -1,0 +1,1 @@
+"""Stored logs checked: the invariants verified, whole sessions replayed, policies tried on past calls."""

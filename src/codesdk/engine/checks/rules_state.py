@@ -1,0 +1,78 @@
+"""What the invariant checks keep in mind while they read a log, and what they find.
+
+Shared by `invariants_log`, `invariants_calls` and `invariants_ends`. Nothing here outlives its task but the carried questions.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from codesdk.contract import events as ev
+from codesdk.contract.tools import Decision, Evaluation, PolicySnapshot
+from codesdk.engine.log.clock import millis
+from codesdk.engine.log.usage import Tally
+
+Report = Callable[[int, str], None]
+"""Takes the number of an invariant and what is wrong with the event at hand."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A fault of a stored session. No `seq`: the log as a whole or its end. No `invariant`: the store is damaged."""
+
+    seq: int | None
+    invariant: int | None
+    message: str
+
+
+class Attempt(msgspec.Struct, kw_only=True):
+    """An open attempt. `unrun`: it was overtaken before it started, so it must not have run."""
+
+    key: str
+    request: ev.ToolCallRequested
+    phase: Literal["requested", "approved", "running"] = "requested"
+    opinions: list[Evaluation] = []
+    answer: Decision | None = None
+    policy: PolicySnapshot | None = None
+    started: ev.ToolCallStarted | None = None
+    started_at: str = ""
+    output_ended: bool = False
+    unrun: bool = False
+    carried: ev.ApprovalCarried | None = None
+
+
+class TaskCheck(msgspec.Struct, kw_only=True):
+    """What must be remembered of a task until it ends."""
+
+    task_id: str
+    seq: int
+    started_at: str
+    time: str
+    executed: bool = True
+    stop: ev.RuntimeNotice | None = None
+    recovered: bool = False
+    unstored: bool = False
+    gave_up: bool = False
+    calls: dict[str, Attempt] = {}
+    ended: dict[str, str] = {}
+    questions: dict[str, Attempt | None] = {}
+    blocks: dict[str, str] = {}
+    messages: set[str] = set()
+    usage: ev.UsageTotals = ev.UsageTotals()
+    tallies: dict[str, Tally] = {}
+    text: str = ""
+
+
+class CarriedQuestion(msgspec.Struct):
+    """A question that outlived its task, and its answer."""
+
+    payload: ev.ApprovalCarried
+    answer: Decision | None = None
+
+
+def elapsed_ms(start: str, end: str) -> int | None:
+    """Return the time between two stamps, never negative; None if one of them is no time."""
+    try:
+        return max(0, millis(end) - millis(start))
+    except ValueError:
+        return None

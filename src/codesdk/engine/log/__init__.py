@@ -1,0 +1,1 @@
+"""A session's events: written, folded into state, stored, published, read back."""

@@ -1,0 +1,122 @@
+"""`Archive`: everything that can be read of stored sessions, with or without an engine beside it.
+
+The engine has one; a reader of another process's data directory uses it alone. All
+reads are for one principal: what belongs to another is not found.
+"""
+
+from collections.abc import AsyncIterator
+
+from codesdk.contract.codec import decode
+from codesdk.contract.errors import NotFound, StorageFailure
+from codesdk.contract.events import Event
+from codesdk.contract.messages import ArtifactRef, Message
+from codesdk.contract.ports import Blobs, EventLog
+from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, SessionStatus, StoredFrame, TaskRow
+from codesdk.contract.tools import Grant
+from codesdk.engine.log.feed import PAGE_EVENTS
+from codesdk.engine.log.journal import LOCAL
+from codesdk.engine.sessions.recovery import load_state, read_transcript, refold_transcript
+
+POLL_S = 1.0
+
+
+class Archive:
+    """A log and its artifacts, to be read."""
+
+    def __init__(self, log: EventLog, blobs: Blobs) -> None:
+        self.log = log
+        self.blobs = blobs
+
+    async def sessions(
+        self,
+        *,
+        principal: str = LOCAL,
+        after: str | None = None,
+        limit: int = 100,
+        status: SessionStatus | None = None,
+    ) -> list[SessionRow]:
+        """Return sessions, newest first; `after` is the last id of the page before."""
+        return await self.log.sessions(after=after, limit=limit, principal=principal, status=status)
+
+    async def session(self, session_id: str, *, principal: str = LOCAL) -> SessionRow:
+        """Return one session's row."""
+        row = await self.log.session(session_id)
+        if row is None or row.principal != principal:
+            raise unknown_session(session_id)
+        return row
+
+    async def task(self, task_id: str, *, principal: str = LOCAL) -> TaskRow:
+        """Return one task's row."""
+        row = await self.log.task(task_id, principal)
+        if row is None:
+            raise NotFound(f"There is no task {task_id}.")
+        return row
+
+    async def head(self, session_id: str) -> int:
+        """Return how many events a session has."""
+        return await self.log.head(session_id)
+
+    async def read(self, session_id: str, after_seq: int, limit: int) -> list[StoredFrame]:
+        """Return a page of stored frames."""
+        return await self.log.read(session_id, after_seq, limit)
+
+    async def approvals(self, *, principal: str = LOCAL, session_id: str | None = None) -> list[ApprovalRow]:
+        """Return the approvals that wait for an answer, and those that wait for a resume."""
+        return await self.log.approvals(principal=principal, session_id=session_id)
+
+    async def grants(self, session_id: str, *, principal: str = LOCAL) -> list[Grant]:
+        """Return what a session's people approved for the whole of it."""
+        await self.session(session_id, principal=principal)
+        return (await load_state(self.log, session_id, principal)).grants
+
+    async def frames(
+        self, session_id: str, *, after_seq: int = 0, follow: bool = False, principal: str = LOCAL
+    ) -> AsyncIterator[StoredFrame]:
+        """Yield stored frames in order, damaged ones marked; with `follow`, wait for more for ever."""
+        await self.session(session_id, principal=principal)
+        while True:
+            page = await self.log.read(session_id, after_seq, PAGE_EVENTS)
+            for frame in page:
+                after_seq = frame.seq
+                yield frame
+            if not page:
+                if not follow:
+                    return
+                await self.log.changed(POLL_S)
+
+    async def event(self, session_id: str, seq: int) -> Event:
+        """Return one stored event."""
+        frames = await self.log.read(session_id, seq - 1, 1)
+        if not frames or frames[0].seq != seq or frames[0].damage is not None:
+            raise NotFound(f"Event {seq} of session {session_id} cannot be read.")
+        return decode(frames[0].data)
+
+    async def transcript(self, session_id: str, *, principal: str = LOCAL) -> list[Message]:
+        """Return the session's messages: all that are sealed so far."""
+        await self.session(session_id, principal=principal)
+        try:
+            rows = await read_transcript(self.log, session_id)
+        except StorageFailure:
+            rows = await refold_transcript(self.log, self.blobs, session_id)
+        return [row.message for row in rows]
+
+    async def artifacts(
+        self, session_id: str, *, after: str | None = None, limit: int = 100, principal: str = LOCAL
+    ) -> list[ArtifactRow]:
+        """Return a session's artifacts in the order of their ids."""
+        await self.session(session_id, principal=principal)
+        return await self.log.artifacts(session_id, after=after, limit=limit)
+
+    async def read_artifact(
+        self, artifact_id: str, start: int = 0, end: int | None = None, *, principal: str = LOCAL
+    ) -> tuple[ArtifactRef, bytes]:
+        """Return an artifact and its bytes, or the range [start, end) of them."""
+        row = await self.log.artifact(artifact_id)
+        if row is None or row.principal != principal:
+            raise NotFound(f"There is no artifact {artifact_id}.")
+        return row.ref, await self.blobs.get(row.ref.content_hash, start, end)
+
+
+def unknown_session(session_id: str) -> NotFound:
+    """Return the error for a session that is not there or not the caller's."""
+    return NotFound(f"There is no session {session_id}. `codesdk sessions` lists those there are.")

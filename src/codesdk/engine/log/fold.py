@@ -1,0 +1,290 @@
+"""One event into a session's state, and into the rows that the store keeps of it.
+
+`fold(state, event)` is the only code that changes a `SessionState`: the recorder
+runs it on new events, recovery and replay on stored ones. It decides nothing
+and tolerates anything that a log can hold.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from codesdk.contract import events as ev
+from codesdk.contract.events import Event
+from codesdk.contract.messages import text_of
+from codesdk.contract.records import Changes, SessionRow, Spent, TaskRow, TaskState
+from codesdk.contract.tools import Actor
+from codesdk.engine.log import transcript
+from codesdk.engine.log.fold_calls import HANDLERS, drop_carried, revoke, seal_done
+from codesdk.engine.log.state import ActiveTask, OpenBlock, QueuedTask, SessionState, StopAsked
+from codesdk.engine.log.usage import add_usage
+
+NOTHING = Spent()
+Handler = Callable[[SessionState, Event, Any, Changes], None]
+
+
+def fold(state: SessionState, event: Event, changes: Changes) -> None:
+    """Apply an event. Rows that change with it are put into `changes`."""
+    state.seq = event.seq
+    runtime = event.runtime
+    if runtime.runtime_session_id is not None:
+        state.runtime_session_id = runtime.runtime_session_id
+    if runtime.model is not None:
+        state.model = runtime.model
+    payload: object = event.payload
+    handler = _HANDLERS.get(type(payload))
+    if handler is not None:
+        handler(state, event, payload, changes)
+
+
+def session_row(state: SessionState) -> SessionRow:
+    """Return the row that lists show for this state."""
+    config = state.config
+    return SessionRow(
+        session_id=state.session_id,
+        principal=state.principal,
+        status="closed" if state.closed else "open",
+        runtime=state.runtime_name,
+        workspace=config.workspace,
+        permission_mode=config.permission_mode,
+        created_at=state.created_at,
+        updated_at=state.updated_at,
+        title=config.title,
+        model=state.model,
+        active_task_id=state.task.task_id if state.task else None,
+        queued=len(state.queue),
+        parent_session_id=config.parent.session_id if config.parent else None,
+        spent=state.spent if state.spent != NOTHING else None,
+    )
+
+
+def _touch(state: SessionState, event: Event, changes: Changes) -> None:
+    state.updated_at = event.time
+    changes.session = session_row(state)
+
+
+def _created(state: SessionState, event: Event, payload: ev.SessionCreated, changes: Changes) -> None:
+    state.created = payload
+    state.created_at = event.time
+    state.runtime_name = payload.runtime
+    state.model = payload.model
+    if payload.parent is not None:
+        state.messages = payload.parent.messages
+        state.chain = payload.parent.chain
+        state.model_messages = payload.parent.model_messages
+    _touch(state, event, changes)
+
+
+def _resumed(state: SessionState, event: Event, payload: ev.SessionResumed, changes: Changes) -> None:
+    if (
+        payload.runtime != state.runtime_name
+    ):  # what the other one called itself, and its model, mean nothing here
+        state.runtime_session_id = state.model = None
+    state.runtime_name = payload.runtime
+    _touch(state, event, changes)
+
+
+def _closed(state: SessionState, event: Event, payload: ev.SessionClosed, changes: Changes) -> None:
+    state.closed = True
+    drop_carried(state, event, changes)
+    _touch(state, event, changes)
+
+
+def _queued(state: SessionState, event: Event, payload: ev.TaskQueued, changes: Changes) -> None:
+    state.queue.append(
+        QueuedTask(task_id=payload.task_id, messages=payload.messages, created_at=event.time, seq=event.seq)
+    )
+    changes.tasks.append(
+        TaskRow(
+            task_id=payload.task_id,
+            session_id=state.session_id,
+            state="queued",
+            created_at=event.time,
+            queued_seq=event.seq,
+        )
+    )
+    _touch(state, event, changes)
+
+
+def _started(state: SessionState, event: Event, payload: ev.TaskStarted, changes: Changes) -> None:
+    task_id = event.trace.task_id or ""
+    waiting = next((entry for entry in state.queue if entry.task_id == task_id), None)
+    if not payload.executed:
+        return  # one that never runs: it leaves the queue with its end, whatever runs meanwhile
+    if waiting is not None:
+        state.queue.remove(waiting)
+    state.task = ActiveTask(
+        task_id=task_id,
+        started_seq=event.seq,
+        started_at=event.time,
+        created_at=waiting.created_at if waiting else event.time,
+        queued_seq=waiting.seq if waiting else None,
+        resumes=payload.resumes.task_id if payload.resumes else None,
+    )
+    if payload.resumes is not None:
+        state.interrupted_task = None
+    transcript.add_user(state, payload.messages)
+    seal_done(state, event, changes)
+    changes.tasks.append(_task_row(state, "running"))
+    _touch(state, event, changes)
+
+
+def _steered(state: SessionState, event: Event, payload: ev.TaskSteered, changes: Changes) -> None:
+    transcript.add_user(state, payload.messages)
+    seal_done(state, event, changes)
+
+
+def _request_started(state: SessionState, event: Event, payload: ev.RequestStarted, _: Changes) -> None:
+    task = state.task if event.trace.task_id is not None else None
+    if task is not None:
+        task.requests.append(payload.request_id)
+    if payload.purpose != "count_tokens":
+        _spend(state, task, Spent(requests=1))
+
+
+def _request_completed(state: SessionState, event: Event, payload: ev.RequestCompleted, _: Changes) -> None:
+    if state.task is not None and payload.request_id in state.task.requests:
+        state.task.requests.remove(payload.request_id)
+
+
+def _delta(state: SessionState, event: Event, payload: ev.OutputDelta, _: Changes) -> None:
+    task = state.task
+    if task is None or event.trace.task_id is None:
+        return
+    block = task.blocks.get(payload.block_id)
+    if block is None:
+        task.blocks[payload.block_id] = OpenBlock(
+            block_id=payload.block_id,
+            kind=payload.kind,
+            message_id=payload.message_id,
+            language=payload.language,
+            chunks=[payload.delta],
+        )
+    else:
+        block.chunks.append(payload.delta)
+
+
+def _retracted(state: SessionState, event: Event, payload: ev.OutputRetracted, _: Changes) -> None:
+    if state.task is not None:
+        for block_id in payload.block_ids:
+            state.task.blocks.pop(block_id, None)
+
+
+def _completed(state: SessionState, event: Event, payload: ev.OutputCompleted, changes: Changes) -> None:
+    task = state.task
+    if task is None or event.trace.task_id is None:
+        return
+    task.blocks = {key: b for key, b in task.blocks.items() if b.message_id != payload.message_id}
+    task.completed_messages[payload.message_id] = event.seq
+    state.model_messages += 1
+    text = text_of(payload.content)
+    if text:
+        task.text = text
+    part = transcript.part_of(state, payload.message_id)
+    if part is not None:
+        part.content = payload.content
+    seal_done(state, event, changes)
+
+
+def _usage(state: SessionState, event: Event, payload: ev.UsageReported, _: Changes) -> None:
+    task = state.task if event.trace.task_id is not None else None
+    if payload.source == "gateway":
+        _spend(state, task, Spent.of(payload))
+    if task is not None:
+        task.usage = add_usage(task.tallies, payload)
+
+
+def _spend(state: SessionState, task: ActiveTask | None, spent: Spent) -> None:
+    state.spent = state.spent.plus(spent)
+    if task is not None:
+        task.spent = task.spent.plus(spent)
+
+
+def _notice(state: SessionState, event: Event, payload: ev.RuntimeNotice, _: Changes) -> None:
+    if payload.kind == "stop_requested" and state.task is not None and event.trace.task_id is not None:
+        state.task.stop = StopAsked(by=_actor(payload.details.get("by")), reason=payload.message)
+    elif payload.kind == "grant_revoked":
+        revoke(state, payload.details.get("tool"))
+
+
+def _actor(value: Any) -> Actor:
+    try:
+        return msgspec.convert(value, type=Actor)
+    except msgspec.ValidationError:
+        return Actor(kind="engine")
+
+
+def _terminal(state: SessionState, event: Event, payload: Any, changes: Changes) -> None:
+    task = state.task
+    if task is None or task.task_id != event.trace.task_id:
+        _drop(state, event, changes)
+        return
+    changes.messages.extend(transcript.seal(state, event.seq, everything=True))
+    failed = payload.error if isinstance(payload, ev.TaskFailed) else None
+    ended: TaskState = "failed" if failed else "stopped"
+    if isinstance(payload, ev.TaskCompleted):
+        ended = "completed"
+    unstored = failed is not None and failed.code == "STORAGE_FAILED" and failed.retryable
+    if unstored or (failed is not None and failed.code in ("INTERRUPTED", "BUDGET_EXCEEDED")):
+        state.interrupted_task = task.task_id
+    changes.tasks.append(_task_row(state, ended, event))
+    state.last_task = task.task_id
+    state.task = None
+    _touch(state, event, changes)
+
+
+def _drop(state: SessionState, event: Event, changes: Changes) -> None:
+    """Take a task that never ran out of the queue. Its messages are no part of the transcript."""
+    waiting = next((entry for entry in state.queue if entry.task_id == event.trace.task_id), None)
+    if waiting is None:
+        return
+    state.queue.remove(waiting)
+    changes.tasks.append(
+        TaskRow(
+            task_id=waiting.task_id,
+            session_id=state.session_id,
+            state="stopped",
+            created_at=waiting.created_at,
+            queued_seq=waiting.seq,
+            ended_seq=event.seq,
+            ended_at=event.time,
+        )
+    )
+    _touch(state, event, changes)
+
+
+def _task_row(state: SessionState, ended: TaskState, event: Event | None = None) -> TaskRow:
+    task = state.task
+    assert task is not None
+    return TaskRow(
+        task_id=task.task_id,
+        session_id=state.session_id,
+        state=ended,
+        created_at=task.created_at,
+        queued_seq=task.queued_seq,
+        started_seq=task.started_seq,
+        ended_seq=event.seq if event else None,
+        ended_at=event.time if event else None,
+    )
+
+
+_HANDLERS: dict[type, Handler] = {
+    **HANDLERS,
+    ev.SessionCreated: _created,
+    ev.SessionResumed: _resumed,
+    ev.SessionClosed: _closed,
+    ev.TaskQueued: _queued,
+    ev.TaskStarted: _started,
+    ev.TaskSteered: _steered,
+    ev.RequestStarted: _request_started,
+    ev.RequestCompleted: _request_completed,
+    ev.OutputDelta: _delta,
+    ev.OutputRetracted: _retracted,
+    ev.OutputCompleted: _completed,
+    ev.UsageReported: _usage,
+    ev.RuntimeNotice: _notice,
+    ev.TaskCompleted: _terminal,
+    ev.TaskFailed: _terminal,
+    ev.TaskStopped: _terminal,
+}

@@ -1,0 +1,296 @@
+"""Tool-call and approval events into a session's state and rows. A half of `fold`."""
+
+from typing import Any
+
+import msgspec
+
+from codesdk.contract import events as ev
+from codesdk.contract.events import Event
+from codesdk.contract.messages import ToolResult
+from codesdk.contract.records import ApprovalRow, Changes
+from codesdk.contract.tools import Evaluation, Grant, ToolIdentity
+from codesdk.engine.log import transcript
+from codesdk.engine.log.state import BudgetQuestion, CallPart, CallState, Carried, SessionState, call_key
+from codesdk.policy import open_questions
+
+
+def call_of(state: SessionState, payload: ToolIdentity) -> CallState | None:
+    """Return the open attempt that a tool event speaks of."""
+    if state.task is None:
+        return None
+    return state.task.calls.get(call_key(payload.tool_call_id, payload.attempt))
+
+
+def seal_done(state: SessionState, event: Event, changes: Changes) -> None:
+    """Put the rows of the messages that nothing more can come for into `changes`."""
+    changes.messages.extend(transcript.seal(state, event.seq, everything=False))
+
+
+def _requested(state: SessionState, event: Event, payload: ev.ToolCallRequested, changes: Changes) -> None:
+    task = state.task
+    if task is None:
+        return
+    identity = ToolIdentity(
+        tool_call_id=payload.tool_call_id,
+        attempt=payload.attempt,
+        input_hash=payload.input_hash,
+        runtime_tool_call_id=payload.runtime_tool_call_id,
+    )
+    value = None if payload.input is msgspec.UNSET else payload.input
+    task.calls[call_key(payload.tool_call_id, payload.attempt)] = CallState(
+        identity=identity,
+        name=payload.name,
+        tool_class=payload.tool_class,
+        input=value,
+        input_ref=payload.input_ref,
+        input_redacted=payload.input_redacted,
+    )
+    if payload.runtime_tool_call_id is not None:
+        task.seen_calls[payload.runtime_tool_call_id] = identity
+    if payload.attempt > 1:
+        _take_up_carried(state, event, payload.tool_call_id, changes)
+    part = transcript.part_of(
+        state, payload.message_id or f"{transcript.OWN_CALL}{payload.tool_call_id}#{payload.attempt}"
+    )
+    if part is not None:
+        if payload.message_id is None or payload.message_id in task.completed_messages:
+            part.content = part.content or []
+        shown = value if payload.input_ref is None else {"input_hash": payload.input_hash}
+        part.calls.append(
+            CallPart(
+                tool_call_id=payload.tool_call_id,
+                attempt=payload.attempt,
+                name=payload.name,
+                input=shown,
+                index=payload.index,
+            )
+        )
+    seal_done(state, event, changes)
+
+
+def _take_up_carried(state: SessionState, event: Event, tool_call_id: str, changes: Changes) -> None:
+    for carried in [c for c in state.carried if c.tool_call_id == tool_call_id]:
+        state.carried.remove(carried)
+        changes.approvals.append(_closed_approval(state, event, carried.approval_id))
+
+
+def drop_carried(state: SessionState, event: Event, changes: Changes) -> None:
+    """Close the questions that nothing will come of any more."""
+    for approval_id in state.budget_questions:
+        changes.approvals.append(_closed_approval(state, event, approval_id))
+    state.budget_questions = {}
+    for carried in state.carried:
+        changes.approvals.append(_closed_approval(state, event, carried.approval_id))
+    state.carried = []
+
+
+def _evaluated(state: SessionState, event: Event, payload: ev.ToolCallPolicyEvaluated, _: Changes) -> None:
+    call = call_of(state, payload)
+    if call is not None:
+        call.evaluations.append(
+            Evaluation(source=payload.source, result=payload.result, rule=payload.rule, reason=payload.reason)
+        )
+
+
+def _asked(state: SessionState, event: Event, payload: ev.ApprovalRequested, changes: Changes) -> None:
+    call: CallState | None = None
+    if state.task is not None and payload.tool_call_id is not None:
+        call = state.task.calls.get(call_key(payload.tool_call_id, payload.attempt or 1))
+    if call is not None:
+        call.approval_id = payload.approval_id
+        call.summary = payload.summary
+    if payload.budget is not None:
+        state.budget_questions[payload.approval_id] = BudgetQuestion(
+            level=payload.budget, task_id=event.trace.task_id
+        )
+    changes.approvals.append(
+        ApprovalRow(
+            approval_id=payload.approval_id,
+            session_id=state.session_id,
+            state="waiting",
+            kind=payload.kind,
+            summary=payload.summary,
+            requested_at=event.time,
+            expires_at=payload.expires_at,
+            task_id=event.trace.task_id,
+            tool_call_id=payload.tool_call_id,
+            attempt=payload.attempt,
+            input_hash=payload.input_hash,
+            tool=call.name if call else None,
+            tool_class=call.tool_class if call else None,
+        )
+    )
+
+
+def _answered(state: SessionState, event: Event, payload: ev.ApprovalAnswered, changes: Changes) -> None:
+    approved = payload.decision == "approve"
+    question = state.budget_questions.pop(payload.approval_id, None)
+    if question is not None and approved:
+        state.raises[question.level] = state.raises.get(question.level, 0) + 1
+    carried = next((c for c in state.carried if c.approval_id == payload.approval_id), None)
+    if carried is not None:
+        carried.approved = approved
+        carried.by = payload.by
+        carried.reason = payload.reason
+        changes.approvals.append(carried_row(state, carried))
+        if not approved:
+            state.carried.remove(carried)
+        return
+    call = _call_of_approval(state, payload.approval_id)
+    if call is not None:
+        if approved and payload.scope == "session":
+            _grant(state, event, call, payload)
+        source: Any = "user" if payload.by.kind == "user" else "codesdk"
+        call.evaluations.append(
+            Evaluation(source=source, result="allow" if approved else "deny", reason=payload.reason)
+        )
+    changes.approvals.append(_closed_approval(state, event, payload.approval_id))
+
+
+def _grant(state: SessionState, event: Event, call: CallState, payload: ev.ApprovalAnswered) -> None:
+    """Keep an answer for the session: it answers what was asked about this call, for all calls of the tool."""
+    held = {grant.rule for grant in state.grants if grant.tool == call.name}
+    for rule in open_questions(call.evaluations):
+        if rule not in held:
+            state.grants.append(
+                Grant(tool=call.name, rule=rule, by=payload.by, granted_at=event.time, reason=payload.reason)
+            )
+
+
+def revoke(state: SessionState, tool: object) -> None:
+    """Forget what was granted for a tool."""
+    state.grants = [grant for grant in state.grants if grant.tool != tool]
+
+
+def _carried(state: SessionState, event: Event, payload: ev.ApprovalCarried, changes: Changes) -> None:
+    carried = Carried(
+        approval_id=payload.approval_id,
+        tool_call_id=payload.tool_call_id,
+        attempt=payload.attempt,
+        name=payload.name,
+        tool_class=payload.tool_class,
+        summary=payload.summary,
+        input_ref=payload.input_ref,
+        input_hash=payload.input_hash,
+        input_redacted=payload.input_redacted,
+        requested_at=event.time,
+    )
+    state.carried.append(carried)
+    changes.approvals.append(carried_row(state, carried))
+
+
+def _approved(state: SessionState, event: Event, payload: ev.ToolCallApproved, _: Changes) -> None:
+    call = call_of(state, payload)
+    if call is not None:
+        call.phase = "approved"
+        call.policy = payload.policy_snapshot
+    _note_decision(state, payload, True)
+
+
+def _denied(state: SessionState, event: Event, payload: ev.ToolCallDenied, changes: Changes) -> None:
+    _answer_part(
+        state,
+        payload,
+        ToolResult(
+            tool_call_id=payload.tool_call_id,
+            attempt=payload.attempt,
+            result=payload.reason,
+            is_error=True,
+        ),
+    )
+    _close_call(state, payload, payload.reason)
+    _note_decision(state, payload, False)
+    seal_done(state, event, changes)
+
+
+def _tool_started(state: SessionState, event: Event, payload: ev.ToolCallStarted, _: Changes) -> None:
+    call = call_of(state, payload)
+    if call is not None:
+        call.phase = "running"
+        call.execution_env = payload.execution_env
+        call.sandbox = payload.sandbox
+        call.started_at = event.time
+
+
+def _tool_completed(
+    state: SessionState, event: Event, payload: ev.ToolCallCompleted, changes: Changes
+) -> None:
+    _answer_part(
+        state,
+        payload,
+        ToolResult(
+            tool_call_id=payload.tool_call_id,
+            attempt=payload.attempt,
+            result=payload.result_preview,
+            is_error=payload.is_error,
+            result_ref=payload.result_ref,
+        ),
+    )
+    _close_call(state, payload, str(payload.result_preview))
+    seal_done(state, event, changes)
+
+
+def _note_decision(state: SessionState, payload: ToolIdentity, approved: bool) -> None:
+    if state.task is not None:
+        state.task.decisions[call_key(payload.tool_call_id, payload.attempt)] = approved
+
+
+def _close_call(state: SessionState, payload: ToolIdentity, why: str) -> None:
+    if state.task is not None:
+        call = state.task.calls.pop(call_key(payload.tool_call_id, payload.attempt), None)
+        if call is not None:
+            call.closed_because = why
+
+
+def _answer_part(state: SessionState, payload: ToolIdentity, result: ToolResult) -> None:
+    part = transcript.find_call(state, payload.tool_call_id, payload.attempt)
+    if part is not None:
+        part.result = result
+
+
+def carried_row(state: SessionState, carried: Carried) -> ApprovalRow:
+    """Return the row of a carried approval: still open until it is denied or run."""
+    names: dict[bool | None, Any] = {None: "carried", True: "approved", False: "closed"}
+    return ApprovalRow(
+        approval_id=carried.approval_id,
+        session_id=state.session_id,
+        state=names[carried.approved],
+        kind="tool",
+        summary=carried.summary,
+        requested_at=carried.requested_at,
+        tool_call_id=carried.tool_call_id,
+        attempt=carried.attempt,
+        input_hash=carried.input_hash,
+        tool=carried.name,
+        tool_class=carried.tool_class,
+    )
+
+
+def _closed_approval(state: SessionState, event: Event, approval_id: str) -> ApprovalRow:
+    return ApprovalRow(
+        approval_id=approval_id,
+        session_id=state.session_id,
+        state="closed",
+        kind="tool",
+        summary="",
+        requested_at=event.time,
+    )
+
+
+def _call_of_approval(state: SessionState, approval_id: str) -> CallState | None:
+    if state.task is None:
+        return None
+    return next((c for c in state.task.calls.values() if c.approval_id == approval_id), None)
+
+
+HANDLERS: dict[type, Any] = {
+    ev.ToolCallRequested: _requested,
+    ev.ToolCallPolicyEvaluated: _evaluated,
+    ev.ApprovalRequested: _asked,
+    ev.ApprovalAnswered: _answered,
+    ev.ApprovalCarried: _carried,
+    ev.ToolCallApproved: _approved,
+    ev.ToolCallDenied: _denied,
+    ev.ToolCallStarted: _tool_started,
+    ev.ToolCallCompleted: _tool_completed,
+}

@@ -1,0 +1,111 @@
+"""Payloads to events: the one place that gives a seq.
+
+The pure half of the recorder. `ledger` and `lifecycle` write through a journal;
+the recorder stores what its `sink` gets, replay compares it with a stored log.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from codesdk.contract.events import SCHEMA_VERSION, TYPE_OF, Event, RuntimeInfo, Trace
+from codesdk.contract.messages import ArtifactRef
+from codesdk.contract.ports import Stamper
+from codesdk.contract.records import Changes
+from codesdk.engine.log.fold import fold
+from codesdk.engine.log.state import SessionState
+
+LOCAL = "local"
+"""The principal of whoever owns the process. It is not repeated on every event."""
+
+
+class Journal:
+    """Writes the events of one session and folds each into its state at once."""
+
+    def __init__(self, state: SessionState, stamper: Stamper, sink: Callable[[Event], None]) -> None:
+        self.state = state
+        self.stamper = stamper
+        self.changes = Changes()
+        self._sink = sink
+        self._info: RuntimeInfo | None = None
+        self._model: str | None = None
+        self._runtime_session_id: str | None = None
+        self._trace: Trace | None = None
+        self._name = state.runtime_name
+        self._user = None if state.principal == LOCAL else state.principal
+
+    def identify(self, model: str | None, runtime_session_id: str | None) -> None:
+        """Stamp what follows with the runtime's own session id and model, where given."""
+        self._check_name()
+        self._model = model or self._model
+        self._runtime_session_id = runtime_session_id or self._runtime_session_id
+        self._info = None
+
+    def write(
+        self,
+        payload: Any,
+        *,
+        in_task: bool = True,
+        task_id: str | None = None,
+        raw: Any = None,
+        raw_ref: ArtifactRef | None = None,
+        type_name: str | None = None,
+        time: str | None = None,
+    ) -> Event:
+        """Make the next event of the session, hand it to the sink and fold it.
+
+        It belongs to the running task unless `in_task` is false; `task_id` names the task
+        for the one event that comes before it runs. `time` is given where the payload depends on it.
+        """
+        state = self.state
+        if in_task and task_id is None and state.task is not None:
+            task_id = state.task.task_id
+        event = Event(
+            schema_version=SCHEMA_VERSION,
+            seq=state.seq + 1,
+            time=time or self.stamper.now(),
+            type=type_name or TYPE_OF[type(payload)],
+            trace=self._trace_for(task_id),
+            runtime=self._info_for(raw, raw_ref),
+            payload=payload,
+        )
+        self._sink(event)  # first: what cannot be stored must not be folded either
+        fold(state, event, self.changes)
+        return event
+
+    def take_changes(self) -> Changes:
+        """Return the row changes since the last call."""
+        changes, self.changes = self.changes, Changes()
+        return changes
+
+    def _trace_for(self, task_id: str | None) -> Trace:
+        trace = self._trace
+        if trace is None or trace.task_id != task_id:
+            trace = Trace(session_id=self.state.session_id, task_id=task_id, user_id=self._user)
+            self._trace = trace
+        return trace
+
+    def _check_name(self) -> None:
+        """Forget what the runtime called itself when the session has moved to another one."""
+        if self._name != self.state.runtime_name:
+            self._name = self.state.runtime_name
+            self._model = self._runtime_session_id = self._info = None
+
+    def _info_for(self, raw: Any, raw_ref: ArtifactRef | None) -> RuntimeInfo:
+        self._check_name()
+        info = self._info
+        if info is None:
+            info = RuntimeInfo(
+                name=self.state.runtime_name,
+                model=self._model or self.state.model,
+                runtime_session_id=self._runtime_session_id or self.state.runtime_session_id,
+            )
+            self._info = info
+        if raw is None and raw_ref is None:
+            return info
+        return RuntimeInfo(
+            name=info.name,
+            model=info.model,
+            runtime_session_id=info.runtime_session_id,
+            raw=raw,
+            raw_ref=raw_ref,
+        )

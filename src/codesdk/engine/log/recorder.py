@@ -1,0 +1,198 @@
+"""The recorder: events of one session to the log, then to the feed. The single writer.
+
+An event is folded and encoded when it is written, committed in a batch with its
+neighbours, and shown only then. When a commit fails, everything behind it fails
+too and the recorder is broken for good: the session must be opened anew.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from codesdk.contract.codec import encode
+from codesdk.contract.errors import CodeSDKError, StorageFailure
+from codesdk.contract.events import TERMINAL_TYPES, Event
+from codesdk.contract.figures import Strain
+from codesdk.contract.ports import EventLog, Observer, Stamper
+from codesdk.contract.records import ArtifactRow, Changes, KeyRow
+from codesdk.engine.log.feed import Feed, Published
+from codesdk.engine.log.journal import Journal
+from codesdk.engine.log.state import SessionState, encode_state
+
+SNAPSHOT_BYTES = 256 * 1024
+DURABLE_TYPES = TERMINAL_TYPES | {
+    "session.created",
+    "task.queued",
+    "task.started",
+    "approval.answered",
+    "tool.call.approved",
+    "tool.call.denied",
+    "tool.call.started",
+    "tool.call.completed",
+}
+"""Decisions and ends: committed so that they survive a power cut."""
+
+
+class Recorder:
+    """Writes one session's events through a journal into the log."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        state: SessionState,
+        epoch: int,
+        stamper: Stamper,
+        *,
+        max_backlog: int,
+        observers: Sequence[Observer] = (),
+        strain: Strain | None = None,
+        on_broken: Callable[[CodeSDKError], None],
+    ) -> None:
+        self.journal = Journal(state, stamper, self._take)
+        self._strain = strain or Strain()
+        self.feed = Feed(log, state.session_id, state.seq, self._strain)
+        self.broken: CodeSDKError | None = None
+        self._log = log
+        self._epoch = epoch
+        self._loop = asyncio.get_running_loop()
+        self._max_backlog = max_backlog
+        self._observers = observers
+        self._on_broken = on_broken
+        self._items: list[Published] = []
+        self._durable = False
+        self._scheduled = False
+        self._flying: list[Published] = []
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._unsaved_bytes = 0
+        self._snapshot_bytes = 0
+
+    @property
+    def state(self) -> SessionState:
+        """The session's state, all written events folded in."""
+        return self.journal.state
+
+    @property
+    def backlog(self) -> int:
+        """How many events are written but not committed."""
+        return len(self._items) + len(self._flying)
+
+    def add_artifact(self, row: ArtifactRow) -> None:
+        """Commit an artifact's row with the next events."""
+        self.journal.changes.artifacts.append(row)
+
+    def add_key(self, row: KeyRow) -> None:
+        """Commit an idempotency key with the next events."""
+        self.journal.changes.keys.append(row)
+
+    @asynccontextmanager
+    async def under_key(self, row: KeyRow | None) -> AsyncGenerator[None]:
+        """Commit what is written inside and an idempotency key with it, alone if that is nothing. An error keeps no key.
+
+        What is inside must not wait for anything once it has written.
+        """
+        yield
+        if row is not None and self._items:
+            self.add_key(row)
+        elif row is not None and self.broken is None:
+            session_id, changes = self.state.session_id, Changes(keys=[row])
+            await self._log.append(
+                session_id, self._epoch, self.state.seq + 1, [], durable=False, changes=changes
+            )
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Wait until everything written so far is committed. Raise if it cannot be."""
+        if self.broken is not None:
+            raise self.broken
+        if not self.backlog:
+            return
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append((self.state.seq, waiter))
+        await waiter
+
+    async def ready(self) -> None:
+        """Wait while the backlog is over its bound. For runtime drafts only."""
+        while self.backlog >= self._max_backlog:
+            self._strain.recorder_waits += 1
+            await self.settle()
+
+    def _take(self, event: Event) -> None:
+        if self.broken is not None:
+            raise self.broken
+        frame = encode(event)
+        self._unsaved_bytes += len(frame)
+        self._items.append(Published(event, frame))
+        if event.type in DURABLE_TYPES:
+            self._durable = True
+        if not self._scheduled and not self._flying:
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        if not self._items or self.broken is not None:
+            return
+        items, self._items = self._items, []
+        durable, self._durable = self._durable, False
+        changes = self.journal.take_changes()
+        changes.snapshot = self._snapshot(changes.session is not None)
+        self._flying = items
+        future = asyncio.ensure_future(
+            self._log.append(
+                self.state.session_id,
+                self._epoch,
+                items[0].event.seq,
+                [item.frame for item in items],
+                durable=durable,
+                changes=changes,
+            )
+        )
+        future.add_done_callback(self._landed)
+
+    def _snapshot(self, row_changed: bool) -> bytes | None:
+        """Return a snapshot when the session's row changes or enough was written since the last.
+
+        Its own size counts, so that all snapshots together stay in proportion to the log.
+        """
+        if not row_changed and self._unsaved_bytes < max(SNAPSHOT_BYTES, 2 * self._snapshot_bytes):
+            return None
+        data = encode_state(self.state)
+        self._unsaved_bytes = 0
+        self._snapshot_bytes = len(data)
+        return data
+
+    def _landed(self, future: asyncio.Future[None]) -> None:
+        items, self._flying = self._flying, []
+        error = asyncio.CancelledError() if future.cancelled() else future.exception()
+        if error is not None:
+            self._break(error)
+            return
+        self.feed.publish(items)
+        if self._observers:
+            events = [item.event for item in items]
+            for observer in self._observers:
+                observer.committed(self.state.principal, events)
+        committed = self.feed.committed
+        while self._waiters and self._waiters[0][0] <= committed:
+            waiter = self._waiters.popleft()[1]
+            if not waiter.done():
+                waiter.set_result(None)
+        if self._items:
+            self._flush()
+
+    def _break(self, error: BaseException) -> None:
+        if isinstance(error, CodeSDKError):
+            broken = error
+        else:
+            broken = StorageFailure(f"The event log could not be written ({type(error).__name__}: {error}).")
+        self.broken = broken
+        for observer in self._observers:
+            observer.failed(self.state.principal, self.state.session_id, broken)
+        self._items = []
+        while self._waiters:
+            waiter = self._waiters.popleft()[1]
+            if not waiter.done():
+                waiter.set_exception(broken)
+        self.feed.close(broken)
+        self._on_broken(broken)

@@ -1,0 +1,224 @@
+"""What the engine knows of a session: plain structs, always a fold of its log.
+
+Nothing here grows with history: a finished task leaves a count, a hash and the
+rows in the store. The encoded form is the snapshot that a reopened session starts from.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from codesdk.contract.events import BudgetLevel, SessionCreated, UsageTotals
+from codesdk.contract.messages import ArtifactRef, AssistantBlock, Message, ToolResult
+from codesdk.contract.records import Spent
+from codesdk.contract.tools import (
+    Actor,
+    Evaluation,
+    ExecutionEnv,
+    Grant,
+    PolicySnapshot,
+    SandboxSummary,
+    ToolClass,
+    ToolIdentity,
+)
+from codesdk.engine.log.usage import Tally
+
+EMPTY_CHAIN = "sha256:" + "0" * 64
+"""The chain of a transcript without messages."""
+
+
+class CallState(msgspec.Struct, kw_only=True):
+    """An open tool-call attempt: waiting for a decision, approved, or running."""
+
+    identity: ToolIdentity
+    name: str
+    tool_class: ToolClass
+    phase: Literal["waiting", "approved", "running"] = "waiting"
+    input: Any = None
+    input_ref: ArtifactRef | None = None
+    input_redacted: bool = False
+    evaluations: list[Evaluation] = []
+    approval_id: str | None = None
+    summary: str | None = None
+    policy: PolicySnapshot | None = None
+    execution_env: ExecutionEnv = "unknown"
+    sandbox: SandboxSummary | None = None
+    started_at: str | None = None
+    closed_because: str | None = None
+
+    @property
+    def key(self) -> str:
+        """What the attempt is called among those of its task."""
+        return call_key(self.identity.tool_call_id, self.identity.attempt)
+
+    @property
+    def closing_words(self) -> str:
+        """Why a call that did not run was closed, as the ledger has it."""
+        return self.closed_because or "The call was not run."
+
+
+class OpenBlock(msgspec.Struct, kw_only=True):
+    """A block that streams: its text so far, in the order of arrival."""
+
+    block_id: str
+    kind: str
+    message_id: str
+    language: str | None
+    chunks: list[str]
+
+
+class CallPart(msgspec.Struct, kw_only=True):
+    """A tool call's place in a message under assembly."""
+
+    tool_call_id: str
+    attempt: int
+    name: str
+    input: Any
+    index: int | None
+    result: ToolResult | None = None
+
+
+class Part(msgspec.Struct, kw_only=True):
+    """A message under assembly: a user's, or the model's with its calls."""
+
+    message_id: str
+    user: Message | None = None
+    content: list[AssistantBlock] | None = None
+    calls: list[CallPart] = []
+
+
+class StopAsked(msgspec.Struct, kw_only=True):
+    """Who asked the task to stop, and why."""
+
+    by: Actor
+    reason: str
+
+
+class ActiveTask(msgspec.Struct, kw_only=True):
+    """The one running task of a session."""
+
+    task_id: str
+    started_seq: int
+    started_at: str
+    created_at: str
+    queued_seq: int | None = None
+    calls: dict[str, CallState] = {}
+    seen_calls: dict[str, ToolIdentity] = {}
+    decisions: dict[str, bool] = {}
+    blocks: dict[str, OpenBlock] = {}
+    completed_messages: dict[str, int] = {}
+    requests: list[str] = []
+    parts: list[Part] = []
+    usage: UsageTotals = UsageTotals()
+    tallies: dict[str, Tally] = {}
+    spent: Spent = Spent()
+    text: str = ""
+    stop: StopAsked | None = None
+    resumes: str | None = None
+
+
+class QueuedTask(msgspec.Struct, kw_only=True):
+    """A task that waits for its turn."""
+
+    task_id: str
+    messages: list[Message]
+    created_at: str
+    seq: int
+
+
+class Carried(msgspec.Struct, kw_only=True):
+    """A call whose approval outlived a crash. `approved` is null until somebody answers."""
+
+    approval_id: str
+    tool_call_id: str
+    attempt: int
+    name: str
+    tool_class: ToolClass
+    summary: str
+    input_ref: ArtifactRef
+    input_hash: str
+    input_redacted: bool
+    requested_at: str
+    approved: bool | None = None
+    by: Actor | None = None
+    reason: str | None = None
+
+    @property
+    def identity(self) -> ToolIdentity:
+        """The attempt that nobody had answered."""
+        return ToolIdentity(tool_call_id=self.tool_call_id, attempt=self.attempt, input_hash=self.input_hash)
+
+
+class BudgetQuestion(msgspec.Struct, kw_only=True):
+    """An open question whether a budget is raised. One that was put inside a task ends with it."""
+
+    level: BudgetLevel
+    task_id: str | None = None
+
+
+class SessionState(msgspec.Struct, kw_only=True):
+    """Everything the engine keeps of a session between two events."""
+
+    session_id: str
+    principal: str
+    seq: int = 0
+    created: SessionCreated | None = None
+    created_at: str = ""
+    updated_at: str = ""
+    closed: bool = False
+    runtime_name: str = ""
+    model: str | None = None
+    runtime_session_id: str | None = None
+    task: ActiveTask | None = None
+    queue: list[QueuedTask] = []
+    carried: list[Carried] = []
+    grants: list[Grant] = []
+    budget_questions: dict[str, BudgetQuestion] = {}
+    raises: dict[BudgetLevel, int] = {}
+    spent: Spent = Spent()
+    interrupted_task: str | None = None
+    last_task: str | None = None
+    messages: int = 0
+    chain: str = EMPTY_CHAIN
+    model_messages: int = 0
+
+    @property
+    def config(self) -> SessionCreated:
+        """What the session was created with."""
+        if self.created is None:
+            raise ValueError(f"session {self.session_id} has no session.created event")
+        return self.created
+
+    def is_open(self, call: CallState) -> bool:
+        """Tell whether a call is still on its way."""
+        return self.task is not None and self.task.calls.get(call.key) is call
+
+    @property
+    def waiting_approvals(self) -> int:
+        """How many questions nobody has answered yet."""
+        calls = self.task.calls.values() if self.task else ()
+        asked = sum(1 for call in calls if call.phase == "waiting" and call.approval_id is not None)
+        return (
+            asked
+            + len(self.budget_questions)
+            + sum(1 for carried in self.carried if carried.approved is None)
+        )
+
+
+def call_key(tool_call_id: str, attempt: int) -> str:
+    """Return the key of an attempt in `ActiveTask.calls`."""
+    return f"{tool_call_id}#{attempt}"
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(SessionState)
+
+
+def encode_state(state: SessionState) -> bytes:
+    """Return the snapshot of a state."""
+    return _encoder.encode(state)
+
+
+def decode_state(data: bytes) -> SessionState:
+    """Return the state of a snapshot. Raise `ValueError` if it is not one."""
+    return _decoder.decode(data)

@@ -1,0 +1,130 @@
+"""Events to transcript: messages are assembled while a task runs and sealed in order.
+
+Used by the fold alone. The order of events is not the order of a message, so
+parts are grouped by `message_id`, calls placed by `index`, and a part is
+sealed into rows (one assistant message, then one tool message) when nothing
+more can come for it.
+"""
+
+from typing import Any, cast
+
+import msgspec
+
+from codesdk.contract.canonical import content_hash, hash_json
+from codesdk.contract.messages import ContentBlock, Message, ToolUse
+from codesdk.contract.records import MessageRow
+from codesdk.engine.log.state import CallPart, Part, SessionState
+
+OWN_CALL = "call:"
+"""How the ids of messages begin that only hold a call, because no message of the model was named."""
+
+
+def add_user(state: SessionState, messages: list[Message]) -> None:
+    """Add user messages to the running task's parts."""
+    if state.task is not None:
+        state.task.parts.extend(
+            Part(message_id=message.message_id or "", user=message) for message in messages
+        )
+
+
+def part_of(state: SessionState, message_id: str) -> Part | None:
+    """Return the model part of this id in the running task, opening it at the end if there is none."""
+    if state.task is None:
+        return None
+    for part in reversed(state.task.parts):
+        if part.user is None and part.message_id == message_id:
+            return part
+    part = Part(message_id=message_id)
+    state.task.parts.append(part)
+    return part
+
+
+def find_call(state: SessionState, tool_call_id: str, attempt: int) -> CallPart | None:
+    """Return the part of a call of the running task."""
+    if state.task is not None:
+        for part in reversed(state.task.parts):
+            for call in part.calls:
+                if call.tool_call_id == tool_call_id and call.attempt == attempt:
+                    return call
+    return None
+
+
+def seal(state: SessionState, seq: int, *, everything: bool) -> list[MessageRow]:
+    """Take the parts that are done off the running task, in order, and return their rows.
+
+    A model part is done when it is complete, its calls are answered and a later part
+    exists, or none can be added to it; with `everything` (the task ends) all are.
+    """
+    task = state.task
+    rows: list[MessageRow] = []
+    if task is None:
+        return rows
+    done = 0
+    for place, part in enumerate(task.parts):
+        last = place == len(task.parts) - 1
+        if not everything and not _is_done(part, last):
+            break
+        for message in _messages(part):
+            rows.append(row_for(state, seq, message))
+        done += 1
+    if done:
+        del task.parts[:done]
+    return rows
+
+
+def row_for(state: SessionState, seq: int, message: Message) -> MessageRow:
+    """Give a message its place in the session's transcript and extend the chain."""
+    chain = content_hash(f"{state.chain}\n{message_hash(message)}".encode())
+    row = MessageRow(
+        index=state.messages, seq=seq, tokens=estimate_tokens(message), chain=chain, message=message
+    )
+    state.messages += 1
+    state.chain = chain
+    return row
+
+
+def is_model_message(message: Message) -> bool:
+    """Tell whether the model wrote a message; one that holds a call issued again is CodeSDK's own."""
+    return message.role == "assistant" and not (message.message_id or "").startswith(OWN_CALL)
+
+
+def message_hash(message: Message) -> str:
+    """Return the hash of a message. Artifacts count by their content, not by their id."""
+    plain: dict[str, Any] = msgspec.to_builtins(message)
+    for block in cast("list[dict[str, Any]]", plain["content"]):
+        block.pop("artifact_id", None)
+        if isinstance(block.get("result_ref"), dict):
+            block["result_ref"] = block["result_ref"]["content_hash"]
+    return hash_json(plain)
+
+
+def estimate_tokens(value: object) -> int:
+    """Estimate tokens at four bytes of JSON each: rough, but the same everywhere and forever."""
+    return (len(msgspec.json.encode(value)) + 3) // 4
+
+
+def _is_done(part: Part, last: bool) -> bool:
+    if part.user is not None:
+        return True
+    whole = not last or part.message_id.startswith(OWN_CALL)
+    return whole and part.content is not None and all(call.result is not None for call in part.calls)
+
+
+def _messages(part: Part) -> list[Message]:
+    if part.user is not None:
+        return [part.user]
+    content: list[ContentBlock] = list(part.content or [])
+    calls = sorted(
+        enumerate(part.calls), key=lambda item: (item[1].index is None, item[1].index or 0, item[0])
+    )
+    for _, call in calls:
+        use = ToolUse(tool_call_id=call.tool_call_id, name=call.name, input=call.input, attempt=call.attempt)
+        place = len(content) if call.index is None else min(call.index, len(content))
+        content.insert(place, use)
+    if not content:
+        return []
+    messages = [Message(role="assistant", content=content, message_id=part.message_id)]
+    results: list[ContentBlock] = [call.result for _, call in calls if call.result is not None]
+    if results:
+        messages.append(Message(role="tool", content=results, message_id=part.message_id))
+    return messages

@@ -1,0 +1,1 @@
+"""Model requests of a session: recorded, limited, paid for."""

@@ -1,0 +1,101 @@
+"""What was spent against what may be: over a limit, near one, or neither. Pure.
+
+The tap asks before a model request goes on, `calls` before a tool call is judged. A person who
+raises a budget grants the same amount once more.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from codesdk.contract.errors import ErrorInfo
+from codesdk.contract.events import BudgetLevel
+from codesdk.contract.records import Spent
+from codesdk.contract.settings import Budget
+from codesdk.engine.log.state import SessionState
+
+NEAR = 0.8
+"""The part of a budget after which the question is put, so that there is time to answer it."""
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one limit is used up."""
+
+    level: BudgetLevel
+    what: str
+    used: float
+    limit: float
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing of it is left."""
+        return self.used >= self.limit
+
+    @property
+    def summary(self) -> str:
+        """What to tell a person who may raise it."""
+        state = "is used up" if self.over else "is nearly used up"
+        whose = {"task": "a task", "session": "this session", "principal": "all your sessions"}[self.level]
+        return (
+            f"The budget of {whose} {state}: {_amount(self.what, self.used)} of {_amount(self.what, self.limit)}"
+            f" {self.what}. Raise it by the same amount?"
+        )
+
+    @property
+    def error(self) -> ErrorInfo:
+        """The error of a task that it ended."""
+        message = (
+            f"The {self.level} budget of {_amount(self.what, self.limit)} {self.what} is used up."
+            " Approve the open budget question, then resume the session."
+        )
+        details = {"level": self.level, "what": self.what, "used": self.used, "limit": self.limit}
+        return ErrorInfo(code="BUDGET_EXCEEDED", message=message, retryable=False, details=details)
+
+
+def find_over(state: SessionState, principal: tuple[Budget, Spent] | None) -> Standing | None:
+    """Return a limit of which nothing is left, or None."""
+    return next((standing for standing in _standings(state, principal) if standing.over), None)
+
+
+def find_near(state: SessionState, principal: tuple[Budget, Spent] | None) -> Standing | None:
+    """Return a limit that is nearly used up, or None."""
+    near = (standing for standing in _standings(state, principal) if standing.used >= NEAR * standing.limit)
+    return next(near, None)
+
+
+def limits_cost(state: SessionState, principal: tuple[Budget, Spent] | None) -> bool:
+    """Tell whether the cost is limited, so that a model without a known price cannot be used."""
+    return any(budget.cost_usd is not None for _, budget, _ in _budgets(state, principal))
+
+
+def is_asked(state: SessionState, level: BudgetLevel) -> bool:
+    """Tell whether somebody was already asked to raise a budget and has not answered."""
+    return any(question.level == level for question in state.budget_questions.values())
+
+
+def _standings(state: SessionState, principal: tuple[Budget, Spent] | None) -> Iterator[Standing]:
+    for level, budget, spent in _budgets(state, principal):
+        allotments = 1 + state.raises.get(level, 0)
+        for what, limit, used in (
+            ("requests", budget.requests, spent.requests),
+            ("tokens", budget.tokens, spent.tokens),
+            ("dollars", budget.cost_usd, spent.cost_usd),
+        ):
+            if limit is not None:
+                yield Standing(level=level, what=what, used=used, limit=limit * allotments)
+
+
+def _budgets(
+    state: SessionState, principal: tuple[Budget, Spent] | None
+) -> Iterator[tuple[BudgetLevel, Budget, Spent]]:
+    budgets = state.config.budgets
+    if budgets is not None and budgets.task is not None and state.task is not None:
+        yield "task", budgets.task, state.task.spent
+    if budgets is not None and budgets.session is not None:
+        yield "session", budgets.session, state.spent
+    if principal is not None:
+        yield "principal", *principal
+
+
+def _amount(what: str, value: float) -> str:
+    return f"{value:.4g}" if what == "dollars" else f"{value:,.0f}"

@@ -1,0 +1,300 @@
+"""What passes the gateway, into the session's log: requests, their exact input, usage, and what is refused.
+
+Implements `ModelTap`; one for each live session. Facts that come after their task has ended
+carry no `task_id`. Used by the gateway through the contract, by `run` and `session` directly.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from codesdk.contract import events as ev
+from codesdk.contract.canonical import hash_json
+from codesdk.contract.errors import CodeSDKError, ErrorInfo
+from codesdk.contract.messages import ArtifactBlock, Code, Message, Text, ToolResult
+from codesdk.contract.models import ExactInput, ExactPart, ModelAnswered, ModelAsked, OwnTexts, Refused
+from codesdk.contract.records import Spent
+from codesdk.contract.tools import ToolSpec
+from codesdk.engine.models.limits import Standing, find_over, limits_cost
+from codesdk.engine.models.spending import Purses
+from codesdk.engine.sessions.scope import SessionScope
+from codesdk.engine.tasks import lifecycle
+
+LOOP_WINDOW_S = 60.0
+EXACT = "codesdk-exact-input/1"
+_HIDDEN: dict[ev.Purpose, str] = {
+    "title": "a title for the conversation",
+    "router": "which model to use",
+    "compaction": "a summary of the conversation",
+}
+
+Halt = Callable[[ErrorInfo, Standing | None], None]
+"""Ends the running task for a cause that the engine knows."""
+
+
+class SessionTap:
+    """The model requests of one session."""
+
+    def __init__(
+        self, scope: Callable[[], SessionScope], purses: Purses, halt: Halt, learn: Callable[[str], None]
+    ) -> None:
+        self._find_scope = scope
+        self._purses = purses
+        self._halt = halt
+        self._learn = learn
+        self._tasks: dict[str, str | None] = {}
+        self._messages: list[Message] = []
+        self._tools: Sequence[ToolSpec] = ()
+        self._results: list[str] = []
+        self._recent: deque[tuple[float, int]] = deque(maxlen=256)
+        self._open = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    # --- what the run tells of --------------------------------------------------------------------------
+
+    def hand_over(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
+        """Remember what the runtime is given for a task."""
+        self._messages = list(messages)
+        self._tools = tools
+        self._results = []
+
+    def add_messages(self, messages: Sequence[Message]) -> None:
+        """Remember what the runtime is given on top."""
+        self._messages += messages
+
+    def add_result(self, result: Any) -> None:
+        """Remember what the runtime was told of a call."""
+        self._results.append(_as_text(result))
+
+    async def idle(self, timeout_s: float) -> None:
+        """Wait until no request is open, or for the time."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), timeout_s)
+
+    # --- what the gateway calls ---------------------------------------------------------------------------
+
+    @property
+    def secrets(self) -> Sequence[str]:
+        return self._find_scope().redactor.secrets
+
+    def learn(self, secrets: Sequence[str]) -> None:
+        for secret in secrets:
+            self._learn(secret)
+
+    async def own_texts(self) -> OwnTexts:
+        """Return what CodeSDK handed over so far in the running task."""
+        scope, messages = self._find_scope(), list(self._messages)
+        attachments: list[bytes] = []
+        for block in (block for message in messages for block in message.content):
+            if isinstance(block, ArtifactBlock):
+                with contextlib.suppress(CodeSDKError):
+                    attachments.append(await scope.read_artifact(block.artifact_id))
+        return OwnTexts(
+            system=list(_strings(scope.redactor.value(scope.settings.runtime_config))),
+            messages=[text for message in messages for text in _texts(message)],
+            tools={tool.name: tool.description for tool in self._tools},
+            results=[*(text for message in messages for text in _results(message)), *self._results],
+            attachments=attachments,
+        )
+
+    def opened(self, asked: ModelAsked) -> str | Refused:
+        """Write down that a request has come. Return its id, or why it must not go on."""
+        scope = self._find_scope()
+        counts = asked.purpose != "count_tokens"
+        refused = self._no_login(asked) or (self._refusal(scope, asked) if counts else None)
+        if refused is not None:
+            return refused
+        state, redact = scope.state, scope.redactor.text
+        request_id = scope.ports.stamper.mint("req")
+        self._tasks[request_id] = state.task.task_id if state.task else None
+        scope.journal.write(
+            ev.RequestStarted(request_id=request_id, purpose=asked.purpose, model=redact(asked.model))
+        )
+        if counts:
+            self._purses.add(state.principal, Spent(requests=1))
+        if asked.purpose in _HIDDEN:
+            message = f"The runtime asked the model for {_HIDDEN[asked.purpose]}."
+            details = {"request_id": request_id, "purpose": asked.purpose}
+            lifecycle.notice(scope.journal, "hidden_request", message, details)
+        self._begin()
+        return request_id
+
+    async def taken(self, request_id: str, exact: ExactInput) -> str:
+        """Store the request itself; it is on disk when this returns. Return the hash of its document."""
+        scope = self._find_scope()
+        document = {
+            "format": EXACT,
+            "wire": exact.wire,
+            "fields": exact.fields,
+            "parts": {name: _hashes(part) for name, part in exact.parts.items()},
+        }
+        sources_ref, input_ref, _ = await asyncio.gather(
+            scope.put_clean(msgspec.json.encode(exact.sources), "application/json", "implicit sources"),
+            scope.put_clean(msgspec.json.encode(document), "application/json", "exact input"),
+            asyncio.gather(*(self._store(scope, part) for part in _parts(exact))),
+        )
+        scope.journal.write(
+            ev.ModelInput(
+                capture="exact",
+                input_ref=input_ref,
+                input_hash=hash_json(document),
+                implicit_sources_ref=sources_ref,
+                tool_manifest=exact.tools,
+                runtime_config=scope.redactor.value(scope.settings.runtime_config),
+                context_window=ev.ContextWindow(
+                    strategy="runtime",
+                    budget_tokens=scope.settings.context_budget_tokens,
+                    estimated_tokens=exact.estimated_tokens,
+                    omitted=[],
+                    replaced=[],
+                ),
+                request_id=request_id,
+            ),
+            in_task=self._is_current(scope, request_id),
+        )
+        await scope.recorder.settle()
+        return input_ref.content_hash
+
+    def closed(self, request_id: str, answered: ModelAnswered) -> None:
+        """Write down how a request ended, and what it cost."""
+        scope = self._find_scope()
+        in_task = self._is_current(scope, request_id)
+        self._tasks.pop(request_id, None)
+        self._end()
+        if scope.recorder.broken is not None:
+            return
+        scope.journal.write(
+            ev.RequestCompleted(
+                request_id=request_id,
+                status=answered.status,
+                duration_ms=answered.duration_ms,
+                http_status=answered.http_status,
+                time_to_first_byte_ms=answered.time_to_first_byte_ms,
+            ),
+            in_task=in_task,
+        )
+        usage = answered.usage
+        if usage is None:
+            return
+        reported = ev.UsageReported(
+            model=None if answered.model is None else scope.redactor.text(answered.model),
+            input=usage.input,
+            output=usage.output,
+            cache_read=usage.cache_read,
+            cache_write=usage.cache_write,
+            reasoning=usage.reasoning,
+            cost_usd=answered.cost_usd,
+            source="gateway",
+            request_id=request_id,
+        )
+        scope.journal.write(reported, in_task=in_task)
+        self._purses.add(scope.state.principal, Spent.of(reported))
+
+    async def keep(self, exchange: bytes) -> None:
+        """Store a recorded exchange as an artifact of the session."""
+        self._begin()
+        try:
+            scope = self._find_scope()
+            ref = await scope.put_clean(exchange, "application/json", "exchange")
+            scope.journal.write(ev.ArtifactCreated(artifact=ref, reason="exchange"))
+            await scope.recorder.settle()
+        finally:
+            self._end()
+
+    # --- inside ---------------------------------------------------------------------------------------------
+
+    def _no_login(self, asked: ModelAsked) -> Refused | None:
+        if asked.lacks is None:
+            return None
+        message = (
+            f"There is no key for the model, and the runtime has no login of its own. Set {asked.lacks} in the"
+            " environment of CodeSDK, or log the runtime in as `codesdk runtimes doctor` says; then start the task again."
+        )
+        self._halt(ErrorInfo(code="AUTH_REQUIRED", message=message, retryable=False), None)
+        return Refused(message)
+
+    def _refusal(self, scope: SessionScope, asked: ModelAsked) -> Refused | None:
+        principal = self._purses.standing(scope.state.principal)
+        standing = find_over(scope.state, principal)
+        if standing is not None:
+            self._halt(standing.error, standing)
+            return Refused(standing.error.message)
+        if not asked.priced and limits_cost(scope.state, principal):
+            message = (
+                f"The price of the model {scope.redactor.text(asked.model)} is not known, so a cost budget cannot be kept."
+                " Limit tokens or requests instead."
+            )
+            self._halt(ErrorInfo(code="BUDGET_EXCEEDED", message=message, retryable=False), None)
+            return Refused(message)
+        if self._loops(scope, asked.content):
+            message = (
+                f"The runtime asked the model the same thing more than {scope.ports.limits.max_same_requests} times"
+                " within a minute. It was stopped; start the task again, perhaps with another wording."
+            )
+            self._halt(ErrorInfo(code="RUNTIME_PROTOCOL", message=message, retryable=False), None)
+            return Refused(message)
+        return None
+
+    def _loops(self, scope: SessionScope, content: int) -> bool:
+        now = asyncio.get_running_loop().time()
+        self._recent.append((now, content))
+        same = sum(1 for at, known in self._recent if known == content and now - at < LOOP_WINDOW_S)
+        return same > scope.ports.limits.max_same_requests
+
+    async def _store(self, scope: SessionScope, part: ExactPart) -> None:
+        if part.data is not None:
+            await scope.put_clean(part.data, "application/json", None)
+
+    def _is_current(self, scope: SessionScope, request_id: str) -> bool:
+        task = scope.state.task
+        return task is not None and self._tasks.get(request_id) == task.task_id
+
+    def _begin(self) -> None:
+        self._open += 1
+        self._idle.clear()
+
+    def _end(self) -> None:
+        self._open -= 1
+        if not self._open:
+            self._idle.set()
+
+
+def _parts(exact: ExactInput) -> Iterable[ExactPart]:
+    for part in exact.parts.values():
+        yield from part if isinstance(part, list) else (part,)
+
+
+def _hashes(part: ExactPart | list[ExactPart]) -> str | list[str]:
+    return [one.content_hash for one in part] if isinstance(part, list) else part.content_hash
+
+
+def _texts(message: Message) -> Iterable[str]:
+    for block in message.content:
+        if isinstance(block, Text):
+            yield block.text
+        elif isinstance(block, Code):
+            yield block.code
+
+
+def _results(message: Message) -> Iterable[str]:
+    return (_as_text(block.result) for block in message.content if isinstance(block, ToolResult))
+
+
+def _as_text(result: Any) -> str:
+    return result if isinstance(result, str) else msgspec.json.encode(result).decode()
+
+
+def _strings(value: Any) -> Iterable[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for inner in value.values():  # pyright: ignore[reportUnknownVariableType]
+            yield from _strings(inner)
+    elif isinstance(value, list):
+        for inner in value:  # pyright: ignore[reportUnknownVariableType]
+            yield from _strings(inner)

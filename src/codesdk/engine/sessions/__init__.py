@@ -1,0 +1,1 @@
+"""Sessions: created, loaded, kept in memory, forked, recovered."""

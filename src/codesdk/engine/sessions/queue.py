@@ -1,0 +1,133 @@
+"""The tasks of a session in their turns: one runs, the others wait in the log's queue for it to end and for a slot.
+
+Owned by `session`, which decides what becomes a task. Each one that starts becomes a `TaskRun`, which is driven
+from here to its end; then the next one is started.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from codesdk.contract.errors import Busy, CodeSDKError, ErrorInfo
+from codesdk.contract.messages import Message
+from codesdk.contract.tools import Actor
+from codesdk.engine.models.limits import Standing
+from codesdk.engine.sessions.resources import Holdings
+from codesdk.engine.sessions.scope import SessionScope
+from codesdk.engine.sessions.slots import Slots
+from codesdk.engine.tasks import lifecycle
+from codesdk.engine.tasks.context import Window
+from codesdk.engine.tasks.run import TaskRun
+
+NO_SLOT = "All task slots are taken; try again when a task has ended."
+
+
+class Turns:
+    """Whose turn it is in one session. `writes` is held by whoever changes its files."""
+
+    def __init__(self, scope: Callable[[], SessionScope], holdings: Holdings, slots: Slots) -> None:
+        self.run: TaskRun | None = None
+        self.writes = asyncio.Lock()
+        self.winding_down = False
+        self._scope = scope
+        self._holdings = holdings
+        self._slots = slots
+        self._window: Window | None = None
+        self._driver: asyncio.Task[None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a task runs."""
+        return self._driver is not None
+
+    def begin(self, task_id: str, messages: list[Message], *, may_wait: bool) -> None:
+        """Start a task at once if it is its turn and there is a slot, else let it wait, if it may."""
+        state = self._scope().state
+        if state.task is None and not state.queue and self._slots.take(state.runtime_name):
+            self.launch(task_id, messages)
+        elif may_wait:
+            self._enqueue(task_id, messages)
+        else:
+            raise Busy(NO_SLOT)
+
+    def take_slot(self) -> None:
+        """Make sure that a task can be launched now. Raise `Busy` if there is no slot."""
+        if not self._slots.take(self._scope().state.runtime_name):
+            raise Busy(NO_SLOT)
+
+    def launch(self, task_id: str, messages: list[Message], resumes: str | None = None) -> None:
+        """Write `task.started` and set the task going. The slot is taken already."""
+        scope = self._scope()
+        try:
+            runtime = self._holdings.runtime
+        except CodeSDKError:
+            self._slots.give_back(scope.state.runtime_name)
+            raise
+        config = scope.redactor.value(scope.settings.runtime_config)
+        lifecycle.start(scope.journal, task_id, messages, config, resumes=resumes)
+        if self._window is None:
+            self._window = Window(scope.settings.context_budget_tokens)
+        self.run = TaskRun(scope, runtime, self._window, self.writes, self._holdings.endpoints)
+        self._driver = asyncio.create_task(self._drive(self.run))
+
+    def give_up(self, cause: ErrorInfo, excess: Standing | None) -> None:
+        """End the running task, if any, for a cause that the engine knows."""
+        if self.run is not None:
+            self.run.give_up(cause, excess)
+
+    def abort(self, error: CodeSDKError) -> None:
+        """End the running task, if any, because of a fault of our own."""
+        if self.run is not None:
+            self.run.abort(error)
+
+    def start_no_more(self) -> None:
+        """Let the running task end by itself and leave those that wait in the queue, for a resume."""
+        self.winding_down = True
+
+    async def halt(self, by: Actor, reason: str) -> None:
+        """Stop the running task, if any, wait for its end, and start none of those that wait."""
+        self.start_no_more()
+        if self.run is not None:
+            self.run.stop(by, reason)
+        if self._driver is not None:
+            await asyncio.wait([self._driver])
+
+    async def _drive(self, run: TaskRun) -> None:
+        scope = self._scope()
+        runtime_name = scope.state.runtime_name
+        try:
+            await run.run()
+        except CodeSDKError:
+            if scope.recorder.broken is None:
+                raise
+        finally:
+            if self.run is run:  # else the next task was started as soon as the end of this one showed
+                self.run = None
+                self._driver = None
+            self._slots.give_back(runtime_name)
+            self._next()
+
+    def _next(self) -> None:
+        """Start the first waiting task if there is room, else wait for room."""
+        scope = self._scope()
+        state = scope.state
+        if state.task is None:
+            scope.recorder.feed.forget()
+        if scope.recorder.broken or self.winding_down or state.task is not None or not state.queue:
+            return
+        if self._slots.take(state.runtime_name):
+            self._slots.leave(state.session_id)
+            self.launch(state.queue[0].task_id, state.queue[0].messages)
+        else:
+            self._slots.wait(state.session_id, state.runtime_name, self._next)
+
+    def _enqueue(self, task_id: str, messages: list[Message]) -> None:
+        scope = self._scope()
+        limit = scope.ports.limits.max_queue
+        if len(scope.state.queue) >= limit:
+            raise Busy(
+                f"Session {scope.state.session_id} already has {limit} tasks waiting. Try again when one has run.",
+                code="QUEUE_FULL",
+            )
+        lifecycle.queue(scope.journal, task_id, messages)
+        if scope.state.task is None:
+            self._next()

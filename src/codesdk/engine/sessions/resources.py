@@ -1,0 +1,106 @@
+"""What a session holds outside of the engine: its runtime, the addresses that it gave it, the servers attached to it.
+
+Owned by `session`; `turns` takes from it what a run needs. Nothing is there before it is first needed, and
+all of it is let go in the time of a stop.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from codesdk.contract.capabilities import Capabilities
+from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.ports import ToolRunner
+from codesdk.contract.runtime import Runtime
+from codesdk.engine.sessions.endpoints import SessionEndpoints
+from codesdk.engine.sessions.scope import SessionScope
+
+
+class Holdings:
+    """What is kept for one session by others."""
+
+    def __init__(
+        self,
+        scope: Callable[[], SessionScope],
+        find_runtime: Callable[[str], Runtime],
+        make_endpoints: Callable[[], SessionEndpoints],
+    ) -> None:
+        self._scope = scope
+        self._find_runtime = find_runtime
+        self._make_endpoints = make_endpoints
+        self._runtime: Runtime | None = None
+        self._endpoints: SessionEndpoints | None = None
+        self._detach: Callable[[], Awaitable[None]] | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether somebody may be using an address of this session, even between tasks."""
+        return self._detach is not None or (self._endpoints is not None and self._endpoints.open)
+
+    @property
+    def runtime(self) -> Runtime:
+        """The runtime that the session's tasks run on."""
+        if self._runtime is None:
+            self._runtime = self._find_runtime(self._scope().state.runtime_name)
+        return self._runtime
+
+    @property
+    def endpoints(self) -> SessionEndpoints:
+        """The addresses that the session gives its runtime."""
+        if self._endpoints is None:
+            self._endpoints = self._make_endpoints()
+        return self._endpoints
+
+    def capabilities(self) -> Capabilities:
+        """Return what the runtime can do."""
+        return self.runtime.capabilities()
+
+    def use(self, runtime: Runtime) -> None:
+        """Run on another runtime from now on. What the one before had is let go already."""
+        self._runtime = runtime
+
+    async def attach(self, tools: ToolRunner, close: Callable[[], Awaitable[None]]) -> None:
+        """Offer these tools from the next task on, in place of those attached before. `close` ends what is behind them."""
+        detach, self._detach = self._detach, close
+        self._scope().attached = tools
+        if detach is not None:
+            await detach()
+
+    async def detach(self) -> None:
+        """End what is behind the attached tools."""
+        if self._detach is not None:
+            detach, self._detach = self._detach, None
+            await detach()
+
+    def require_attached(self) -> None:
+        """Raise `InvalidRequest` if the session uses servers that nobody has said how to reach."""
+        scope = self._scope()
+        missing = scope.settings.mcp_servers if scope.attached is None else []
+        if missing:
+            raise InvalidRequest(
+                f"The session uses the MCP servers {', '.join(missing)}, and how to reach them is not stored."
+                " Open it with mcp_servers again."
+            )
+
+    async def let_runtime_go(self) -> None:
+        """Have the runtime close what it has of this session, in the time of a stop, and take its addresses back."""
+        try:
+            await self._close_runtime()
+        finally:
+            if self._endpoints is not None:
+                await self._endpoints.close()
+
+    async def _close_runtime(self) -> None:
+        if self._runtime is not None:
+            scope = self._scope()
+            closing = asyncio.create_task(_let_go(self._runtime, scope.state.session_id))
+            await asyncio.wait([closing], timeout=scope.settings.stop_grace_s)
+            closing.cancel()
+            if scope.ports.clean is not None:
+                await asyncio.to_thread(scope.ports.clean, scope.state.session_id, scope.redactor)
+
+
+async def _let_go(runtime: Runtime, session_id: str) -> None:
+    """Close what a runtime keeps of a session. It must not raise; if it does, other sessions still have to be closed."""
+    with contextlib.suppress(Exception):
+        await runtime.close_session(session_id)

@@ -1,0 +1,199 @@
+"""What the parts of a running session share: its recorder, its ports, its settings.
+
+Built by `session`, handed to `run`, `calls` and `intake`. `RuntimeHost` is the part of it
+that a runtime may use while a task runs.
+"""
+
+import dataclasses
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from codesdk.contract.errors import InvalidRequest, NotFound
+from codesdk.contract.events import ArtifactCreated
+from codesdk.contract.figures import Strain
+from codesdk.contract.ids import artifact_id
+from codesdk.contract.messages import ArtifactRef
+from codesdk.contract.models import ModelDoor
+from codesdk.contract.ports import Blobs, EventLog, Observer, Policy, Stamper, ToolDoor, ToolRunner, UndoStore
+from codesdk.contract.records import ArtifactRow
+from codesdk.contract.runtime import ToolAnnouncement
+from codesdk.contract.settings import Limits, SessionSettings
+from codesdk.engine.log.journal import Journal
+from codesdk.engine.log.recorder import Recorder
+from codesdk.engine.log.state import SessionState
+from codesdk.redaction import Redactor
+from codesdk.store import MemoryUndo
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ports:
+    """What an engine is built on."""
+
+    log: EventLog
+    blobs: Blobs
+    tools: ToolRunner
+    policy: Policy
+    stamper: Stamper
+    limits: Limits
+    models: ModelDoor | None = None
+    mcp: ToolDoor | None = None
+    undo: UndoStore = dataclasses.field(default_factory=MemoryUndo)
+    state_dir: str = ""
+    """Where runtimes keep their own state; empty if nothing stays."""
+    clean: Callable[[str, Redactor], None] | None = None
+    """Deletes what the ended runtimes of a session kept there, if there is a secret in it. Blocking; must not raise."""
+    observers: Sequence[Observer] = ()
+    strain: Strain = dataclasses.field(default_factory=Strain)
+
+
+@dataclasses.dataclass(kw_only=True)
+class SessionScope:
+    """One live session's share of the engine. Two things change: `redactor`, when a secret becomes known, and
+    `attached`, the tools with those of other servers, when a session is given such."""
+
+    ports: Ports
+    recorder: Recorder
+    settings: SessionSettings
+    redactor: Redactor
+    attached: ToolRunner | None = None
+
+    @property
+    def state(self) -> SessionState:
+        """The session's state."""
+        return self.recorder.state
+
+    @property
+    def tools(self) -> ToolRunner:
+        """The tools that this session offers."""
+        return self.attached or self.ports.tools
+
+    @property
+    def journal(self) -> Journal:
+        """The journal that decisions are written through."""
+        return self.recorder.journal
+
+    async def put_artifact(self, data: bytes, content_type: str, name: str | None = None) -> ArtifactRef:
+        """Store bytes, redacted; their row is committed with the next event."""
+        row = await store_artifact(
+            self.ports,
+            self.redactor,
+            scope=self.state.session_id,
+            principal=self.state.principal,
+            data=data,
+            content_type=content_type,
+            name=name,
+        )
+        self.recorder.add_artifact(row)
+        return row.ref
+
+    async def put_clean(self, data: bytes, content_type: str, name: str | None) -> ArtifactRef:
+        """Store bytes that are redacted already; their row is committed with the next event."""
+        state = self.state
+        row = await _keep(self.ports, state.session_id, state.principal, data, content_type, name)
+        self.recorder.add_artifact(row)
+        return row.ref
+
+    async def put_json(self, value: Any, name: str) -> ArtifactRef:
+        """Store a JSON document."""
+        return await self.put_artifact(msgspec.json.encode(value), "application/json", name)
+
+    async def read_artifact(self, artifact_id: str) -> bytes:
+        """Return the bytes of an artifact of this session, or of one that its owner uploaded to attach."""
+        row = await self.ports.log.artifact(artifact_id)
+        if row is None or row.scope not in (self.state.session_id, self.state.principal):
+            raise NotFound(f"There is no artifact {artifact_id} in this session.")
+        return await self.ports.blobs.get(row.ref.content_hash)
+
+
+class Endpoints(Protocol):
+    """The addresses that a session gives its runtime."""
+
+    async def model_url(self, folders: Mapping[str, str]) -> str: ...
+
+    async def tool_url(self) -> str: ...
+
+
+class RuntimeHost:
+    """What a runtime may ask for while its task runs. Implements the `Host` port."""
+
+    def __init__(
+        self,
+        scope: SessionScope,
+        endpoints: "Endpoints",
+        may_run: Callable[[ToolAnnouncement], Awaitable[str | None]],
+    ) -> None:
+        self._scope = scope
+        self._endpoints = endpoints
+        self._may_run = may_run
+
+    async def model_endpoint(self, folders: Mapping[str, str] | None = None) -> str:
+        """Return the address that the runtime talks to in place of a provider."""
+        return await self._endpoints.model_url(folders or {})
+
+    async def tool_endpoint(self) -> str:
+        """Return the address at which the session's tools are offered over MCP."""
+        return await self._endpoints.tool_url()
+
+    async def may_run(self, call: ToolAnnouncement) -> str | None:
+        """Ask whether the runtime may run a tool of its own. Return why not."""
+        return await self._may_run(call)
+
+    async def put_artifact(self, data: bytes, content_type: str, name: str | None = None) -> ArtifactRef:
+        """Store bytes for the runtime, and say so in the log."""
+        ref = await self._scope.put_artifact(data, content_type, name)
+        self._scope.journal.write(ArtifactCreated(artifact=ref, reason="put by the runtime"))
+        return ref
+
+    async def read_artifact(self, artifact_id: str) -> bytes:
+        """Return the bytes of an artifact of this session."""
+        return await self._scope.read_artifact(artifact_id)
+
+
+def _redact(redactor: Redactor, data: bytes, content_type: str) -> bytes:
+    """Redact bytes; a JSON document by its strings, so that it stays one and keeps its hash."""
+    if content_type != "application/json":
+        return redactor.data(data)
+    try:
+        value = msgspec.json.decode(data)
+    except (ValueError, RecursionError):
+        return redactor.data(data)
+    clean = redactor.value(value)
+    return data if clean is value else msgspec.json.encode(clean)
+
+
+async def store_artifact(
+    ports: Ports,
+    redactor: Redactor,
+    *,
+    scope: str,
+    principal: str,
+    data: bytes,
+    content_type: str,
+    name: str | None,
+) -> ArtifactRow:
+    """Redact bytes, store them, and return the row that makes them an artifact."""
+    if len(data) > ports.limits.max_artifact_bytes:
+        raise InvalidRequest(
+            f"An artifact may have {ports.limits.max_artifact_bytes:,} bytes; this one has {len(data):,}."
+        )
+    clean = _redact(redactor, data, content_type)
+    name = None if name is None else redactor.text(name)
+    if redactor.text(content_type) != content_type:
+        content_type = "application/octet-stream"
+    return await _keep(ports, scope, principal, clean, content_type, name)
+
+
+async def _keep(
+    ports: Ports, scope: str, principal: str, data: bytes, content_type: str, name: str | None
+) -> ArtifactRow:
+    stored = await ports.blobs.put(data)
+    ref = ArtifactRef(
+        artifact_id=artifact_id(scope, stored, content_type, name),
+        content_hash=stored,
+        content_type=content_type,
+        size_bytes=len(data),
+        name=name,
+    )
+    return ArtifactRow(ref=ref, scope=scope, principal=principal, created_at=ports.stamper.now())

@@ -1,0 +1,102 @@
+"""Calls into an adapter that may do anything: raise at once, hang, cancel itself, say what cannot be read."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from codesdk.contract.errors import CodeSDKError, ErrorInfo, TaskFailure
+from codesdk.contract.runtime import Failed, Finished, Host, Runtime, RuntimeTask, TaskInput
+from codesdk.engine.tasks.validation import mend
+from codesdk.redaction import Redactor
+
+Ending = Finished | Failed
+
+
+async def start(runtime: Runtime, host: Host, task: TaskInput, limit_s: float) -> RuntimeTask:
+    """Have a runtime start a task. Raise `TaskFailure` if it does not, whatever keeps it from it."""
+    deadline = asyncio.timeout(limit_s)
+    try:
+        async with deadline:
+            return await runtime.start_task(host, task)
+    except CodeSDKError:
+        raise
+    except Exception as error:
+        why = f"The runtime {runtime.name} could not be started ({name_of(error)})."
+        if deadline.expired():
+            why = f"The runtime {runtime.name} did not start within {limit_s:g} s."
+        raise TaskFailure(why, code="RUNTIME_UNAVAILABLE", retryable=True, runtime=runtime.name) from error
+
+
+async def call(method: Callable[..., Awaitable[None]], *args: object) -> None:
+    """Call a method of an adapter, so that even what it raises at once comes out of the awaiting.
+
+    A cancellation that nobody asked for is a failure of the adapter, not an end of whoever called.
+    """
+    try:
+        await method(*args)
+    except asyncio.CancelledError as error:
+        here = asyncio.current_task()
+        if here is None or here.cancelling():
+            raise
+        raise RuntimeError("it was cancelled from inside") from error
+
+
+async def call_within(timeout_s: float, method: Callable[..., Awaitable[None]], *args: object) -> None:
+    """Call a method of an adapter and wait for a while, whatever comes of it. Leaves nothing running."""
+    calling = asyncio.create_task(call(method, *args))
+    try:
+        await asyncio.wait([calling], timeout=timeout_s)
+    finally:
+        forget(calling)
+
+
+def name_of(error: BaseException) -> str:
+    """Return an error in one line."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def forget(future: "asyncio.Future[Ending] | asyncio.Future[None]") -> None:
+    """Cancel a future and take its error, so that nobody is told of it later."""
+    if future.done():
+        if not future.cancelled():
+            future.exception()
+    else:
+        future.cancel()
+
+
+def crash(runtime: str, why: str) -> Failed:
+    """Return how a task ends whose runtime broke off."""
+    return Failed(
+        error=ErrorInfo(
+            code="RUNTIME_CRASHED",
+            message=f"The runtime {runtime} broke off: {why.rstrip('.')}. The task can be tried again.",
+            retryable=True,
+            runtime=runtime,
+        )
+    )
+
+
+def ending_of(runtime: str, playing: asyncio.Task[Ending]) -> Ending:
+    """Return how a task ends whose runtime was listened to until it said so, or broke off."""
+    if playing.cancelled():
+        return crash(runtime, "it was cancelled from inside")
+    error = playing.exception()
+    if error is None:
+        return playing.result()
+    if isinstance(error, CodeSDKError):
+        return Failed(error=error.info())
+    return crash(runtime, name_of(error))
+
+
+def legible_ending(runtime: str, redactor: Redactor, ending: Ending) -> Ending:
+    """Return an ending as it may be stored: sound, and without secrets."""
+    value: Any = ending.error if isinstance(ending, Failed) else ending.stop_reason
+    kind = ErrorInfo if isinstance(ending, Failed) else str
+    try:
+        clean = redactor.value(mend(msgspec.to_builtins(value)))
+        stored: Any = msgspec.json.decode(msgspec.json.encode(clean), type=kind)
+    except (CodeSDKError, TypeError, ValueError, RecursionError, OverflowError):
+        return crash(runtime, "its last word cannot be read")
+    return Failed(error=stored) if isinstance(ending, Failed) else Finished(stop_reason=stored)

@@ -1,0 +1,212 @@
+"""What a runtime yields, made safe: checked against the contract, redacted, raw kept or put away.
+
+Stands between a runtime's stream and the journal. An item that is not what it says
+becomes a notice, never an exception.
+"""
+
+from typing import Any, get_args
+
+import msgspec
+
+from codesdk.contract.events import TYPE_OF, OutputCompleted, OutputDelta, OutputRetracted, RuntimeNotice
+from codesdk.contract.messages import ArtifactRef
+from codesdk.contract.runtime import Draft, DraftPayload
+from codesdk.engine.sessions.scope import SessionScope
+from codesdk.engine.tasks import lifecycle
+from codesdk.engine.tasks.validation import MAX_DEPTH, is_deep, is_text, mend
+from codesdk.redaction import StreamRedactor
+
+_DRAFTS: frozenset[type] = frozenset(get_args(DraftPayload))
+_RESERVED_NOTICES = frozenset({"stop_requested", "recovered", "grant_revoked"})
+"""What only the engine may say: these change a session's state."""
+_DELTA_KINDS = frozenset({"text_delta", "json_delta", "code_delta", "reasoning_delta", "unknown_delta"})
+
+
+class _Stream:
+    """A streaming block: its redactor and the last delta, whose ids the held-back rest gets."""
+
+    __slots__ = ("last", "redactor")
+
+    def __init__(self, redactor: StreamRedactor, last: OutputDelta) -> None:
+        self.redactor = redactor
+        self.last = last
+
+
+class Intake:
+    """Takes the drafts of one task."""
+
+    def __init__(self, scope: SessionScope) -> None:
+        self._scope = scope
+        self._streams: dict[str, _Stream] = {}
+
+    def quick(self, draft: Draft) -> bool:
+        """Write a plain delta without waiting: most of what comes is one. Return false if it is not."""
+        payload: Any = draft.payload
+        if type(payload) is not OutputDelta or self._problem(payload) is not None:
+            return False
+        raw: Any = None
+        if draft.raw is not None and self._scope.settings.raw_capture:
+            raw, data = self._clean(draft.raw)
+            if len(data) > self._scope.settings.raw_inline_bytes:
+                return False
+        delta = self._delta(payload)
+        if delta.delta or raw is not None:
+            lifecycle.draft(self._scope.journal, delta, raw)
+        return True
+
+    async def draft(self, draft: Draft) -> None:
+        """Write a draft, in the order of arrival."""
+        payload: Any = draft.payload
+        problem: str | None = None
+        if type(payload) is OutputDelta:
+            payload = msgspec.structs.replace(payload, delta=mend(payload.delta))
+            problem = self._problem(payload)
+        else:
+            try:
+                payload = self._legible(payload)
+            except _Malformed as error:
+                problem = str(error)
+        if problem is not None:
+            await self.malformed(problem, draft)
+            return
+        raw, raw_ref = await self.raw(draft.raw)
+        journal = self._scope.journal
+        if type(payload) is OutputDelta:
+            delta = self._delta(payload)
+            if delta.delta or raw is not None or raw_ref is not None:
+                lifecycle.draft(journal, delta, raw, raw_ref)
+            return
+        if isinstance(payload, OutputCompleted):
+            self.release(payload.message_id)
+        elif isinstance(payload, OutputRetracted):
+            for block_id in payload.block_ids:
+                self._streams.pop(block_id, None)
+        lifecycle.draft(journal, self.redact(payload), raw, raw_ref)
+
+    def release(self, message_id: str | None = None) -> None:
+        """Write what was held back of a message's blocks, or of all."""
+        for block_id, stream in list(self._streams.items()):
+            if message_id is None or stream.last.message_id == message_id:
+                del self._streams[block_id]
+                rest = stream.redactor.flush()
+                if rest:
+                    lifecycle.draft(self._scope.journal, msgspec.structs.replace(stream.last, delta=rest))
+
+    def redact(self, payload: Any) -> Any:
+        """Return a payload without secrets: the same object if there were none."""
+        source: object = payload
+        kind = type(source)
+        if not self._scope.redactor.suspects(msgspec.json.encode(payload).decode()):
+            return payload
+        return msgspec.convert(self._scope.redactor.value(msgspec.to_builtins(payload)), type=kind)
+
+    async def raw(self, raw: Any) -> tuple[Any, ArtifactRef | None]:
+        """Return the runtime's own message as an event carries it: inline, by reference, or not at all."""
+        settings = self._scope.settings
+        if raw is None or not settings.raw_capture:
+            return None, None
+        clean, data = self._clean(raw)
+        if len(data) <= settings.raw_inline_bytes:
+            return clean, None
+        return None, await self._scope.put_artifact(data, "application/json", "raw")
+
+    def _clean(self, raw: Any) -> tuple[Any, bytes]:
+        """Return a message of the runtime without secrets, and as JSON; as its repr if it is not JSON."""
+        redactor = self._scope.redactor
+        try:
+            data = msgspec.json.encode(raw)
+            if is_deep(data):
+                clean = redactor.text(data.decode())
+            elif not redactor.suspects(data.decode()):
+                return raw, data
+            else:
+                clean = redactor.value(raw)
+        except (TypeError, ValueError, RecursionError, OverflowError):
+            clean = redactor.text(_describe(raw))
+        return clean, msgspec.json.encode(clean)
+
+    async def malformed(self, problem: str, item: Any) -> None:
+        """Note an item that the contract does not know."""
+        raw, raw_ref = await self.raw(_shown(item))
+        problem = self._scope.redactor.text(mend(problem))  # it may quote what came
+        lifecycle.notice(
+            self._scope.journal,
+            "unknown_frame",
+            f"The runtime sent something that CodeSDK does not understand: {problem}",
+            {"item": type(item).__name__},
+            raw,
+            raw_ref,
+        )
+
+    def _delta(self, payload: OutputDelta) -> OutputDelta:
+        """Return a delta as far as it can be shown: its text may be held back for now, its raw is not."""
+        stream = self._streams.get(payload.block_id)
+        if stream is None:
+            stream = _Stream(self._scope.redactor.stream(), payload)
+            self._streams[payload.block_id] = stream
+        stream.last = payload
+        text = stream.redactor.feed(payload.delta)
+        if text == payload.delta:
+            return payload
+        return msgspec.structs.replace(payload, delta=text)
+
+    def _problem(self, payload: OutputDelta) -> str | None:
+        """Return what is wrong with a delta. It is checked by hand: it is hot."""
+        return _delta_problem(payload, self._scope.ports.limits.max_event_bytes)
+
+    def _legible(self, payload: Any) -> Any:
+        """Return a draft's payload as a reader of the log will see it. Raise `_Malformed` if there is no such."""
+        source: object = payload
+        kind = type(source)
+        if kind not in _DRAFTS:
+            raise _Malformed(f"a runtime may not draft {TYPE_OF.get(kind, kind.__name__)}.")
+        try:
+            data = msgspec.json.encode(mend(msgspec.to_builtins(payload)))
+            stored = msgspec.json.decode(data, type=kind)
+        except (TypeError, ValueError, RecursionError, OverflowError) as error:
+            raise _Malformed(self._scope.redactor.text(mend(f"{TYPE_OF[kind]}: {error}."))) from None
+        if isinstance(stored, RuntimeNotice) and stored.kind in _RESERVED_NOTICES:
+            raise _Malformed(f"a runtime may not write a notice of kind {stored.kind}.")
+        if is_deep(data):
+            raise _Malformed(f"{TYPE_OF[kind]}: nested deeper than {MAX_DEPTH} levels.")
+        problem = _size_problem(len(data), self._scope.ports.limits.max_event_bytes)
+        if problem is not None:
+            raise _Malformed(problem)
+        return stored
+
+
+class _Malformed(Exception):
+    """An item that the contract does not know; the message says why."""
+
+
+def _shown(item: Any) -> Any:
+    """Return what a runtime sent, as it sent it, or else as it reached us."""
+    raw: object = getattr(item, "raw", None)
+    if raw is not None:
+        return raw
+    try:
+        return msgspec.to_builtins(item)
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        return _describe(item)
+
+
+def _describe(value: Any) -> str:
+    """Return the beginning of a value's repr, even if it has none."""
+    try:
+        return repr(value)[:1000]
+    except Exception as error:  # noqa: BLE001 - whatever an adapter hands over must not stop the task
+        return f"<{type(value).__name__}: {type(error).__name__} on repr>"
+
+
+def _delta_problem(payload: Any, limit: int) -> str | None:
+    if type(payload.kind) is not str or payload.kind not in _DELTA_KINDS:
+        return f"model.output.delta has no kind {payload.kind!r}."
+    if not (is_text(payload.block_id) and is_text(payload.message_id) and is_text(payload.delta)):
+        return "model.output.delta needs text in block_id, message_id and delta."
+    if any(name is not None and not is_text(name) for name in (payload.tool_call_id, payload.language)):
+        return "model.output.delta needs text in tool_call_id and language, or nothing."
+    return _size_problem(len(payload.delta), limit)
+
+
+def _size_problem(size: int, limit: int) -> str | None:
+    return f"an event may have {limit:,} bytes; this one has {size:,}." if size > limit else None

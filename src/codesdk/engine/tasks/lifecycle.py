@@ -1,0 +1,267 @@
+"""What happens to sessions and tasks, as pure decisions that write through a journal.
+
+Each function takes one thing that happened and writes all events that follow from
+it, without waiting for anything. Replay calls the same functions.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from codesdk.contract import events as ev
+from codesdk.contract.capabilities import McpTransport
+from codesdk.contract.errors import ErrorInfo
+from codesdk.contract.messages import ArtifactRef, AssistantBlock, Code, Message, Reasoning, Text
+from codesdk.contract.runtime import DraftPayload
+from codesdk.contract.tools import Actor
+from codesdk.engine.calls import ledger
+from codesdk.engine.log.clock import millis
+from codesdk.engine.log.journal import Journal
+from codesdk.engine.log.state import ActiveTask, OpenBlock
+
+ENGINE = Actor(kind="engine")
+STOP_REASON = "the task was stopped"
+
+Ending = ev.TaskCompleted | ev.TaskFailed | ev.TaskStopped
+
+
+def create(journal: Journal, payload: ev.SessionCreated) -> None:
+    """Open the session's log."""
+    journal.state.runtime_name = payload.runtime
+    journal.state.model = payload.model
+    journal.write(payload, in_task=False)
+
+
+def go_on(journal: Journal, runtime: str, mcp_transport: McpTransport | None, *, lost: list[str]) -> None:
+    """Have the session go on from its transcript, with the runtime it had or another one."""
+    journal.write(
+        ev.SessionResumed(
+            resume_model="reconstruct",
+            from_seq=journal.state.seq,
+            runtime=runtime,
+            lost=lost,
+            mcp_transport=mcp_transport,
+        ),
+        in_task=False,
+    )
+
+
+def close(journal: Journal, reason: str) -> None:
+    """End the session, and with it the questions that a crash left open."""
+    for carried in [entry for entry in journal.state.carried if entry.approved is None]:
+        ledger.answer_carried(journal, carried.approval_id, "deny", ENGINE, "The session was closed.")
+    journal.write(ev.SessionClosed(reason=reason), in_task=False)
+
+
+def queue(journal: Journal, task_id: str, messages: list[Message]) -> None:
+    """Let a task wait for its turn."""
+    journal.write(ev.TaskQueued(task_id=task_id, messages=messages), in_task=False)
+
+
+def start(
+    journal: Journal,
+    task_id: str,
+    messages: list[Message],
+    runtime_config: dict[str, Any],
+    *,
+    executed: bool = True,
+    resumes: str | None = None,
+) -> None:
+    """Begin a task. The session must have no running one."""
+    journal.write(
+        ev.TaskStarted(
+            messages=messages,
+            runtime_config=runtime_config,
+            executed=executed,
+            resumes=ev.Resumes(task_id=resumes) if resumes else None,
+        ),
+        task_id=task_id,
+    )
+
+
+def drop_queued(journal: Journal, task_id: str, by: Actor, reason: str) -> None:
+    """End a task that never ran: it starts and stops in one breath."""
+    waiting = next(entry for entry in journal.state.queue if entry.task_id == task_id)
+    start(journal, task_id, waiting.messages, {}, executed=False)
+    journal.write(
+        ev.TaskStopped(reason=reason, by=by, usage=ev.UsageTotals(), duration_ms=0), task_id=task_id
+    )
+
+
+def draft(
+    journal: Journal, payload: DraftPayload, raw: Any = None, raw_ref: ArtifactRef | None = None
+) -> None:
+    """Take an event that the runtime drafted, or say why it does not count."""
+    task = journal.state.task
+    if task is None:
+        _late(journal, payload, raw, raw_ref)
+    elif isinstance(payload, ev.OutputDelta | ev.OutputCompleted) and (
+        payload.message_id in task.completed_messages
+    ):
+        what = ev.TYPE_OF[type(payload)]
+        notice(
+            journal,
+            "violation",
+            f"The runtime sent {what} for message {payload.message_id}, which was already complete.",
+            {"type": what, "message_id": payload.message_id},
+            raw,
+            raw_ref,
+        )
+    else:
+        journal.write(payload, raw=raw, raw_ref=raw_ref)
+
+
+def notice(
+    journal: Journal,
+    kind: str,
+    message: str,
+    details: dict[str, Any],
+    raw: Any = None,
+    raw_ref: ArtifactRef | None = None,
+) -> None:
+    """Note something about the session or its running task."""
+    journal.write(ev.RuntimeNotice(kind=kind, message=message, details=details), raw=raw, raw_ref=raw_ref)
+
+
+def ask_stop(journal: Journal, by: Actor, reason: str) -> None:
+    """Note that the task must stop, and resolve every call that has not started. Once per task."""
+    task = journal.state.task
+    if task is None or task.stop is not None:
+        return
+    notice(journal, "stop_requested", reason, {"by": _named(by)})
+    ledger.close_budget_questions(journal, STOP_REASON)
+    for call in list(task.calls.values()):
+        if call.phase == "waiting":
+            ledger.refuse(journal, call, ENGINE, STOP_REASON)
+        elif call.phase == "approved":
+            ledger.skip(journal, call, f"Not run: {STOP_REASON}.")
+
+
+def revoke(journal: Journal, tool: str, by: Actor) -> None:
+    """Take back what was granted for a tool: from now on it is asked about again."""
+    what = f"The tool {tool} is no longer approved for this session."
+    notice(journal, "grant_revoked", what, {"tool": tool, "by": _named(by)})
+
+
+def end(journal: Journal, *, stop_reason: str | None = None, error: ErrorInfo | None = None) -> None:
+    """Write the task's terminal event, after closing whatever still streams.
+
+    A stop that was asked for wins over the runtime's own ending. Every call must be over.
+    """
+    task = _running(journal)
+    ledger.close_budget_questions(journal, "the task ended")
+    _close_streams(journal, task)
+    now = journal.stamper.now()
+    usage, duration = task.usage, _duration_ms(task, now)
+    ending: Ending
+    if task.stop is not None:
+        ending = ev.TaskStopped(reason=task.stop.reason, by=task.stop.by, usage=usage, duration_ms=duration)
+    elif error is not None:
+        ending = ev.TaskFailed(error=error, usage=usage, duration_ms=duration)
+    else:
+        ending = ev.TaskCompleted(
+            text=task.text, stop_reason=stop_reason or "end_turn", usage=usage, duration_ms=duration
+        )
+    journal.write(ending, time=now)
+
+
+_CRASHED = ErrorInfo(
+    code="INTERRUPTED",
+    message="The process ended while this task ran. Resume the session to go on.",
+    retryable=True,
+)
+_UNSTORED = ErrorInfo(
+    code="STORAGE_FAILED",
+    message="The data directory could not be written while this task ran. Make room, then resume the session.",
+    retryable=True,
+)
+
+
+def recover(journal: Journal, inputs: dict[str, ArtifactRef], *, unstored: bool = False) -> None:
+    """Close a task that a crash left open, or a log that could not be written (`unstored`).
+
+    `inputs` names the stored input of each waiting call.
+    """
+    task = _running(journal)
+    what = "The process that ran this task ended without closing it; CodeSDK closed it on restart."
+    details: dict[str, Any] = {"open_calls": sorted(task.calls)}
+    if unstored:
+        what = "What this task did could not be stored any more; CodeSDK closed it when there was room."
+        details["cause"] = _UNSTORED.code
+    notice(journal, "recovered", what, details)
+    ledger.close_budget_questions(journal, "the process ended")
+    carried: list[ev.ApprovalCarried] = []
+    for call in list(task.calls.values()):
+        if call.phase == "waiting":
+            carried.extend(ledger.carry(journal, call, inputs))
+        elif call.phase == "approved":
+            ledger.skip(journal, call, "Not run: the process ended before it started.")
+        else:
+            ledger.lose(journal, call)
+    error = _UNSTORED if unstored else _CRASHED
+    _close_streams(journal, task)
+    now = journal.stamper.now()
+    ending = ev.TaskFailed(error=error, usage=task.usage, duration_ms=_duration_ms(task, now))
+    journal.write(ending, time=now)
+    for payload in carried:
+        journal.write(payload, in_task=False)
+
+
+def _named(by: Actor) -> dict[str, str]:
+    return {"kind": by.kind} | ({"id": by.id} if by.id else {})
+
+
+def _running(journal: Journal) -> ActiveTask:
+    task = journal.state.task
+    if task is None:
+        raise ValueError(f"session {journal.state.session_id} has no running task")
+    return task
+
+
+def _late(journal: Journal, payload: DraftPayload, raw: Any, raw_ref: ArtifactRef | None) -> None:
+    if isinstance(payload, ev.UsageReported | ev.RuntimeNotice | ev.RequestCompleted):
+        journal.write(payload, in_task=False, raw=raw, raw_ref=raw_ref)
+        return
+    what = ev.TYPE_OF[type(payload)]
+    notice(
+        journal,
+        "late_event",
+        f"The runtime sent {what} after its task had ended; it does not count.",
+        {"type": what},
+        raw,
+        raw_ref,
+    )
+
+
+def cut_off(task: ActiveTask) -> list[ev.OutputCompleted]:
+    """Return the messages that still stream, as they count when their task ends now."""
+    by_message: dict[str, list[OpenBlock]] = {}
+    for block in task.blocks.values():
+        by_message.setdefault(block.message_id, []).append(block)
+    return [
+        ev.OutputCompleted(
+            message_id=message_id,
+            content=[made for block in blocks for made in _content(block)],
+            partial=True,
+        )
+        for message_id, blocks in by_message.items()
+    ]
+
+
+def _close_streams(journal: Journal, task: ActiveTask) -> None:
+    for message in cut_off(task):
+        journal.write(message)
+
+
+def _content(block: OpenBlock) -> Sequence[AssistantBlock]:
+    text = "".join(block.chunks)
+    if block.kind == "reasoning_delta":
+        return [Reasoning(text=text)]
+    if block.kind == "code_delta":
+        return [Code(code=text, language=block.language)]
+    if block.kind == "json_delta":
+        return []  # the arguments of a call, which has an event of its own
+    return [Text(text=text)]
+
+
+def _duration_ms(task: ActiveTask, now: str) -> int:
+    return max(0, millis(now) - millis(task.started_at))

@@ -1,0 +1,350 @@
+"""One run of a task: context compiled, runtime started, stream taken in, end written.
+
+Started by `session`. The runtime is never trusted to end: a stop, a fault of ours or
+silence ends the task after a grace period, with or without it.
+"""
+
+import asyncio
+from contextlib import aclosing
+from typing import Any
+
+from codesdk.contract.errors import CodeSDKError, Conflict, ErrorInfo, TaskFailure
+from codesdk.contract.events import TaskSteered
+from codesdk.contract.messages import Message
+from codesdk.contract.records import KeyRow
+from codesdk.contract.runtime import (
+    Draft,
+    Failed,
+    Finished,
+    Identified,
+    Runtime,
+    RuntimeItem,
+    RuntimeTask,
+    ToolAnnouncement,
+    ToolDropped,
+    ToolEnded,
+    ToolReply,
+)
+from codesdk.contract.tools import Actor, ToolIdentity
+from codesdk.engine.calls.calls import Calls, ledger
+from codesdk.engine.calls.mcp_calls import TaskGate
+from codesdk.engine.calls.native_calls import NativeCalls
+from codesdk.engine.models.limits import Standing, is_asked
+from codesdk.engine.sessions.endpoints import SessionEndpoints
+from codesdk.engine.sessions.scope import RuntimeHost, SessionScope
+from codesdk.engine.tasks import lifecycle
+from codesdk.engine.tasks.adapter_calls import (
+    Ending,
+    call,
+    call_within,
+    crash,
+    ending_of,
+    forget,
+    legible_ending,
+    name_of,
+    start,
+)
+from codesdk.engine.tasks.compiled_input import task_input, write_input
+from codesdk.engine.tasks.context import Window
+from codesdk.engine.tasks.drafts import Intake
+from codesdk.engine.tasks.instructions import capture
+from codesdk.engine.tasks.validation import is_text
+
+YIELD_EVERY = 64
+
+
+class TaskRun:
+    """Drives one task from `task.started` to its terminal event."""
+
+    def __init__(
+        self,
+        scope: SessionScope,
+        runtime: Runtime,
+        window: Window,
+        writes: asyncio.Lock,
+        endpoints: SessionEndpoints,
+    ) -> None:
+        task = scope.state.task
+        assert task is not None, "a run needs a started task"
+        self.task_id = task.task_id
+        self._scope = scope
+        self._runtime = runtime
+        self._window = window
+        self._endpoints = endpoints
+        self._cause: ErrorInfo | None = None
+        self._excess: Standing | None = None
+        self._intake = Intake(scope)
+        self._halted: asyncio.Future[Failed] = asyncio.get_running_loop().create_future()
+        self._handle: RuntimeTask | None = None
+        self._last_item_s = 0.0
+        self._stopping: asyncio.Task[None] | None = None
+        self._input_seq = 0
+        self._early_steering: list[tuple[int, list[Message]]] = []
+        self._ending = False
+        able = runtime.capabilities()
+        self.calls = Calls(
+            scope,
+            self._intake,
+            writes,
+            self._reply,
+            self._on_fault,
+            endpoints.near_budget,
+            able.native_tools,
+        )
+        through_gate = able.tool_execution_model == "external_mcp"
+        self.gate = TaskGate(scope, self.calls, endpoints.tap.add_result) if through_gate else None
+        self._natives = NativeCalls(scope, self.calls, self.gate, self._on_violation) if self.gate else None
+
+    async def run(self) -> None:
+        """Play the task to its end. Raises only if the log cannot be written."""
+        ending = await self._guarded()
+        try:
+            await self._finish(ending)
+        finally:
+            if self._stopping is not None:
+                self._stopping.cancel()
+            if self.gate is not None:
+                self.gate.release()
+
+    def give_up(self, cause: ErrorInfo, excess: Standing | None) -> None:
+        """End the task for a cause that the engine knows. The runtime has a grace period to end by itself."""
+        if self._cause is None:
+            self._cause, self._excess = cause, excess
+            self._stopping = self._stopping or self._pressing(cause.message)
+
+    def stop(self, by: Actor, reason: str) -> None:
+        """Ask the task to end. Returns at once; the grace period runs in the background."""
+        task = self._scope.state.task
+        if task is None or task.task_id != self.task_id or task.stop is not None:
+            return
+        lifecycle.ask_stop(self._scope.journal, by, reason)
+        self.calls.stop()
+        if self._stopping is not None:
+            self._stopping.cancel()
+        self._stopping = self._pressing(reason)
+
+    async def steer(self, messages: list[Message], key: KeyRow | None = None) -> None:
+        """Record more user input and hand it to the runtime, at once or when it has started."""
+        if self._ending or self._is_stopping():
+            raise Conflict(f"Task {self.task_id} is ending and takes no more input; start another task.")
+        seq = self._scope.journal.write(TaskSteered(messages=messages)).seq
+        if key is not None:
+            self._scope.recorder.add_key(key)
+        await self._scope.recorder.settle()
+        if self._handle is None:
+            self._early_steering.append((seq, messages))
+        elif seq > self._input_seq:
+            await self._hand_over(self._handle, messages)
+
+    def abort(self, error: CodeSDKError) -> None:
+        """End the run because of a fault of our own."""
+        if not self._halted.done():
+            self._halted.set_result(Failed(error=error.info()))
+
+    async def _guarded(self) -> Ending:
+        playing = asyncio.create_task(self._play())
+        idle = asyncio.create_task(self._watch_silence())
+        try:
+            await asyncio.wait([playing, self._halted], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            idle.cancel()
+            if not playing.done():
+                playing.cancel()
+                await asyncio.wait([playing], timeout=self._scope.settings.stop_grace_s)
+        if self._halted.done():
+            forget(playing)
+            return self._halted.result()
+        return ending_of(self._runtime.name, playing)
+
+    async def _play(self) -> Ending:
+        state = self._scope.state
+        for carried in [entry for entry in state.carried if entry.approved]:
+            if not self._is_stopping():
+                await self.calls.run_carried(carried)
+        if self._is_stopping():
+            return Finished(stop_reason="stopped")
+        able = self._runtime.capabilities()
+        captured = await capture(self._scope, able.instruction_files)
+        compiled, self._input_seq = await write_input(self._scope, self._window, able.input_capture, captured)
+        given = task_input(self._scope, self.task_id, compiled, captured.files if captured else ())
+        self._endpoints.tap.hand_over(given.messages, given.tools)
+        host = RuntimeHost(self._scope, self._endpoints, self._may_run)
+        handle = self._handle = await start(self._runtime, host, given, self._scope.settings.start_timeout_s)
+        self._last_item_s = asyncio.get_running_loop().time()
+        if self._is_stopping():
+            return Finished(stop_reason="stopped")
+        for seq, messages in self._early_steering:
+            if seq > self._input_seq:  # else it is a part of the input
+                await self._hand_over(handle, messages)
+        return await self._pull(handle)
+
+    async def _pull(self, handle: RuntimeTask) -> Ending:
+        """Take the stream in. Pauses while the log is behind, so that the runtime feels it."""
+        recorder = self._scope.recorder
+        clock = asyncio.get_running_loop().time
+        taken = 0
+        async with aclosing(handle.events()) as items:
+            async for item in items:
+                self._last_item_s = clock()
+                if isinstance(item, Finished | Failed):
+                    return item
+                if self._halted.done():
+                    break  # the task goes on without this stream, which did not heed being cancelled
+                if type(item) is not Draft or not self._intake.quick(item):
+                    await self._take(item)
+                taken += 1
+                if taken % YIELD_EVERY == 0:
+                    await asyncio.sleep(0)
+                    await recorder.ready()
+        return crash(self._runtime.name, "its stream ended without saying how the task went")
+
+    async def _take(self, item: RuntimeItem) -> None:
+        if isinstance(item, Draft):
+            await self._intake.draft(item)
+        elif isinstance(item, ToolAnnouncement):
+            is_own = item.native and self._natives is not None
+            await ((self._natives if is_own else None) or self.gate or self.calls).announce(item)
+        elif isinstance(item, ToolEnded):
+            await self._end_native(item)
+        elif isinstance(item, ToolDropped):
+            await self._drop(item)
+        elif isinstance(item, Identified) and all(
+            name is None or is_text(name) for name in (item.model, item.runtime_session_id)
+        ):
+            redact = self._scope.redactor.value
+            self._scope.journal.identify(redact(item.model), redact(item.runtime_session_id))
+        else:
+            await self._intake.malformed("an item of an unknown kind.", item)
+
+    async def _drop(self, item: ToolDropped) -> None:
+        reason: Any = item.reason
+        if self.gate is None or not is_text(item.runtime_tool_call_id) or not is_text(reason):
+            await self._intake.malformed("a call that it drops, but never announced.", item)
+        else:
+            self.gate.drop(item.runtime_tool_call_id, self._scope.redactor.text(reason))
+
+    async def _end_native(self, item: ToolEnded) -> None:
+        if self._natives is None or not is_text(item.runtime_tool_call_id):
+            await self._intake.malformed("the end of a call that it never announced.", item)
+        else:
+            await self._natives.ended(item)
+
+    async def _may_run(self, item: ToolAnnouncement) -> str | None:
+        """Answer a runtime that asks whether it may run a tool of its own."""
+        if self._natives is None or self._ending:
+            return "No tool of the runtime's own may run here."
+        return await self._natives.may_run(item)
+
+    def _on_violation(self, message: str, tool: str) -> None:
+        """End a task whose runtime ran what it had to ask about."""
+        lifecycle.notice(self._scope.journal, "violation", message, {"tool": tool, "executed_by": "runtime"})
+        error = ErrorInfo(code="FORBIDDEN", message=message, retryable=False, runtime=self._runtime.name)
+        self.give_up(error, None)
+
+    async def _finish(self, ending: Ending) -> None:
+        """Close what is open and write the terminal event."""
+        scope = self._scope
+        self._ending = True
+        if scope.recorder.broken is not None:
+            await self.calls.abandon()
+            await self._close_handle()
+            raise scope.recorder.broken
+        task = scope.state.task
+        grace = scope.settings.stop_grace_s if self._is_stopping() else scope.settings.end_grace_s
+        if isinstance(ending, Failed) or self._cause is not None:
+            self.calls.give_up_questions("The runtime ended the task before anyone answered.")
+            grace = min(grace, scope.settings.stop_grace_s)
+        if self.gate is not None:
+            self.gate.close()
+        await self.calls.drain(0 if self._halted.done() else grace)
+        await self._close_handle()
+        await self._endpoints.tap.idle(grace)
+        self._intake.release()
+        assert task is not None, "only this run ends its task"
+        ending = legible_ending(self._runtime.name, scope.redactor, ending)
+        error = self._cause or (ending.error if isinstance(ending, Failed) else None)
+        stop_reason = ending.stop_reason if isinstance(ending, Finished) else None
+        lifecycle.end(scope.journal, stop_reason=stop_reason, error=error)
+        over = self._excess if task.stop is None else None
+        if over is not None and not is_asked(scope.state, over.level):
+            ledger.ask_budget(scope.journal, over.level, over.summary)
+        await scope.recorder.settle()
+
+    def _pressing(self, reason: str) -> asyncio.Task[None]:
+        if self.gate is not None:
+            self.gate.hold()
+        return asyncio.create_task(self._press(reason))
+
+    async def _press(self, reason: str) -> None:
+        """Give the runtime its grace period to stop, then stop waiting for it."""
+        grace = self._scope.settings.stop_grace_s
+        deadline = asyncio.get_running_loop().time() + grace
+        if self._handle is not None:
+            await call_within(grace, self._handle.stop, reason)
+        if self.gate is not None:
+            self.gate.release()
+        await asyncio.sleep(max(0.0, deadline - asyncio.get_running_loop().time()))
+        if not self._halted.done():
+            error = ErrorInfo(
+                code="TIMEOUT", message="The runtime did not end after it was asked to stop.", retryable=False
+            )
+            self._halted.set_result(Failed(error=error))
+
+    async def _watch_silence(self) -> None:
+        """Halt the run when the runtime says nothing for too long while nothing of ours is open."""
+        clock = asyncio.get_running_loop().time
+        limit = self._scope.settings.idle_timeout_s
+        while True:
+            quiet = clock() - self._last_item_s if self._last_item_s else 0.0
+            await asyncio.sleep(max(limit - quiet, 0.01))
+            if self.calls.busy or not self._last_item_s:
+                self._last_item_s = clock() if self._last_item_s else 0.0
+            elif clock() - self._last_item_s >= limit and not self._halted.done():
+                message = f"The runtime sent nothing for {limit:g} s. Try again, or raise idle_timeout_s."
+                error = ErrorInfo(code="TIMEOUT", message=message, retryable=True)
+                self._halted.set_result(Failed(error=error))
+                return
+
+    async def _reply(self, identity: ToolIdentity, reply: ToolReply | str) -> None:
+        handle = self._handle
+        if handle is None:
+            return
+        self._endpoints.tap.add_result(reply if isinstance(reply, str) else reply.result)
+        sending = (
+            call(handle.send_tool_denied, identity, reply)
+            if isinstance(reply, str)
+            else call(handle.send_tool_result, identity, reply)
+        )
+        try:
+            await asyncio.wait_for(sending, self._scope.settings.start_timeout_s)
+        except Exception as error:  # noqa: BLE001 - whatever an adapter raises ends the task, nothing else
+            if not self._halted.done():
+                self._halted.set_result(
+                    crash(self._runtime.name, f"it took no tool result ({name_of(error)})")
+                )
+
+    async def _hand_over(self, handle: RuntimeTask, messages: list[Message]) -> None:
+        """Give the runtime more input. Raise `TaskFailure` if it does not take it."""
+        self._endpoints.tap.add_messages(messages)
+        try:
+            await asyncio.wait_for(call(handle.steer, messages), self._scope.settings.start_timeout_s)
+        except Exception as error:
+            raise TaskFailure(
+                f"The runtime {self._runtime.name} did not take the input ({name_of(error)}).",
+                code="RUNTIME_PROTOCOL",
+                runtime=self._runtime.name,
+            ) from error
+
+    async def _close_handle(self) -> None:
+        if self._handle is not None:
+            await call_within(self._scope.settings.stop_grace_s, self._handle.close)
+
+    def _on_fault(self, error: BaseException) -> None:
+        if isinstance(error, CodeSDKError):
+            self.abort(error)
+        else:
+            self.abort(CodeSDKError(f"CodeSDK failed in a tool call ({type(error).__name__}: {error})."))
+
+    def _is_stopping(self) -> bool:
+        task = self._scope.state.task
+        return task is not None and task.stop is not None

@@ -1,0 +1,1 @@
+"""What passes the gateway → what a session's log says of it: exact input, sources, purpose, usage."""

@@ -1,0 +1,103 @@
+"""A request's body ↔ its parts: each message by its hash, so that a long session does not store itself anew each turn.
+
+`Splitter` redacts and hashes what it has not seen before; it runs in a thread, one request of a session at a time.
+`join` puts the body together again, for replay.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from codesdk.contract.canonical import CanonicalError, canonical, content_hash
+from codesdk.contract.models import ExactPart
+from codesdk.gateway.wires.exchange import Wire
+from codesdk.gateway.wires.fields import items, mapping
+from codesdk.redaction import Redactor
+
+_MESSAGES: dict[Wire, str] = {
+    "anthropic": "messages",
+    "responses": "input",
+    "chat": "messages",
+    "gemini": "contents",
+}
+_APART = ("system", "instructions", "systemInstruction", "system_instruction", "tools", "functions")
+_KNOWN = 50_000
+
+Parts = dict[str, ExactPart | list[ExactPart]]
+
+
+class Split(msgspec.Struct, frozen=True, kw_only=True):
+    """A body in parts, and what to say to the splitter when they are stored."""
+
+    fields: dict[str, Any]
+    parts: Parts
+    digests: dict[bytes, str]
+
+
+class Splitter:
+    """Takes the requests of one session apart. What it has seen before costs a digest and nothing more."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, str] = {}
+        self._redactor: Redactor | None = None
+
+    def split(self, wire: Wire, body: bytes, redactor: Redactor) -> Split:
+        """Return a body in redacted parts. One that was `kept` before has no data."""
+        if redactor is not self._redactor:  # another login: what was seen was redacted otherwise
+            self._redactor, self._known = redactor, {}
+        whole = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        digests: dict[bytes, str] = {}
+        parts: Parts = {}
+        fields: dict[str, Any] = {}
+        for name, raw in whole.items():
+            if name == _MESSAGES[wire] and bytes(raw).lstrip()[:1] == b"[":
+                items = msgspec.json.decode(raw, type=list[msgspec.Raw])
+                parts[name] = [self._part(bytes(item), digests) for item in items]
+            elif name in _APART:
+                parts[name] = self._part(bytes(raw), digests)
+            else:
+                fields[name] = msgspec.json.decode(raw)
+        return Split(fields=redactor.value(fields), parts=parts, digests=digests)
+
+    def kept(self, split: Split) -> None:
+        """Remember parts that are stored."""
+        if len(self._known) > _KNOWN:
+            self._known = {}
+        self._known.update(split.digests)
+
+    def _part(self, raw: bytes, digests: dict[bytes, str]) -> ExactPart:
+        digest = hashlib.blake2b(raw, digest_size=20).digest()
+        known = self._known.get(digest)
+        if known is not None:
+            return ExactPart(known, None)
+        assert self._redactor is not None, "a redactor comes with every request"
+        data = _bytes(self._redactor.value(msgspec.json.decode(raw)))
+        digests[digest] = content_hash(data)
+        return ExactPart(digests[digest], data)
+
+
+def join(document: Mapping[str, Any], read: Mapping[str, bytes]) -> dict[str, Any]:
+    """Return the body of a stored request. `read` has the bytes of its parts by their hashes."""
+    body = dict(mapping(document.get("fields")))
+    for name, part in mapping(document.get("parts")).items():
+        if isinstance(part, str):
+            body[name] = msgspec.json.decode(read[part])
+        else:
+            body[name] = [msgspec.json.decode(read[one]) for one in items(part)]
+    return body
+
+
+def hashes_of(document: Mapping[str, Any]) -> list[str]:
+    """Return the hashes of the parts of a stored request."""
+    parts = mapping(document.get("parts")).values()
+    return [one for part in parts for one in ([part] if isinstance(part, str) else items(part))]
+
+
+def _bytes(value: Any) -> bytes:
+    try:
+        return canonical(value)
+    except CanonicalError:  # a huge integer, say, which providers take all the same
+        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("utf-8", "surrogatepass")

@@ -1,0 +1,271 @@
+"""A backend → the same backend, with everything told to the session's tap: request, exact input, timing, usage, cost.
+
+The request is passed on at once and studied meanwhile, in a thread; the first byte of the answer waits until the
+request is stored. Chunks pass as they come and are read on the side. A request that the tap refuses is answered
+in a shape that its client does not retry.
+"""
+
+import asyncio
+import time
+import zlib
+from collections.abc import AsyncIterator, Callable, Mapping
+
+import msgspec
+
+from codesdk.contract.canonical import content_hash
+from codesdk.contract.models import (
+    ExactInput,
+    ModelAnswered,
+    ModelAsked,
+    ModelTap,
+    OwnTexts,
+    Refused,
+    RequestStatus,
+)
+from codesdk.contract.tools import ManifestEntry
+from codesdk.gateway import prices
+from codesdk.gateway.capture.exact import Split, Splitter
+from codesdk.gateway.capture.purpose import purpose_of
+from codesdk.gateway.capture.sources import implicit_sources, sources_document
+from codesdk.gateway.capture.sources_blocks import blocks_of
+from codesdk.gateway.cassettes.scrub import logins_of
+from codesdk.gateway.reply import RawRequest, Reply, Reset, refuse
+from codesdk.gateway.server import Backend
+from codesdk.gateway.wires.exchange import Ask, Codec, Decoder, Fault, Wire
+from codesdk.gateway.wires.formats import find_route
+from codesdk.redaction import Redactor
+
+MAX_WHOLE_BYTES = 16 * 1024 * 1024
+"""How much of an answer that is not a stream is read for its usage."""
+ReadFiles = Callable[[], Mapping[str, bytes]]
+"""Reads the files that a runtime may take instructions from. Blocking."""
+FindLack = Callable[[Wire, RawRequest], str | None]
+"""Names the key that a request would need, if there is none."""
+
+
+class ObservedBackend:
+    """Answers the requests of one session from another backend, and tells its tap."""
+
+    def __init__(
+        self,
+        inner: Backend,
+        tap: ModelTap,
+        read_files: ReadFiles,
+        *,
+        keeps: bool = False,
+        lacks: FindLack | None = None,
+    ) -> None:
+        self._inner = inner
+        self._tap = tap
+        self._read_files = read_files
+        self._keeps = keeps
+        self._lacks = lacks
+        self._redactor = Redactor()
+        self._splitter = Splitter()
+        self._studying = asyncio.Lock()
+        self._passed = 0
+        self.stored: dict[int, str] = {}
+        """The hashes of stored requests, by their numbers in the order in which they were passed on."""
+
+    async def answer(self, codec: Codec, ask: Ask, request: RawRequest) -> Reply:
+        """Have a model request answered, unless the tap refuses it."""
+        await prices.ready()
+        asked = ModelAsked(
+            purpose=purpose_of(ask),
+            model=ask.model,
+            content=_content(ask),
+            priced=prices.is_known(ask.wire, ask.model),
+            lacks=None if self._lacks is None else self._lacks(ask.wire, request),
+        )
+        opened = self._tap.opened(asked)
+        if isinstance(opened, Refused):
+            return refuse(codec, _refusal(codec, opened))
+        passing = _Passing(opened, codec.decoder(), ask, self._tap)
+        self._passed += 1
+        storing = asyncio.create_task(self._store(opened, self._passed, ask, request))
+        reply: Reply | None = None
+        try:
+            reply = await self._inner.answer(codec, ask, request)
+            passing.opened(reply)
+            await storing
+        except BaseException as error:
+            storing.cancel()
+            await _release(reply)
+            passing.end("abandoned" if isinstance(error, asyncio.CancelledError) else "failed")
+            raise
+        if isinstance(reply.body, bytes):
+            passing.whole(reply.body)
+            return reply
+        return Reply(status=reply.status, headers=reply.headers, body=_Read(reply.body, passing))
+
+    async def other(self, request: RawRequest) -> Reply | None:
+        """Pass on what belongs to no format."""
+        return await self._inner.other(request)
+
+    async def _store(self, request_id: str, number: int, ask: Ask, request: RawRequest) -> None:
+        if ask.kind == "count_tokens":
+            return
+        redactor = self._redactor_for(request)
+        own = await self._tap.own_texts()
+        async with self._studying:
+            split, exact = await asyncio.to_thread(self._study, ask, request, redactor, own)
+            stored = await self._tap.taken(request_id, exact)
+            if self._keeps:
+                self.stored[number] = stored
+            self._splitter.kept(split)
+
+    def _redactor_for(self, request: RawRequest) -> Redactor:
+        """Return what takes the session's secrets out; the login that a request brings is one of them from now on."""
+        known = self._tap.secrets
+        new = [login for login in logins_of(request) if login not in known]
+        if new:
+            self._tap.learn(new)
+        if tuple(self._tap.secrets) != self._redactor.secrets:
+            self._redactor = Redactor(self._tap.secrets)
+        return self._redactor
+
+    def _study(
+        self, ask: Ask, request: RawRequest, redactor: Redactor, own: OwnTexts
+    ) -> tuple[Split, ExactInput]:
+        split = self._splitter.split(ask.wire, request.body, redactor)
+        files = {label: redactor.data(data) for label, data in self._read_files().items()}
+        clean = _clean_ask(ask, request, redactor)
+        tools = [
+            ManifestEntry(name=block.tool, schema_hash=content_hash(block.text.encode("utf-8", "replace")))
+            for block in blocks_of(clean)
+            if block.part == "tool" and block.tool
+        ]
+        return split, ExactInput(
+            wire=ask.wire,
+            fields=split.fields,
+            parts=split.parts,
+            tools=tools,
+            estimated_tokens=len(request.body) // 4,
+            sources=sources_document(implicit_sources(clean, own, files)),
+        )
+
+
+class _Passing:
+    """One request on its way: when it began, when the first byte came, what the answer says."""
+
+    def __init__(self, request_id: str, decoder: Decoder, ask: Ask, tap: ModelTap) -> None:
+        self._id = request_id
+        self._decoder = decoder
+        self._ask = ask
+        self._tap = tap
+        self._began = time.monotonic()
+        self._first: int | None = None
+        self._status: int | None = None
+        self._ended = False
+        self._kept: list[bytes] = []
+        self._room = MAX_WHOLE_BYTES
+
+    def opened(self, reply: Reply) -> None:
+        self._status = reply.status
+
+    def take(self, chunk: bytes) -> None:
+        if self._first is None:
+            self._first = self._elapsed_ms()
+        if self._is_good() and self._ask.stream:
+            self._decoder.feed(chunk)
+        elif self._room > 0:
+            self._room -= len(chunk)
+            self._kept.append(chunk)
+
+    def whole(self, body: bytes) -> None:
+        self.take(body)
+        self.end("completed")
+
+    def end(self, status: RequestStatus) -> None:
+        """Tell the tap how it ended. Only the first time counts."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._kept:
+            self._decoder.whole(b"".join(self._kept))
+        seen = self._decoder.result()
+        if status == "completed" and (seen.error is not None or not self._is_good()):
+            status = "failed"
+        model = seen.model or self._ask.model
+        tokens = seen.tokens
+        self._tap.closed(
+            self._id,
+            ModelAnswered(
+                status=status,
+                duration_ms=self._elapsed_ms(),
+                http_status=self._status,
+                time_to_first_byte_ms=self._first,
+                model=model,
+                usage=tokens,
+                cost_usd=None if tokens is None else prices.price_of(self._ask.wire, model, tokens),
+            ),
+        )
+
+    def _is_good(self) -> bool:
+        return self._status is not None and self._status < 400
+
+    def _elapsed_ms(self) -> int:
+        return round(1000 * (time.monotonic() - self._began))
+
+
+class _Read:
+    """An answer's chunks, read on their way."""
+
+    def __init__(self, inner: AsyncIterator[bytes], passing: _Passing) -> None:
+        self._inner = inner
+        self._passing = passing
+
+    def __aiter__(self) -> "_Read":
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            chunk = await anext(self._inner)
+        except StopAsyncIteration:
+            self._passing.end("completed")
+            raise
+        except Reset:
+            self._passing.end("failed")
+            raise
+        self._passing.take(chunk)
+        return chunk
+
+    async def aclose(self) -> None:
+        try:
+            await _close(self._inner)
+        finally:
+            self._passing.end("abandoned")
+
+
+async def _release(reply: Reply | None) -> None:
+    if reply is not None and not isinstance(reply.body, bytes):
+        await _close(reply.body)
+
+
+async def _close(body: AsyncIterator[bytes]) -> None:
+    close = getattr(body, "aclose", None)
+    if close is not None:
+        await close()
+
+
+def _refusal(codec: Codec, refused: Refused) -> Fault:
+    """Return what a client of each format takes as final: OpenAI's Responses a quota, all others a lack of permission."""
+    if codec.wire == "responses":
+        return Fault(status=429, kind="quota", message=refused.message)
+    return Fault(status=403, kind="permission", message=refused.message)
+
+
+def _content(ask: Ask) -> int:
+    """Return a number that changes when there is something new to answer: how many messages, and what the last says."""
+    last = msgspec.json.encode(ask.messages[-1].blocks) if ask.messages else b""
+    return zlib.crc32(last, len(ask.messages)) << 16 | len(ask.messages) & 0xFFFF
+
+
+def _clean_ask(ask: Ask, request: RawRequest, redactor: Redactor) -> Ask:
+    body = redactor.value(ask.body)
+    if body is ask.body:
+        return ask
+    found = find_route(request.method, request.path, request.query)
+    assert found is not None, "it was found before"
+    codec, route = found
+    return codec.parse(route, body)

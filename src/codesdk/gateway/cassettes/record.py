@@ -1,0 +1,189 @@
+"""A backend → the same backend, with every exchange kept: redacted, in order, whole or marked as not.
+
+Chunks pass at once and as they are; what is kept of them is made when the answer has ended. A client that
+hangs up releases the one behind it first, and is written down afterwards.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+
+from codesdk.contract.errors import CodeSDKError
+from codesdk.gateway.capture.purpose import purpose_of
+from codesdk.gateway.cassettes.cassette import Chunk, Ending, Exchange, request_hash
+from codesdk.gateway.cassettes.scrub import Scrubber, clean_chunks, clean_headers, clean_query
+from codesdk.gateway.reply import RawRequest, Reply, Reset
+from codesdk.gateway.server import Backend
+from codesdk.gateway.wires.exchange import Ask, Codec, Wire
+from codesdk.redaction import Redactor
+
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+_LAST_EVENTS: dict[Wire, re.Pattern[bytes]] = {
+    "anthropic": re.compile(rb'"type":\s*"message_stop"'),
+    "responses": re.compile(rb'"type":\s*"response\.(?:completed|incomplete|failed)"'),
+    "chat": re.compile(rb"data:\s*\[DONE\]"),
+    "gemini": re.compile(rb'"finishReason":\s*"'),
+}
+
+
+class RecordingBackend:
+    """Passes requests to another backend and gives each exchange to `keep` when it has ended.
+
+    `secrets` are taken out of what is kept, and so is the login that a request brings. What could not be kept
+    is in `problems`; `others` are the requests that belong to no format, which pass and are not kept.
+    """
+
+    def __init__(
+        self,
+        inner: Backend,
+        keep: Callable[[Exchange], None],
+        *,
+        secrets: Iterable[str] = (),
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._inner = inner
+        self._keep = keep
+        self._scrubber = Scrubber(secrets)
+        self._max_answer_bytes = max_answer_bytes
+        self._clock = clock
+        self._asked = 0
+        self.problems: list[str] = []
+        self.others: list[str] = []
+
+    async def answer(self, codec: Codec, ask: Ask, request: RawRequest) -> Reply:
+        """Have a model request answered, and keep it."""
+        self._asked += 1
+        taken = _Taken(self._asked, ask, request, self._clock, self._max_answer_bytes)
+        try:
+            reply = await self._inner.answer(codec, ask, request)
+        except asyncio.CancelledError:
+            self._finish(taken, "abandoned")
+            raise
+        taken.opened(reply)
+        if isinstance(reply.body, bytes):
+            taken.add(reply.body)
+            self._finish(taken, "complete")
+            return reply
+        body = _Tee(reply.body, taken, self._finish)
+        return Reply(status=reply.status, headers=reply.headers, body=body)
+
+    async def other(self, request: RawRequest) -> Reply | None:
+        """Pass on what belongs to no format."""
+        self.others.append(f"{request.method} {self._scrubber.for_request(request).text(request.path)}")
+        return await self._inner.other(request)
+
+    def _finish(self, taken: "_Taken", ending: Ending) -> None:
+        """Keep an exchange. Must not raise: the client has its answer, whatever becomes of the record."""
+        try:
+            self._keep(taken.exchange(ending, self._scrubber.for_request(taken.request)))
+        except (CodeSDKError, ValueError, RecursionError) as error:
+            self.problems.append(f"Exchange {taken.number} was not kept ({type(error).__name__}).")
+
+
+class _Taken:
+    """An exchange while it happens."""
+
+    def __init__(
+        self, number: int, ask: Ask, request: RawRequest, clock: Callable[[], float], max_bytes: int
+    ) -> None:
+        self.number = number
+        self.request = request
+        self._ask = ask
+        self._clock = clock
+        self._began = clock()
+        self._room = max_bytes
+        self._status: int | None = None
+        self._headers: dict[str, str] = {}
+        self._chunks: list[bytes] = []
+        self._times: list[int] = []
+
+    def opened(self, reply: Reply) -> None:
+        self._status = reply.status
+        self._headers = dict(reply.headers)
+
+    def add(self, chunk: bytes) -> None:
+        """Take a chunk, unless the answer has become too large: then nothing of it is kept."""
+        if not chunk or self._room < 0:
+            return
+        self._room -= len(chunk)
+        if self._room < 0:
+            self._chunks, self._times = [], []
+        else:
+            self._chunks.append(chunk)
+            self._times.append(round(1000 * (self._clock() - self._began)))
+
+    def is_whole(self) -> bool:
+        """Tell whether a stream's last event is here: clients hang up after it, without waiting for the end."""
+        data = b"".join(self._chunks)
+        return data.endswith(b"\n") and _LAST_EVENTS[self._ask.wire].search(data) is not None
+
+    def exchange(self, ending: Ending, redactor: Redactor) -> Exchange:
+        """Return what is kept."""
+        if self._room < 0:
+            ending = "too_large"
+        elif ending == "abandoned" and self.is_whole():
+            ending = "complete"
+        ask, request = self._ask, self.request
+        path, query = redactor.text(request.path), clean_query(request.query)
+        body = redactor.value(ask.body)
+        cleaned = clean_chunks(self._chunks, redactor)
+        return Exchange(
+            number=self.number,
+            wire=ask.wire,
+            method=request.method,
+            path=path,
+            query=query,
+            hash=request_hash(ask.wire, request.method, path, query, body),
+            purpose=purpose_of(ask),
+            request=body,
+            status=self._status,
+            headers=clean_headers(self._headers, redactor),
+            chunks=[_chunk(ms, piece) for ms, piece in zip(self._times, cleaned, strict=True) if piece],
+            ending=ending,
+        )
+
+
+class _Tee:
+    """An answer's chunks, noted on their way."""
+
+    def __init__(
+        self, inner: AsyncIterator[bytes], taken: _Taken, finish: Callable[[_Taken, Ending], None]
+    ) -> None:
+        self._inner = inner
+        self._taken = taken
+        self._finish: Callable[[_Taken, Ending], None] | None = finish
+
+    def __aiter__(self) -> "_Tee":
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            chunk = await anext(self._inner)
+        except StopAsyncIteration:
+            self._end("complete")
+            raise
+        except Reset:
+            self._end("reset")
+            raise
+        self._taken.add(chunk)
+        return chunk
+
+    async def aclose(self) -> None:
+        """Release the one behind, then write down that nobody wanted the rest."""
+        try:
+            close = getattr(self._inner, "aclose", None)
+            if close is not None:
+                await close()
+        finally:
+            self._end("abandoned")
+
+    def _end(self, ending: Ending) -> None:
+        finish, self._finish = self._finish, None
+        if finish is not None:
+            finish(self._taken, ending)
+
+
+def _chunk(ms: int, piece: str | bytes) -> Chunk:
+    return Chunk(ms=ms, text=piece) if isinstance(piece, str) else Chunk(ms=ms, data=piece)

@@ -1,0 +1,124 @@
+"""A cassette as the model: each request is answered by the recorded one that is the same but for volatile parts.
+
+Equal requests are answered in the order in which they were recorded. One that was not recorded gets an error
+in its provider's shape which shows the nearest recorded request and the difference. Nothing is ever asked of
+a provider.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+from codesdk.contract.errors import InvalidRequest
+from codesdk.gateway.cassettes.cassette import Chunk, Exchange, request_hash
+from codesdk.gateway.cassettes.nearest import Flat, describe_differences, find_nearest, flatten
+from codesdk.gateway.cassettes.scrub import Scrubber, clean_query
+from codesdk.gateway.cassettes.volatile import normalize
+from codesdk.gateway.reply import RawRequest, Reply, Reset, refuse
+from codesdk.gateway.wires.exchange import Ask, Codec, Fault
+
+
+class ReplayBackend:
+    """Answers the requests of one session from a cassette.
+
+    `secrets` are those that the recording took out and requests may still hold. `pace` keeps the recorded
+    pauses. `problems` has a text for every request that found no answer.
+    """
+
+    def __init__(
+        self, exchanges: Sequence[Exchange], *, secrets: Iterable[str] = (), pace: bool = False
+    ) -> None:
+        self._scrubber = Scrubber(secrets)
+        self._pace = pace
+        self._exchanges = exchanges
+        self._waiting: dict[str, list[Exchange]] = {}
+        self._flat: list[Flat] | None = None
+        self.played = 0
+        self.problems: list[str] = []
+        self._hashes = [_hash_of(exchange) for exchange in exchanges]
+        for exchange, key in zip(exchanges, self._hashes, strict=True):
+            waiting = self._waiting.setdefault(key, [])
+            if exchange.can_replay:
+                waiting.append(exchange)
+
+    @property
+    def unplayed(self) -> int:
+        """How many answers were not asked for."""
+        return sum(len(waiting) for waiting in self._waiting.values())
+
+    async def answer(self, codec: Codec, ask: Ask, request: RawRequest) -> Reply:
+        """Return the recorded answer."""
+        redactor = self._scrubber.for_request(request)
+        path, query = redactor.text(request.path), clean_query(request.query)
+        try:
+            body = redactor.value(ask.body)
+            key = request_hash(ask.wire, request.method, path, query, body)
+        except (InvalidRequest, RecursionError):
+            return self._miss(codec, "The request is nested too deeply to be compared.")
+        waiting = self._waiting.get(key)
+        if waiting:
+            self.played += 1
+            return self._reply(waiting.pop(0))
+        if waiting is not None:
+            return self._miss(codec, self._used_up(key, request.method, path))
+        return self._miss(codec, self._unknown(request.method, path, flatten(normalize(body))))
+
+    async def other(self, request: RawRequest) -> None:
+        """Know nothing but model requests."""
+
+    def _reply(self, exchange: Exchange) -> Reply:
+        assert exchange.status is not None, "only such exchanges wait"
+        chunks = exchange.chunks
+        if len(chunks) <= 1 and exchange.ending == "complete" and not self._pace:
+            body = chunks[0].bytes() if chunks else b""
+            return Reply(status=exchange.status, headers=dict(exchange.headers), body=body)
+        poured = _pour(chunks, was_reset=exchange.ending == "reset", pace=self._pace)
+        return Reply(status=exchange.status, headers=dict(exchange.headers), body=poured)
+
+    def _miss(self, codec: Codec, problem: str) -> Reply:
+        self.problems.append(problem)
+        return refuse(codec, Fault(status=400, kind="invalid", message=f"replay: {problem}"))
+
+    def _used_up(self, key: str, method: str, path: str) -> str:
+        times = [e for e, known in zip(self._exchanges, self._hashes, strict=True) if known == key]
+        whole = sum(exchange.can_replay for exchange in times)
+        if whole == 0:
+            return (
+                f"{method} {path} was recorded as exchange {times[0].number}, but its answer is not whole "
+                f"({times[0].ending})."
+            )
+        answers = "its one answer was" if whole == 1 else f"all of its {whole} answers were"
+        return f"{method} {path} is in the cassette, but {answers} played already."
+
+    def _unknown(self, method: str, path: str, asked: Flat) -> str:
+        if self._flat is None:
+            self._flat = [flatten(normalize(exchange.request)) for exchange in self._exchanges]
+        nearest = find_nearest(asked, self._flat)
+        if nearest is None:
+            return f"{method} {path} is not in the cassette, which is empty."
+        exchange = self._exchanges[nearest.place]
+        lines = [
+            f"{method} {path} is not in the cassette. Nearest is exchange {exchange.number} "
+            f"({exchange.purpose}), {nearest.likeness:.0%} alike:"
+        ]
+        if (exchange.method, exchange.path) != (method, path):
+            lines.append(f"it was recorded at {exchange.method} {exchange.path}")
+        return "\n".join([*lines, *describe_differences(self._flat[nearest.place], asked)])
+
+
+async def _pour(chunks: Sequence[Chunk], *, was_reset: bool, pace: bool) -> AsyncIterator[bytes]:
+    passed_ms = 0
+    for chunk in chunks:
+        if pace and chunk.ms > passed_ms:
+            await asyncio.sleep((chunk.ms - passed_ms) / 1000)
+            passed_ms = chunk.ms
+        yield chunk.bytes()
+    if was_reset:
+        raise Reset
+
+
+def _hash_of(exchange: Exchange) -> str:
+    """Make the hash anew: the rules may have learned since it was written, or somebody edited the body."""
+    try:
+        return request_hash(exchange.wire, exchange.method, exchange.path, exchange.query, exchange.request)
+    except RecursionError:
+        raise InvalidRequest(f"exchange {exchange.number} is nested too deeply to be compared") from None

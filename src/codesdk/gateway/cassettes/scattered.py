@@ -1,0 +1,128 @@
+"""An answer's text → the edits that take out secrets which a model said in pieces, one event at a time.
+
+The texts of a stream's events are put together by the place that they add to (the same block, the same field),
+searched for secrets, and taken apart again. Used by `scrub`.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+
+import msgspec
+
+from codesdk.gateway.cassettes.pieces import Edit, splice
+from codesdk.redaction import MARKER, Redactor
+
+_PLACES = ("index", "output_index", "content_index", "summary_index", "item_id")
+_ANY_PLACE = frozenset(_PLACES)
+
+
+def find_scattered(text: str, redactor: Redactor) -> list[Edit]:
+    """Return the edits that take the secrets out of an answer's events. What is not JSON is left to others."""
+    events = list(_events(text))
+    threads: dict[tuple[str, ...], list[_Leaf]] = {}
+    for event in events:
+        for leaf in event.leaves():
+            threads.setdefault(leaf.thread, []).append(leaf)
+    for leaves in threads.values():
+        texts = [leaf.text for leaf in leaves]
+        edits = _secrets_in("".join(texts), redactor)
+        if edits:
+            for leaf, new in zip(leaves, splice(texts, edits), strict=True):
+                leaf.replace(new)
+    return [Edit(event.start, event.end, event.written()) for event in events if event.changed]
+
+
+def _secrets_in(text: str, redactor: Redactor) -> list[Edit]:
+    if not redactor.suspects(text):
+        return []
+    return [
+        Edit(match.start(), match.end(), (match["user"] or "") + MARKER)
+        for match in redactor.matches(text, 0)
+    ]
+
+
+class _Event:
+    """One JSON value of a stream and where it stands."""
+
+    def __init__(self, start: int, end: int, value: Any) -> None:
+        self.start = start
+        self.end = end
+        self.value = value
+        self.changed = False
+
+    def leaves(self) -> "Iterator[_Leaf]":
+        """Yield the texts of the value; the elements of an array are events of their own."""
+        value = self.value
+        parts = cast("list[Any]", value) if isinstance(value, list) else [value]
+        for part in parts:
+            kind = str(cast("dict[str, Any]", part).get("type", "")) if isinstance(part, dict) else ""
+            for holder, key, thread in _leaves(part, (kind, _place(part))):
+                yield _Leaf(self, holder, key, thread)
+
+    def written(self) -> str:
+        """Return the value as JSON."""
+        return msgspec.json.encode(self.value).decode()
+
+
+class _Leaf:
+    """A text inside an event, and the thread of texts that it continues."""
+
+    def __init__(self, event: _Event, holder: Any, key: Any, thread: tuple[str, ...]) -> None:
+        self._event = event
+        self._holder = holder
+        self._key = key
+        self.thread = thread
+        self.text: str = holder[key]
+
+    def replace(self, text: str) -> None:
+        if text != self.text:
+            self._holder[self._key] = text
+            self._event.changed = True
+
+
+def _events(text: str) -> Iterator[_Event]:
+    """Yield the JSON values of a stream: of the `data:` lines, or of an array."""
+    start = 0
+    for line in text.split("\n"):
+        payload = line.removeprefix("data:").strip()
+        if line.startswith("data:") and (value := _json(payload)) is not None:
+            place = text.index(payload, start + 5)
+            yield _Event(place, place + len(payload), value)
+        start += len(line) + 1
+    if (value := _json(text.strip())) is not None:
+        yield _Event(0, len(text), value)
+
+
+def _json(text: str) -> Any:
+    if text[:1] not in ("{", "["):
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _place(value: Any) -> str:
+    """Return what tells apart the texts that are streamed side by side: the place that a value adds to."""
+    if not isinstance(value, dict):
+        return ""
+    entries = cast("dict[str, Any]", value)
+    if _ANY_PLACE.isdisjoint(entries):
+        return ""
+    return "/".join([str(entries.get(name, "")) for name in _PLACES])
+
+
+def _leaves(value: Any, thread: tuple[str, ...]) -> Iterator[tuple[Any, Any, tuple[str, ...]]]:
+    """Yield each text by what holds it and under which key, with the thread that it belongs to."""
+    if isinstance(value, dict):
+        entries: Iterable[tuple[Any, Any]] = list(cast("dict[str, Any]", value).items())
+    elif isinstance(value, list):
+        entries = list(enumerate(cast("list[Any]", value)))
+    else:
+        return
+    for key, item in entries:
+        below = (*thread, str(key))
+        if isinstance(item, str):
+            yield value, key, below
+        elif isinstance(item, dict | list):
+            yield from _leaves(item, (*below, _place(cast("Any", item))))

@@ -1,0 +1,104 @@
+"""What passes the gateway → the same without secrets, fit for a cassette.
+
+A request brings its own login; whatever it is, it counts as known when that exchange is redacted. An answer is
+redacted as text cut into chunks, and once more as what its events say, because a model may stream a secret in
+pieces that no text of the stream shows in one place.
+"""
+
+import codecs
+from collections.abc import Iterable, Iterator, Mapping
+from urllib.parse import parse_qsl, urlencode
+
+from codesdk.contract.errors import InvalidRequest
+from codesdk.gateway.cassettes.pieces import splice
+from codesdk.gateway.cassettes.scattered import find_scattered
+from codesdk.gateway.reply import RawRequest
+from codesdk.redaction import Redactor
+
+SHORTEST_LOGIN = 12
+"""A shorter login is a placeholder such as `test`, and not to be taken out of every text."""
+
+KEPT_HEADERS = frozenset({"content-type", "retry-after", "retry-after-ms", "x-should-retry"})
+KEPT_QUERY = frozenset({"alt", "beta"})
+_LOGIN_HEADERS = frozenset({"authorization", "proxy-authorization", "x-api-key", "x-goog-api-key", "api-key"})
+_LOGIN_QUERY = frozenset({"key", "api_key", "access_token"})
+
+
+class Scrubber:
+    """Gives each request a redactor that knows the secrets of the session and those of the request itself."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets = tuple(secrets)
+        self._logins: frozenset[str] = frozenset()
+        self._redactor = Redactor(self._secrets)
+
+    def for_request(self, request: RawRequest) -> Redactor:
+        """Return the redactor for a request and its answer."""
+        logins = frozenset(logins_of(request))
+        if logins != self._logins:
+            self._logins = logins
+            self._redactor = Redactor((*self._secrets, *logins))
+        return self._redactor
+
+
+def clean_query(query: str) -> str:
+    """Return the part of a query that an answer's shape depends on."""
+    return urlencode([(name, value) for name, value in parse_qsl(query) if name in KEPT_QUERY])
+
+
+def clean_headers(headers: Mapping[str, str], redactor: Redactor) -> dict[str, str]:
+    """Return the headers of an answer that a client acts on; no ids, cookies or limits of an account."""
+    named = {name.lower(): value for name, value in headers.items()}
+    return {name: redactor.text(named[name]) for name in sorted(KEPT_HEADERS & named.keys())}
+
+
+def clean_chunks(chunks: list[bytes], redactor: Redactor) -> list[str] | list[bytes]:
+    """Return an answer's chunks without secrets: as texts, or as bytes if it is not UTF-8. As many as were given."""
+    try:
+        texts = _decode(chunks)
+    except UnicodeDecodeError:
+        return _clean_bytes(chunks, redactor)
+    texts = splice(texts, find_scattered("".join(texts), redactor))
+    whole = "".join(texts)
+    if redactor.text(whole) is whole:
+        return texts
+    stream = redactor.stream()
+    cleaned = [stream.feed(text) for text in texts]
+    cleaned[-1] += stream.flush()
+    return cleaned
+
+
+def logins_of(request: RawRequest) -> Iterator[str]:
+    """Yield the logins that a request brings, in its headers or its query."""
+    return (login for login in _logins(request) if _is_usable(login))
+
+
+def _logins(request: RawRequest) -> Iterator[str]:
+    for name, value in request.headers:
+        if name.lower() in _LOGIN_HEADERS:
+            yield from (word for word in value.split() if len(word) >= SHORTEST_LOGIN)
+    for name, value in parse_qsl(request.query):
+        if name in _LOGIN_QUERY and len(value) >= SHORTEST_LOGIN:
+            yield value
+
+
+def _is_usable(login: str) -> bool:
+    try:
+        Redactor([login])
+    except InvalidRequest:  # it is the marker itself, or no text
+        return False
+    return True
+
+
+def _decode(chunks: list[bytes]) -> list[str]:
+    """Return the chunks as texts; a character that is cut in two belongs to the second chunk."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    texts = [decoder.decode(chunk) for chunk in chunks]
+    decoder.decode(b"", final=True)
+    return texts
+
+
+def _clean_bytes(chunks: list[bytes], redactor: Redactor) -> list[bytes]:
+    whole = b"".join(chunks)
+    cleaned = redactor.text(redactor.data(whole).decode("latin-1")).encode("latin-1")
+    return chunks if cleaned == whole else [cleaned, *[b""] * (len(chunks) - 1)]

@@ -1,0 +1,128 @@
+"""A request's body → the same without what changes from run to run: dates, ids, paths, ports, counts.
+
+Two requests that normalize alike are taken for the same by replay. Every rule has an example, which is its
+test and its line in docs/gateway.md. Nothing here is sent to anybody.
+"""
+
+import re
+from typing import Any, cast
+
+from codesdk.gateway.cassettes.volatile_rules import DIGIT_RULES, WORDY_RULES, Rule
+
+SESSION_FIELDS = frozenset(
+    {"metadata", "prompt_cache_key", "safety_identifier", "user", "client_metadata", "session_id"}
+)
+"""Fields at the top of a body that name a session, a user or an installation, in some format."""
+
+_UNTOUCHED = frozenset({"model"})
+_ID_FIELDS = frozenset({"tool_use_id", "call_id", "tool_call_id"})
+_DATA_FIELDS = frozenset({"args", "response", "parameters", "input_schema", "parametersJsonSchema"})
+_SAID_CWD = re.compile(
+    r"""
+    (?: [Ww]orking\ directory(?:\ is)? | Workspace\ root\ folder | working\ in\ the\ directory ) :?\ *
+      (/[^\s<>"'`,;)\]}]+ | [A-Za-z]:\\[^\s<>"'`,;)\]}]+)
+  | <cwd>\s*([^<>\n]+?)\s*</cwd>
+    """,
+    re.VERBOSE,
+)
+_digit = re.compile("[0-9]")
+_NOT_CWD = frozenset({"/", "/tmp", "/var/tmp", "/home", "/Users", "/root", "/usr", "/etc", "/var"})
+
+
+def normalize(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of a request's body without its volatile parts. Raise RecursionError for absurd nesting."""
+    text = _Text(_find_cwds(body))
+    ids = _Ids()
+    return {key: _top(key, body[key], text, ids) for key in sorted(body)}
+
+
+def normalize_text(text: str) -> str:
+    """Return one text without its volatile parts."""
+    return _Text(_cwds_in(text))(text)
+
+
+class _Text:
+    """Applies the rules to texts, after the working directories that the request names."""
+
+    def __init__(self, cwds: set[str]) -> None:
+        longest_first = sorted(cwds, key=lambda cwd: (-len(cwd), cwd))
+        paths = "|".join(re.escape(cwd) for cwd in longest_first)
+        slugs = "|".join(re.escape(_slug(cwd)) for cwd in longest_first)
+        pattern = rf"(?<![\w.-])(?:{paths})(?![\w-])|(?<=/projects/)(?:{slugs})(?![\w-])"
+        self._cwd = re.compile(pattern) if cwds else None
+
+    def __call__(self, text: str) -> str:
+        if self._cwd is not None:
+            text = self._cwd.sub("<cwd>", text)
+        text = _apply(WORDY_RULES, text)
+        if _digit.search(text) is None:
+            return text
+        lines = text.split("\n")
+        return "\n".join(_apply(DIGIT_RULES, line) if _digit.search(line) else line for line in lines)
+
+
+def _apply(rules: tuple[Rule, ...], text: str) -> str:
+    for rule in rules:
+        if not rule.signs or any(sign in text for sign in rule.signs):
+            text = rule.pattern.sub(rule.becomes, text)
+    return text
+
+
+class _Ids:
+    """Numbers ids in the order in which they first appear, so that a result still belongs to its call."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def __call__(self, value: str) -> str:
+        return f"<id {self._numbers.setdefault(value, len(self._numbers) + 1)}>"
+
+
+def _top(key: str, value: Any, text: _Text, ids: _Ids) -> Any:
+    if key in _UNTOUCHED:
+        return value
+    if key in SESSION_FIELDS:
+        return "<session>"
+    return _walk(value, text, ids, is_data=False)
+
+
+def _walk(value: Any, text: _Text, ids: _Ids, *, is_data: bool) -> Any:
+    """Return the value normalized. In data (a tool's arguments or result) a field called `id` is just a field."""
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, list):
+        return [_walk(item, text, ids, is_data=is_data) for item in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    entries = cast("dict[str, Any]", value)
+    out: dict[str, Any] = {}
+    for key in sorted(entries):
+        item = entries[key]
+        if not is_data and isinstance(item, str) and (key in _ID_FIELDS or key == "id"):
+            out[key] = ids(item)
+        else:
+            below = is_data or key in _DATA_FIELDS or (key == "input" and isinstance(item, dict))
+            out[key] = _walk(item, text, ids, is_data=below)
+    return out
+
+
+def _find_cwds(value: Any) -> set[str]:
+    if isinstance(value, str):
+        return _cwds_in(value)
+    if isinstance(value, dict):
+        value = list(cast("dict[str, Any]", value).values())
+    if isinstance(value, list):
+        return set[str]().union(*(_find_cwds(item) for item in cast("list[Any]", value)))
+    return set()
+
+
+def _cwds_in(text: str) -> set[str]:
+    if "irectory" not in text and "<cwd>" not in text and "root folder" not in text:
+        return set()
+    found = ((match[1] or match[2]).rstrip("/.") for match in _SAID_CWD.finditer(text))
+    return {path for path in found if path.startswith("/") or path[1:3] == ":\\"} - _NOT_CWD - {""}
+
+
+def _slug(path: str) -> str:
+    """Return a directory as Claude Code spells it in the names of its own directories."""
+    return re.sub(r"[^A-Za-z0-9]", "-", path)

@@ -1,0 +1,214 @@
+"""Anthropic Messages: a request body becomes an `Ask`, a `Fault` the error that Anthropic would send.
+
+Answers, both ways, are in `anthropic_answer`. The server uses `CODEC`.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from codesdk.gateway.wires.anthropic_answer import AnthropicDecoder, AnthropicEncoder, encode_message
+from codesdk.gateway.wires.exchange import (
+    Ask,
+    AskBlock,
+    AskCall,
+    AskMessage,
+    AskOther,
+    AskResult,
+    AskText,
+    Codec,
+    Decoder,
+    Encoder,
+    Fault,
+    FaultKind,
+    OfferedTool,
+    Part,
+    Route,
+    Wire,
+)
+from codesdk.gateway.wires.fields import items, list_at, mapping, object_at, string, string_at
+from codesdk.gateway.wires.sse import frame
+
+CONTEXT_LIMIT = 200_000
+REQUEST_ID = "req_codesdk_gateway"
+
+_PATHS = {
+    "/v1/messages": Route(wire="anthropic", kind="generate"),
+    "/v1/messages/count_tokens": Route(wire="anthropic", kind="count_tokens", stream=False),
+}
+_ERROR_TYPES: dict[FaultKind, str] = {
+    "invalid": "invalid_request_error",
+    "authentication": "authentication_error",
+    "permission": "permission_error",
+    "not_found": "not_found_error",
+    "too_large": "request_too_large",
+    "rate_limit": "rate_limit_error",
+    "context_too_large": "invalid_request_error",
+    "server": "api_error",
+    "unavailable": "api_error",
+    "overloaded": "overloaded_error",
+}
+_QUOTA_TYPES = {400: "invalid_request_error", 402: "billing_error", 403: "permission_error"}
+
+
+class AnthropicCodec:
+    """The Messages API."""
+
+    wire: Wire = "anthropic"
+
+    def route(self, method: str, path: str, query: str = "") -> Route | None:
+        """Tell whether a path is of the Messages API. The query (`beta=true`) changes nothing."""
+        return _PATHS.get(path) if method == "POST" else None
+
+    def parse(self, route: Route, body: dict[str, Any]) -> Ask:
+        """Read a request of either path."""
+        model = string_at(body.get("model"), "model")
+        if route.kind == "generate":
+            _check_max_tokens(body.get("max_tokens"))
+        return Ask(
+            wire="anthropic",
+            kind=route.kind,
+            model=model,
+            stream=route.kind == "generate" and _is_streamed(body.get("stream")),
+            messages=[*_system(body.get("system")), *_messages(body.get("messages"))],
+            tools=_tools(body.get("tools")),
+            body=body,
+        )
+
+    def encoder(self, ask: Ask, answer_id: str) -> Encoder:
+        """Return the encoder of one stream of events."""
+        return AnthropicEncoder(ask.model, answer_id)
+
+    def whole(self, ask: Ask, answer_id: str, parts: Iterable[Part]) -> bytes:
+        """Return an answer as one message."""
+        return encode_message(ask.model, answer_id, parts)
+
+    def count(self, ask: Ask, tokens: int) -> bytes:
+        """Return the answer of count_tokens."""
+        return msgspec.json.encode({"input_tokens": tokens})
+
+    def error(self, fault: Fault) -> tuple[dict[str, str], bytes]:
+        """Return headers and body of an error."""
+        headers = {"content-type": "application/json", "request-id": REQUEST_ID}
+        if fault.retry_after_s is not None:
+            headers["retry-after"] = f"{fault.retry_after_s:.3f}".rstrip("0").rstrip(".")
+        return headers, _error_body(fault)
+
+    def broken_frame(self) -> bytes:
+        """Return an event whose data ends in the middle of a string."""
+        return frame("content_block_delta", b'{"type":"content_block_delta","index":0,"delta":{"type":"te')
+
+    def stream_error(self, fault: Fault) -> bytes:
+        """Return the `error` event."""
+        return frame("error", _error_body(fault))
+
+    def decoder(self) -> Decoder:
+        """Return a reader for one answer."""
+        return AnthropicDecoder()
+
+
+def _check_max_tokens(value: object) -> None:
+    if value is None:
+        raise ValueError("max_tokens: field required")
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError("max_tokens: should be a whole number")
+
+
+def _is_streamed(value: object) -> bool:
+    if value is not None and not isinstance(value, bool):
+        raise ValueError("stream: should be true or false")
+    return value is True
+
+
+def _system(value: object) -> list[AskMessage]:
+    """Return a message for each text, so that each has a place of its own."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return [AskMessage("system", [AskText(value)], "/system")]
+    blocks = _blocks(list_at(value, "system"), "system")
+    return [AskMessage("system", [block], f"/system/{n}") for n, block in enumerate(blocks)]
+
+
+def _messages(value: object) -> list[AskMessage]:
+    messages = list_at(value, "messages")
+    if not messages:
+        raise ValueError("messages: at least one message is required")
+    return [_message(object_at(message, f"messages.{n}"), n) for n, message in enumerate(messages)]
+
+
+def _message(message: dict[str, Any], number: int) -> AskMessage:
+    place = f"messages.{number}"
+    role = message.get("role")
+    if role not in ("user", "assistant", "system"):
+        raise ValueError(f"{place}.role: should be 'user', 'assistant' or 'system'")
+    content = message.get("content")
+    if isinstance(content, str):
+        blocks: list[AskBlock] = [AskText(content)]
+    else:
+        blocks = _blocks(list_at(content, f"{place}.content"), f"{place}.content")
+    return AskMessage(role, blocks, f"/messages/{number}")
+
+
+def _blocks(blocks: list[Any], place: str) -> list[AskBlock]:
+    return [_block(object_at(block, f"{place}.{n}"), f"{place}.{n}") for n, block in enumerate(blocks)]
+
+
+def _block(block: dict[str, Any], place: str) -> AskBlock:
+    kind = string_at(block.get("type"), f"{place}.type")
+    if kind == "text":
+        text = block.get("text")
+        if not isinstance(text, str):
+            raise ValueError(f"{place}.text: should be a string")
+        return AskText(text)
+    if kind == "tool_use":
+        name = string_at(block.get("name"), f"{place}.name")
+        return AskCall(string_at(block.get("id"), f"{place}.id"), name, block.get("input"))
+    if kind == "tool_result":
+        call_id = string_at(block.get("tool_use_id"), f"{place}.tool_use_id")
+        return AskResult(call_id, _result_text(block.get("content")), block.get("is_error") is True)
+    return AskOther(kind)
+
+
+def _result_text(content: object) -> str:
+    """Return the texts of a tool result. Images and references among them are passed over."""
+    if isinstance(content, str):
+        return content
+    blocks = (mapping(block) for block in items(content))
+    return "\n".join(string(block.get("text")) for block in blocks if block.get("type") == "text")
+
+
+def _tools(value: object) -> list[OfferedTool]:
+    """Return the tools that have a name; a whole toolset of a server has none."""
+    tools = [] if value is None else list_at(value, "tools")
+    offered: list[OfferedTool] = []
+    for number, tool in enumerate(tools):
+        tool = object_at(tool, f"tools.{number}")
+        if tool.get("type", "custom") == "custom" or "name" in tool:
+            name = string_at(tool.get("name"), f"tools.{number}.name")
+            offered.append(OfferedTool(name, string(tool.get("description"))))
+    return offered
+
+
+def _error_body(fault: Fault) -> bytes:
+    error = {"type": _error_type(fault), "message": _error_message(fault)}
+    return msgspec.json.encode({"type": "error", "error": error, "request_id": REQUEST_ID})
+
+
+def _error_type(fault: Fault) -> str:
+    if fault.kind == "quota":
+        return _QUOTA_TYPES.get(fault.status, "rate_limit_error")
+    if fault.kind == "server" and fault.status == 504:
+        return "timeout_error"
+    return _ERROR_TYPES[fault.kind]
+
+
+def _error_message(fault: Fault) -> str:
+    if fault.kind != "context_too_large":
+        return fault.message
+    limit = fault.limit or CONTEXT_LIMIT
+    return f"prompt is too long: {max(fault.tokens or 0, limit + 1)} tokens > {limit} maximum"
+
+
+CODEC: Codec = AnthropicCodec()

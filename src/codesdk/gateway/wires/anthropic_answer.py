@@ -1,0 +1,279 @@
+"""Anthropic answers: a row of parts becomes the events of a stream or one message, and both are read back.
+
+A stream is message_start, then for each block of content start, deltas and stop, then message_delta
+with the stop reason and the usage, then message_stop. Used by the codec in `anthropic`.
+"""
+
+from base64 import b64encode
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import msgspec
+
+from codesdk.gateway.wires.arguments import arguments_of, input_of, pieces_of
+from codesdk.gateway.wires.exchange import Call, Finish, Part, ReasoningChunk, Seen, TextChunk, Tokens
+from codesdk.gateway.wires.fields import count, decode_json, error_text, items, mapping, string
+from codesdk.gateway.wires.sse import EventReader, frame
+
+_STOPS = {"stop_sequence": "end_turn"}
+
+
+class AnthropicEncoder:
+    """The events of one answer. Chunks of one kind in a row share a block."""
+
+    def __init__(self, model: str, answer_id: str) -> None:
+        self._model = model
+        self._answer_id = answer_id
+        self._index = 0
+        self._open: Literal["text", "thinking"] | None = None
+
+    def start(self) -> bytes:
+        """Return the start of the message, and the ping that follows it. The usage is not known yet."""
+        message = _message(self._model, self._answer_id, [], _stop_fields(None), Tokens())
+        return _event("message_start", message=message) + _event("ping")
+
+    def feed(self, part: Part) -> bytes:
+        """Return the events of a part. An empty chunk has none."""
+        if isinstance(part, TextChunk):
+            return self._chunk("text", {"type": "text_delta", "text": part.text}) if part.text else b""
+        if isinstance(part, ReasoningChunk):
+            return self._chunk("thinking", _thinking_delta(part.text)) if part.text else b""
+        if isinstance(part, Call):
+            return self._close() + self._call(part)
+        return self._close() + _end(part)
+
+    def _chunk(self, kind: Literal["text", "thinking"], delta: dict[str, Any]) -> bytes:
+        begin = b"" if self._open == kind else self._close() + self._begin(_empty_block(kind))
+        self._open = kind
+        return begin + self._delta(delta)
+
+    def _call(self, call: Call) -> bytes:
+        events = [self._begin({"type": "tool_use", "id": call.id, "name": call.name, "input": {}})]
+        for piece in ("", *pieces_of(arguments_of(call.input))):
+            events.append(self._delta({"type": "input_json_delta", "partial_json": piece}))
+        return b"".join(events) + self._stop()
+
+    def _begin(self, block: dict[str, Any]) -> bytes:
+        return _event("content_block_start", index=self._index, content_block=block)
+
+    def _delta(self, delta: dict[str, Any]) -> bytes:
+        return _event("content_block_delta", index=self._index, delta=delta)
+
+    def _stop(self) -> bytes:
+        stop = _event("content_block_stop", index=self._index)
+        self._index += 1
+        return stop
+
+    def _close(self) -> bytes:
+        """End the block that is open, a thinking block with its signature."""
+        kind, self._open = self._open, None
+        if kind is None:
+            return b""
+        if kind == "thinking":
+            signature = _signature(self._answer_id, self._index)
+            return self._delta({"type": "signature_delta", "signature": signature}) + self._stop()
+        return self._stop()
+
+
+def encode_message(model: str, answer_id: str, parts: Iterable[Part]) -> bytes:
+    """Return an answer that is not streamed."""
+    content: list[dict[str, Any]] = []
+    finish = Finish("end_turn")
+    for part in parts:
+        if isinstance(part, TextChunk):
+            _grow(content, "text", part.text)
+        elif isinstance(part, ReasoningChunk):
+            _grow(content, "thinking", part.text)
+        elif isinstance(part, Call):
+            content.append({"type": "tool_use", "id": part.id, "name": part.name, "input": part.input})
+        else:
+            finish = part
+    for index, block in enumerate(content):
+        if block["type"] == "thinking":
+            block["signature"] = _signature(answer_id, index)
+    message = _message(model, answer_id, content, _stop_fields(finish), finish.tokens or Tokens())
+    return msgspec.json.encode(message)
+
+
+class AnthropicDecoder:
+    """Reads a stream of events, or one message, or an error."""
+
+    def __init__(self) -> None:
+        self._events = EventReader()
+        self._seen = Seen()
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._usage: dict[str, Any] = {}
+        self._unfinished: dict[int, _UnfinishedCall] = {}
+
+    def feed(self, chunk: bytes) -> None:
+        """Take more bytes of a stream. Events of unknown types are passed over."""
+        for event in self._events.feed(chunk):
+            self._take(mapping(decode_json(event.data)))
+
+    def whole(self, body: bytes) -> None:
+        """Take a message, an error, or a count, which tells nothing of an answer."""
+        answer = mapping(decode_json(body))
+        if answer.get("type") == "message":
+            self._take_message(answer)
+            for block in items(answer.get("content")):
+                self._take_block(mapping(block))
+        elif "error" in answer:
+            self._seen.error = error_text(answer["error"], "type")
+        elif "input_tokens" not in answer:
+            self._seen.error = "the answer is neither a message nor an error"
+
+    def result(self) -> Seen:
+        """Return what was seen so far. A call is there once its input is complete."""
+        return msgspec.structs.replace(
+            self._seen,
+            text="".join(self._text),
+            reasoning="".join(self._reasoning),
+            calls=list(self._seen.calls),
+            tokens=_tokens(self._usage) if self._usage else None,
+        )
+
+    def _take(self, event: dict[str, Any]) -> None:
+        kind = event.get("type")
+        if kind == "message_start":
+            self._take_message(mapping(event.get("message")))
+        elif kind == "content_block_start":
+            self._take_start(count(event.get("index")), mapping(event.get("content_block")))
+        elif kind == "content_block_delta":
+            self._take_delta(count(event.get("index")), mapping(event.get("delta")))
+        elif kind == "content_block_stop":
+            call = self._unfinished.pop(count(event.get("index")), None)
+            if call is not None:
+                self._seen.calls.append(call.finish())
+        elif kind == "message_delta":
+            self._take_end(mapping(event.get("delta")), event.get("usage"))
+        elif kind == "error":
+            self._seen.error = error_text(event.get("error"), "type")
+
+    def _take_message(self, message: dict[str, Any]) -> None:
+        self._seen.model = string(message.get("model")) or self._seen.model
+        self._take_end(message, message.get("usage"))
+
+    def _take_end(self, delta: dict[str, Any], usage: object) -> None:
+        """Take a stop reason, and counts that replace earlier ones where they are given."""
+        reason = string(delta.get("stop_reason"))
+        self._seen.stop_reason = _STOPS.get(reason, reason) or self._seen.stop_reason
+        details = mapping(delta.get("stop_details"))
+        self._seen.refusal = string(details.get("explanation")) or self._seen.refusal
+        self._usage.update({name: value for name, value in mapping(usage).items() if value is not None})
+
+    def _take_start(self, index: int, block: dict[str, Any]) -> None:
+        if block.get("type") == "tool_use":
+            name = string(block.get("name"))
+            self._unfinished[index] = _UnfinishedCall(string(block.get("id")), name, block.get("input"))
+        else:
+            self._take_block(block)
+
+    def _take_delta(self, index: int, delta: dict[str, Any]) -> None:
+        kind = delta.get("type")
+        if kind == "text_delta":
+            self._text.append(string(delta.get("text")))
+        elif kind == "thinking_delta":
+            self._reasoning.append(string(delta.get("thinking")))
+        elif kind == "input_json_delta" and index in self._unfinished:
+            self._unfinished[index].pieces.append(string(delta.get("partial_json")))
+
+    def _take_block(self, block: dict[str, Any]) -> None:
+        kind = block.get("type")
+        if kind == "text":
+            self._text.append(string(block.get("text")))
+        elif kind == "thinking":
+            self._reasoning.append(string(block.get("thinking")))
+        elif kind == "tool_use":
+            call = Call(string(block.get("id")), string(block.get("name")), block.get("input"))
+            self._seen.calls.append(call)
+
+
+class _UnfinishedCall:
+    """A call whose input is still coming."""
+
+    def __init__(self, call_id: str, name: str, start: object) -> None:
+        self.pieces: list[str] = []
+        self._id = call_id
+        self._name = name
+        self._start = start
+
+    def finish(self) -> Call:
+        """Return the call."""
+        text = "".join(self.pieces)
+        return Call(self._id, self._name, input_of(text) if text else self._start)
+
+
+def _event(kind: str, **fields: Any) -> bytes:
+    return frame(kind, msgspec.json.encode({"type": kind, **fields}))
+
+
+def _message(
+    model: str, answer_id: str, content: list[dict[str, Any]], stop: dict[str, Any], tokens: Tokens
+) -> dict[str, Any]:
+    head = {"id": f"msg_{answer_id}", "type": "message", "role": "assistant", "model": model}
+    return {**head, "content": content, **stop, "usage": _usage(tokens)}
+
+
+def _end(finish: Finish) -> bytes:
+    usage = _usage(finish.tokens or Tokens())
+    return _event("message_delta", delta=_stop_fields(finish), usage=usage) + _event("message_stop")
+
+
+def _stop_fields(finish: Finish | None) -> dict[str, Any]:
+    """Return why an answer stops, which a stream cannot say at its start."""
+    reason = finish.stop_reason if finish else None
+    details: dict[str, Any] | None = None
+    if finish is not None and reason == "refusal":
+        details = {"type": "refusal", "category": None, "explanation": finish.refusal}
+    return {"stop_reason": reason, "stop_sequence": None, "stop_details": details}
+
+
+def _usage(tokens: Tokens) -> dict[str, Any]:
+    """Return counts as Anthropic gives them: thinking is part of the output."""
+    usage: dict[str, Any] = {
+        "input_tokens": tokens.input,
+        "cache_creation_input_tokens": tokens.cache_write,
+        "cache_read_input_tokens": tokens.cache_read,
+        "output_tokens": tokens.output + tokens.reasoning,
+    }
+    if tokens.reasoning:
+        usage["output_tokens_details"] = {"thinking_tokens": tokens.reasoning}
+    return usage
+
+
+def _tokens(usage: dict[str, Any]) -> Tokens:
+    output = count(usage.get("output_tokens"))
+    details = mapping(usage.get("output_tokens_details"))
+    reasoning = min(output, count(details.get("thinking_tokens")))
+    return Tokens(
+        input=count(usage.get("input_tokens")),
+        output=output - reasoning,
+        cache_read=count(usage.get("cache_read_input_tokens")),
+        cache_write=count(usage.get("cache_creation_input_tokens")),
+        reasoning=reasoning,
+    )
+
+
+def _empty_block(kind: Literal["text", "thinking"]) -> dict[str, Any]:
+    if kind == "text":
+        return {"type": "text", "text": ""}
+    return {"type": "thinking", "thinking": "", "signature": ""}
+
+
+def _thinking_delta(text: str) -> dict[str, Any]:
+    return {"type": "thinking_delta", "thinking": text}
+
+
+def _grow(content: list[dict[str, Any]], kind: Literal["text", "thinking"], text: str) -> None:
+    """Add text to the last block if it is of that kind, else in a new one."""
+    if not text:
+        return
+    if not content or content[-1]["type"] != kind:
+        content.append({"type": kind, kind: ""})
+    content[-1][kind] += text
+
+
+def _signature(answer_id: str, index: int) -> str:
+    """Return what stands for the seal on a thinking block: opaque to clients, who send it back."""
+    return b64encode(f"{answer_id}/{index}".encode()).decode()

@@ -1,0 +1,64 @@
+"""The four wire formats, by path: which codec a request belongs to. Each is loaded when first needed."""
+
+from collections.abc import Iterable
+from functools import cache
+from importlib import import_module
+
+from codesdk.gateway.wires.exchange import Codec, Route, Wire
+
+_HOMES: dict[Wire, str] = {
+    "anthropic": "codesdk.gateway.wires.anthropic",
+    "responses": "codesdk.gateway.wires.responses",
+    "chat": "codesdk.gateway.wires.chat",
+    "gemini": "codesdk.gateway.wires.gemini",
+}
+_FAMILIES: tuple[tuple[str, Wire], ...] = (
+    ("/messages", "anthropic"),
+    ("/responses", "responses"),
+    ("/v1beta", "gemini"),
+    (":", "gemini"),
+)
+_SIGNS: tuple[tuple[Wire, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("anthropic", ("anthropic-", "x-api-key"), ("claude", "anthropic")),
+    ("gemini", ("x-goog-",), ("gemini", "google-genai")),
+    ("chat", ("openai-",), ("openai", "codex")),
+)
+"""How the clients of a provider are known: by headers of theirs, and by what they call themselves."""
+
+
+@cache
+def codec_for(wire: Wire) -> Codec:
+    """Return the codec of a format."""
+    codec: Codec = import_module(_HOMES[wire]).CODEC
+    return codec
+
+
+def find_route(method: str, path: str, query: str) -> tuple[Codec, Route] | None:
+    """Return the codec and the route of a path, or None if it belongs to no format."""
+    for wire in _HOMES:
+        codec = codec_for(wire)
+        route = codec.route(method, path, query)
+        if route is not None:
+            return codec, route
+    return None
+
+
+def guess_codec(path: str) -> Codec:
+    """Return the codec whose errors the sender of a path is most likely to understand."""
+    for sign, wire in _FAMILIES:
+        if sign in path:
+            return codec_for(wire)
+    return codec_for("chat")
+
+
+def find_provider(path: str, headers: Iterable[tuple[str, str]]) -> Wire | None:
+    """Return whose request of no format this is. None if nothing tells: its login is not for anybody else to see."""
+    named = {name.lower(): value.lower() for name, value in headers}
+    agent = named.get("user-agent", "")
+    for wire, prefixes, words in _SIGNS:
+        if any(name.startswith(prefixes) for name in named) or any(word in agent for word in words):
+            return wire
+    for sign, wire in _FAMILIES:
+        if sign in path:
+            return wire
+    return "chat" if path.startswith("/v1/") else None

@@ -1,0 +1,239 @@
+"""Gemini generateContent: a request body becomes an `Ask`, a `Fault` the error that Google would send.
+
+The path says model and method, and the query whether a stream is events or a JSON array.
+Answers, both ways, are in `gemini_answer`. The server uses `CODEC`.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any, Literal
+from urllib.parse import parse_qs, unquote
+
+import msgspec
+
+from codesdk.gateway.wires.exchange import (
+    Ask,
+    AskBlock,
+    AskCall,
+    AskMessage,
+    AskOther,
+    AskResult,
+    AskText,
+    Codec,
+    Decoder,
+    Encoder,
+    Fault,
+    FaultKind,
+    OfferedTool,
+    Part,
+    Route,
+    Wire,
+)
+from codesdk.gateway.wires.fields import list_at, mapping, object_at, string, string_at
+from codesdk.gateway.wires.gemini_answer import GeminiDecoder, GeminiEncoder, encode_answer, encode_event
+
+CONTEXT_LIMIT = 1_048_576
+
+_PATH = re.compile(
+    r"/v1(?:beta|alpha)?/(?:models|tunedModels)/([^/:]+):(generateContent|streamGenerateContent|countTokens)"
+)
+_STATUSES: dict[FaultKind, str] = {
+    "invalid": "INVALID_ARGUMENT",
+    "authentication": "UNAUTHENTICATED",
+    "permission": "PERMISSION_DENIED",
+    "not_found": "NOT_FOUND",
+    "too_large": "INVALID_ARGUMENT",
+    "rate_limit": "RESOURCE_EXHAUSTED",
+    "quota": "RESOURCE_EXHAUSTED",
+    "context_too_large": "INVALID_ARGUMENT",
+    "server": "INTERNAL",
+    "unavailable": "UNAVAILABLE",
+    "overloaded": "UNAVAILABLE",
+}
+_ROLES: dict[str, Literal["user", "assistant", "tool", "system"]] = {
+    "": "user",
+    "user": "user",
+    "model": "assistant",
+    "function": "tool",
+    "system": "system",
+}
+_WORDS = re.compile(r"(?<=[a-z])[A-Z]")
+_NOT_CONTENT = {"thought", "thoughtSignature", "thought_signature", "partMetadata", "part_metadata"}
+
+
+class GeminiCodec:
+    """The Gemini API, v1 and v1beta."""
+
+    wire: Wire = "gemini"
+
+    def route(self, method: str, path: str, query: str = "") -> Route | None:
+        """Tell whether a path is a method of a model that this format has."""
+        found = _PATH.fullmatch(path) if method == "POST" else None
+        if found is None:
+            return None
+        return Route(
+            wire="gemini",
+            kind="count_tokens" if found[2] == "countTokens" else "generate",
+            model=unquote(found[1]),
+            stream=found[2] == "streamGenerateContent",
+            sse=parse_qs(query).get("alt") == ["sse"],
+        )
+
+    def parse(self, route: Route, body: dict[str, Any]) -> Ask:
+        """Read a request. One to count may wrap the request that it counts."""
+        asked, place = body, ""
+        wrapped = _field(body, "generateContentRequest")
+        if route.kind == "count_tokens" and wrapped is not None:
+            asked, place = object_at(wrapped, "generateContentRequest"), "/generateContentRequest"
+        return Ask(
+            wire="gemini",
+            kind=route.kind,
+            model=route.model or "",
+            stream=route.stream is True,
+            messages=[*_system(asked, place), *_contents(asked, place)],
+            tools=_tools(asked),
+            body=body,
+            sse=route.sse,
+        )
+
+    def encoder(self, ask: Ask, answer_id: str) -> Encoder:
+        """Return the encoder of one stream, of events or of the items of an array."""
+        return GeminiEncoder(ask.model, answer_id, is_sse=ask.sse)
+
+    def whole(self, ask: Ask, answer_id: str, parts: Iterable[Part]) -> bytes:
+        """Return an answer of one candidate."""
+        return encode_answer(ask.model, answer_id, parts)
+
+    def count(self, ask: Ask, tokens: int) -> bytes:
+        """Return the answer of countTokens."""
+        details = [{"modality": "TEXT", "tokenCount": tokens}]
+        return msgspec.json.encode({"totalTokens": tokens, "promptTokensDetails": details})
+
+    def error(self, fault: Fault) -> tuple[dict[str, str], bytes]:
+        """Return headers and body of an error. When to come back is told in the body."""
+        return {"content-type": "application/json; charset=UTF-8"}, msgspec.json.encode(_error(fault))
+
+    def broken_frame(self) -> bytes:
+        """Return an event whose data ends in the middle of a string."""
+        return b'data: {"candidates": [{"content": {"parts": [{"text": "cut\r\n\r\n'
+
+    def stream_error(self, fault: Fault) -> bytes:
+        """Return the event of an error."""
+        return encode_event(_error(fault))
+
+    def decoder(self) -> Decoder:
+        """Return a reader for one answer."""
+        return GeminiDecoder()
+
+
+def _field(value: dict[str, Any], name: str) -> Any:
+    """Return a field by its name, or by the other one that Google accepts: `inlineData`, `inline_data`."""
+    if name in value:
+        return value[name]
+    return value.get(_WORDS.sub(lambda letter: "_" + letter[0].lower(), name))
+
+
+def _system(asked: dict[str, Any], place: str) -> list[AskMessage]:
+    """Return a message for each text, so that each has a place of its own."""
+    instruction = _field(asked, "systemInstruction")
+    place = f"{place}/{'systemInstruction' if 'systemInstruction' in asked else 'system_instruction'}"
+    if instruction is None:
+        return []
+    if isinstance(instruction, str):
+        return [AskMessage("system", [AskText(instruction)], place)]
+    blocks = _parts(object_at(instruction, "systemInstruction"), "systemInstruction")
+    return [AskMessage("system", [block], f"{place}/parts/{n}") for n, block in enumerate(blocks)]
+
+
+def _contents(asked: dict[str, Any], place: str) -> list[AskMessage]:
+    contents = list_at(asked.get("contents"), "contents")
+    if not contents:
+        raise ValueError("contents: must not be empty")
+    messages: list[AskMessage] = []
+    for number, content in enumerate(contents):
+        content = object_at(content, f"contents[{number}]")
+        role = _ROLES.get(string(content.get("role")))
+        if role is None:
+            raise ValueError(f"contents[{number}].role: should be 'user' or 'model'")
+        messages.append(
+            AskMessage(role, _parts(content, f"contents[{number}]"), f"{place}/contents/{number}")
+        )
+    return messages
+
+
+def _parts(content: dict[str, Any], place: str) -> list[AskBlock]:
+    parts = list_at(content.get("parts"), f"{place}.parts")
+    return [
+        _part(object_at(part, f"{place}.parts[{n}]"), f"{place}.parts[{n}]") for n, part in enumerate(parts)
+    ]
+
+
+def _part(part: dict[str, Any], place: str) -> AskBlock:
+    if (call := _field(part, "functionCall")) is not None:
+        call = object_at(call, f"{place}.functionCall")
+        name = string_at(call.get("name"), f"{place}.functionCall.name")
+        return AskCall(string(call.get("id")) or name, name, call.get("args") or {})
+    if (response := _field(part, "functionResponse")) is not None:
+        return _result(object_at(response, f"{place}.functionResponse"), f"{place}.functionResponse")
+    text = part.get("text")
+    if text is None:
+        return AskOther(next((name for name in part if name not in _NOT_CONTENT), "empty"))
+    if not isinstance(text, str):
+        raise ValueError(f"{place}.text: should be a string")
+    return AskOther("thought") if part.get("thought") is True else AskText(text)
+
+
+def _result(result: dict[str, Any], place: str) -> AskResult:
+    """Return a result. By convention `output` or `error` is the text; anything else is given as JSON."""
+    name = string_at(result.get("name"), f"{place}.name")
+    call_id = string(result.get("id")) or name
+    response = mapping(result.get("response"))
+    for key in ("error", "output", "result"):
+        value = response.get(key)
+        if len(response) == 1 and value is not None:
+            text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            return AskResult(call_id, text, is_error=key == "error")
+    return AskResult(call_id, msgspec.json.encode(response).decode(), is_error="error" in response)
+
+
+def _tools(asked: dict[str, Any]) -> list[OfferedTool]:
+    """Return the functions, and Google's own tools by the names of their fields."""
+    tools = [] if asked.get("tools") is None else list_at(asked.get("tools"), "tools")
+    offered: list[OfferedTool] = []
+    for number, tool in enumerate(tools):
+        tool = object_at(tool, f"tools[{number}]")
+        functions = _field(tool, "functionDeclarations")
+        place = f"tools[{number}].functionDeclarations"
+        for n, function in enumerate([] if functions is None else list_at(functions, place)):
+            function = object_at(function, f"{place}[{n}]")
+            name = string_at(function.get("name"), f"{place}[{n}].name")
+            offered.append(OfferedTool(name, string(function.get("description"))))
+        own = (name for name in tool if name not in ("functionDeclarations", "function_declarations"))
+        offered.extend(OfferedTool(name) for name in own)
+    return offered
+
+
+def _error(fault: Fault) -> dict[str, Any]:
+    status = _STATUSES[fault.kind]
+    if fault.kind == "quota" and fault.status == 403:
+        status = "PERMISSION_DENIED"
+    elif fault.kind == "server" and fault.status == 504:
+        status = "DEADLINE_EXCEEDED"
+    error: dict[str, Any] = {"code": fault.status, "message": _error_message(fault), "status": status}
+    if fault.retry_after_s is not None:
+        delay = f"{fault.retry_after_s:.3f}".rstrip("0").rstrip(".")
+        error["details"] = [
+            {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{delay}s"},
+        ]
+    return {"error": error}
+
+
+def _error_message(fault: Fault) -> str:
+    if fault.kind != "context_too_large":
+        return fault.message
+    limit = fault.limit or CONTEXT_LIMIT
+    tokens = max(fault.tokens or 0, limit + 1)
+    return f"The input token count ({tokens}) exceeds the maximum number of tokens allowed ({limit})."
+
+
+CODEC: Codec = GeminiCodec()

@@ -1,0 +1,80 @@
+"""What OpenAI's two formats have in common: how errors are worded and read.
+
+Used by the Responses and Chat codecs.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import msgspec
+
+from codesdk.gateway.wires.exchange import Fault, FaultKind
+from codesdk.gateway.wires.fields import mapping, string
+
+CREATED = 0
+"""When every answer was made: a codec has no clock, and equal answers must be equal bytes."""
+
+_INVALID = "invalid_request_error"
+
+
+class _Terms(NamedTuple):
+    type: str
+    code: str | None
+
+
+_TERMS: dict[FaultKind, _Terms] = {
+    "invalid": _Terms(_INVALID, None),
+    "authentication": _Terms(_INVALID, "invalid_api_key"),
+    "permission": _Terms(_INVALID, "insufficient_permissions"),
+    "not_found": _Terms(_INVALID, None),
+    "too_large": _Terms(_INVALID, "request_too_large"),
+    "rate_limit": _Terms("requests", "rate_limit_exceeded"),
+    "quota": _Terms("insufficient_quota", "insufficient_quota"),
+    "context_too_large": _Terms(_INVALID, "context_length_exceeded"),
+    "server": _Terms("server_error", "server_error"),
+    "unavailable": _Terms("service_unavailable_error", "service_unavailable"),
+    "overloaded": _Terms("service_unavailable_error", "server_is_overloaded"),
+}
+
+
+def say(fault: Fault, context_param: str, context_message: str) -> dict[str, Any]:
+    """Return the error object of a fault. `context_…` is how this API says that a request is too long."""
+    terms = _TERMS[fault.kind]
+    is_too_long = fault.kind == "context_too_large"
+    return {
+        "message": context_message if is_too_long else fault.message,
+        "type": terms.type,
+        "param": context_param if is_too_long else None,
+        "code": terms.code,
+    }
+
+
+def headers_of(fault: Fault) -> dict[str, str]:
+    """Return the headers that go with an error. The official clients and their kin obey all three."""
+    headers = {"content-type": "application/json"}
+    if fault.kind == "quota":
+        headers["x-should-retry"] = "false"
+    if fault.retry_after_s is not None:
+        headers["retry-after"] = str(math.ceil(fault.retry_after_s))
+        headers["retry-after-ms"] = str(math.ceil(fault.retry_after_s * 1000))
+    return headers
+
+
+def error_text(body: Any) -> str | None:
+    """Return what an error says, in one line, or None if `body` tells of no error."""
+    fields = mapping(body)
+    error: object = fields.get("error")
+    if error is None and fields.get("type") != "error":
+        detail = string(fields.get("detail"))  # how the backend behind a ChatGPT login says it
+        return detail or None
+    if isinstance(error, str) and error:
+        return error
+    details = mapping(error) or fields
+    code: object = details.get("code") or details.get("type")
+    message = string(details.get("message")) or "unknown error"
+    return f"{code}: {message}" if isinstance(code, str | int) and code != "error" else message
+
+
+def encode(value: Any) -> bytes:
+    """Return a value as compact JSON, its keys as given."""
+    return msgspec.json.encode(value)

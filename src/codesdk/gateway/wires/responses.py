@@ -1,0 +1,216 @@
+"""OpenAI Responses ↔ the gateway's own terms: the codec, and the reading of requests.
+
+Streams are written in `responses_stream`, read in `responses_seen`. Codex speaks this format, and
+OpenCode with OpenAI's own provider.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Literal, cast
+
+from codesdk.gateway.wires.arguments import input_of
+from codesdk.gateway.wires.exchange import (
+    Ask,
+    AskBlock,
+    AskCall,
+    AskMessage,
+    AskOther,
+    AskResult,
+    AskText,
+    Decoder,
+    Encoder,
+    Fault,
+    Finish,
+    Part,
+    Route,
+    Wire,
+)
+from codesdk.gateway.wires.fields import items, list_at, mapping, object_at, string, string_at
+from codesdk.gateway.wires.openai_terms import encode, headers_of, say
+from codesdk.gateway.wires.responses_seen import ResponsesDecoder
+from codesdk.gateway.wires.responses_stream import ResponsesEncoder, blank_response
+from codesdk.gateway.wires.responses_tools import joined, offered_tools
+from codesdk.gateway.wires.sse import frame
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+_ROLES: dict[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+}
+_TEXTS = ("input_text", "output_text", "text")
+_TOO_LONG = "Your input exceeds the context window of this model. Please adjust your input and try again."
+
+_CALLS = {
+    "function_call": "arguments",
+    "custom_tool_call": "input",
+    "local_shell_call": "action",
+    "shell_call": "action",
+    "apply_patch_call": "operation",
+    "tool_search_call": "arguments",
+}
+"""The items that are calls, and the field that holds the input."""
+
+_RESULTS = (
+    "function_call_output",
+    "custom_tool_call_output",
+    "local_shell_call_output",
+    "shell_call_output",
+    "apply_patch_call_output",
+)
+
+
+class ResponsesCodec:
+    """The format of `POST /v1/responses`, and of `/v1/responses/input_tokens`, which counts."""
+
+    wire: Wire = "responses"
+
+    def route(self, method: str, path: str, query: str = "") -> Route | None:
+        """Tell whether a path is one of this format's."""
+        if method != "POST":
+            return None
+        match path.removeprefix("/v1"):
+            case "/responses":
+                return Route(wire="responses", kind="generate")
+            case "/responses/input_tokens":
+                return Route(wire="responses", kind="count_tokens", stream=False)
+            case _:
+                return None
+
+    def parse(self, route: Route, body: dict[str, Any]) -> Ask:
+        """Read a request. Raise `ValueError` that names the field for one that no provider would take."""
+        is_count = route.kind == "count_tokens"
+        stream: object = body.get("stream")
+        if stream is not None and not isinstance(stream, bool):
+            raise ValueError("stream: must be true or false")
+        model: object = body.get("model")
+        return Ask(
+            wire="responses",
+            kind=route.kind,
+            model=string(model) if is_count else string_at(model, "model"),
+            stream=bool(stream) and not is_count,
+            messages=[*_instructions(body.get("instructions")), *_input(body, is_count)],
+            tools=offered_tools(body),
+            body=body,
+        )
+
+    def encoder(self, ask: Ask, answer_id: str) -> Encoder:
+        """Return the encoder of one streamed answer."""
+        return ResponsesEncoder(ask, answer_id)
+
+    def whole(self, ask: Ask, answer_id: str, parts: Iterable[Part]) -> bytes:
+        """Return an answer that is not streamed: what the last event of its stream would hold."""
+        encoder = ResponsesEncoder(ask, answer_id)
+        for part in parts:
+            encoder.feed(part)
+        if encoder.status == "in_progress":
+            encoder.feed(Finish("end_turn"))
+        return encode(encoder.response())
+
+    def count(self, ask: Ask, tokens: int) -> bytes:
+        """Return the answer to a count_tokens request."""
+        return encode({"object": "response.input_tokens", "input_tokens": tokens})
+
+    def error(self, fault: Fault) -> tuple[dict[str, str], bytes]:
+        """Return headers and body of an error."""
+        return headers_of(fault), encode({"error": say(fault, "input", _TOO_LONG)})
+
+    def broken_frame(self) -> bytes:
+        """Return a frame whose data is cut off JSON. Codex passes it over, the official client does not."""
+        name = "response.output_text.delta"
+        return frame(name, b'{"type":"response.output_text.delta","delta":"')
+
+    def stream_error(self, fault: Fault) -> bytes:
+        """Return what the provider says when it fails: `error`, which clients raise, then what Codex waits for."""
+        error = say(fault, "input", _TOO_LONG)
+        if fault.kind == "rate_limit" and fault.retry_after_s is not None:
+            error["message"] += f" Please try again in {fault.retry_after_s:g}s."
+        told = {"type": "error", "sequence_number": 0, "error": error}
+        response = blank_response("resp_failed", "") | {
+            "status": "failed",
+            "error": {"code": error["code"] or error["type"], "message": error["message"]},
+        }
+        failed = {"type": "response.failed", "sequence_number": 1, "response": response}
+        return frame("error", encode(told)) + frame("response.failed", encode(failed))
+
+    def decoder(self) -> Decoder:
+        """Return a reader for one answer."""
+        return ResponsesDecoder()
+
+
+CODEC = ResponsesCodec()
+
+
+def _instructions(value: object) -> list[AskMessage]:
+    if value is None or value == "":
+        return []
+    if not isinstance(value, str):
+        raise ValueError("instructions: must be a text")
+    return [AskMessage("system", [AskText(value)], "/instructions")]
+
+
+def _input(body: dict[str, Any], is_count: bool) -> list[AskMessage]:
+    value: object = body.get("input")
+    if isinstance(value, str):
+        return [AskMessage("user", [AskText(value)], "/input")]
+    elsewhere = ("previous_response_id", "conversation", "prompt")
+    if value is None and (is_count or any(body.get(key) for key in elsewhere)):
+        return []
+    return [_item(object_at(item, f"input[{n}]"), n) for n, item in enumerate(list_at(value, "input"))]
+
+
+def _item(fields: dict[str, Any], number: int) -> AskMessage:
+    where, place = f"input[{number}]", f"/input/{number}"
+    kind = string(fields.get("type")) or ("message" if "role" in fields else "item_reference")
+    if kind == "message":
+        role = _ROLES.get(string(fields.get("role")))
+        if role is None:
+            raise ValueError(f"{where}.role: must be user, assistant, system or developer")
+        return AskMessage(role, _content(fields.get("content"), f"{where}.content"), place)
+    if kind in _CALLS:
+        return AskMessage("assistant", [_call(kind, fields, where)], place)
+    if kind in _RESULTS:
+        return AskMessage("tool", [_result(fields, where)], place)
+    return AskMessage(_ROLES.get(string(fields.get("role")), "assistant"), [AskOther(kind)], place)
+
+
+def _content(value: object, where: str) -> list[AskBlock]:
+    if isinstance(value, str):
+        return [AskText(value)]
+    return [_part(mapping(part), f"{where}[{n}]") for n, part in enumerate(list_at(value, where))]
+
+
+def _part(part: dict[str, Any], where: str) -> AskBlock:
+    kind = string_at(part.get("type"), f"{where}.type")
+    if kind in _TEXTS:
+        return AskText(string(part.get("text")))
+    if kind == "refusal":
+        return AskText(string(part.get("refusal")))
+    return AskOther(kind)
+
+
+def _call(kind: str, fields: dict[str, Any], where: str) -> AskCall:
+    name = string(fields.get("name")) or kind.removesuffix("_call")
+    value: object = fields.get(_CALLS[kind])
+    if kind == "function_call" and isinstance(value, str):
+        value = input_of(value)
+    return AskCall(_call_id(fields, where), joined(name, fields.get("namespace")), value)
+
+
+def _result(fields: dict[str, Any], where: str) -> AskResult:
+    return AskResult(
+        _call_id(fields, where), _result_text(fields.get("output")), fields.get("status") == "failed"
+    )
+
+
+def _call_id(fields: dict[str, Any], where: str) -> str:
+    return string_at(fields.get("call_id") or fields.get("id"), f"{where}.call_id")
+
+
+def _result_text(output: object) -> str:
+    """Return the text of a result: as it is, or out of its parts; a shell's parts are its two streams."""
+    if isinstance(output, list):
+        parts = [mapping(part) for part in items(cast("object", output))]
+        return "".join(string(part.get(key)) for part in parts for key in ("text", "stdout", "stderr"))
+    return string(output)

@@ -1,0 +1,63 @@
+"""The tools that a Responses request offers, and how a call of each is written.
+
+A tool in a namespace goes by `namespace__name` outside this format, as MCP's flat names do; on the wire
+the two are apart. `responses` lists the tools, the encoder looks up what a call must look like.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from codesdk.gateway.wires.exchange import OfferedTool
+from codesdk.gateway.wires.fields import items, list_at, mapping, string, string_at
+
+_NAMED = ("function", "custom", "namespace")
+_CARRIERS = ("additional_tools", "tool_search_output")
+
+
+class Spelling(NamedTuple):
+    """How the wire writes the name of a tool. The input of a custom tool is free text."""
+
+    name: str
+    namespace: str | None = None
+    is_custom: bool = False
+
+
+def joined(name: str, namespace: object) -> str:
+    """Return the one name of a tool that may be in a namespace."""
+    if not isinstance(namespace, str) or not namespace:
+        return name
+    return namespace + name if namespace.endswith("__") else f"{namespace}__{name}"
+
+
+def offered_tools(body: dict[str, Any]) -> list[OfferedTool]:
+    """Return the tools on offer. Raise `ValueError` for one that lacks its name."""
+    return [OfferedTool(name, description) for name, description, _ in _walk(body)]
+
+
+def spellings(body: dict[str, Any]) -> dict[str, Spelling]:
+    """Return how to write a call of each tool, by its one name."""
+    return {name: spelling for name, _, spelling in _walk(body)}
+
+
+def _walk(body: dict[str, Any]) -> Iterator[tuple[str, str, Spelling]]:
+    """Yield name, description and spelling of each tool: those of the request, then those that its items bring."""
+    yield from _walk_list(body.get("tools"), "tools", None)
+    for number, item in enumerate(items(body.get("input"))):
+        fields = mapping(item)
+        if fields.get("type") in _CARRIERS:
+            yield from _walk_list(fields.get("tools"), f"input[{number}].tools", None)
+
+
+def _walk_list(tools: object, place: str, namespace: str | None) -> Iterator[tuple[str, str, Spelling]]:
+    for number, tool in enumerate([] if tools is None else list_at(tools, place)):
+        fields = mapping(tool)
+        kind = string_at(fields.get("type"), f"{place}[{number}].type")
+        name = string(fields.get("name")) or string(fields.get("server_label"))
+        if kind in _NAMED:
+            string_at(name or None, f"{place}[{number}].name")
+        if kind == "namespace":
+            yield from _walk_list(fields.get("tools"), f"{place}[{number}].tools", name)
+            continue
+        name = name or kind
+        spelling = Spelling(name, namespace, kind == "custom")
+        yield joined(name, namespace), string(fields.get("description")), spelling

@@ -1,0 +1,204 @@
+"""A path → one data directory: database, blobs, what undo needs, the runtimes' own state, the audit, a lock for the one writer, and the place of the control socket.
+
+Opened by the SDK and the daemon for writing, by commands that only look for reading.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import sys
+from collections.abc import Generator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+from codesdk.contract.errors import Conflict, NotFound, StorageFailure
+from codesdk.store import FileBlobs, FileUndo, SplitBlobs, SqliteLog, Synchronous
+
+DATABASE = "codesdk.db"
+BLOBS = "blobs"
+UNDO = "undo"
+RUNTIMES = "runtimes"
+AUDIT = "audit"
+LOCK = "lock"
+SOCKET = "control.sock"
+
+_SHOWN = ("pid", "host", "command", "since", "url")
+"""What others may know of the holder of a lock. The file also has its token."""
+_SUN_PATH = 100  # of 108 bytes on Linux and 104 elsewhere
+
+
+class DataDir:
+    """An open data directory. Close it to let the next writer in; the end of the process does so too."""
+
+    def __init__(self, path: Path, log: SqliteLog, lock: int | None) -> None:
+        self.path = path
+        self.log = log
+        self.blobs = SplitBlobs(log, FileBlobs(path / BLOBS))
+        self.undo = FileUndo(path / UNDO)
+        self._lock = lock
+
+    @classmethod
+    async def open_writer(
+        cls, path: Path, *, synchronous: Synchronous = "auto", max_pages: int | None = None
+    ) -> "DataDir":
+        """Make the directory if need be and become its only writer. `Conflict` names the one that is there."""
+        lock = _acquire(path)
+        try:
+            log = await SqliteLog.open(path / DATABASE, synchronous=synchronous, max_pages=max_pages)
+        except BaseException:
+            os.close(lock)
+            raise
+        return cls(path, log, lock)
+
+    @classmethod
+    async def open_reader(cls, path: Path) -> "DataDir":
+        """Open the directory for reading, beside a writer or on a read-only disk. `NotFound` if nothing is there."""
+        if not (path / DATABASE).is_file():
+            raise NotFound(
+                f"there is no CodeSDK data in {path}; check the path, or run a task once to create it",
+                details={"path": str(path)},
+            )
+        return cls(path, await SqliteLog.open_reader(path / DATABASE), None)
+
+    async def close(self) -> None:
+        """Commit what is queued, close the database, then give up the lock. The lock file stays."""
+        try:
+            await self.log.close()
+        finally:
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
+
+
+@contextlib.contextmanager
+def socket_address(path: Path, name: str = SOCKET) -> Generator[str]:
+    """Give an address to bind or connect a socket in a directory, also if its path is too long for one.
+
+    The address holds only inside the `with`; the socket that uses it lives on.
+    """
+    plain = str(path / name)
+    if len(os.fsencode(plain)) < _SUN_PATH:
+        yield plain
+        return
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        short = f"/proc/self/fd/{handle}/{name}"
+        if not Path(short).parent.is_dir():
+            raise StorageFailure(
+                f"the path {plain} is too long for a socket; choose a shorter data directory"
+            )
+        yield short
+    finally:
+        os.close(handle)
+
+
+def bind_socket(path: Path, name: str = SOCKET) -> socket.socket:
+    """Return a listening socket in a directory, for its owner only. Only the writer may call it.
+
+    A socket file of an earlier writer is replaced: whoever holds the lock knows that no one listens there.
+    """
+    (path / name).unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with socket_address(path, name) as address:
+            listener.bind(address)
+        (path / name).chmod(0o600)
+        listener.listen()
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _acquire(path: Path) -> int:
+    """Return the open lock file of a directory, locked. The lock is the kernel's: it ends with the process."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StorageFailure(
+            f"cannot write in the data directory {path}: {error.strerror}; choose another one or change its "
+            "permissions",
+            details={"path": str(path)},
+        ) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _sign(handle)
+    except BlockingIOError:
+        holder = _holder(handle)
+        os.close(handle)
+        raise _in_use(path, holder) from None
+    except OSError as error:
+        os.close(handle)
+        raise StorageFailure(f"cannot lock the data directory {path}: {error.strerror}") from error
+    return handle
+
+
+def _sign(handle: int) -> None:
+    """Write into the lock file who holds it, for the message to those who come later."""
+    holder = {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "command": Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python",
+        "since": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+    }
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, json.dumps(holder).encode(), 0)
+
+
+def announce(path: Path, **said: str) -> None:
+    """Add to the lock file where its holder can be reached. Only the holder may call it; the file is its owner's only."""
+    handle = os.open(path / LOCK, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        data = json.dumps(_holder(handle) | said).encode()
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, data, 0)
+    finally:
+        os.close(handle)
+
+
+def find_daemon(path: Path) -> tuple[str, str] | None:
+    """Return the address and the token of the daemon that has a data directory, or None if none has."""
+    try:
+        handle = os.open(path / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        held = _holder(handle)
+    finally:
+        os.close(handle)
+    url, token = held.get("url"), held.get("token")
+    if not isinstance(url, str) or not isinstance(token, str) or held.get("host") != socket.gethostname():
+        return None
+    return (url, token) if _runs(held.get("pid")) else None
+
+
+def _runs(pid: Any) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except PermissionError:  # it does, as somebody else
+        return True
+    except (OSError, ValueError, TypeError):
+        return False
+    return True
+
+
+def _holder(handle: int) -> dict[str, Any]:
+    try:
+        found = json.loads(os.pread(handle, 4096, 0))
+    except ValueError:
+        return {}
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def _in_use(path: Path, holder: dict[str, Any]) -> Conflict:
+    who = "another process"
+    if holder:
+        who = f"pid {holder.get('pid')} ({holder.get('command')} on {holder.get('host')}, since {holder.get('since')})"
+    return Conflict(
+        f"the data directory {path} is in use by {who}; talk to that process, stop it, or choose another directory",
+        details={"path": str(path)} | {name: holder[name] for name in _SHOWN if name in holder},
+    )

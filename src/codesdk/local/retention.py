@@ -1,0 +1,262 @@
+"""Limits of age and size → what is removed of a data directory: sessions, undo content, stray blobs, audit segments.
+
+Run by `codesdk gc` and, beside its work, by the daemon. The oldest go first; a session in which something runs,
+waits to run, or whose events somebody follows is never touched. Each removal is in the audit.
+"""
+
+import asyncio
+import shutil
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from stat import S_ISREG
+from typing import Literal
+
+import msgspec
+
+from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.records import SessionRow
+from codesdk.contract.tools import Record
+from codesdk.engine import GARBAGE_GRACE_S, Engine, iso
+from codesdk.local.directory import AUDIT, DATABASE, UNDO, DataDir
+from codesdk.store import Audit, AuditEntry, Who, now
+
+_DAY_S = 86_400.0
+_PAGE = 500
+_NOT_COUNTED = frozenset({AUDIT, f"{DATABASE}-wal", f"{DATABASE}-shm"})
+
+Progress = Callable[[int, int], None]
+"""Hears how many of how many sessions are gone."""
+Folders = Callable[[str], Sequence[Path]]
+"""Returns where the runtimes of a session keep their state."""
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """How long, and how much. None means for ever, and without a limit."""
+
+    max_age_days: float | None = None
+    """Since a session was last used, or a file was uploaded."""
+    max_total_bytes: int | None = None
+    """Of all that is stored but the audit."""
+    undo_max_age_days: float | None = None
+    undo_max_bytes: int | None = None
+    audit_max_age_days: float | None = None
+    audit_max_bytes: int | None = None
+
+
+class Removed(Record, frozen=True, kw_only=True):
+    """A session that went, or would go."""
+
+    session_id: str
+    principal: str
+    updated_at: str
+    bytes: int
+    why: Literal["age", "size"]
+
+
+class Kept(Record, frozen=True, kw_only=True):
+    """A session that should have gone, and what was in the way."""
+
+    session_id: str
+    reason: str
+
+
+class GcReport(Record, frozen=True, kw_only=True, omit_defaults=False):
+    """What a collection did; of a dry run, what it would do, with sizes from before."""
+
+    dry_run: bool
+    sessions: list[Removed]
+    kept: list[Kept]
+    uploads: int
+    """Files that were uploaded to be attached; sessions keep what they were given."""
+    upload_bytes: int
+    undo_files: int
+    undo_bytes: int
+    blobs: int
+    audit_segments: list[str]
+    bytes_before: int
+    bytes_after: int
+    unused_bytes: int
+    """What the database file holds beyond its content."""
+
+
+async def collect(
+    engine: Engine,
+    directory: DataDir,
+    audit: Audit,
+    retention: Retention,
+    *,
+    folders: Folders,
+    dry_run: bool = False,
+    rewrite: bool = False,
+    progress: Progress | None = None,
+) -> GcReport:
+    """Remove what is over the limits, then give the space back. `rewrite` goes to `SqliteLog.vacuum`."""
+    collecting = _Collecting(engine, directory, audit, folders, dry_run)
+    before = await asyncio.to_thread(stored_bytes, directory.path)
+    chosen = await collecting.choose(retention, before - await directory.log.unused_bytes())
+    sessions = [session for session in chosen if await collecting.remove(session, progress, len(chosen))]
+    uploads, upload_bytes = await collecting.trim_uploads(retention)
+    undo_files, undo_bytes = await directory.undo.trim(
+        before=_ago(retention.undo_max_age_days),
+        max_bytes=retention.undo_max_bytes,
+        dry_run=dry_run,
+    )
+    segments = await audit.trim(
+        max_age_s=None if retention.audit_max_age_days is None else retention.audit_max_age_days * _DAY_S,
+        max_bytes=retention.audit_max_bytes,
+        reason="older or more than the audit keeps",
+        dry_run=dry_run,
+    )
+    blobs = unused = 0
+    if not dry_run:
+        blobs = await engine.collect_garbage(GARBAGE_GRACE_S)
+        unused = await directory.log.vacuum(rewrite=rewrite)
+        if uploads:
+            audit.note(_entry("uploads_removed", "", "age", files=uploads, bytes=upload_bytes))
+        if undo_files:
+            audit.note(_entry("undo_removed", "", "age or size", files=undo_files, bytes=undo_bytes))
+        await audit.flush()
+    return GcReport(
+        dry_run=dry_run,
+        sessions=sessions,
+        kept=collecting.kept,
+        uploads=uploads,
+        upload_bytes=upload_bytes,
+        undo_files=undo_files,
+        undo_bytes=undo_bytes,
+        blobs=blobs,
+        audit_segments=segments,
+        bytes_before=before,
+        bytes_after=await asyncio.to_thread(stored_bytes, directory.path),
+        unused_bytes=unused,
+    )
+
+
+class _Collecting:
+    """One collection of a data directory."""
+
+    def __init__(
+        self, engine: Engine, directory: DataDir, audit: Audit, folders: Folders, dry_run: bool
+    ) -> None:
+        self.kept: list[Kept] = []
+        self._engine = engine
+        self._directory = directory
+        self._audit = audit
+        self._folders = folders
+        self._dry_run = dry_run
+        self._done = 0
+
+    async def choose(self, retention: Retention, stored: int) -> list[Removed]:
+        """Return what has to go, the oldest first: all that is too old, then as much as is too much."""
+        cutoff = _cutoff(retention)
+        chosen: list[Removed] = []
+        for row in await self._idle_rows():
+            too_old = row.updated_at < cutoff
+            too_much = retention.max_total_bytes is not None and stored > retention.max_total_bytes
+            if not too_old and not too_much:
+                break
+            size = await self._size(row.session_id)
+            stored -= size
+            chosen.append(
+                Removed(
+                    session_id=row.session_id,
+                    principal=row.principal,
+                    updated_at=row.updated_at,
+                    bytes=size,
+                    why="age" if too_old else "size",
+                )
+            )
+        return chosen
+
+    async def trim_uploads(self, retention: Retention) -> tuple[int, int]:
+        """Remove uploads that are too old. Return how many, and their bytes."""
+        return await self._directory.log.trim_uploads(_cutoff(retention), dry_run=self._dry_run)
+
+    async def remove(self, session: Removed, progress: Progress | None, total: int) -> bool:
+        """Remove a session with all that belongs to it, unless it is a dry run. Say whether it went."""
+        if not self._dry_run:
+            try:
+                if self._engine.in_use(session.session_id):  # by now
+                    raise CodeSDKError("it is in use")
+                await self._engine.delete(session.session_id, principal=session.principal)
+            except CodeSDKError as error:
+                self.kept.append(Kept(session_id=session.session_id, reason=error.message))
+                return False
+            for folder in self._folders(session.session_id):
+                await asyncio.to_thread(_remove_tree, folder)
+            facts = {
+                "session_id": session.session_id,
+                "updated_at": session.updated_at,
+                "bytes": session.bytes,
+            }
+            self._audit.note(_entry("session_removed", session.principal, session.why, **facts))
+        self._done += 1
+        if progress is not None:
+            progress(self._done, total)
+        return True
+
+    async def _idle_rows(self) -> list[SessionRow]:
+        """Return the sessions that may go, the one used longest ago first."""
+        rows = [row async for row in self._rows() if row.active_task_id is None and not row.queued]
+        return sorted(
+            (row for row in rows if not self._engine.in_use(row.session_id)),
+            key=lambda row: (row.updated_at, row.session_id),
+        )
+
+    async def _rows(self) -> AsyncIterator[SessionRow]:
+        after: str | None = None
+        while page := await self._directory.log.sessions(
+            after=after, limit=_PAGE, principal=None, status=None
+        ):
+            for row in page:
+                yield row
+            after = page[-1].session_id
+
+    async def _size(self, session_id: str) -> int:
+        """Return about how much a session takes on the disk, in all of its places."""
+        beside = [self._directory.path / UNDO / session_id, *self._folders(session_id)]
+        return await self._directory.log.bytes_of(session_id) + await asyncio.to_thread(_bytes_in, beside)
+
+
+def stored_bytes(path: Path) -> int:
+    """Return how much a data directory takes on the disk, without its audit and what is not merged into the database yet."""
+    return _bytes_in([entry for entry in path.iterdir() if entry.name not in _NOT_COUNTED])
+
+
+def _bytes_in(places: Sequence[Path]) -> int:
+    total = 0
+    for place in places:
+        for path in [place, *place.rglob("*")] if place.is_dir() and not place.is_symlink() else [place]:
+            try:
+                status = path.lstat()
+            except OSError:
+                continue  # gone meanwhile
+            total += status.st_size if S_ISREG(status.st_mode) else 0
+    return total
+
+
+def _remove_tree(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _cutoff(retention: Retention) -> str:
+    """Return the time before which things are too old; nothing is older than an empty one."""
+    limit = _ago(retention.max_age_days)
+    return "" if limit is None else iso(int(limit * 1000))
+
+
+def _ago(days: float | None) -> float | None:
+    return None if days is None else time.time() - days * _DAY_S
+
+
+def _entry(action: str, principal: str, why: str, **what: object) -> AuditEntry:
+    return AuditEntry(
+        time=now(),
+        category="storage",
+        action=f"retention.{action}",
+        outcome="removed",
+        who=Who(principal=principal, kind="engine"),
+        what=what,
+        why={"reason": why},
+    )

@@ -1,0 +1,27 @@
+"""Text, values and bytes without secrets: known ones, and what looks like one."""
+
+from typing import TYPE_CHECKING
+
+from codesdk.doors import open_door
+
+if TYPE_CHECKING:
+    from codesdk.redaction.patterns import (
+        MARKER as MARKER,
+    )
+    from codesdk.redaction.redactor import (
+        Redactor as Redactor,
+    )
+    from codesdk.redaction.redactor import (
+        StreamRedactor as StreamRedactor,
+    )
+
+__all__, __getattr__, __dir__ = open_door(
+    __name__,
+    {
+        ".patterns": ("MARKER",),
+        ".redactor": (
+            "Redactor",
+            "StreamRedactor",
+        ),
+    },
+)

@@ -1,0 +1,352 @@
+"""Frames that claude writes → items of the runtime protocol. Pure: no clock, no randomness, no I/O.
+
+A model message comes as raw stream events, with one `assistant` frame for each block when it is whole; they are
+joined into one completed message. What it will not show again is retracted. A run ends with `idle`, not with `result`:
+input that was added meanwhile makes another result. Used by the driver, which answers control requests itself.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from codesdk.contract.errors import ErrorInfo
+from codesdk.contract.events import (
+    DeltaKind,
+    OutputCompleted,
+    OutputDelta,
+    OutputRetracted,
+    RuntimeNotice,
+    UsageReported,
+)
+from codesdk.contract.messages import AssistantBlock, Reasoning, Text
+from codesdk.contract.runtime import (
+    Draft,
+    Failed,
+    Finished,
+    Identified,
+    RuntimeItem,
+    ToolAnnouncement,
+    ToolDropped,
+)
+from codesdk.runtimes.claude.errors import NAME, error_of
+from codesdk.runtimes.claude.native import ended, subjects_of
+
+Frame = dict[str, Any]
+SERVER = "codesdk"
+PREFIX = f"mcp__{SERVER}__"
+"""What claude puts before the names of our tools."""
+_DELTAS: dict[str, tuple[DeltaKind, str]] = {
+    "text_delta": ("text_delta", "text"),
+    "thinking_delta": ("reasoning_delta", "thinking"),
+    "input_json_delta": ("json_delta", "partial_json"),
+}
+_QUIET = frozenset(
+    {
+        "session_state_changed",
+        "status",
+        "thinking_tokens",
+        "permission_denied",
+        "ui_invalidate",
+        "turn_duration",
+    }
+)
+"""Kinds of system frames that say nothing that is not said elsewhere."""
+_NO_TOOLS = frozenset({"failed", "needs-auth", "disabled"})
+
+
+class ClaudeState:
+    """What is known between the frames of one task."""
+
+    def __init__(self, tools: Mapping[str, str], natives: Sequence[str] = (), workspace: str = "") -> None:
+        self.tools = tools
+        """The session's own tools, by the names that the model knows them by."""
+        self.natives = frozenset(natives)
+        """Claude's own tools that the session enables."""
+        self.workspace = workspace
+        self.waiting: set[str] = set()
+        """The ids of the inputs that claude has not dealt with."""
+        self.message: _Message | None = None
+        self.result: Frame | None = None
+        self.reason: str | None = None
+        self.known: tuple[str | None, str | None] = (None, None)
+        self.foreign: dict[str, str] = {}
+
+
+class _Message:
+    """A model message while it comes."""
+
+    def __init__(self, message_id: str, model: str | None, *, streams: bool) -> None:
+        self.id = message_id
+        self.model = model
+        self.streams = streams
+        self.begun: set[int] = set()
+        self.blocks = 0
+        self.content: list[AssistantBlock] = []
+        self.stop_reason: str | None = None
+        self.usage: Frame = {}
+        self.partial = False
+
+    def block_id(self, index: int) -> str:
+        return f"{self.id}.{index}"
+
+
+def normalize(state: ClaudeState, raw: Any) -> list[RuntimeItem]:
+    """Return what a frame means. One that is not understood becomes a notice that holds it."""
+    frame: Frame = raw if isinstance(raw, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+    kind = frame.get("type")
+    reader = _READERS.get(kind) if isinstance(kind, str) else None
+    if reader is None:
+        return [_unknown(raw)]
+    try:
+        return list(reader(state, frame))
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return [_unknown(raw)]
+
+
+def _stream_event(state: ClaudeState, frame: Frame) -> Iterator[RuntimeItem]:
+    event: Frame = frame["event"]
+    kind = event["type"]
+    message = state.message
+    if kind == "message_start":
+        yield from _close(state, frame)
+        start: Frame = event["message"]
+        state.message = _Message(start["id"], start.get("model"), streams=True)
+        return
+    if message is None:
+        return
+    if kind == "content_block_delta":
+        yield from _delta(message, event, frame)
+    elif kind == "message_delta":
+        message.stop_reason = event["delta"].get("stop_reason")
+        message.usage = event.get("usage") or {}
+    elif kind == "message_stop":
+        yield from _close(state, frame)
+
+
+def _delta(message: _Message, event: Frame, frame: Frame) -> Iterator[RuntimeItem]:
+    found = _DELTAS.get(event["delta"]["type"])
+    if found is None:
+        return  # the signature of a thought
+    kind, field = found
+    text: str = event["delta"][field]
+    index: int = event["index"]
+    if text:
+        message.begun.add(index)
+        block_id = message.block_id(index)
+        yield Draft(OutputDelta(kind=kind, block_id=block_id, message_id=message.id, delta=text), frame)
+
+
+def _close(state: ClaudeState, frame: Frame) -> Iterator[RuntimeItem]:
+    """Complete the open message, less what claude gave up of it."""
+    message, state.message = state.message, None
+    if message is None:
+        return
+    abandoned: Frame = frame.get("abandoned_blocks") or {}
+    first: int = abandoned.get("from_block_index", message.blocks)
+    lost = [message.block_id(index) for index in sorted(message.begun) if index >= first]
+    if lost:
+        reason = "The stream broke off before these were whole."
+        yield Draft(OutputRetracted(block_ids=lost, reason=reason), frame)
+    if lost and not message.blocks:
+        return
+    completed = OutputCompleted(
+        message_id=message.id,
+        content=message.content,
+        partial=message.partial,
+        stop_reason=message.stop_reason,
+    )
+    yield Draft(completed, frame)
+    if any(isinstance(count, int) and count for count in message.usage.values()):
+        yield Draft(_usage(message))
+
+
+def _usage(message: _Message) -> UsageReported:
+    usage = message.usage
+    return UsageReported(
+        model=message.model,
+        input=usage.get("input_tokens") or 0,
+        output=usage.get("output_tokens") or 0,
+        cache_read=usage.get("cache_read_input_tokens") or 0,
+        cache_write=usage.get("cache_creation_input_tokens") or 0,
+        reasoning=0,
+        cost_usd=None,
+        source="runtime",
+    )
+
+
+def _assistant(state: ClaudeState, frame: Frame) -> Iterator[RuntimeItem]:
+    told: Frame = frame["message"]
+    if told.get("model") == "<synthetic>":  # claude's own words about a failure; its result says the same
+        state.reason = frame.get("error") or state.reason
+        return
+    if frame.get("parent_tool_use_id") is not None:
+        yield _notice("subagent", "A subagent of claude answered.", {}, frame)
+        return
+    if state.message is None or state.message.id != told["id"]:
+        yield from _close(state, {})
+        state.message = _Message(told["id"], told.get("model"), streams=False)
+        state.message.stop_reason, state.message.usage = told.get("stop_reason"), told.get("usage") or {}
+    message = state.message
+    message.partial = message.partial or bool(frame.get("aborted"))
+    for block in told["content"]:
+        yield from _block(state, message, block, frame)
+        message.blocks += 1
+
+
+def _block(state: ClaudeState, message: _Message, block: Frame, frame: Frame) -> Iterator[RuntimeItem]:
+    match block["type"]:
+        case "text":
+            message.content.append(Text(text=block["text"]))
+        case "thinking":
+            if block["thinking"]:
+                message.content.append(Reasoning(text=block["thinking"]))
+        case "redacted_thinking":
+            pass
+        case "tool_use":
+            yield _announce(state, message, block, frame)
+        case _:
+            yield _unknown(frame)
+
+
+def _announce(state: ClaudeState, message: _Message, block: Frame, frame: Frame) -> ToolAnnouncement:
+    name: str = block["name"]
+    own = state.tools.get(name)
+    if own is None:
+        state.foreign[block["id"]] = name
+    native = name in state.natives
+    return ToolAnnouncement(
+        name=own or name.removeprefix(PREFIX),
+        input=block["input"],
+        runtime_tool_call_id=block["id"],
+        message_id=message.id,
+        index=message.blocks,
+        raw=frame,
+        native=native,
+        subjects=subjects_of(name, block["input"], state.workspace) if native else None,
+    )
+
+
+def _user(state: ClaudeState, frame: Frame) -> Iterator[RuntimeItem]:
+    if frame.get("isReplay"):
+        return
+    if state.message is not None and not state.message.streams:
+        yield from _close(state, {})
+    content: Any = frame["message"]["content"]
+    for block in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+        if block["type"] == "tool_result":
+            yield from _tool_result(state, block, frame)
+        elif block["type"] == "text":
+            said = {"text": block["text"]}
+            yield _notice("hidden_input", "claude put words of its own into the conversation.", said, frame)
+
+
+def _tool_result(state: ClaudeState, block: Frame, frame: Frame) -> Iterator[RuntimeItem]:
+    """End a call of claude's own. Give up one of ours that was answered with an error: if it never came, claude refused it."""
+    call_id: str = block["tool_use_id"]
+    foreign = state.foreign.pop(call_id, None)
+    if foreign is not None and (foreign in state.natives or not block.get("is_error")):
+        yield ended(foreign, call_id, _plain(block.get("content")), bool(block.get("is_error")))
+    if foreign in state.natives:
+        return
+    if block.get("is_error"):
+        reason = (
+            _plain(block.get("content")).removeprefix("<tool_use_error>").removesuffix("</tool_use_error>")
+        )
+        yield ToolDropped(runtime_tool_call_id=call_id, reason=reason or "claude refused this call.")
+    elif foreign is not None:
+        message = f"claude ran {foreign} itself, which this session does not allow. The task is stopped."
+        yield _notice("violation", message, {"tool": foreign}, frame)
+        error = ErrorInfo(code="RUNTIME_PROTOCOL", message=message, retryable=False, runtime=NAME)
+        yield Failed(error=error, raw=frame)
+
+
+def _plain(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(block.get("text", "") for block in content or ())
+
+
+def _system(state: ClaudeState, frame: Frame) -> Iterator[RuntimeItem]:
+    kind: str = frame["subtype"]
+    if kind == "init":
+        yield from _init(state, frame)
+    elif kind == "session_state_changed" and frame["state"] == "idle":
+        yield from _idle(state)
+    elif kind == "api_retry":
+        yield _retry(frame)
+    elif kind == "compact_boundary" or (kind == "status" and frame.get("status") == "compacting"):
+        yield _notice("compaction", "claude shortens the conversation.", {}, frame)
+    elif kind == "informational":
+        yield _notice("warning", str(frame["content"]), {"level": frame.get("level")}, frame)
+    elif kind == "model_refusal_no_fallback":
+        details = {"explanation": frame.get("api_refusal_explanation")}
+        yield _notice("warning", "The model declined to answer.", details, frame)
+    elif kind not in _QUIET:
+        yield _unknown(frame)
+
+
+def _init(state: ClaudeState, frame: Frame) -> Iterator[RuntimeItem]:
+    """Take in how claude is set up. It says so at each turn."""
+    known = (frame["session_id"], frame.get("model"))
+    if known != state.known:
+        state.known = known
+        yield Identified(runtime_session_id=known[0], model=known[1])
+    status = {server["name"]: server["status"] for server in frame.get("mcp_servers", [])}.get(SERVER)
+    if state.tools and status in _NO_TOOLS:
+        message = "claude could not reach the session's tools. Start the task again."
+        error = ErrorInfo(code="RUNTIME_PROTOCOL", message=message, retryable=True, runtime=NAME)
+        yield Failed(error=error, raw=frame)
+
+
+def _retry(frame: Frame) -> Draft:
+    details = {name: frame.get(name) for name in ("attempt", "max_retries", "retry_delay_ms", "error_status")}
+    why = frame.get("error_status") or "the connection broke"
+    return _notice("retry", f"claude asks the model again ({why}).", details, frame)
+
+
+def _result(state: ClaudeState, frame: Frame) -> Iterator[RuntimeItem]:
+    yield from _close(state, {})
+    state.result = frame
+
+
+def _lifecycle(state: ClaudeState, frame: Frame) -> Iterator[RuntimeItem]:
+    if frame["state"] in ("completed", "cancelled"):
+        state.waiting.discard(frame["command_uuid"])
+    yield from ()
+
+
+def _idle(state: ClaudeState) -> Iterator[RuntimeItem]:
+    """End the task, unless claude has not seen all of its input yet."""
+    result = state.result
+    if result is None or state.waiting:
+        return
+    if not result.get("is_error"):
+        yield Finished(stop_reason=result.get("stop_reason") or "end_turn", raw=result)
+    elif str(result.get("terminal_reason")).startswith("aborted"):
+        yield Finished(stop_reason="stopped", raw=result)
+    else:
+        yield Failed(error=error_of(result, state.reason), raw=result)
+
+
+def _silent(state: ClaudeState, frame: Frame) -> Iterator[RuntimeItem]:
+    yield from ()
+
+
+def _notice(kind: str, message: str, details: dict[str, Any], frame: Any) -> Draft:
+    return Draft(RuntimeNotice(kind=kind, message=message, details=details), frame)
+
+
+def _unknown(frame: Any) -> Draft:
+    return _notice("unknown_frame", "claude sent something that CodeSDK does not know.", {}, frame)
+
+
+_READERS: dict[str, Callable[[ClaudeState, Frame], Iterator[RuntimeItem]]] = {
+    "stream_event": _stream_event,
+    "assistant": _assistant,
+    "user": _user,
+    "system": _system,
+    "result": _result,
+    "command_lifecycle": _lifecycle,
+    "tool_progress": _silent,
+    "transcript_mirror": _silent,
+    "control_cancel_request": _silent,
+}

@@ -1,0 +1,154 @@
+"""How claude is started: the pinned program, a command line with everything of its own switched off, its environment.
+
+It gets no tools but ours and those of its own that the session names, reads no settings, sends nothing but model requests to the gateway. No token is in the
+command line, which every user of the machine can read.
+"""
+
+import json
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, get_args
+from urllib.parse import urlsplit
+
+import msgspec
+
+from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.tools import PermissionMode
+from codesdk.runtimes.claude.errors import NAME
+from codesdk.runtimes.claude.normalize import SERVER
+from codesdk.runtimes.program.versions import Pin, Program, find_program
+
+PIN = Pin(
+    runtime=NAME,
+    program="claude",
+    package="claude-agent-sdk",
+    version="2.1.325",
+    install="pip install 'codesdk[claude]'",
+)
+TOOL_TIMEOUT_MS = 7 * 24 * 3600 * 1000
+"""How long claude waits for a tool. Longer than anyone takes to answer a question; the default is a minute."""
+PERMISSIONS: dict[PermissionMode, str] = dict.fromkeys(get_args(PermissionMode), "manual")
+"""Claude's own mode for each of ours. It always asks: it is told yes for owned tools, about which is decided where they
+are called, and no for all else, but for those of its own that the session enables: about them is decided when it asks."""
+_OFF = (
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+    "DISABLE_AUTOUPDATER",
+    "DISABLE_TELEMETRY",
+    "DISABLE_ERROR_REPORTING",
+    "CLAUDE_CODE_DISABLE_BUNDLED_SKILLS",
+    "CLAUDE_CODE_DISABLE_TERMINAL_TITLE",
+    "CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK",
+    "DISABLE_COMPACT",
+)
+
+
+class Wishes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a session's `runtime_config` may say."""
+
+    system_prompt: str = ""
+    effort: str | None = None
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process is started with, but for its conversation. One that was started otherwise is not used again."""
+
+    model: str | None
+    system_prompt: str
+    effort: str | None
+    permission_mode: PermissionMode
+    native_tools: tuple[str, ...] = ()
+
+
+def read_wishes(config: Mapping[str, Any]) -> Wishes:
+    """Return what a session asks for. Raise `InvalidRequest` if this runtime does not know it."""
+    try:
+        return msgspec.convert(dict(config), Wishes)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(
+            f"runtime_config for {NAME} takes system_prompt and effort: {error}.", runtime=NAME
+        ) from None
+
+
+async def find_claude(given: str | None = None) -> Program:
+    """Return the program: the one given, else the one of the package, else the one on the search path.
+
+    Raise `TaskFailure` with RUNTIME_UNAVAILABLE if there is none, or another version than the tested one.
+    """
+    bundled = _bundled() if given is None else None
+    if bundled is not None and bundled.version == PIN.version:
+        return bundled
+    return await find_program(PIN, _nowhere, given if bundled is None else bundled.path)
+
+
+def _bundled() -> Program | None:
+    """Return the program that the package brings along, with the version that is written beside it."""
+    found = find_spec("claude_agent_sdk")
+    if found is None or found.origin is None:
+        return None
+    folder = Path(found.origin).parent / "_bundled"
+    try:
+        told = (folder / "claude.version").read_text()
+    except OSError:
+        return None
+    return Program(str(folder / "claude"), told.partition(" ")[0]) if (folder / "claude").exists() else None
+
+
+def _nowhere() -> Path:
+    raise FileNotFoundError
+
+
+def command(program: str, launch: Launch, tool_url: str, prompt_file: Path, conversation: str) -> list[str]:
+    """Return the command line. `conversation` is the flag that starts a new conversation or goes on with one."""
+    argv = [program, "--output-format", "stream-json", "--verbose", "--input-format", "stream-json"]
+    argv += ["--include-partial-messages", "--permission-prompt-tool", "stdio"]
+    argv += ["--permission-mode", PERMISSIONS[launch.permission_mode]]
+    argv += [
+        "--tools",
+        ",".join(launch.native_tools),
+        "--strict-mcp-config",
+        "--setting-sources=",
+        "--disable-slash-commands",
+    ]
+    argv += ["--mcp-config", json.dumps({"mcpServers": {SERVER: _server(tool_url)}})]
+    argv += ["--system-prompt-file", str(prompt_file), "--system-prompt-snapshot", "off"]
+    if launch.model is not None:
+        argv += ["--model", launch.model]
+    if launch.effort is not None:
+        argv += ["--effort", launch.effort]
+    return [*argv, conversation]
+
+
+def own_variables(
+    config_dir: Path, model_url: str, tool_url: str, *, max_retries: int, key: str | None
+) -> dict[str, str]:
+    """Return claude's own variables. `key` stands in for the provider's, which only the gateway has."""
+    variables = dict.fromkeys(_OFF, "1") | {
+        "CLAUDE_CONFIG_DIR": str(config_dir),
+        "ANTHROPIC_BASE_URL": model_url,
+        "CODESDK_MCP_TOKEN": tool_token(tool_url),
+        "CLAUDE_CODE_ENTRYPOINT": "sdk-py",
+        "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1",
+        "CLAUDE_CODE_MAX_RETRIES": str(max_retries),
+        "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
+        "CLAUDE_CODE_TOTAL_TOKENS_REMINDER": "off",
+        "CLAUDE_CODE_MCP_ALLOWLIST_ENV": "1",
+        "ENABLE_TOOL_SEARCH": "false",  # else a tool is only named until the model asks for it
+    }
+    return variables if key is None else variables | {"ANTHROPIC_API_KEY": key}
+
+
+def tool_token(tool_url: str) -> str:
+    """Return the token of an address of the form `/m/TOKEN/mcp`."""
+    return urlsplit(tool_url).path.split("/")[-2]
+
+
+def _server(tool_url: str) -> dict[str, Any]:
+    """Return the entry for our tools; the token comes from the environment, not from the command line."""
+    address = urlsplit(tool_url)
+    return {
+        "type": "http",
+        "url": f"{address.scheme}://{address.netloc}/mcp",
+        "headers": {"Authorization": "Bearer ${CODESDK_MCP_TOKEN}"},
+        "timeout": TOOL_TIMEOUT_MS,
+    }

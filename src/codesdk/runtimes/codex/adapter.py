@@ -1,0 +1,303 @@
+"""The runtime `codex-sdk`: tasks of a session → turns of one thread in the real `codex app-server`.
+
+The program is locked down (`codex_config`), its models come through the gateway and its tools over MCP, so that what
+it may do is decided by us. `codex_normalize` says what its frames mean.
+"""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from typing import Any
+
+from codesdk.contract.capabilities import AuthStatus, Capabilities
+from codesdk.contract.errors import CodeSDKError, ErrorInfo
+from codesdk.contract.events import OutputCompleted, RuntimeNotice
+from codesdk.contract.messages import Message
+from codesdk.contract.runtime import (
+    Draft,
+    Failed,
+    Finished,
+    Host,
+    Identified,
+    RuntimeEnv,
+    RuntimeItem,
+    RuntimeTask,
+    TaskInput,
+    ToolAnnouncement,
+    ToolReply,
+)
+from codesdk.contract.tools import ToolIdentity
+from codesdk.runtimes.codex.config import DEFAULT_MODEL, list_models
+from codesdk.runtimes.codex.errors import NAME
+from codesdk.runtimes.codex.input import history, since_answer, split, turn_input
+from codesdk.runtimes.codex.native import NATIVE_TOOLS, QUESTIONS
+from codesdk.runtimes.codex.normalize import State, cut_off, normalize
+from codesdk.runtimes.codex.server import CodexServer, Setup
+from codesdk.runtimes.program.environment import Places, make_places
+from codesdk.runtimes.program.instructions import framed
+from codesdk.runtimes.program.jsonrpc import Garbage, Gone
+from codesdk.runtimes.program.versions import Pin, Program, find_program
+
+PIN = Pin(
+    runtime=NAME,
+    program="codex",
+    package="openai-codex-cli-bin",
+    version="0.163.0",
+    install="pip install 'codesdk[codex]'",
+)
+INTERRUPT_S = 2.0
+_NOWHERE = "http://127.0.0.1:9"
+
+_CAPABILITIES = Capabilities(
+    supports_streaming=True,
+    supports_tool_calls=True,
+    supports_parallel_tool_calls=True,
+    supports_stop=True,
+    supports_artifacts=False,
+    supports_session_create=True,
+    supports_session_resume=True,
+    supports_usage_reporting=True,
+    supports_non_interactive=True,
+    supports_steer=True,
+    supports_fork=True,
+    supports_reasoning=True,
+    supports_images=True,
+    input_capture="exact",
+    auth_model="api_key",
+    tool_execution_model="external_mcp",
+    permission_model="codesdk",
+    state_model="local_disk",
+    resume_model="native",
+    tool_replay_safety="requires_reapproval",
+    mcp_support="client_only",
+    mcp_transports=["http"],
+    cancellation_model="guaranteed",
+    supported_isolation_modes=["subprocess"],
+    recommended_isolation_mode="subprocess",
+    native_tools=NATIVE_TOOLS,
+    instruction_files=["AGENTS.md"],
+)
+
+
+class CodexRuntime:
+    """Drives codex. `program` is another one than that of the package or the search path."""
+
+    def __init__(self, program: str | None = None) -> None:
+        self._given = program
+        self._models: list[dict[str, Any]] | None = None
+        self._servers: dict[str, CodexServer] = {}
+        self._places: dict[str, Places] = {}
+
+    @property
+    def name(self) -> str:
+        return NAME
+
+    def capabilities(self) -> Capabilities:
+        return _CAPABILITIES
+
+    async def auth_status(self, env: RuntimeEnv) -> AuthStatus:
+        """Start codex away from any session and ask it for its account. The key itself is the gateway's."""
+        try:
+            program = await self.find()
+            with tempfile.TemporaryDirectory(prefix="codesdk-") as scratch:
+                places = Places(root=Path(scratch), lasting=True)
+                for folder in (places.home, places.tmp):
+                    folder.mkdir()
+                setup = Setup(
+                    program=program.path, cwd=scratch, model=DEFAULT_MODEL, model_url=_NOWHERE, tool_url=None
+                )
+                server = await CodexServer.start(setup, places, env, await self._known_models(program))
+                try:
+                    account = await server.account()
+                finally:
+                    await server.stop()
+        except CodeSDKError as error:
+            return AuthStatus(
+                ok=False, logged_in=False, auth_model="api_key", details={"problem": error.message}
+            )
+        return AuthStatus(
+            ok=not account.get("requiresOpenaiAuth", False),
+            logged_in=True,
+            auth_model="api_key",
+            account_label="the key of the model gateway",
+            details={"version": program.version},
+        )
+
+    async def start_task(self, host: Host, task: TaskInput) -> RuntimeTask:
+        server = await self._server(host, task)
+        new, notices = server.unseen(since_answer(task.messages)), list[RuntimeItem]()
+        if server.thread_id is None and not await server.open_thread(task.runtime_session_id):
+            before, new = split(task.messages)
+            await server.inject(history(before))
+            if task.runtime_session_id is not None:
+                notices.append(_rebuilt())
+        turn_id = await server.start_turn(await turn_input(new, host.read_artifact))
+        server.unanswered = list(since_answer(task.messages))
+        tools = {tool.name.replace(".", "_"): tool.name for tool in task.tools}
+        state = State(
+            turn_id=turn_id,
+            model=server.setup.model,
+            tools=tools,
+            natives=frozenset(task.native_tools),
+            workspace=task.env.cwd,
+        )
+        return CodexTask(server, state, host, notices)
+
+    async def close_session(self, session_id: str) -> None:
+        server, places = self._servers.pop(session_id, None), self._places.pop(session_id, None)
+        if server is not None:
+            await server.stop()
+        if places is not None:
+            await asyncio.to_thread(places.remove)
+
+    async def _server(self, host: Host, task: TaskInput) -> CodexServer:
+        """Return the session's server, started if there is none, or if the one there is not the right one any more."""
+        program = await self.find()
+        places = self._places.get(task.session_id)
+        if places is None:
+            places = self._places[task.session_id] = make_places(task.env, NAME, task.session_id)
+        folders = {"codex_home": str(places.root / "codex"), "home": str(places.home)}
+        setup = Setup(
+            program=program.path,
+            cwd=task.env.cwd,
+            model=task.model or DEFAULT_MODEL,
+            model_url=await host.model_endpoint(folders),
+            tool_url=await host.tool_endpoint(),
+            native_tools=tuple(sorted(set(task.native_tools))),
+            instructions=tuple(framed(task.instructions)),
+        )
+        server = self._servers.pop(task.session_id, None)
+        if server is not None and (server.setup != setup or not server.alive):
+            await server.stop()
+            server = None
+        if server is None:
+            server = await CodexServer.start(setup, places, task.env, await self._known_models(program))
+        self._servers[task.session_id] = server
+        return server
+
+    async def find(self) -> Program:
+        """Return the program that is driven. Raise `TaskFailure` if there is none, or not the tested version."""
+        return await find_codex(self._given)
+
+    async def _known_models(self, program: Program) -> list[dict[str, Any]]:
+        if self._models is None:
+            with tempfile.TemporaryDirectory(prefix="codesdk-") as scratch:
+                self._models = await list_models(program.path, Path(scratch))
+        return self._models
+
+
+class CodexTask:
+    """One turn."""
+
+    def __init__(self, server: CodexServer, state: State, host: Host, notices: list[RuntimeItem]) -> None:
+        self._server = server
+        self._state = state
+        self._host = host
+        self._notices = notices
+        self._over = False
+        self._asking: set[asyncio.Task[None]] = set()
+
+    async def events(self) -> AsyncGenerator[RuntimeItem, None]:
+        yield Identified(runtime_session_id=self._server.thread_id, model=self._state.model)
+        for item in self._notices:
+            yield item
+        while True:
+            message = await self._server.connection.messages.get()
+            for item in await self._meaning(message):
+                self._over = self._over or isinstance(item, Finished | Failed)
+                yield item
+                if self._over:
+                    return
+            self._decide(message)
+            if self._state.violation is not None:
+                await self._break_off()
+                yield _violated(self._state.violation)
+                return
+
+    async def send_tool_result(self, call: ToolIdentity, reply: ToolReply) -> None:
+        """Do nothing: the result goes back through MCP."""
+
+    async def send_tool_denied(self, call: ToolIdentity, reason: str) -> None:
+        """Do nothing: the reason goes back through MCP."""
+
+    async def steer(self, messages: Sequence[Message]) -> None:
+        given = await turn_input(messages, self._host.read_artifact)
+        await self._server.steer(self._state.turn_id, given)
+        self._server.unanswered += messages
+
+    async def stop(self, reason: str) -> None:
+        await self._break_off()
+
+    async def close(self) -> None:
+        """A turn or a command that still runs is ended with the program: the next task starts it anew."""
+        for asking in self._asking:
+            asking.cancel()
+        if not self._over or self._state.own:
+            self._over = True
+            self._state.own = {}
+            await self._server.stop()
+
+    async def _break_off(self) -> None:
+        """Interrupt the turn; a program that does not answer is ended. Only a turn that runs: else it never answers."""
+        if not self._over and not await self._server.interrupt(self._state.turn_id, INTERRUPT_S):
+            await self._server.stop()
+
+    def _decide(self, message: dict[str, Any] | Garbage | Gone) -> None:
+        """Have it decided whether codex may run a tool of its own, if that is what it asks. It waits for the answer."""
+        if isinstance(message, Garbage | Gone) or message.get("method") not in QUESTIONS:
+            return
+        if self._state.natives and "id" in message:
+            own = self._state.own.get(str(message.get("params", {}).get("itemId")))
+            first = own is not None and own.announced is not None and own.announced.raw is message
+            call = own.announced if own is not None and first else None
+            asking = asyncio.create_task(self._answer(message["id"], call))
+            self._asking.add(asking)
+            asking.add_done_callback(self._asking.discard)
+
+    async def _answer(self, number: Any, call: ToolAnnouncement | None) -> None:
+        """Answer codex's question. What nobody knows of, and whatever goes wrong, is a no."""
+        reason: str | None = "There is no such call."
+        try:
+            reason = reason if call is None else await self._host.may_run(call)
+        except Exception:  # noqa: BLE001 - codex waits for an answer
+            reason = "Nobody decided about this call."
+        finally:
+            decision = "accept" if reason is None else "decline"
+            self._server.connection.respond(number, {"result": {"decision": decision}})
+
+    async def _meaning(self, message: dict[str, Any] | Garbage | Gone) -> list[RuntimeItem]:
+        if isinstance(message, Gone):
+            error = await self._server.crash()
+            return [*cut_off(self._state), Failed(error=error.info())]
+        if isinstance(message, Garbage):
+            details = {"size": message.size}
+            notice = RuntimeNotice(
+                kind="unknown_frame", message="codex wrote a line that is no message.", details=details
+            )
+            return [Draft(notice, message.start)]
+        items = normalize(self._state, message)
+        if any(isinstance(item, Draft) and isinstance(item.payload, OutputCompleted) for item in items):
+            self._server.unanswered = []
+        return items
+
+
+async def find_codex(given: str | None = None) -> Program:
+    """Return the program: the one given, else the one of the package, else the one on the search path."""
+    return await find_program(PIN, _bundled, given)
+
+
+def _bundled() -> Path:
+    from codex_cli_bin import bundled_codex_path  # pyright: ignore[reportMissingTypeStubs]
+
+    return bundled_codex_path()
+
+
+def _rebuilt() -> Draft:
+    message = "codex does not have this thread any more; its history was made anew from the transcript."
+    return Draft(RuntimeNotice(kind="warning", message=message, details={}))
+
+
+def _violated(what: str) -> Failed:
+    message = f"codex used something of its own that is switched off ({what}), so the task was ended."
+    return Failed(error=ErrorInfo(code="FORBIDDEN", message=message, retryable=False, runtime=NAME))

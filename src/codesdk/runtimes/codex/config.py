@@ -1,0 +1,219 @@
+"""A session → the files that lock codex down: `config.toml` and a catalog of models, both made anew for each start.
+
+Everything that codex does by itself is off: its tools, instruction files, skills, apps, history, analytics, updates.
+Its only model is the session's gateway, its only tools are those that the session offers over MCP, and those of its own
+that the session names.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from codesdk.contract.errors import TaskFailure
+from codesdk.redaction import Redactor
+from codesdk.runtimes.program.environment import SEARCH_PATH
+
+DEFAULT_MODEL = "gpt-5.5"
+SERVER = "codesdk"
+"""What codex calls the MCP server that offers our tools."""
+PROVIDER = "codesdk"
+_CATALOG_S = 30.0
+_IDLE_MS = 15 * 60 * 1000
+TOOL_TIMEOUT_S = 24 * 3600
+"""How long codex waits for a tool. A question may wait for its answer; the engine's own limits are the ones that count."""
+
+INSTRUCTIONS = (
+    "You are a coding agent. You work on the files of one workspace, and only through the tools that are offered"
+    " to you. A tool call may be refused; the reason is in its result. Then go on without it, or say what you would"
+    " have done."
+)
+
+_LOCKED = """\
+check_for_update_on_startup = false
+web_search = "disabled"
+include_permissions_instructions = false
+include_environment_context = false
+include_apps_instructions = false
+include_collaboration_mode_instructions = false
+project_doc_max_bytes = 0
+hide_agent_reasoning = false
+
+[model_providers.codesdk]
+name = "CodeSDK"
+base_url = {base_url}
+wire_api = "responses"
+env_key = "CODESDK_MODEL_KEY"
+request_max_retries = 2
+stream_max_retries = 2
+stream_idle_timeout_ms = {idle_ms}
+
+[features]
+{features}
+
+[skills]
+include_instructions = false
+[skills.bundled]
+enabled = false
+[tools.experimental_request_user_input]
+enabled = false
+[analytics]
+enabled = false
+[history]
+persistence = "none"
+[shell_environment_policy]
+inherit = {inherited}
+"""
+
+_NATIVE_FEATURES = {"exec_command": "shell_tool"}
+_CONFINED = """\
+[sandbox_workspace_write]
+network_access = false
+exclude_slash_tmp = true
+"""
+"""Codex's own sandbox, for what it runs itself."""
+
+_OFF = (
+    "shell_tool",
+    "unified_exec",
+    "view_image",
+    "multi_agent",
+    "multi_agent_v2",
+    "goals",
+    "image_generation",
+    "apps",
+    "plugins",
+    "remote_plugin",
+    "tool_suggest",
+    "skill_search",
+    "sleep_tool",
+    "hooks",
+    "memories",
+    "shell_snapshot",
+    "code_mode",
+    "code_mode_only",
+    "code_mode_host",
+    "instant_interrupt",
+    "unbounded_connection_retries",
+)
+"""The last two are no tools: input for a running turn must wait for its place, and a gateway that is gone is an error."""
+
+_DIRECT: dict[str, Any] = {
+    "tool_mode": "direct",
+    "multi_agent_version": None,
+    "apply_patch_tool_type": None,
+    "supports_search_tool": False,
+    "experimental_supported_tools": [],
+    "use_responses_lite": False,
+    "upgrade": None,
+}
+"""What a model's entry says so that tools are offered one by one, and none of codex's own."""
+
+
+def config_toml(base_url: str, model: str, catalog: Path, natives: Sequence[str] = ()) -> str:
+    """Return the locked configuration, but for the tools of its own that codex may use. `--strict-config` has codex refuse it if it does not know a key."""
+    head = (
+        f"model = {json.dumps(model)}\n"
+        f"model_provider = {json.dumps(PROVIDER)}\n"
+        f"model_catalog_json = {json.dumps(str(catalog))}\n"
+    )
+    on = {_NATIVE_FEATURES.get(name) for name in natives}
+    features = "\n".join(f"{name} = {json.dumps(name in on)}" for name in _OFF)
+    locked = _LOCKED.format(
+        base_url=json.dumps(base_url),
+        idle_ms=_IDLE_MS,
+        features=features,
+        inherited=json.dumps("core" if natives else "none"),
+    )
+    return head + locked + (_CONFINED if natives else "")
+
+
+def write_config(
+    home: Path, base_url: str, model: str, models: list[dict[str, Any]], natives: Sequence[str] = ()
+) -> None:
+    """Write both files. They hold the session's address, so they are for their owner only. Blocking, but short."""
+    catalog = home / "catalog.json"
+    _write(catalog, json.dumps({"models": [catalog_entry(models, model, natives)]}))
+    _write(home / "config.toml", config_toml(base_url, model, catalog, natives))
+
+
+def forget_tokens(home: Path, tokens: Sequence[str]) -> None:
+    """Take tokens out of what an ended codex leaves: out of its configuration, and away with its log of everything.
+
+    The log cannot be switched off, names the address of each request, and is read by nobody. Blocking, but short.
+    """
+    for log in home.glob("logs_*.sqlite*"):
+        log.unlink(missing_ok=True)
+    path = home / "config.toml"
+    _write(path, Redactor(tokens).text(path.read_text()))
+
+
+def catalog_entry(models: list[dict[str, Any]], model: str, natives: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a model's entry, made direct. One that codex does not know is described like the default model."""
+    known = {entry["slug"]: entry for entry in models}
+    entry = {**known.get(model, known[DEFAULT_MODEL]), "slug": model, **_DIRECT}
+    return {**entry, "apply_patch_tool_type": "freeform"} if "apply_patch" in natives else entry
+
+
+async def list_models(program: str, scratch: Path) -> list[dict[str, Any]]:
+    """Ask codex for the models it knows. It answers from what is built in, without a connection."""
+    env = {"PATH": SEARCH_PATH, "HOME": str(scratch), "CODEX_HOME": str(scratch), "TMPDIR": str(scratch)}
+    process = await asyncio.create_subprocess_exec(
+        program,
+        *("debug", "models", "--bundled"),
+        env=env,
+        cwd=scratch,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(_CATALOG_S):
+            told, _ = await process.communicate()
+        models: list[dict[str, Any]] = json.loads(told)["models"]
+        if any(entry["slug"] == DEFAULT_MODEL for entry in models):
+            return models
+    except (TimeoutError, ValueError, KeyError, TypeError):
+        pass
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    raise TaskFailure("codex did not list its models; install it anew.", code="RUNTIME_UNAVAILABLE")
+
+
+def thread_options(
+    cwd: str, model: str, tool_url: str | None, natives: Sequence[str] = (), instructions: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return what a thread is started and resumed with. The tools are not kept by codex, so each time all of it.
+
+    With tools of its own codex asks about each call, and keeps what it runs from writing outside the workspace.
+    """
+    servers: Mapping[str, Any] = {} if tool_url is None else {SERVER: _server(tool_url)}
+    return {
+        "cwd": cwd,
+        "model": model,
+        "modelProvider": PROVIDER,
+        "approvalPolicy": "untrusted" if natives else "never",
+        "sandbox": "workspace-write" if natives else "read-only",
+        "baseInstructions": "\n\n".join([INSTRUCTIONS, *instructions]),
+        "config": {"mcp_servers": servers},
+    }
+
+
+def _server(tool_url: str) -> dict[str, Any]:
+    """Describe our MCP server. Codex asks nobody: whether a call may run is decided when it comes to us."""
+    return {
+        "url": tool_url,
+        "required": True,
+        "default_tools_approval_mode": "approve",
+        "supports_parallel_tool_calls": True,
+        "tool_timeout_sec": TOOL_TIMEOUT_S,
+        "startup_timeout_sec": 30,
+    }
+
+
+def _write(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(text)

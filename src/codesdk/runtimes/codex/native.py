@@ -1,0 +1,79 @@
+"""Codex's own tools that a session may enable: what they may do, and what codex's items say of a call. Pure.
+
+Codex asks before each of their calls. A call is announced with that question, because only the question tells
+whether it is to leave codex's sandbox; one that nobody was asked about is announced when it ends.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from codesdk.contract.runtime import ToolAnnouncement, ToolEnded
+from codesdk.contract.tools import ToolClass
+from codesdk.runtimes.program.touched import touched
+
+Frame = dict[str, Any]
+
+NATIVE_TOOLS: dict[str, ToolClass] = {"apply_patch": "write", "exec_command": "dangerous"}
+"""Those that were tried. `write_stdin` comes with `exec_command` and cannot be left out; to use it ends the task."""
+KINDS = {"commandExecution": "exec_command", "fileChange": "apply_patch"}
+"""The kinds of items that calls of these are."""
+QUESTIONS = frozenset({"item/commandExecution/requestApproval", "item/fileChange/requestApproval"})
+BY_ITSELF = "codex began this by itself and was ended for it; whether it took effect is not known."
+
+
+class OwnCall(msgspec.Struct):
+    """A call of codex's own tool, from its item on."""
+
+    item: Frame
+    message_id: str
+    index: int
+    announced: ToolAnnouncement | None = None
+
+    def announce(self, workspace: str, reason: str | None, frame: Frame) -> ToolAnnouncement:
+        """Return the announcement. `reason` is why codex says that it must run outside its sandbox."""
+        given = input_of(self.item)
+        self.announced = ToolAnnouncement(
+            name=KINDS[self.item["type"]],
+            input={**given, "reason": reason} if reason else given,
+            runtime_tool_call_id=self.item["id"],
+            message_id=self.message_id,
+            index=self.index,
+            raw=frame,
+            native=True,
+            subjects=touched([str(change["path"]) for change in self.item.get("changes") or ()], workspace),
+        )
+        return self.announced
+
+
+def input_of(item: Mapping[str, Any]) -> Frame:
+    """Return what a call was given, as far as its item tells."""
+    fields = ("changes",) if item.get("type") == "fileChange" else ("command", "cwd", "query", "path")
+    return {name: item[name] for name in fields if item.get(name) is not None}
+
+
+def ended(item: Mapping[str, Any]) -> ToolEnded:
+    """Return the end of a call."""
+    status = item.get("status")
+    result: Any = item.get("aggregatedOutput") or ""
+    if item["type"] == "fileChange":
+        result = {"status": status, "changes": item.get("changes") or []}
+    code = item.get("exitCode")
+    return ToolEnded(
+        runtime_tool_call_id=item["id"],
+        result="codex did not make this call." if status == "declined" else result,
+        is_error=status != "completed",
+        refused=status == "declined",
+        exit_code=code if isinstance(code, int) else None,
+    )
+
+
+def violating(item: Mapping[str, Any], frame: Frame) -> list[ToolAnnouncement | ToolEnded]:
+    """Return the record of something that codex does by itself although it is switched off."""
+    kind, call_id = str(item["type"]), str(item["id"])
+    announced = ToolAnnouncement(
+        name=KINDS.get(kind, kind), input=input_of(item), runtime_tool_call_id=call_id, raw=frame
+    )
+    over = ToolEnded(runtime_tool_call_id=call_id, result=BY_ITSELF, is_error=True, outcome="unknown")
+    return [announced, over]

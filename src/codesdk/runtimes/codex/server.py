@@ -1,0 +1,229 @@
+"""One `codex app-server` for one live session: started locked down, introduced, with the session's one thread.
+
+Used by the runtime. It outlives a task, because starting it takes most of a second; a killed one is started anew and
+picks its thread up from what codex wrote down.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from codesdk.contract.errors import TaskFailure
+from codesdk.contract.messages import Message
+from codesdk.contract.models import STAND_IN
+from codesdk.contract.runtime import RuntimeEnv
+from codesdk.runtimes.codex.config import SERVER, forget_tokens, thread_options, write_config
+from codesdk.runtimes.codex.errors import NAME, shorten
+from codesdk.runtimes.codex.native import QUESTIONS
+from codesdk.runtimes.program.environment import Places, variables
+from codesdk.runtimes.program.jsonrpc import Connection, Frame, RequestFailed
+from codesdk.runtimes.program.process import Child, start_child
+
+REQUEST_S = 50.0
+STOP_S = 1.0
+_NOT_FOUND = -32601
+
+
+class Setup(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server is started with. Another setup needs another server."""
+
+    program: str
+    cwd: str
+    model: str
+    model_url: str
+    tool_url: str | None
+    native_tools: tuple[str, ...] = ()
+    instructions: tuple[str, ...] = ()
+
+
+class CodexServer:
+    """A running program and its thread."""
+
+    def __init__(self, setup: Setup, places: Places, child: Child) -> None:
+        self.setup = setup
+        self.places = places
+        self.child = child
+        self.connection = Connection(child, answer_later if setup.native_tools else answer)
+        self.thread_id: str | None = None
+        self.unanswered: list[Message] = []
+        """What the thread was told since the model last said something."""
+
+    @classmethod
+    async def start(
+        cls, setup: Setup, places: Places, env: RuntimeEnv, models: list[dict[str, Any]]
+    ) -> "CodexServer":
+        """Start the program and introduce ourselves."""
+        home = home_of(places)
+        write_config(home, f"{setup.model_url}/v1", setup.model, models, setup.native_tools)
+        own = {"CODEX_HOME": str(home), "CODESDK_MODEL_KEY": STAND_IN}
+        child = await start_child(
+            [setup.program, "app-server", "--listen", "stdio://", "--strict-config"],
+            cwd=setup.cwd,
+            env=variables(places, env, own),
+            secrets=_tokens(setup),
+            state_dir=env.state_dir,
+        )
+        server = cls(setup, places, child)
+        try:
+            await server._introduce()
+        except BaseException:
+            await server.stop()
+            raise
+        return server
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be talked to."""
+        return self.connection.open and self.child.exit_code is None
+
+    async def open_thread(self, known: str | None) -> bool:
+        """Pick up the thread that codex wrote down, or start one. Return whether it was picked up."""
+        if known is not None and has_rollout(self.places, known):
+            with contextlib.suppress(RequestFailed):
+                params = {"threadId": known, "excludeTurns": True, **self._options()}
+                await self._request("thread/resume", params)
+                self.thread_id = known
+                return True
+        nowhere = {} if self.setup.native_tools else {"environments": list[Any]()}
+        started = await self._request("thread/start", {**self._options(), **nowhere})
+        self.thread_id = str(started["thread"]["id"])
+        return False
+
+    def unseen(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return those of the messages since the last answer that the thread was not told already."""
+        told = len(self.unanswered)
+        return messages[told:] if list(messages[:told]) == self.unanswered else messages
+
+    async def inject(self, items: list[dict[str, Any]]) -> None:
+        """Give the thread a history."""
+        if items:
+            await self._request("thread/inject_items", {"threadId": self.thread_id, "items": items})
+
+    async def start_turn(self, given: list[dict[str, Any]]) -> str:
+        """Start a turn and return its id."""
+        started = await self._request("turn/start", {"threadId": self.thread_id, "input": given})
+        return str(started["turn"]["id"])
+
+    async def steer(self, turn_id: str, given: list[dict[str, Any]]) -> None:
+        """Add input to a running turn."""
+        params = {"threadId": self.thread_id, "expectedTurnId": turn_id, "input": given}
+        await self._request("turn/steer", params)
+
+    async def interrupt(self, turn_id: str, timeout_s: float) -> bool:
+        """End a running turn. Return whether codex said that it does; for a turn that has ended it says nothing."""
+        params = {"threadId": self.thread_id, "turnId": turn_id}
+        try:
+            await self.connection.request("turn/interrupt", params, timeout_s=timeout_s)
+        except (TimeoutError, RequestFailed, TaskFailure):
+            return False
+        return True
+
+    async def account(self) -> dict[str, Any]:
+        """Return what codex knows of an account. Costs no model call, holds no secret."""
+        return await self._request("account/read", {"refreshToken": False})
+
+    async def crash(self) -> TaskFailure:
+        """Return the error of a program that ended, with its last words."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_S):
+                await self.child.wait()
+        code, tail = self.child.exit_code, shorten(self.child.stderr_tail())
+        how = f" with code {code}" if code is not None else ""
+        words = f" Its last words: {tail}" if tail else ""
+        return TaskFailure(
+            f"codex ended in the middle of its work{how}. Start the task again.{words}",
+            code="RUNTIME_CRASHED",
+            retryable=True,
+            runtime=NAME,
+            details={"exit_code": code, "stderr": tail},
+        )
+
+    async def stop(self) -> None:
+        """End the program and everything it started, and forget the session's address. Must not raise."""
+        await self.child.stop(STOP_S)
+        await self.connection.close()
+        with contextlib.suppress(OSError):
+            forget_tokens(home_of(self.places), _tokens(self.setup))
+
+    async def _introduce(self) -> None:
+        client = {"name": "codesdk", "title": "CodeSDK", "version": "1"}
+        params = {"clientInfo": client, "capabilities": {"experimentalApi": True}}
+        await self._request("initialize", params)
+        await self.connection.notify("initialized")
+
+    async def _request(self, method: str, params: dict[str, Any]) -> Any:
+        """Ask codex. A failure is told in words that say what it was doing."""
+        try:
+            return await self.connection.request(method, params, timeout_s=REQUEST_S)
+        except TimeoutError:
+            raise TaskFailure(
+                f"codex did not answer {method} within {REQUEST_S:g} s. Install it anew, or try again.",
+                code="RUNTIME_PROTOCOL",
+                retryable=True,
+                runtime=NAME,
+            ) from None
+        except TaskFailure:
+            raise await self.crash() from None
+        except RequestFailed as error:
+            if method == "thread/resume":
+                raise
+            raise TaskFailure(
+                f"codex refused {method}: {shorten(error.message)}", code="RUNTIME_PROTOCOL", runtime=NAME
+            ) from error
+
+    def _options(self) -> dict[str, Any]:
+        setup = self.setup
+        return thread_options(setup.cwd, setup.model, setup.tool_url, setup.native_tools, setup.instructions)
+
+
+def home_of(places: Places) -> Path:
+    """Return what CODEX_HOME points to. Not below TMPDIR: codex refuses to work there."""
+    return places.folder("codex")
+
+
+def has_rollout(places: Places, thread_id: str) -> bool:
+    """Tell whether codex wrote a thread down. Its ids have no characters that a pattern would read otherwise."""
+    if not thread_id.replace("-", "").isalnum():
+        return False
+    return any(home_of(places).glob(f"sessions/*/*/*/rollout-*-{thread_id}.jsonl"))
+
+
+def answer(method: str, params: Any) -> Frame:
+    """Answer what codex asks: an owned tool may go on, because we decide when it comes to us; all else is declined."""
+    given = _dict(params)
+    match method:
+        case "mcpServer/elicitation/request":
+            approval = _dict(given.get("_meta")).get("codex_approval_kind") == "mcp_tool_call"
+            owned = approval and given.get("serverName") == SERVER
+            return {"result": {"action": "accept" if owned else "decline", "content": None, "_meta": None}}
+        case "item/commandExecution/requestApproval" | "item/fileChange/requestApproval":
+            return {"result": {"decision": "decline"}}
+        case "execCommandApproval" | "applyPatchApproval":
+            return {"result": {"decision": "denied"}}
+        case "item/permissions/requestApproval":
+            return {"result": {"permissions": {}, "scope": "turn"}}
+        case "item/tool/requestUserInput":
+            return {"result": {"answers": {}}}
+        case "item/tool/call":
+            text = {"type": "inputText", "text": "There is no such tool."}
+            return {"result": {"contentItems": [text], "success": False}}
+        case _:
+            return {"error": {"code": _NOT_FOUND, "message": f"CodeSDK does not answer {method}."}}
+
+
+def answer_later(method: str, params: Any) -> Frame | None:
+    """Answer what codex asks, but for questions about tools of its own, which the running task has decided."""
+    return None if method in QUESTIONS else answer(method, params)
+
+
+def _tokens(setup: Setup) -> list[str]:
+    urls = f"{setup.model_url}/{setup.tool_url or ''}"
+    return [part for part in urls.split("/") if len(part) >= 24]
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

@@ -1,0 +1,166 @@
+"""A child that speaks JSON-RPC in lines → requests with answers, and a queue of what it says by itself.
+
+One task reads and never waits for anyone but the one who takes the messages: a request of the child is answered
+on the spot by a plain function, or else by who takes the messages. What is not JSON is handed on as `Garbage`. The field "jsonrpc" is not needed.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from codesdk.contract.errors import TaskFailure
+from codesdk.runtimes.program.framing import MAX_LINE_BYTES, TooLong, read_lines
+from codesdk.runtimes.program.process import Child
+
+MAX_WAITING = 1_000
+_SHOWN = 200
+_WRITE_S = 30.0
+
+Frame = dict[str, Any]
+Answer = Callable[[str, Any], Frame | None]
+"""A request of the child, by method and params → `{"result": …}` or `{"error": …}`. Must not raise, must not wait.
+
+None: whoever takes the message answers it, with `respond`.
+"""
+
+
+class Garbage(msgspec.Struct, frozen=True):
+    """A line that is no message: how long it was, and how it began."""
+
+    size: int
+    start: str
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """The child said its last. Always the last message of a connection."""
+
+
+class RequestFailed(Exception):
+    """The child answered a request with an error."""
+
+    def __init__(self, method: str, error: Any) -> None:
+        self.method = method
+        self.error = error
+        self.message = str(error.get("message", error) if isinstance(error, dict) else error)  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+        super().__init__(f"{method}: {self.message}")
+
+
+class Connection:
+    """The talk with one child."""
+
+    def __init__(self, child: Child, answer: Answer, *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
+        self._child = child
+        self._answer = answer
+        self._max_line_bytes = max_line_bytes
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._number = 0
+        self._writing = asyncio.Lock()
+        self._gone = False
+        self.messages: asyncio.Queue[Frame | Garbage | Gone] = asyncio.Queue(MAX_WAITING)
+        """What the child says by itself, requests included, most of them answered already. Bounded: a slow reader slows it."""
+        self._reading = asyncio.create_task(self._read())
+
+    @property
+    def open(self) -> bool:
+        """Whether the child can still say something."""
+        return not self._gone
+
+    async def request(self, method: str, params: Any, *, timeout_s: float) -> Any:
+        """Ask, and return the answer. Raise `RequestFailed`, `TimeoutError`, or `TaskFailure` if the child is gone."""
+        self._number += 1
+        number = self._number
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._write({"id": number, "method": method, "params": params})
+                return _result(method, await answer)
+        finally:
+            self._waiting.pop(number, None)
+
+    async def notify(self, method: str, params: Any = None) -> None:
+        """Say something that has no answer."""
+        frame: Frame = {"method": method}
+        await self._write(frame if params is None else {**frame, "params": params})
+
+    def respond(self, number: Any, answer: Frame) -> None:
+        """Answer a request of the child. Answers are small: they go into the pipe's buffer without a wait."""
+        with contextlib.suppress(ConnectionError, RuntimeError):
+            self._child.stdin.write(msgspec.json.encode({"id": number, **answer}) + b"\n")
+
+    async def close(self) -> None:
+        """Read no more. Who still waits for an answer is told that the child is gone."""
+        self._reading.cancel()
+        await asyncio.wait([self._reading])
+        self._end()
+
+    async def _write(self, frame: Frame) -> None:
+        if self._gone:
+            raise _no_child()
+        async with self._writing, asyncio.timeout(_WRITE_S):
+            self._child.stdin.write(msgspec.json.encode(frame) + b"\n")
+            try:
+                await self._child.stdin.drain()
+            except (ConnectionError, RuntimeError):
+                raise _no_child() from None
+
+    async def _read(self) -> None:
+        try:
+            async for line in read_lines(self._child.stdout, self._max_line_bytes):
+                if line:
+                    await self._take(_decode(line))
+        except (ConnectionError, OSError):
+            pass
+        self._end()
+        await self.messages.put(Gone())
+
+    async def _take(self, message: Frame | Garbage) -> None:
+        if isinstance(message, Garbage):
+            await self.messages.put(message)
+        elif "method" not in message:
+            self._settle(message)
+        else:
+            if "id" in message:
+                self._reply(message)
+            await self.messages.put(message)
+
+    def _settle(self, reply: Frame) -> None:
+        """Hand an answer to whoever waits for it; a late one is forgotten."""
+        number: Any = reply.get("id")
+        waiting = self._waiting.pop(number, None) if isinstance(number, int) else None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(reply)
+
+    def _reply(self, request: Frame) -> None:
+        answer = self._answer(str(request["method"]), request.get("params"))
+        if answer is not None:
+            self.respond(request["id"], answer)
+
+    def _end(self) -> None:
+        self._gone = True
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(_no_child())
+        self._waiting.clear()
+
+
+def _decode(line: bytes | TooLong) -> Frame | Garbage:
+    if isinstance(line, TooLong):
+        return Garbage(line.size, line.start.decode("utf-8", "replace"))
+    try:
+        return msgspec.json.decode(line, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Garbage(len(line), line[:_SHOWN].decode("utf-8", "replace"))
+
+
+def _result(method: str, reply: Frame) -> Any:
+    if "error" in reply:
+        raise RequestFailed(method, reply["error"])
+    return reply.get("result")
+
+
+def _no_child() -> TaskFailure:
+    return TaskFailure("The program has ended.", code="RUNTIME_CRASHED", retryable=True)

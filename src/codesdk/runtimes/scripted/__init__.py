@@ -1,0 +1,1 @@
+"""The runtime `scripted`: plays a script without a model."""

@@ -1,0 +1,1 @@
+"""The bubblewrap sandbox: commands in namespaces of their own, the default on Linux."""

@@ -1,0 +1,170 @@
+"""One start of bubblewrap: held until its limits are in place, then let go; killed with everything in it.
+
+Bubblewrap reports the first process of the new process namespace and waits. When that one is gone, so is
+every process that the command started, wherever it hid. Starts from the thread that calls, which must be
+the loop's: the sandbox dies with the thread that started it.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from codesdk.sandbox.bubblewrap.confinement import Descriptors
+from codesdk.sandbox.owner import User
+from codesdk.sandbox.process import Pipes, readable
+
+_START_S = 30.0
+
+
+class Launch:
+    """A started bubblewrap."""
+
+    def __init__(
+        self, program: str, options: Sequence[str], argv: Sequence[str], fds: Descriptors, user: User
+    ) -> None:
+        """Start it, as `user`. All descriptors in `fds` are closed afterwards, here."""
+        self._status, told = os.pipe()
+        held, self._release = os.pipe()
+        fds.keep(told)
+        fds.keep(held)
+        options = [*options, "--json-status-fd", str(told), "--block-fd", str(held)]
+        content = b"\0".join(os.fsencode(option) for option in options) + b"\0"
+        # Through a descriptor, since arguments can be read by whoever looks at the process.
+        command = [program, "--args", str(fds.data(content)), "--", *argv]
+        try:
+            self._process = _start(command, fds.held, user)
+        except BaseException:
+            self._close()
+            raise
+        finally:
+            fds.close()
+        self.first_pid: int | None = None
+        self._first: int | None = None
+        self._monitor = os.pidfd_open(self._process.pid)
+        self._doomed = False
+        self.exit_code: int | None = None
+        """What the command returned; None if it never ran, or did not end by itself."""
+
+    def attach(self, pipes: Pipes) -> None:
+        """Have both output pipes read."""
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        pipes.attach("stdout", self._process.stdout)
+        pipes.attach("stderr", self._process.stderr)
+
+    async def held(self) -> bool:
+        """Wait until the sandbox is there and waits for `let_go`; false if it failed before."""
+        try:
+            async with asyncio.timeout(_START_S):
+                self.first_pid = _documents(await self._first_report()).get("child-pid")
+            if self.first_pid is not None:
+                self._first = os.pidfd_open(self.first_pid)
+        except TimeoutError:
+            self._process.kill()
+        except ProcessLookupError:
+            pass
+        if self._first is None:
+            return False
+        if self._doomed:
+            self.kill()
+        return not self._doomed
+
+    async def _first_report(self) -> bytes:
+        """Return the first line that bubblewrap reports; it comes in pieces."""
+        line = b""
+        while not line.endswith(b"\n"):
+            await readable(self._status)
+            piece = os.read(self._status, 1 << 12)
+            if not piece:
+                break
+            line += piece
+        return line
+
+    def let_go(self) -> None:
+        """Let the command begin."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._release, b"\n")
+
+    def kill(self) -> None:
+        """Kill everything. Nothing happens if it is gone already."""
+        self._doomed = True
+        # Before its first process is known it is left to report that one, or it might go on without bubblewrap.
+        if self._first is not None:
+            _send_kill(self._first)
+            self._process.kill()
+
+    async def gone(self) -> None:
+        """Wait until every process of it is gone, then learn how it ended."""
+        if self._first is not None:
+            await readable(self._first)
+        await readable(self._monitor)
+        self._process.wait()
+        self._reap()
+        os.set_blocking(self._status, False)
+        with contextlib.suppress(BlockingIOError):
+            self.exit_code = _documents(os.read(self._status, 1 << 16)).get("exit-code")
+
+    def _reap(self) -> None:
+        """Take the first process away if bubblewrap left it to us: in a container nobody else may."""
+        if self._first is not None:
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PIDFD, self._first, os.WEXITED | os.WNOHANG)
+
+    @property
+    def killed(self) -> bool:
+        """Whether a signal ended it: ours, or one of the kernel's."""
+        code = self._process.returncode
+        return self._doomed or code < 0 or code == 128 + signal.SIGKILL
+
+    def close(self) -> None:
+        """Close what is left. It must be gone."""
+        for fd in (self._monitor, self._first):
+            if fd is not None:
+                os.close(fd)
+        self._first = None  # so that a late `kill` reaches nobody else
+        self._close()
+        for pipe in (self._process.stdout, self._process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+    def _close(self) -> None:
+        os.close(self._status)
+        os.close(self._release)
+
+
+def _start(command: Sequence[str], fds: Sequence[int], user: User) -> "subprocess.Popen[bytes]":
+    """Start a program with nothing of ours but the descriptors: no environment, no groups, no terminal."""
+    drop = os.geteuid() == 0
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        pass_fds=fds,
+        cwd="/",
+        env={},
+        start_new_session=True,
+        user=user.uid if drop else None,
+        group=user.gid if drop else None,
+        extra_groups=[] if drop else None,
+    )
+
+
+def _documents(data: bytes) -> dict[str, Any]:
+    """Return the fields of all JSON documents in some lines."""
+    found: dict[str, Any] = {}
+    for line in data.splitlines():
+        with contextlib.suppress(msgspec.DecodeError):
+            found |= msgspec.json.decode(line, type=dict[str, Any])
+    return found
+
+
+def _send_kill(pidfd: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)

@@ -1,0 +1,349 @@
+"""Commands in namespaces of their own, through bubblewrap: the default sandbox on Linux.
+
+Uses `confinement` for what is in reach, `launch` for starting and killing, `cgroups` for limits on the whole,
+`egress` for the way out, `owner` for whom it runs as and `survey` for what the workspace must keep.
+"""
+
+import asyncio
+import errno
+import os
+import platform
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Literal
+
+from codesdk.contract.errors import CodeSDKError, InvalidRequest
+from codesdk.sandbox.backend import (
+    Command,
+    CommandEnd,
+    LimitName,
+    Output,
+    SandboxCapabilities,
+    SandboxUnavailable,
+    Stream,
+)
+from codesdk.sandbox.bubblewrap import cgroups
+from codesdk.sandbox.bubblewrap.confinement import PRLIMIT, Confinement, Descriptors, arguments, limited
+from codesdk.sandbox.bubblewrap.launch import Launch
+from codesdk.sandbox.bubblewrap.netns import listen_inside
+from codesdk.sandbox.bubblewrap.seccomp import compile_filter
+from codesdk.sandbox.checks import require
+from codesdk.sandbox.egress import INTERNET, EgressProxy, Internet, proxy_environment
+from codesdk.sandbox.owner import SANDBOX_USER, User, give, require_access, unreachable, user_for
+from codesdk.sandbox.process import Overseer, Pipes, to_the_end
+from codesdk.sandbox.survey import Survey, survey
+
+PROGRAMS = ("/usr/local/bin/bwrap", "/usr/bin/bwrap", "/bin/bwrap")
+NOT_INSTALLED = "bubblewrap is not installed; on Debian or Ubuntu: apt install bubblewrap."
+_OWN_PROCESSES = 1
+_SIGKILL, _SIGXCPU, _SIGXFSZ = 128 + 9, 128 + 24, 128 + 25
+_ALWAYS: frozenset[LimitName] = frozenset({"wall", "output", "scratch", "file_size", "open_files"})
+_REMOVE_TRIES = 50
+
+
+class BubblewrapSandbox:
+    """Runs commands through bubblewrap. Implements `Sandbox`.
+
+    `user` is whom a process of root runs commands as in a workspace of root; `give_workspace` lets it have
+    what root owns there. `readable` are more paths of the host that commands may read, for tools outside
+    /usr. `hard_links="allow"` leaves files writable that have other names outside the workspace.
+    `allow_unfiltered` runs without a system call filter on machines that there is none for.
+    """
+
+    def __init__(
+        self,
+        *,
+        user: User = SANDBOX_USER,
+        give_workspace: bool = False,
+        readable: Sequence[str] = (),
+        hard_links: Literal["protect", "allow"] = "protect",
+        allow_unfiltered: bool = False,
+        internet: Internet = INTERNET,
+    ) -> None:
+        self._user = user
+        self._give = give_workspace
+        self._readable = readable
+        self._protect_links = hard_links == "protect"
+        self._allow_unfiltered = allow_unfiltered
+        self._internet = internet
+        self._filter = compile_filter()
+        self._cgroups = cgroups.detect()
+        self._surveys: dict[tuple[str, str], Survey] = {}
+        self._found: SandboxCapabilities | None = None
+
+    async def capabilities(self) -> SandboxCapabilities:
+        """Look at what can be enforced here: run something, once."""
+        if self._found is None:
+            problem = await self._try()
+            self._found = self._describe() if problem is None else _unavailable(problem)
+        return self._found
+
+    async def run(self, command: Command, output: Output) -> CommandEnd:
+        """Run a command to its end, as the protocol says."""
+        require(command, await self.capabilities())
+        fds = Descriptors()
+        try:
+            wanted = await self._confine(command, fds)
+            return await self._run(command, wanted, fds, output)
+        except OSError as error:
+            if error.errno == errno.E2BIG:
+                raise InvalidRequest("The command and its environment are too long for the system.") from None
+            raise SandboxUnavailable(f"The sandbox could not be set up: {error.strerror}.") from None
+        finally:
+            fds.close()
+
+    async def close_session(self, session_id: str) -> None:
+        """Forget what was found in its workspace."""
+        for key in [key for key in self._surveys if key[0] == session_id]:
+            del self._surveys[key]
+
+    async def close(self) -> None:
+        """Forget all of it."""
+        self._surveys.clear()
+
+    async def _try(self) -> str | None:
+        """Run a command that does nothing, in the way that others will be run. Return what is in the way."""
+        if find_program() is None:
+            return NOT_INSTALLED
+        if not os.access(PRLIMIT, os.X_OK):
+            return f"{PRLIMIT} is missing; on Debian or Ubuntu: apt install util-linux."
+        if self._filter is None and not self._allow_unfiltered:
+            return f"There is no system call filter for {platform.machine()} yet, so commands could reach too much."
+        if self._cgroups is not None:
+            self._cgroups.sweep()
+        fds = Descriptors()
+        try:
+            place = fds.keep(os.open("/usr", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+            command = Command(session_id="", argv=["/usr/bin/true"], workspace="/usr", writable=False)
+            wanted = Confinement(user_for(os.fstat(place), self._user), place, False, ".", {}, command.limits)
+            end = await self._run(command, wanted, fds, _ignore)
+        except CodeSDKError as error:
+            return error.message
+        except OSError as error:
+            return f"bubblewrap cannot be started: {error.strerror}."
+        finally:
+            fds.close()
+        return None if end.exit_code == 0 else f"A command that does nothing ended with {end.exit_code}."
+
+    def _describe(self) -> SandboxCapabilities:
+        limits: set[LimitName] = set(_ALWAYS)
+        notes: list[str] = []
+        if self._cgroups is not None:
+            limits |= self._cgroups.limits
+        else:
+            notes.append(
+                "Memory and CPU time are limited for each process only, not for all together: no control groups "
+                "can be made here. Run as a systemd service with Delegate=yes and DelegateSubgroup, or as root."
+            )
+        if _counts_by_namespace():
+            limits.add("processes")
+        if self._filter is None:
+            notes.append(
+                f"There is no system call filter for {platform.machine()}; you chose to run without."
+            )
+        if os.geteuid() == 0:
+            notes.append(
+                f"Started by root: commands run as the workspace's owner, or as user {self._user.uid} if that is root."
+            )
+        return SandboxCapabilities(
+            backend="bubblewrap",
+            available=True,
+            execution_env="codesdk_bubblewrap",
+            limits=frozenset(limits),
+            filesystem=True,
+            network=True,
+            egress=True,
+            syscalls=self._filter is not None,
+            notes=notes,
+        )
+
+    async def _confine(self, command: Command, fds: Descriptors) -> Confinement:
+        """Open the workspace and what is special in it."""
+        try:
+            workspace = fds.keep(os.open(command.workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+        except OSError as error:
+            raise InvalidRequest(
+                f"The workspace cannot be opened: {os.strerror(error.errno or 0)}."
+            ) from None
+        user = user_for(os.fstat(workspace), self._user)
+        found = await self._survey(command, workspace, user)
+        require_access(os.fstat(workspace), user, writable=command.writable)
+        shielded = found.linked if self._protect_links and command.writable else ()
+        return Confinement(
+            user=user,
+            workspace=workspace,
+            writable=command.writable,
+            cwd=command.cwd,
+            env=(proxy_environment() if command.hosts else {}) | dict(command.env),
+            limits=command.limits,
+            git=_open_inside(workspace, ".git", fds) if found.has_git and command.writable else None,
+            shielded=[(_open_inside(workspace, each.path, fds), each.path) for each in shielded],
+            covered=[each.path for each in found.covered],
+            readable=self._readable,
+        )
+
+    async def _survey(self, command: Command, workspace: int, user: User) -> Survey:
+        """Return what is special in a workspace: as it was found before, if it is still there."""
+        key = (command.session_id, command.workspace)
+        before = self._surveys.get(key)
+        if before is None or not before.holds(workspace):
+            found = await asyncio.to_thread(survey, workspace, before, few_links=self._protect_links)
+            if before is None and self._give and os.geteuid() == 0 and os.fstat(workspace).st_uid == 0:
+                await asyncio.to_thread(give, workspace, user)
+            self._surveys[key] = found
+        return self._surveys[key]
+
+    async def _run(
+        self, command: Command, wanted: Confinement, fds: Descriptors, output: Output
+    ) -> CommandEnd:
+        program = find_program()
+        if program is None:
+            raise SandboxUnavailable(NOT_INSTALLED)
+        alone = self._cgroups is None
+        argv = limited(
+            command.argv, command.limits, count_processes=alone and _counts_by_namespace(), bound_memory=alone
+        )
+        async with AsyncExitStack() as held:
+            group = None
+            if self._cgroups is not None:
+                group = self._cgroups.create(command.limits, spare=_OWN_PROCESSES)
+                held.push_async_callback(_remove, group)
+            launch = Launch(program, arguments(wanted, self._filter, fds), argv, fds, wanted.user)
+            held.callback(launch.close)
+            proxy = EgressProxy(command.hosts, self._internet) if command.hosts else None
+            return await _Life(command, wanted.user, launch, group, proxy).lived(output)
+
+
+class _Life:
+    """One command, from its start to its end."""
+
+    def __init__(
+        self,
+        command: Command,
+        user: User,
+        launch: Launch,
+        group: cgroups.Group | None,
+        proxy: EgressProxy | None,
+    ) -> None:
+        self._command = command
+        self._user = user
+        self._launch = launch
+        self._group = group
+        self._proxy = proxy
+        self._overseer = Overseer(launch.kill)
+        self._began = time.monotonic()
+
+    async def lived(self, output: Output) -> CommandEnd:
+        """Wait for the end and say how it was."""
+        limits = self._command.limits
+        pipes = Pipes(output, limits.output_bytes, lambda: self._overseer.stop("output"))
+        self._launch.attach(pipes)
+        self._overseer.after(limits.wall_s)
+        try:
+            await to_the_end(self._live(), self._launch.kill)
+        finally:
+            self._overseer.end()
+            pipes.drain()
+        return self._end(pipes)
+
+    async def _live(self) -> None:
+        try:
+            if await self._launch.held():
+                await self._fence_in()
+                self._launch.let_go()
+        except ProcessLookupError:
+            pass  # bubblewrap gave up; what it said will be told
+        except OSError as error:
+            self._launch.kill()
+            raise SandboxUnavailable(f"The sandbox could not be set up: {error.strerror or error}.") from None
+        finally:
+            await self._launch.gone()
+            if self._proxy is not None:
+                await self._proxy.close()
+
+    async def _fence_in(self) -> None:
+        """Put limits and the way out in place, while the command has not begun."""
+        pid = self._launch.first_pid
+        assert pid is not None, "it is held"
+        if self._group is not None:
+            self._group.add(pid)  # and not bubblewrap itself outside: each move waits for the kernel
+            if self._command.limits.cpu_s is not None:
+                self._overseer.watch_cpu(self._group.cpu_s, self._command.limits.cpu_s)
+        if self._proxy is not None:
+            await self._proxy.serve(await asyncio.to_thread(listen_inside, pid))
+
+    def _end(self, pipes: Pipes) -> CommandEnd:
+        oom_kills = self._group.oom_kills() if self._group else 0
+        code = self._launch.exit_code
+        if code is None:
+            if not self._launch.killed and not oom_kills:
+                raise self._failure(pipes.last_words.decode(errors="replace"))
+            code = _SIGKILL
+        hit: list[LimitName] = [self._overseer.hit] if self._overseer.hit else []
+        if oom_kills:
+            hit.append("memory")
+        if self._group is not None and self._group.refused_forks():
+            hit.append("processes")
+        if code in (_SIGXCPU, _SIGXFSZ):
+            hit.append("cpu" if code == _SIGXCPU else "file_size")
+        return CommandEnd(
+            exit_code=code,
+            duration_ms=round((time.monotonic() - self._began) * 1000),
+            limits_hit=tuple(dict.fromkeys(hit)),
+            oom_kills=oom_kills,
+            output_bytes=pipes.taken,
+            refused_hosts=tuple(self._proxy.refused) if self._proxy else (),
+        )
+
+    def _failure(self, said: str) -> CodeSDKError:
+        """Return why the command was never begun."""
+        words = said.rpartition("bwrap: ")[2].strip()
+        if words.startswith("Can't chdir"):
+            return InvalidRequest(f'There is no directory "{self._command.cwd}" in the workspace.')
+        if os.geteuid() == 0 and (place := unreachable(self._command.workspace, self._user)):
+            return InvalidRequest(
+                f"Commands run as user {self._user.uid}, who may not pass {place} on the way to the workspace. "
+                f"Move the workspace, or allow that: chmod o+x {place}."
+            )
+        hint = ""
+        if words.startswith("Unknown option"):
+            hint = " It is too old: take 0.10, or a distribution's 0.8 with its security updates."
+        if "namespace" in words or "uid map" in words:
+            hint = " User namespaces may be switched off for ordinary users; docs/sandbox.md says how to allow them."
+        return SandboxUnavailable(
+            f"bubblewrap could not set the sandbox up: {words or 'it said nothing'}.{hint}"
+        )
+
+
+def find_program() -> str | None:
+    """Return bubblewrap, from where only root installs things: a workspace may be on the search path."""
+    return next((path for path in PROGRAMS if os.access(path, os.X_OK)), None)
+
+
+def _ignore(stream: Stream, data: bytes) -> None:
+    """Take output that nobody wants."""
+
+
+def _unavailable(problem: str) -> SandboxCapabilities:
+    return SandboxCapabilities(
+        backend="bubblewrap", available=False, execution_env="codesdk_bubblewrap", notes=[problem]
+    )
+
+
+def _counts_by_namespace() -> bool:
+    """Say whether the kernel counts processes for each user namespace: before Linux 5.14 it counted all of the user's."""
+    major, minor = platform.release().split(".")[:2]
+    return (int(major), int("".join(filter(str.isdigit, minor)))) >= (5, 14)
+
+
+def _open_inside(workspace: int, path: str, fds: Descriptors) -> int:
+    return fds.keep(os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=workspace))
+
+
+async def _remove(group: cgroups.Group) -> None:
+    """Remove a group. The kernel may take a moment to notice that it is empty; if long, it is swept later."""
+    for _ in range(_REMOVE_TRIES):
+        if group.remove():
+            return
+        await asyncio.sleep(0.01)

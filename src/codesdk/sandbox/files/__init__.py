@@ -1,0 +1,1 @@
+"""Files beneath a held directory, opened and changed without races."""

@@ -1,0 +1,1 @@
+"""The container sandbox: commands inside hardened containers of Docker or Podman."""

@@ -1,0 +1,23 @@
+"""The HTTP server that the daemon, the gateway and the MCP host share."""
+
+from typing import TYPE_CHECKING
+
+from codesdk.doors import open_door
+
+if TYPE_CHECKING:
+    from codesdk.serving.server import (
+        Serving as Serving,
+    )
+    from codesdk.serving.server import (
+        listen as listen,
+    )
+
+__all__, __getattr__, __dir__ = open_door(
+    __name__,
+    {
+        ".server": (
+            "Serving",
+            "listen",
+        ),
+    },
+)

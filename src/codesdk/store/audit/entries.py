@@ -1,0 +1,311 @@
+"""Events, failures and HTTP requests → audit entries: of the many events, the few that say who let what happen.
+
+Pure. Texts of prompts, inputs and outputs stay in the log; an entry names the event (`session_id`, `seq`) they are in.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from codesdk.contract import events as ev
+from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.events import Event
+from codesdk.contract.tools import Actor, PolicySnapshot, ToolIdentity
+from codesdk.store.audit.chain import AuditEntry, Category, Who
+from codesdk.store.clock import now
+
+MAX_TEXT = 1_000
+MAX_ITEMS = 20
+
+_USER = Actor(kind="user")
+_ENGINE = Actor(kind="engine")
+_RUNTIME = Actor(kind="runtime")
+
+P = TypeVar("P")
+
+
+class _Said(NamedTuple):
+    """What an event says to the audit."""
+
+    category: Category
+    action: str
+    outcome: str
+    what: dict[str, Any]
+    why: Mapping[str, Any] = MappingProxyType[str, Any]({})
+    by: Actor = _USER
+
+
+_TELL: dict[str, Callable[[Any], _Said | None]] = {}
+
+
+def entry_of(principal: str, event: Event) -> AuditEntry | None:
+    """Return the entry for an event; None if it has none."""
+    tell = _TELL.get(event.type)
+    said = tell(event.payload) if tell is not None else None
+    if said is None:
+        return None
+    trace = event.trace
+    place = {"session_id": trace.session_id, "seq": event.seq}
+    if trace.task_id is not None:
+        place["task_id"] = trace.task_id
+    return AuditEntry(
+        time=event.time,
+        category=said.category,
+        action=said.action,
+        outcome=said.outcome,
+        who=Who(
+            principal=principal,
+            kind=said.by.kind,
+            id=said.by.id,
+            client_id=trace.client_id,
+            request_id=trace.request_id,
+        ),
+        what={**place, **_trimmed(said.what)},
+        why=_trimmed(said.why),
+    )
+
+
+def failure_entry(principal: str, session_id: str, error: CodeSDKError) -> AuditEntry:
+    """Return the entry for a session whose events could not be stored."""
+    return AuditEntry(
+        time=now(),
+        category="storage",
+        action="log.write",
+        outcome="failed",
+        who=Who(principal=principal, kind="engine"),
+        what={"session_id": session_id, "code": error.code},
+        why={"reason": _cut(error.message)},
+    )
+
+
+def deletion_entry(principal: str, session_id: str) -> AuditEntry:
+    """Return the entry for a session that its owner deleted: the one request that leaves no event."""
+    return AuditEntry(
+        time=now(),
+        category="request",
+        action="session.delete",
+        outcome="ok",
+        who=Who(principal=principal),
+        what={"session_id": session_id},
+    )
+
+
+def request_entry(
+    who: Who, method: str, route: str, status: int, session_id: str | None, code: str | None
+) -> AuditEntry:
+    """Return the entry for an HTTP request. `route` is the template, without ids and queries."""
+    what = {"method": method, "route": route, "status": status, "session_id": session_id, "code": code}
+    return AuditEntry(
+        time=now(),
+        category="request",
+        action="http",
+        outcome="ok" if status < 400 else "refused" if status < 500 else "failed",
+        who=who,
+        what=_trimmed(what),
+    )
+
+
+def _tells(kind: type[P]) -> Callable[[Callable[[P], _Said | None]], Callable[[P], _Said | None]]:
+    def register(tell: Callable[[P], _Said | None]) -> Callable[[P], _Said | None]:
+        _TELL[ev.TYPE_OF[kind]] = tell
+        return tell
+
+    return register
+
+
+@_tells(ev.SessionCreated)
+def _(payload: ev.SessionCreated) -> _Said:
+    return _Said(
+        "request",
+        "session.create",
+        "ok",
+        {
+            "runtime": payload.runtime,
+            "model": payload.model,
+            "workspace": payload.workspace,
+            "permission_mode": payload.permission_mode,
+            "interaction_mode": payload.interaction_mode,
+            "native_tools": payload.native_tools,
+            "isolation": payload.isolation.level,
+            "forked_from": payload.parent.session_id if payload.parent else None,
+        },
+    )
+
+
+@_tells(ev.SessionResumed)
+def _(payload: ev.SessionResumed) -> _Said:
+    return _Said("request", "session.resume", "ok", {"runtime": payload.runtime})
+
+
+@_tells(ev.SessionClosed)
+def _(payload: ev.SessionClosed) -> _Said:
+    return _Said("request", "session.close", "ok", {}, {"reason": payload.reason})
+
+
+@_tells(ev.TaskQueued)
+def _(payload: ev.TaskQueued) -> _Said:
+    return _Said(
+        "request", "task.queue", "ok", {"task_id": payload.task_id, "messages": len(payload.messages)}
+    )
+
+
+@_tells(ev.TaskStarted)
+def _(payload: ev.TaskStarted) -> _Said:
+    what = {
+        "messages": len(payload.messages),
+        "resumes": payload.resumes.task_id if payload.resumes else None,
+    }
+    return _Said("request", "task.start", "ok" if payload.executed else "dropped", what)
+
+
+@_tells(ev.TaskSteered)
+def _(payload: ev.TaskSteered) -> _Said:
+    return _Said("request", "task.steer", "ok", {"messages": len(payload.messages)})
+
+
+@_tells(ev.TaskStopped)
+def _(payload: ev.TaskStopped) -> _Said:
+    return _Said("request", "task.stop", "ok", {}, {"reason": payload.reason}, payload.by)
+
+
+@_tells(ev.ApprovalAnswered)
+def _(payload: ev.ApprovalAnswered) -> _Said:
+    outcome = "approved" if payload.decision == "approve" else "denied"
+    what = {"approval_id": payload.approval_id, "scope": payload.scope}
+    return _Said("request", "approval.answer", outcome, what, {"reason": payload.reason}, payload.by)
+
+
+@_tells(ev.ToolCallApproved)
+def _(payload: ev.ToolCallApproved) -> _Said:
+    what, why = _call(payload, payload.name), _reasons(payload.policy_snapshot, payload.reason)
+    return _Said("request", "tool.decision", "allowed", what, why, payload.by)
+
+
+@_tells(ev.ToolCallDenied)
+def _(payload: ev.ToolCallDenied) -> _Said:
+    what, why = _call(payload, payload.name), _reasons(payload.policy_snapshot, payload.reason)
+    return _Said("request", "tool.decision", "denied", what, why, payload.by)
+
+
+@_tells(ev.ToolCallStarted)
+def _(payload: ev.ToolCallStarted) -> _Said:
+    what = {
+        **_call(payload, payload.name),
+        "execution_env": payload.execution_env,
+        "sandbox": msgspec.to_builtins(payload.sandbox),
+    }
+    return _Said("tool", "tool.start", "started", what, by=_ENGINE)
+
+
+@_tells(ev.ToolCallCompleted)
+def _(payload: ev.ToolCallCompleted) -> _Said:
+    what = {
+        **_call(payload, payload.name),
+        "execution_env": payload.execution_env,
+        "sandbox": msgspec.to_builtins(payload.sandbox),
+        "exit_code": payload.exit_code,
+        "duration_ms": payload.duration_ms,
+        "changed": [change.path for change in payload.changes] or None,
+    }
+    outcome = "unknown" if payload.outcome == "unknown" else "failed" if payload.is_error else "ok"
+    by = _ENGINE if payload.executed_by == "codesdk" else _RUNTIME
+    return _Said("tool", "tool.end", outcome, what, _reasons(payload.policy_snapshot, None), by)
+
+
+@_tells(ev.RequestCompleted)
+def _(payload: ev.RequestCompleted) -> _Said | None:
+    status = payload.http_status or 0
+    if payload.status == "completed" and status < 400:
+        return None
+    what = {"model_request_id": payload.request_id, "http_status": payload.http_status}
+    return _Said("runtime", "model.request", payload.status, what, by=_RUNTIME)
+
+
+@_tells(ev.TaskFailed)
+def _(payload: ev.TaskFailed) -> _Said:
+    error = payload.error
+    category: Category = "storage" if error.code == "STORAGE_FAILED" else "runtime"
+    what = {"code": error.code, "retryable": error.retryable, "runtime": error.runtime}
+    return _Said(category, "task.fail", "failed", what, {"reason": error.message}, _RUNTIME)
+
+
+_NOTICES: dict[str, tuple[Category, str, str, Actor]] = {
+    "stop_requested": ("request", "task.stop", "asked", _USER),
+    "grant_revoked": ("request", "grant.revoke", "ok", _USER),
+    "undone": ("request", "session.undo", "ok", _USER),
+    "retry": ("runtime", "runtime.retry", "failed", _RUNTIME),
+    "violation": ("runtime", "runtime.violation", "failed", _RUNTIME),
+    "recovered": ("runtime", "engine.crash", "recovered", _ENGINE),
+}
+
+
+@_tells(ev.RuntimeNotice)
+def _(payload: ev.RuntimeNotice) -> _Said | None:
+    known = _NOTICES.get(payload.kind)
+    if known is None:
+        return None
+    category, action, outcome, by = known
+    what = {
+        name: payload.details.get(name)
+        for name in ("tool", "attempt", "max_retries", "retry_delay_ms", "error_status", "open_calls")
+    }
+    asked = payload.details.get("by")
+    if asked is not None:
+        by = msgspec.convert(asked, type=Actor)
+    return _Said(category, action, outcome, what, {"reason": payload.message}, by)
+
+
+RELEVANT = frozenset(_TELL)
+"""The types of events that may have an entry."""
+
+
+def shorten(text: str | None) -> str | None:
+    """Cut what a client may have made as long as it liked."""
+    return None if text is None else _cut(text)
+
+
+def is_durable(entry: AuditEntry) -> bool:
+    """Tell whether an entry must survive a power cut: what people asked for, what was decided, what was not stored."""
+    return entry.category in ("request", "storage") and entry.what.get("method") not in ("GET", "HEAD")
+
+
+def _call(identity: ToolIdentity, name: str) -> dict[str, Any]:
+    return {
+        "tool": name,
+        "tool_call_id": identity.tool_call_id,
+        "attempt": identity.attempt,
+        "input_hash": identity.input_hash,
+    }
+
+
+def _reasons(snapshot: PolicySnapshot, reason: str | None) -> dict[str, Any]:
+    """Return the effective decision and the opinions that led to it."""
+    return {
+        "decision": snapshot.decision,
+        "permission_mode": snapshot.permission_mode,
+        "sources": msgspec.to_builtins(snapshot.sources),
+        "reason": reason,
+    }
+
+
+def _trimmed(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what is not there, and shorten what could be long."""
+    return {name: _trim(value) for name, value in fields.items() if value is not None}
+
+
+def _trim(value: Any) -> Any:
+    if isinstance(value, str):
+        return _cut(value)
+    if isinstance(value, dict):
+        return _trimmed({str(name): item for name, item in value.items()})  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    if isinstance(value, list):
+        items: list[Any] = [_trim(item) for item in value[:MAX_ITEMS]]  # pyright: ignore[reportUnknownVariableType]
+        more = len(value) - MAX_ITEMS  # pyright: ignore[reportUnknownArgumentType]
+        return [*items, f"… and {more} more"] if more > 0 else items
+    return value
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + "…"

@@ -1,0 +1,316 @@
+"""`Audit`: what happened → one hash-chained record, written by a thread of its own.
+
+An `Observer` of the engine, and the place where the daemon reports its HTTP requests. Nothing here waits for the
+disk: entries go through a bounded queue. If the queue is full they are counted, and the count is recorded; if the
+disk refuses, they are kept and tried again, and `trouble` says so.
+"""
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from codesdk.contract.errors import CodeSDKError, StorageFailure
+from codesdk.contract.events import Event
+from codesdk.redaction import Redactor
+from codesdk.store.audit.chain import AuditEntry, AuditRecord, Category, Segment, Who, segments
+from codesdk.store.audit.chain_file import SEGMENT_BYTES, ChainFile, own_entry
+from codesdk.store.audit.entries import (
+    RELEVANT,
+    entry_of,
+    failure_entry,
+    is_durable,
+    request_entry,
+    shorten,
+)
+from codesdk.store.audit.reading import read_audit
+
+MAX_QUEUED = 20_000
+_BATCH = 500
+_SYNC_S = 1.0
+_RETRY_S = 1.0
+_MAX_PAGE = 1_000
+
+_log = logging.getLogger("codesdk.audit")
+T = TypeVar("T")
+
+
+class _Heard(msgspec.Struct, frozen=True):
+    """An event that waits to be looked at."""
+
+    principal: str
+    event: Event
+
+
+class _Do(msgspec.Struct, frozen=True):
+    """Something else to be done by the thread, once all before it is written; None ends the thread."""
+
+    run: Callable[[ChainFile], Any] | None
+    done: Callable[[Any, BaseException | None], object]
+
+
+class Audit:
+    """The audit of one data directory, opened by its one writer."""
+
+    def __init__(self, root: Path, redactor: Redactor, max_queued: int, segment_bytes: int) -> None:
+        self.root = root
+        self.trouble: str | None = None
+        """Why records cannot be written at the moment, for whoever reports on health."""
+        self._redactor = redactor
+        self._max_queued = max_queued
+        self._chain = ChainFile(root, segment_bytes)
+        self._queue: queue.SimpleQueue[AuditEntry | _Heard | _Do] = queue.SimpleQueue()
+        self._lost: Counter[str] = Counter()
+        self._guard = threading.Lock()
+        self._kept: deque[AuditEntry] = deque()
+        self._failing_since = 0.0
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="codesdk-audit", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    async def open(
+        cls,
+        root: Path,
+        redactor: Redactor | None = None,
+        *,
+        max_queued: int = MAX_QUEUED,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> "Audit":
+        """Open the audit in a directory, made if need be. Only the writer of the data directory may."""
+        try:
+            return await asyncio.to_thread(cls, root, redactor or Redactor(), max_queued, segment_bytes)
+        except OSError as error:
+            raise StorageFailure(
+                f"the audit in {root} cannot be written: {error.strerror}; look at the disk and its permissions"
+            ) from error
+
+    # --- what is heard ---------------------------------------------------------------------------
+
+    def committed(self, principal: str, events: Sequence[Event]) -> None:
+        """Take those events that the audit is about."""
+        for event in events:
+            if event.type in RELEVANT:
+                self._put(_Heard(principal, event), event.type)
+
+    def failed(self, principal: str, session_id: str, error: CodeSDKError) -> None:
+        """Take note that a session could not be stored."""
+        self.note(failure_entry(principal, session_id, error))
+
+    def request(
+        self,
+        *,
+        method: str,
+        route: str,
+        status: int,
+        principal: str = "",
+        client_id: str | None = None,
+        request_id: str | None = None,
+        session_id: str | None = None,
+        code: str | None = None,
+    ) -> None:
+        """Take note of an answered HTTP request. `route` is its template; who is not known has no principal."""
+        who = Who(principal=principal, client_id=shorten(client_id), request_id=shorten(request_id))
+        self.note(request_entry(who, method, route, status, session_id, code))
+
+    def note(self, entry: AuditEntry) -> None:
+        """Take an entry. Never waits, never raises; from any thread."""
+        self._put(entry, entry.action)
+
+    def _put(self, item: AuditEntry | _Heard, name: str) -> None:
+        if self._queue.qsize() < self._max_queued:
+            self._queue.put(item)
+        else:
+            with self._guard:
+                self._lost[name] += 1
+
+    # --- what is asked ---------------------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """Return when everything taken so far is on the disk. `StorageFailure` if it cannot be."""
+        try:
+            await self.do(_flushed)
+        except OSError as error:
+            raise StorageFailure(f"the audit cannot be written: {error.strerror}") from error
+        if self.trouble is not None:
+            raise StorageFailure(self.trouble)
+
+    async def do(self, run: Callable[[ChainFile], T]) -> T:
+        """Have the thread do something to the chain."""
+        if self._closed:
+            raise StorageFailure("the audit is closed")
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+
+        def settle(value: T, error: BaseException | None) -> None:
+            if answer.done():
+                return
+            if error is None:
+                answer.set_result(value)
+            else:
+                answer.set_exception(error)
+
+        self._queue.put(_Do(run, lambda value, error: loop.call_soon_threadsafe(settle, value, error)))
+        return await answer
+
+    async def read(
+        self,
+        *,
+        principal: str | None = None,
+        session_id: str | None = None,
+        category: Category | None = None,
+        after: int = 0,
+        limit: int = 100,
+    ) -> list[AuditRecord]:
+        """Return records after a number, in order, what was just noted included. Without a principal, all."""
+        await self.do(lambda _: None)
+        found = read_audit(
+            self.root, principal=principal, session_id=session_id, category=category, after=after
+        )
+        return await asyncio.to_thread(lambda: list(islice(found, min(max(limit, 0), _MAX_PAGE))))
+
+    async def trim(
+        self, *, max_age_s: float | None, max_bytes: int | None, reason: str, dry_run: bool = False
+    ) -> list[str]:
+        """Remove the oldest segments over an age or a size, never the newest. Return their names."""
+
+        def run(chain: ChainFile) -> list[str]:
+            oldest = _over(segments(self.root), max_age_s, max_bytes)
+            if oldest and not dry_run:
+                chain.forget(oldest, reason)
+            return [segment.path.name for segment in oldest]
+
+        return await self.do(run)
+
+    async def close(self) -> None:
+        """Write what is left and close the files. `StorageFailure` if something could not be written."""
+        if self._closed:
+            return
+        self._closed = True
+        self._queue.put(_Do(None, lambda value, error: None))
+        await asyncio.to_thread(self._thread.join)
+        left = len(self._kept)
+        if left:
+            raise StorageFailure(f"{left} audit records could not be written; {self.trouble}")
+
+    # --- the thread ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            items, order = self._take()
+            self._keep(items)
+            self._write(sync=not items)
+            if order is not None and order.run is None:
+                self._write(sync=True)
+                self._chain.close()
+                return
+            if order is not None:
+                _carry_out(order, self._chain)
+
+    def _take(self) -> tuple[list[AuditEntry | _Heard], _Do | None]:
+        """Return what waits, up to an order. Nothing comes back if it is time to sync, or to try again."""
+        items: list[AuditEntry | _Heard] = []
+        pause = _RETRY_S if self._kept else _SYNC_S if self._chain.dirty else None
+        try:
+            item = self._queue.get(timeout=pause)
+            while not isinstance(item, _Do):
+                items.append(item)
+                if len(items) == _BATCH:
+                    return items, None
+                item = self._queue.get_nowait()
+        except queue.Empty:
+            return items, None
+        return items, item
+
+    def _keep(self, items: Sequence[AuditEntry | _Heard]) -> None:
+        """Make entries of what was heard, and keep them until they are written."""
+        for item in items:
+            entry = self._entry(item)
+            if entry is None:
+                continue
+            if len(self._kept) < self._max_queued:
+                self._kept.append(entry)
+            else:
+                with self._guard:
+                    self._lost[entry.action] += 1
+        with self._guard:
+            lost, self._lost = self._lost, Counter()
+        if lost:
+            words = f"{lost.total()} records could not be kept: there were more than the disk could take"
+            self._kept.append(own_entry("audit.gap", "lost", words, lost=dict(lost)))
+
+    def _entry(self, item: AuditEntry | _Heard) -> AuditEntry | None:
+        try:
+            entry = entry_of(item.principal, item.event) if isinstance(item, _Heard) else item
+            if entry is None:
+                return None
+            plain = msgspec.to_builtins(entry)
+            clean = self._redactor.value(plain)
+            return entry if clean is plain else msgspec.convert(clean, type=AuditEntry)
+        except Exception as error:  # noqa: BLE001 - one odd entry must not end the audit; that it was odd is recorded
+            name = item.event.type if isinstance(item, _Heard) else item.action
+            return own_entry("audit.entry", "failed", f"{name} could not be recorded: {type(error).__name__}")
+
+    def _write(self, *, sync: bool) -> None:
+        try:
+            while self._kept:
+                batch = list(islice(self._kept, _BATCH))
+                sync = sync or any(is_durable(entry) for entry in batch)
+                self._chain.append(batch)
+                for _ in batch:
+                    self._kept.popleft()
+            if sync:
+                self._chain.sync()
+        except OSError as error:
+            self._refused(error)
+            return
+        if self.trouble is not None:
+            words, self.trouble = self.trouble, None
+            lasted = round(time.monotonic() - self._failing_since)
+            self._kept.append(own_entry("audit.write", "recovered", words, after_s=lasted))
+            self._write(sync=True)
+
+    def _refused(self, error: OSError) -> None:
+        if self.trouble is None:
+            self._failing_since = time.monotonic()
+            self.trouble = f"the audit cannot be written: {error.strerror}"
+            _log.error("%s; records are kept and tried again", self.trouble)
+
+
+def _flushed(chain: ChainFile) -> None:
+    chain.sync()
+
+
+def _over(found: Sequence[Segment], max_age_s: float | None, max_bytes: int | None) -> list[Segment]:
+    """Return the oldest segments that are too old, or too many."""
+    chosen: list[Segment] = []
+    left = sum(segment.path.stat().st_size for segment in found)
+    for segment in found[:-1]:
+        status = segment.path.stat()
+        too_old = max_age_s is not None and status.st_mtime < time.time() - max_age_s
+        if not too_old and (max_bytes is None or left <= max_bytes):
+            break
+        chosen.append(segment)
+        left -= status.st_size
+    return chosen
+
+
+def _carry_out(order: _Do, chain: ChainFile) -> None:
+    assert order.run is not None
+    value, error = None, None
+    try:
+        value = order.run(chain)
+    except Exception as failure:  # noqa: BLE001 - whoever asked must hear of it
+        error = failure
+    try:
+        order.done(value, error)
+    except RuntimeError:
+        pass  # the loop that asked has ended

@@ -1,0 +1,1 @@
+"""The event log and small blobs in one SQLite file: one writer thread, a few readers."""

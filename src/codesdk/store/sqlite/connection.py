@@ -1,0 +1,141 @@
+"""A path → an open SQLite connection, for the one writer or for a reader beside it; SQLite's errors → ours.
+
+Used by `sqlite` and the modules it is made of.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from codesdk.contract.errors import CodeSDKError, InvalidRequest, NotFound, StorageFailure
+from codesdk.store.sqlite.schema import MIGRATIONS, Migration, check_version, migrate, version_of
+from codesdk.store.sqlite.vacuum import prepare
+
+Synchronous = Literal["auto", "full", "normal"]
+
+_BUSY_MS = 5_000
+_READER_BUSY_MS = 2_000
+_WAL_LIMIT_BYTES = 64 * 1024 * 1024
+_CACHE_KIB = 16 * 1024
+
+_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR})
+
+_REASONS = {
+    sqlite3.SQLITE_FULL: "the disk (or the quota) that holds {path} is full; free some space, then try again",
+    sqlite3.SQLITE_READONLY: "{path} cannot be written: it or its directory is read-only; change its permissions",
+    sqlite3.SQLITE_NOTADB: "{path} is not a database, or its first page is damaged; restore it or move it away",
+    sqlite3.SQLITE_CORRUPT: "{path} is damaged; restore it from a backup, or recover it with the sqlite3 shell's "
+    ".recover command",
+    sqlite3.SQLITE_IOERR: "the disk that holds {path} reports an error; look at the disk and at the system's log",
+    sqlite3.SQLITE_BUSY: "{path} is locked by another program; find it and close it",
+    sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened; look at the permissions of it and its directory",
+}
+_RETRYABLE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY})
+
+
+def connect_writer(
+    path: Path, migrations: Sequence[Migration] = MIGRATIONS, max_pages: int | None = None
+) -> sqlite3.Connection:
+    """Open a file for writing, make or upgrade its tables. `max_pages` limits its size, as a full disk would."""
+    path.touch(mode=0o600)  # for the owner only; the files that SQLite puts beside it get the same mode
+    db = connect(path, "rw")
+    try:
+        db.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+        check_version(version_of(db, path), len(migrations), path)  # before anything is written
+        prepare(db)  # before the first page is written
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
+        db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        migrate(db, path, migrations)
+        if max_pages is not None:
+            db.execute(f"PRAGMA max_page_count = {max_pages}")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def connect_reader(path: Path, known: int = len(MIGRATIONS)) -> sqlite3.Connection:
+    """Open a file for reading, beside a live writer or on a read-only file system. `NotFound` if there is none."""
+    if not path.is_file():
+        raise NotFound(f"there is no database {path}; is this the right data directory?")
+    db = connect(path, "ro")
+    try:
+        version = _readable_version(db, path)
+    except sqlite3.OperationalError as error:
+        db.close()
+        if code_of(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+            raise
+        db = _connect_immutable(path)
+        version = _readable_version(db, path)
+    except BaseException:
+        db.close()
+        raise
+    try:
+        check_version(version, known, path)
+        if version < known:
+            raise StorageFailure(
+                f"{path} was written by an older CodeSDK (schema version {version}, this one needs {known}); "
+                "open it once for writing to upgrade it"
+            )
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def connect(path: Path, mode: Literal["rw", "ro"], options: str = "") -> sqlite3.Connection:
+    """Open a file that is there, as it is."""
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}{options}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+
+
+def _connect_immutable(path: Path) -> sqlite3.Connection:
+    """Open a file that nobody can change, without the side files that SQLite would need to share it."""
+    wal = path.with_name(path.name + "-wal")
+    if wal.is_file() and wal.stat().st_size > 0:
+        raise StorageFailure(
+            f"{path} cannot be read where it is: its last commits are in {wal.name}, and merging them needs a "
+            "writable directory. Copy the data directory to one and read it there."
+        )
+    return connect(path, "ro", "&immutable=1")
+
+
+def _readable_version(db: sqlite3.Connection, path: Path) -> int:
+    db.execute(f"PRAGMA busy_timeout = {_READER_BUSY_MS}")
+    return version_of(db, path)
+
+
+def code_of(error: sqlite3.Error) -> int:
+    """Return the primary result code of an error, 0 if it has none."""
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Tell whether an error is about the bytes on the disk, so that other rows may be readable."""
+    return code_of(error) in _DAMAGE
+
+
+def explain(error: Exception, path: Path) -> CodeSDKError:
+    """Return the error of our own that says what happened and what to do."""
+    if isinstance(error, CodeSDKError):
+        return error
+    if isinstance(error, sqlite3.Error):
+        code = code_of(error)
+        reason = _REASONS.get(code, "{path}: the database refused") + " ({error})"
+        return StorageFailure(
+            reason.format(path=path, error=error),
+            retryable=code in _RETRYABLE,
+            details={"sqlite": getattr(error, "sqlite_errorname", type(error).__name__)},
+        )
+    if isinstance(error, OSError):
+        return StorageFailure(f"{path}: {error.strerror or error}")
+    if isinstance(error, TypeError | ValueError | OverflowError):
+        return InvalidRequest(f"a value cannot be stored: {error}")
+    return StorageFailure(f"{path}: unexpected {type(error).__name__}: {error}")

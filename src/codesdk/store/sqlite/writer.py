@@ -1,0 +1,333 @@
+"""Requests from the loop → transactions in one thread → results back to the loop.
+
+The thread takes everything that waits, commits it once, and reports the whole batch in one call. If the batch
+fails, each request gets a transaction of its own, so that one which cannot be stored spares the others. (A
+savepoint would not do: SQLite may roll back the whole transaction when the disk is full.)
+"""
+
+import queue
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.figures import FRAMES, Spread
+from codesdk.contract.records import Changes
+from codesdk.store import refusals
+from codesdk.store.sqlite.checkpoint import Merger
+from codesdk.store.sqlite.connection import Synchronous, explain
+from codesdk.store.sqlite.tables import Tables
+from codesdk.store.sqlite.vacuum import free_bytes, give_back
+
+_BATCH_FRAMES = 2_000
+_CLOSING_BUSY_MS = 200
+_PURGED_BYTES = 1024 * 1024  # about what a step of removing a session changes
+
+Token = Any
+"""Whatever the asker wants back with the result, such as a future."""
+
+
+class Append(msgspec.Struct, frozen=True):
+    """Frames for a session. `round` counts the failures that the asker knew of when it asked."""
+
+    token: Token
+    session_id: str
+    epoch: int
+    first_seq: int
+    frames: Sequence[bytes]
+    durable: bool
+    changes: Changes | None
+    round: int
+
+    @property
+    def writer(self) -> tuple[str, int]:
+        """Who appends: what is queued by the same writer behind a failure fails too."""
+        return (self.session_id, self.epoch)
+
+
+class Call(msgspec.Struct, frozen=True):
+    """Any other change of the tables."""
+
+    token: Token
+    run: Callable[[Tables], Any]
+    durable: bool
+
+
+class Delete(msgspec.Struct, frozen=True):
+    """A session to remove: at once from sight, its events bit by bit between other requests."""
+
+    token: Token
+    session_id: str
+
+
+class Vacuum(msgspec.Struct, frozen=True):
+    """Free pages to give back to the disk, bit by bit between other requests; `rewrite` an older file in one go."""
+
+    token: Token
+    rewrite: bool
+
+
+class Close(msgspec.Struct, frozen=True):
+    """The end: nothing may follow."""
+
+    token: Token
+
+
+Request = Append | Call | Delete | Vacuum | Close
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of a request."""
+
+    request: Request
+    value: Any = None
+    error: CodeSDKError | None = None
+
+
+class WriterStats(msgspec.Struct):
+    """What the writer did so far."""
+
+    frames_written: int = 0
+    batches: int = 0
+    batch_frames: Spread = msgspec.field(default_factory=lambda: Spread(FRAMES))
+    """How many frames were committed at once."""
+    commit_seconds: Spread = msgspec.field(default_factory=Spread)
+    """How long it took to write and commit them."""
+
+    def note(self, frames: int, seconds: float) -> None:
+        """Count a transaction that is committed."""
+        self.frames_written += frames
+        if frames:
+            self.batch_frames.add(frames)
+            self.commit_seconds.add(seconds)
+
+
+class Writer:
+    """The one thread that writes. `report` is called in it, once for each batch."""
+
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        path: Path,
+        report: Callable[[list[Outcome]], None],
+        synchronous: Synchronous,
+        stats: WriterStats,
+    ) -> None:
+        self._db = db
+        self._path = path
+        self._report = report
+        self._synchronous: Synchronous = synchronous
+        self._stats = stats
+        self._level = ""
+        self._tables = Tables(db)
+        self._merger = Merger(db, path)
+        self._inbox: queue.SimpleQueue[list[Request]] = queue.SimpleQueue()
+        self._waiting: deque[Request] = deque()
+        self._graves: deque[tuple[int, Delete | None]] = deque((key, None) for key in self._tables.graves())
+        self._vacuums: deque[Vacuum] = deque()
+        self._failed: dict[tuple[str, int], tuple[int, CodeSDKError]] = {}
+        self._thread = threading.Thread(target=self._run, name="codesdk-writer", daemon=True)
+        self._thread.start()
+
+    def put(self, requests: list[Request]) -> None:
+        """Queue requests. Never blocks."""
+        self._inbox.put(requests)
+
+    def join(self) -> None:
+        """Wait until the thread has ended, after a `Close`."""
+        self._thread.join()
+
+    # --- the thread ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            batch = self._next_batch()
+            closing = batch.pop() if batch and isinstance(batch[-1], Close) else None
+            outcomes = self._process(batch) if batch else []
+            if closing is not None:
+                outcomes.append(Outcome(closing, error=self._finish()))
+                outcomes += [Outcome(buried, None) for _, buried in self._graves if buried is not None]
+                outcomes += [Outcome(asked, 0) for asked in self._vacuums]
+            elif self._graves:
+                outcomes += self._purge()
+            elif self._vacuums:
+                outcomes += self._give_back()
+            if outcomes:
+                self._report(outcomes)
+            if closing is not None:
+                return
+
+    def _next_batch(self) -> list[Request]:
+        """Take what waits, up to a number of frames; block only if there is nothing else to do."""
+        batch: list[Request] = []
+        frames = 0
+        block = not self._waiting and not self._graves and not self._vacuums
+        while frames < _BATCH_FRAMES:
+            if not self._waiting:
+                try:
+                    self._waiting.extend(self._inbox.get(block))
+                except queue.Empty:
+                    break
+                block = False
+                continue
+            request = self._waiting.popleft()
+            batch.append(request)
+            frames += len(request.frames) if isinstance(request, Append) else 1
+            if isinstance(request, Close):
+                break
+        return batch
+
+    def _process(self, batch: list[Request]) -> list[Outcome]:
+        self._stats.batches += 1
+        try:
+            return self._commit(batch)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the thread lives on and the asker is told
+            self._undo()
+            if len(batch) == 1:
+                return [self._failure(batch[0], explain(error, self._path))]
+        outcomes: list[Outcome] = []
+        for request in batch:
+            try:
+                outcomes += self._commit([request])
+            except Exception as error:  # noqa: BLE001 - as above
+                self._undo()
+                outcomes.append(self._failure(request, explain(error, self._path)))
+        return outcomes
+
+    def _commit(self, batch: list[Request]) -> list[Outcome]:
+        """Do all requests in one transaction. Raise, with nothing done, if the database refuses any of it."""
+        durable = any(not isinstance(request, Append | Call) or request.durable for request in batch)
+        self._set_level("FULL" if durable else "NORMAL")
+        outcomes: list[Outcome] = []
+        failed: dict[tuple[str, int], CodeSDKError] = {}
+        frames = 0
+        started = time.perf_counter()
+        self._db.execute("BEGIN IMMEDIATE")
+        for request in batch:
+            if not isinstance(request, Append):
+                frames += self._tables.flush()
+            try:
+                outcomes.append(Outcome(request, self._apply(request, failed)))
+            except CodeSDKError as error:  # refused before anything of it was written
+                outcomes.append(Outcome(request, error=error))
+                if isinstance(request, Append):
+                    failed.setdefault(request.writer, error)
+        frames += self._tables.flush()
+        self._db.execute("COMMIT")
+        self._stats.note(frames, time.perf_counter() - started)
+        self._merger.note(self._tables.take_size())
+        self._tables.trim()
+        return self._settle(outcomes)
+
+    def _apply(self, request: Request, failed: dict[tuple[str, int], CodeSDKError]) -> Any:
+        if isinstance(request, Append):
+            if failed or self._failed:
+                self._check_behind(request, failed)
+            self._tables.append(
+                request.session_id, request.epoch, request.first_seq, request.frames, request.changes
+            )
+            return None
+        if isinstance(request, Delete):
+            return self._tables.bury(request.session_id)
+        if isinstance(request, Vacuum):
+            return None
+        assert isinstance(request, Call)
+        return request.run(self._tables)
+
+    def _check_behind(self, request: Append, failed: dict[tuple[str, int], CodeSDKError]) -> None:
+        """Refuse an append that was queued before its writer could know of a failure."""
+        if request.writer in failed:
+            raise refusals.behind(request.session_id, failed[request.writer])
+        earlier = self._failed.get(request.writer)
+        if earlier is not None and request.round <= earlier[0]:
+            raise refusals.behind(request.session_id, earlier[1])
+
+    def _settle(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """Note the failures of a committed batch; keep back what is not finished yet."""
+        settled: list[Outcome] = []
+        for outcome in outcomes:
+            request = outcome.request
+            if isinstance(request, Delete) and outcome.error is None:
+                self._graves.append((outcome.value, request))
+            elif isinstance(request, Vacuum) and outcome.error is None:
+                self._vacuums.append(request)
+            elif outcome.error is not None:
+                settled.append(self._failure(request, outcome.error))
+            else:
+                settled.append(outcome)
+        return settled
+
+    def _failure(self, request: Request, error: CodeSDKError) -> Outcome:
+        if isinstance(request, Append):
+            earlier = self._failed.get(request.writer)
+            if earlier is None or earlier[0] < request.round:
+                self._failed[request.writer] = (request.round, error)
+        return Outcome(request, error=error)
+
+    def _purge(self) -> list[Outcome]:
+        """Remove some events of the session deleted first; report it when the last is gone."""
+        key, buried = self._graves[0]
+        error = None
+        try:
+            self._set_level("NORMAL")
+            self._db.execute("BEGIN IMMEDIATE")
+            done = self._tables.purge(key)
+            self._db.execute("COMMIT")
+            self._merger.note(_PURGED_BYTES)
+        except Exception as failure:  # noqa: BLE001 - the grave stays in its table, for the next start
+            self._undo()
+            done, error = True, explain(failure, self._path)
+        if not done:
+            return []
+        self._graves.popleft()
+        return [Outcome(buried, error=error)] if buried is not None else []
+
+    def _give_back(self) -> list[Outcome]:
+        """Give some free pages back; report when there are no more."""
+        asked = self._vacuums[0]
+        error = None
+        try:
+            self._set_level("NORMAL")
+            self._merger.wait()
+            done = give_back(self._db, rewrite=asked.rewrite)
+        except Exception as failure:  # noqa: BLE001 - whoever asked is told; what is stored is not touched by it
+            self._undo()
+            done, error = True, explain(failure, self._path)
+        if not done:
+            return []
+        self._vacuums.popleft()
+        return [Outcome(asked, 0 if error else free_bytes(self._db), error)]
+
+    def _set_level(self, level: str) -> None:
+        """Choose whether commits reach the disk itself; not possible inside a transaction."""
+        if self._synchronous != "auto":
+            level = self._synchronous.upper()
+        if level != self._level:
+            self._db.execute(f"PRAGMA synchronous = {level}")
+            self._level = level
+
+    def _undo(self) -> None:
+        self._tables.forget()
+        try:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+        except sqlite3.Error:
+            pass  # the next transaction meets the same trouble and reports it
+
+    def _finish(self) -> CodeSDKError | None:
+        """Move the write-ahead log into the database and close it."""
+        self._merger.wait()
+        try:
+            self._db.execute(f"PRAGMA busy_timeout = {_CLOSING_BUSY_MS}")
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.Error as error:
+            return explain(error, self._path)
+        finally:
+            self._db.close()
+        return None

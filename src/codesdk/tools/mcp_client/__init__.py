@@ -1,0 +1,1 @@
+"""The tools of other MCP servers, attached to a session."""

@@ -1,0 +1,128 @@
+"""The tools of other MCP servers, over the tools that are there: a `ToolRunner` on top of a `ToolRunner`.
+
+`async with AttachedTools(servers, base) as tools`. A server's tool is `mcp.SERVER.tool`, dangerous unless the operator
+says otherwise, and goes through the same policy, log and checks of its input as every other tool.
+"""
+
+import asyncio
+import importlib
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.ports import ToolInvocation, ToolRun, ToolRunner, ToolSink
+from codesdk.contract.tools import ExecutionEnv, SandboxSummary, Subjects, ToolSpec
+from codesdk.tools.mcp_client.naming import owned_name, wire_names
+from codesdk.tools.mcp_client.servers import McpServer, StdioServer, check, host_of
+from codesdk.tools.registry import Tool, ToolContext, ToolRegistry
+
+if TYPE_CHECKING:
+    from codesdk.tools.mcp_client.connection import Connection
+
+MAX_DESCRIPTION = 4_000
+_log = logging.getLogger(__name__)
+
+
+class AttachedTools:
+    """Start it, and close it on the same loop; or use it as an async context manager."""
+
+    def __init__(self, servers: Mapping[str, McpServer], base: ToolRunner) -> None:
+        check(servers)
+        self._servers = dict(servers)
+        self._base = base
+        self._connections: list[Connection] = []
+        self._attached = ToolRegistry()
+        self._names: frozenset[str] = frozenset()
+
+    async def __aenter__(self) -> "AttachedTools":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Connect to every server. Raise `CodeSDKError`, naming the server, if one cannot be reached."""
+        if not self._servers:
+            return
+        found = await asyncio.to_thread(importlib.import_module, "codesdk.tools.mcp_client.connection")
+        self._connections = [
+            found.Connection(name, server, self._collect) for name, server in self._servers.items()
+        ]
+        opening = (each.open() for each in self._connections)
+        try:
+            opened = await asyncio.gather(*opening, return_exceptions=True)
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+        problems = [
+            f"The MCP server {name} cannot be used: {error}"
+            for name, error in zip(self._servers, opened, strict=True)
+            if isinstance(error, BaseException)
+        ]
+        if problems:
+            await self.close()
+            raise CodeSDKError(" ".join(problems), code="TOOL_FAILED", retryable=True)
+        self._collect()
+
+    async def close(self) -> None:
+        """End every connection and the programs behind them."""
+        await asyncio.gather(*(connection.close() for connection in self._connections))
+
+    def specs(self) -> Sequence[ToolSpec]:
+        return [*self._base.specs(), *self._attached.specs()]
+
+    def environment(self, name: str) -> tuple[ExecutionEnv, SandboxSummary]:
+        return self._of(name).environment(name)
+
+    def check(self, name: str, arguments: Any) -> str | None:
+        return self._of(name).check(name, arguments)
+
+    def subjects(self, name: str, arguments: Any) -> Subjects:
+        return self._of(name).subjects(name, arguments)
+
+    async def run(self, call: ToolInvocation, output: ToolSink) -> ToolRun:
+        return await self._of(call.name).run(call, output)
+
+    async def close_session(self, session_id: str) -> None:
+        await self._base.close_session(session_id)
+
+    def _of(self, name: str) -> ToolRunner:
+        return self._attached if name in self._names else self._base
+
+    def _collect(self) -> None:
+        """Make tools of what the servers offer now. One whose schema will not do is left out."""
+        taken = wire_names(spec.name for spec in self._base.specs())
+        registry = ToolRegistry()
+        for connection in self._connections:
+            for offered in connection.tools:
+                name = owned_name(connection.name, offered.name, taken)
+                try:
+                    registry.add(_tool(connection, name, offered))
+                except ValueError as error:
+                    _log.warning("A tool of the MCP server %s is left out: %s", connection.name, error)
+        self._attached = registry
+        self._names = frozenset(spec.name for spec in registry.specs())
+
+
+def _tool(connection: "Connection", name: str, offered: Any) -> Tool:
+    server = connection.server
+
+    async def call(arguments: Any, context: ToolContext) -> ToolRun:
+        return await connection.call(offered.name, arguments, context.output)
+
+    host = host_of(server)
+    description = offered.description or f"The tool {offered.name} of the MCP server {connection.name}."
+    return Tool(
+        spec=ToolSpec(
+            name=name,
+            description=description[:MAX_DESCRIPTION],
+            input_schema=offered.input_schema,
+            tool_class=server.tool_classes.get(offered.name, server.tool_class),
+        ),
+        function=call,
+        execution_env="codesdk_host" if isinstance(server, StdioServer) else "unknown",
+        sandbox=SandboxSummary(network=True, timeout_ms=int(server.timeout_s * 1000)),
+        subjects=lambda _: Subjects(hosts=[host] if host else []),
+    )

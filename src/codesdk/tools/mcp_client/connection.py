@@ -1,0 +1,246 @@
+"""One attached MCP server → its tools, and calls of them. Needs `mcp`: loaded at first use.
+
+The connection lives in a task of its own. When the server ends, calls that run fail with a clear error, and the next
+call connects again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any, cast
+
+import mcp_types as types
+import msgspec
+from mcp.client.client import Client
+from mcp.client.subscriptions import SubscriptionLost
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from codesdk.contract.ports import ToolRun, ToolSink
+from codesdk.tools.mcp.transport import Tail, connect
+from codesdk.tools.mcp_client.servers import McpServer, secrets_of
+from codesdk.tools.registry import ToolError
+
+CONNECT_S = 60.0
+MAX_TOOLS = 1_000
+_log = logging.getLogger(__name__)
+
+
+class Unreachable(Exception):
+    """The server could not be started or reached. The message says why, without its address."""
+
+
+class Connection:
+    """A server by its name. `tools` are those that it offered last; `changed` is called when they are others."""
+
+    def __init__(self, name: str, server: McpServer, changed: Callable[[], None]) -> None:
+        self.name = name
+        self.server = server
+        self.tools: list[types.Tool] = []
+        self._changed = changed
+        self._client: Client | None = None
+        self._doubtful = False
+        self._opening = asyncio.Lock()
+        self._owner: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self._news = asyncio.Event()
+
+    async def open(self) -> None:
+        """Connect and list the tools, unless that is done. Raise `Unreachable`."""
+        async with self._opening:
+            if self._client is not None and not (self._doubtful and await self._is_dead(self._client)):
+                return
+            await self.close()
+            self._stop.clear()
+            tail, opened = Tail(), asyncio.get_running_loop().create_future()
+            self._owner = asyncio.create_task(self._own(tail, opened))
+            try:
+                await asyncio.wait_for(asyncio.shield(opened), CONNECT_S)
+            except TimeoutError:
+                raise Unreachable(self._reason(f"it did not answer within {CONNECT_S:.0f} s", tail)) from None
+            finally:
+                if not opened.done() or opened.cancelled() or opened.exception() is not None:
+                    self._owner.cancel()
+                    await asyncio.wait([self._owner])
+
+    async def close(self) -> None:
+        """End the connection and, if it is ours, the program behind it."""
+        self._stop.set()
+        if self._owner is not None:
+            await asyncio.wait([self._owner])
+
+    async def offer(self) -> list[types.Tool]:
+        """List the tools anew. Raise `Unreachable`."""
+        await self.open()
+        try:
+            return [] if self._client is None else await _listed(self._client)
+        except MCPError as error:
+            self._doubtful = True
+            raise Unreachable(f"{error.message.rstrip('.')}.") from None
+
+    async def call(self, tool: str, arguments: Any, output: ToolSink) -> ToolRun:
+        """Call a tool by the name that the server gave it. Cancelling this tells the server. Raise `ToolError`."""
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            output("progress", _progress(progress, total, message))
+
+        result = await self.ask(types.CallToolRequestParams(name=tool, arguments=arguments), report)
+        return ToolRun(result=_text(result), is_error=bool(result.is_error))
+
+    async def ask(
+        self, params: types.CallToolRequestParams, report: ProgressFnT | None = None
+    ) -> types.CallToolResult:
+        """Call a tool and return the server's own answer. Raise `ToolError`."""
+        try:
+            await self.open()
+        except Unreachable as error:
+            raise ToolError(f"The MCP server {self.name} cannot be used: {error}") from None
+        client = self._client
+        if client is None:
+            raise ToolError(f"The MCP server {self.name} ended just now. Try again.")
+        try:
+            return await client.session.send_request(
+                types.CallToolRequest(params=params),
+                types.CallToolResult,
+                request_read_timeout_seconds=self.server.timeout_s,
+                progress_callback=report,
+            )
+        except MCPError as error:
+            raise ToolError(self._explain(error)) from None
+        except ValidationError:
+            raise ToolError(f"The MCP server {self.name} gave an answer that is no tool result.") from None
+
+    def _reason(self, what: str, tail: Tail) -> str:
+        """Return why the server did not come up, with the end of its stderr, but without its secrets."""
+        said = tail.text
+        for secret in secrets_of({self.name: self.server}):
+            said = said.replace(secret, "[secret]")
+        return f"{what}. It wrote: {said}" if said else f"{what}."
+
+    def _explain(self, error: MCPError) -> str:
+        if error.code == types.REQUEST_TIMEOUT:
+            return f"The MCP server {self.name} did not answer within {self.server.timeout_s:g} s; the call was cancelled."
+        self._doubtful = True
+        if error.code == types.CONNECTION_CLOSED:
+            return (
+                f"The MCP server {self.name} ended while it worked on this call. What it had done by then is not known."
+                " It is started again with the next call."
+            )
+        return f"The MCP server {self.name} refused the call: {error.message}"
+
+    async def _is_dead(self, client: Client) -> bool:
+        """Ask a server that failed whether it is still there."""
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await client.session.list_tools()
+        except (MCPError, TimeoutError):
+            return True
+        self._doubtful = False
+        return False
+
+    async def _own(self, tail: Tail, opened: "asyncio.Future[None]") -> None:
+        ended = asyncio.Event()
+        info = types.Implementation(name="codesdk", version=version("codesdk"))
+        try:
+            way = connect(self.server, tail, ended)
+            async with Client(way, client_info=info, message_handler=self._hear, cache=None) as client:
+                self.tools = await _listed(client)
+                self._client, self._doubtful = client, False
+                opened.set_result(None)
+                await self._tend(client, ended)
+        except Exception as error:  # noqa: BLE001 - whatever a server does ends its connection only
+            if not opened.done():
+                opened.set_exception(Unreachable(self._reason(_words(error), tail)))
+        finally:
+            self._client = None
+
+    async def _tend(self, client: Client, ended: asyncio.Event) -> None:
+        """Return when the connection is to end or has ended; list the tools again when they changed."""
+        waits = {name: asyncio.create_task(event.wait()) for name, event in self._events(ended).items()}
+        listening = asyncio.create_task(self._listen(client))
+        try:
+            while not (self._stop.is_set() or ended.is_set()):
+                await asyncio.wait(waits.values(), return_when=asyncio.FIRST_COMPLETED)
+                if self._news.is_set():
+                    self._news.clear()
+                    waits["news"] = asyncio.create_task(self._news.wait())
+                    self.tools = await _listed(client)
+                    self._changed()
+        finally:
+            for wait in (*waits.values(), listening):
+                wait.cancel()
+            await asyncio.wait([listening])
+
+    def _events(self, ended: asyncio.Event) -> dict[str, asyncio.Event]:
+        return {"stop": self._stop, "ended": ended, "news": self._news}
+
+    async def _listen(self, client: Client) -> None:
+        """Hear of changed tools from a server of the protocol of 2026: it tells only those who listen."""
+        tools = client.server_capabilities.tools
+        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
+            return
+        try:
+            async with client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    self._news.set()
+        except (MCPError, SubscriptionLost) as error:
+            _log.info("The MCP server %s no longer tells when its tools change: %s", self.name, error)
+
+    async def _hear(self, message: Any) -> None:
+        """Hear of changed tools from a server of an earlier protocol."""
+        if isinstance(message, types.ToolListChangedNotification):
+            self._news.set()
+
+
+async def _listed(client: Client) -> list[types.Tool]:
+    """Return all pages of a server's tools, up to a bound."""
+    tools: list[types.Tool] = []
+    cursor: str | None = None
+    while len(tools) < MAX_TOOLS:
+        page = await client.session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
+        tools += page.tools
+        cursor = page.next_cursor
+        if not cursor or not page.tools:
+            break
+    return tools[:MAX_TOOLS]
+
+
+def _text(result: types.CallToolResult) -> str:
+    """Return a result as a model reads it. What is no text is named, not passed on."""
+    if not result.content and result.structured_content is not None:
+        return msgspec.json.encode(result.structured_content).decode()
+    return "\n".join(_block(block) for block in result.content)
+
+
+def _block(block: types.ContentBlock) -> str:
+    if isinstance(block, types.TextContent):
+        return block.text
+    if isinstance(block, types.EmbeddedResource):
+        resource = block.resource
+        return (
+            resource.text
+            if isinstance(resource, types.TextResourceContents)
+            else f"({resource.uri}: not text)"
+        )
+    if isinstance(block, types.ResourceLink):
+        return f"({block.name}: {block.uri})"
+    return f"({block.mime_type}, {len(block.data) * 3 // 4:,} bytes: not text)"
+
+
+def _progress(progress: float, total: float | None, message: str | None) -> str:
+    share = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
+    return f"{share}: {message}\n" if message else f"{share}\n"
+
+
+def _words(error: BaseException) -> str:
+    """Return what went wrong, without addresses: they may have a secret in them."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    if isinstance(error, MCPError):
+        return "it ended" if error.code == types.CONNECTION_CLOSED else error.message.rstrip(".")
+    if isinstance(error, FileNotFoundError | PermissionError):
+        return str(error.strerror or error)
+    return f"{type(error).__name__} on the way to it"

@@ -1,0 +1,1 @@
+"""`patch.apply`: a unified diff, parsed and applied as a whole."""

@@ -1,0 +1,123 @@
+"""The hunks of a patch and the bytes of a file → the file as it becomes, or the hunk that does not fit, explained. Pure.
+
+A hunk is put where it says if its lines are there, else at the only other place that has them. One that shows no line
+after its change may mean the end of the file: if it fits there, too, it is refused. There is no fuzz.
+"""
+
+from collections.abc import Sequence
+
+from codesdk.tools.patch.parsing import Hunk
+from codesdk.tools.workspace.diff import lines_of
+
+_SHOWN = 5
+
+
+class DoesNotApply(Exception):
+    """A hunk does not fit; the message says which, and what is there instead."""
+
+
+def apply_hunks(data: bytes, hunks: Sequence[Hunk]) -> tuple[bytes, list[int]]:
+    """Return the new content, and by how many lines each hunk was off. Raise `DoesNotApply`."""
+    lines = lines_of(data)
+    out: list[bytes] = []
+    done = drift = 0
+    offsets: list[int] = []
+    for hunk in hunks:
+        # A hunk without old lines names the line after which it goes, all others their first.
+        said = hunk.start - 1 if hunk.old else hunk.start
+        at = _place(lines, hunk, said + drift, done)
+        drift = at - said
+        offsets.append(drift)
+        out += lines[done:at]
+        out += hunk.new
+        done = at + len(hunk.old)
+    out += lines[done:]
+    if any(not line.endswith(b"\n") for line in out[:-1]):
+        raise DoesNotApply("it would put lines after one that is marked as having no line end")
+    return b"".join(out), offsets
+
+
+def _place(lines: list[bytes], hunk: Hunk, expected: int, first: int) -> int:
+    """Return the index of the line that a hunk goes to, from `first` on."""
+    if not hunk.old:
+        if lines and expected != len(lines):
+            raise DoesNotApply(
+                f"hunk {hunk.number} only adds lines and shows none of the file; include some lines around them"
+            )
+        return len(lines)
+    end = len(lines) - len(hunk.old)
+    at_end = hunk.ends and end >= first and _fits(lines, hunk.old, end)
+    if at_end and hunk.new and not hunk.new[-1].endswith(b"\n"):
+        return end  # a line without an end can only be the last
+    if expected >= first and _fits(lines, hunk.old, expected) and (expected == end or not at_end):
+        return expected
+    places = [at for at in range(first, end + 1) if _fits(lines, hunk.old, at)]
+    if len(places) == 1:
+        return places[0]
+    if places:
+        numbers = ", ".join(str(at + 1) for at in places[:_SHOWN])
+        more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
+        raise DoesNotApply(
+            f"hunk {hunk.number} says line {hunk.start}, but could go to lines {numbers}{more};"
+            " include more lines around the change"
+        )
+    raise DoesNotApply(_why(lines, hunk, expected, first))
+
+
+def _fits(lines: list[bytes], old: list[bytes], at: int) -> bool:
+    return lines[at : at + len(old)] == old
+
+
+def _why(lines: list[bytes], hunk: Hunk, expected: int, first: int) -> str:
+    """Say what is there instead of the first line that differs, where most lines of the hunk fit."""
+    start = f"hunk {hunk.number} does not fit"
+    if any(_fits(lines, hunk.old, at) for at in range(first)):
+        return f"{start}: its lines come before those of the hunk before it; put the hunks in order"
+    ending = _line_ends(lines, hunk)
+    if ending is not None:
+        return f"{start}: {ending}"
+    at = _nearest(lines, hunk.old, expected)
+    for index, wanted in enumerate(hunk.old):
+        there = lines[at + index] if 0 <= at + index < len(lines) else None
+        if there == wanted:
+            continue
+        if there is None:
+            return f"{start}: the file ends after line {len(lines)}, the hunk goes on with {_quote(wanted)}"
+        if there.rstrip(b"\n") == wanted.rstrip(b"\n"):
+            has = "has" if there.endswith(b"\n") else "has no"
+            return (
+                f"{start}: line {at + index + 1} of the file {has} line end, in the hunk it is the other way"
+            )
+        return f"{start}: line {at + index + 1} of the file is {_quote(there)}, the hunk has {_quote(wanted)}"
+    return start
+
+
+def _line_ends(lines: list[bytes], hunk: Hunk) -> str | None:
+    bare = [line.rstrip(b"\r\n") for line in lines]
+    wanted = [line.rstrip(b"\r\n") for line in hunk.old]
+    if not any(bare[at : at + len(wanted)] == wanted for at in range(len(bare) - len(wanted) + 1)):
+        return None
+    if any(line.endswith(b"\r\n") for line in lines) and not any(line.endswith(b"\r\n") for line in hunk.old):
+        return "the file has Windows line ends (\\r\\n) and the patch has \\n; end its lines with \\r\\n"
+    if any(line.endswith(b"\r\n") for line in hunk.old) and not any(line.endswith(b"\r\n") for line in lines):
+        return "the patch has Windows line ends (\\r\\n) and the file has \\n"
+    return None
+
+
+def _nearest(lines: list[bytes], old: list[bytes], expected: int) -> int:
+    """Return where most lines of a hunk are, of such places the one nearest to where it should be."""
+    wanted = {line: index for index, line in reversed(list(enumerate(old)))}
+    starts = {at - wanted[line] for at, line in enumerate(lines) if line in wanted}
+    starts.add(max(0, min(expected, len(lines))))
+    return min(starts, key=lambda at: (-_common(lines, old, at), abs(at - expected)))
+
+
+def _common(lines: list[bytes], old: list[bytes], at: int) -> int:
+    return sum(
+        1 for index, line in enumerate(old) if 0 <= at + index < len(lines) and lines[at + index] == line
+    )
+
+
+def _quote(line: bytes) -> str:
+    text = line.rstrip(b"\n").decode("utf-8", "replace")
+    return repr(text if len(text) <= 120 else text[:119] + "…")

@@ -1,0 +1,126 @@
+"""What the tools on files share: work in a thread that can be stopped, refusals in words, changes with their undo."""
+
+import asyncio
+import codecs
+import json
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Annotated, TypeVar
+
+from msgspec import Meta
+
+from codesdk.contract.canonical import content_hash
+from codesdk.contract.ports import FileChange, Kept, ToolRun
+from codesdk.contract.tools import SandboxSummary, Subjects
+from codesdk.sandbox import Beneath, Opened, PathRefused, Written, split_folder
+from codesdk.tools.registry import ToolError
+from codesdk.tools.workspace.diff import unified
+
+MAX_FILE_BYTES = 2_000_000
+SANDBOX = SandboxSummary(network=False, mounts=["workspace"])
+STOPPED = ToolRun(result="Stopped before anything was changed.", is_error=True)
+
+T = TypeVar("T")
+GoOn = Callable[[], bool]
+"""Says whether the work is still wanted."""
+FilePath = Annotated[str, Meta(min_length=1, description="The file, relative to the workspace.")]
+FolderPath = Annotated[
+    str,
+    Meta(min_length=1, description="The directory, relative to the workspace; . is the workspace itself."),
+]
+
+# The longer mark first: the one of UTF-16 begins like the one of UTF-32.
+_MARKS = [
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+]
+
+
+async def in_thread(work: Callable[[GoOn], T]) -> T:
+    """Run `work` in a thread. On cancellation wait for it, so that nothing happens afterwards.
+
+    `work` is given a function that says whether to go on. If it had already changed something, its
+    result is returned although the caller was cancelled, because that is what happened.
+    """
+    cancelled = threading.Event()
+    running = asyncio.ensure_future(asyncio.to_thread(work, lambda: not cancelled.is_set()))
+    while not running.done():
+        try:
+            await asyncio.wait([running])
+        except asyncio.CancelledError:
+            cancelled.set()
+    if not cancelled.is_set():
+        return running.result()
+    if running.exception() is None and isinstance(result := running.result(), ToolRun) and result.changes:
+        return result
+    raise asyncio.CancelledError
+
+
+@contextmanager
+def opened(workspace: str, path: str | None = None) -> Generator[Beneath]:
+    """Hold the workspace open. A refusal becomes an error for the model, with the path as it was given."""
+    try:
+        with Beneath(workspace) as files:
+            yield files
+    except PathRefused as error:
+        where = "" if path is None else f' the path "{path[:200]}"'
+        raise ToolError(f"Cannot use{where}: {error}." if where else f"Cannot do it: {error}.") from None
+
+
+def change(path: str, before: Opened | None, after: Written | None) -> FileChange:
+    """Return what a tool did to a file, with what takes it back."""
+    return FileChange(
+        path=path,
+        diff=unified(path, before.data if before else None, after.data if after else None),
+        kept=Kept(
+            path=path,
+            before=before.data if before else None,
+            before_mode=before.mode if before else None,
+            after_hash=content_hash(after.data) if after else None,
+            after_mode=after.mode if after else None,
+            made_folders=after.made_folders if after else 0,
+        ),
+    )
+
+
+def encode(text: str, field: str) -> bytes:
+    """Return a text of a model as bytes."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ToolError(f"{field} contains characters that cannot be written as UTF-8.") from None
+
+
+def encoding_of(data: bytes) -> str | None:
+    """Return the encoding that the first bytes say, if it is not UTF-8."""
+    return next((name for mark, name in _MARKS if data.startswith(mark)), None)
+
+
+def is_utf8(data: bytes) -> bool:
+    """Tell whether bytes are UTF-8 text."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def shown(name: str) -> str:
+    """Return a name or path as one line that cannot be taken for anything else."""
+    return name if name.isprintable() else json.dumps(name)
+
+
+def plain(path: str) -> str:
+    """Return a path without needless parts, or as it is if it leads elsewhere: then the tool refuses it."""
+    try:
+        return "/".join(split_folder(path)) or "."
+    except PathRefused:
+        return path
+
+
+def touches(*paths: str) -> Subjects:
+    """Return the paths of a call for the policy, as short as they can be said."""
+    return Subjects(paths=[plain(path) for path in paths])
