@@ -19,7 +19,7 @@ async def run(report: Report, quick: bool) -> None:
     if os.geteuid() != 0 or shutil.which("podman") is None:
         report.missing("a command in a kept container", "needs root and Podman")
         return
-    from tests.sandbox.engine import running_engine
+    from tests.sandbox.oci.engine import running_engine
 
     report.progress("an engine and its image")
     with running_engine() as engine:
@@ -27,7 +27,7 @@ async def run(report: Report, quick: bool) -> None:
 
 
 async def _measure(report: Report, socket: str, rounds: int) -> None:
-    from tests.sandbox.engine import IMAGE
+    from tests.sandbox.oci.engine import IMAGE
     from tests.sandbox.stage import open_directory
 
     from codesdk.sandbox.oci.sandbox import OciSandbox
@@ -63,7 +63,7 @@ async def _in_turns(
 ) -> tuple[list[float], list[float]]:
     """Time both by turns, so that noise meets both. The plain container has none of our options."""
     import docker
-    from tests.sandbox.engine import IMAGE
+    from tests.sandbox.oci.engine import IMAGE
 
     client = docker.DockerClient(base_url=f"unix://{socket}")
     # Some machines' engines start nothing without these two.

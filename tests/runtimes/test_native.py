@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtimes import claude_rig, codex_rig
 from tests.runtimes.alone import alone, tried_outside
-from tests.runtimes.claude_rig import native_call, script
-from tests.runtimes.test_claude_program import program
+from tests.runtimes.claude import rig as claude_rig
+from tests.runtimes.claude.rig import native_call, script
+from tests.runtimes.claude.test_program import program
+from tests.runtimes.codex import rig as codex_rig
 
 from codesdk.contract.codec import decode
 from codesdk.contract.errors import Forbidden, InvalidRequest

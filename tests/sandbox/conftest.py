@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Generator
 
 import pytest
-from tests.sandbox.engine import IMAGE, RunningEngine, running_engine
+from tests.sandbox.oci.engine import IMAGE, RunningEngine, running_engine
 
 from codesdk.sandbox.oci.sandbox import OciSandbox
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.sandbox.test_bubblewrap import Said, alive
+from tests.sandbox.bubblewrap.test_sandbox import Said, alive
 
 from codesdk.contract.errors import InvalidRequest
 from codesdk.sandbox.backend import (

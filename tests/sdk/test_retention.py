@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.store.audit_samples import entry
+from tests.store.audit.samples import entry
 
 from codesdk import ArtifactBlock, CodeSDK, InvalidRequest, Message, NotFound
 from codesdk.contract.records import KeyRow

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.runtimes.alone import alone, tried_outside
-from tests.runtimes.claude_rig import (
+from tests.runtimes.claude.rig import (
     EDIT,
     MORE,
     READ,
@@ -346,7 +346,7 @@ async def test_a_killed_claude_fails_the_task_and_the_next_one_is_told_all_that_
 ORPHAN = """
 import asyncio, sys
 from pathlib import Path
-from tests.runtimes.claude_rig import below, opened, script
+from tests.runtimes.claude.rig import below, opened, script
 
 async def main():
     async with opened(Path(sys.argv[1])) as world:
@@ -362,7 +362,7 @@ asyncio.run(main())
 def test_nothing_of_claude_outlives_a_process_that_is_killed(tmp_path: Path) -> None:
     argv = [sys.executable, "-c", ORPHAN, str(tmp_path)]
     env = {**os.environ, "TMPDIR": str(tmp_path)}  # where a killed process leaves what it could not remove
-    with subprocess.Popen(argv, cwd=Path(__file__).parents[2], env=env, stdout=subprocess.PIPE) as parent:
+    with subprocess.Popen(argv, cwd=Path(__file__).parents[3], env=env, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         pids = [int(pid) for pid in parent.stdout.readline().split()]
         handles = [os.pidfd_open(pid) for pid in pids]

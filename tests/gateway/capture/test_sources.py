@@ -25,7 +25,7 @@ from codesdk.gateway.capture.sources_cut import MAX_PIECES
 from codesdk.gateway.wires.exchange import Ask, Route, Wire
 from codesdk.gateway.wires.formats import codec_for
 
-FIXTURES = Path(__file__).parent / "fixtures" / "sources"
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "sources"
 CASES = sorted(path.stem for path in FIXTURES.glob("*.json"))
 REQUESTS = [(case, number) for case in CASES for number in (0, 1)]
 Recorded = tuple[Ask, OwnTexts, dict[str, bytes]]

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.runtimes.claude_rig import EDIT, MORE, READ, native_call
+from tests.runtimes.claude.rig import EDIT, MORE, READ, native_call
 
 from codesdk.contract.events import TYPE_OF
 from codesdk.contract.runtime import Draft, RuntimeItem
 from codesdk.runtimes.claude.normalize import PREFIX, ClaudeState, normalize
 
-GOLDENS = Path(__file__).parents[1] / "golden" / "claude-agent-sdk"
+GOLDENS = Path(__file__).parents[2] / "golden" / "claude-agent-sdk"
 TOOLS = {f"{PREFIX}workspace_read": "workspace.read", f"{PREFIX}workspace_edit": "workspace.edit"}
 
 

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.engine.broken_logs import BROKEN, OTHER_HASH, RAW, Broken, changed, find, frames, renumber
-from tests.engine.healthy_logs import (
+from tests.engine.checks.broken_logs import BROKEN, OTHER_HASH, RAW, Broken, changed, find, frames, renumber
+from tests.engine.checks.healthy_logs import (
     EDIT,
     HEALTHY,
     PERSON,

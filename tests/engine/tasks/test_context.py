@@ -21,7 +21,7 @@ from codesdk.engine.log.transcript import estimate_tokens
 from codesdk.store.memory import MemoryLog
 from codesdk.testing.fakes import call, done, message
 
-SOURCE = str(Path(__file__).parents[2] / "src")
+SOURCE = str(Path(__file__).parents[3] / "src")
 
 
 def turn(r: Rig, session: Session, asked: str, answered: str) -> None:
@@ -238,7 +238,7 @@ def test_a_call_that_belongs_to_no_message_is_a_message_of_its_own():
 TELL = """
 import sys
 sys.path[:0] = sys.argv[1:]
-from tests.engine.test_context import input_hashes
+from tests.engine.tasks.test_context import input_hashes
 
 print(*input_hashes())
 """
@@ -257,7 +257,7 @@ def input_hashes() -> list[str]:
 
 
 def test_two_processes_hash_the_same_transcript_alike():
-    root = str(Path(__file__).parents[2])
+    root = str(Path(__file__).parents[3])
     env = {**os.environ, "PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo"}
     told = subprocess.run([sys.executable, "-c", TELL, SOURCE, root], capture_output=True, text=True, env=env)
     assert (told.stdout.split(), told.stderr) == (input_hashes(), "")

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.sandbox.attacks import DAEMON, PRELUDE, STAYS
-from tests.sandbox.engine import BARE_IMAGE, IMAGE, command_lines
+from tests.sandbox.oci.engine import BARE_IMAGE, IMAGE, command_lines
 from tests.sandbox.ran import run
 from tests.sandbox.stage import open_directory
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtimes.claude_goldens import CASES, TOOLS, meanings, read
+from tests.runtimes.claude.goldens import CASES, TOOLS, meanings, read
 
 from codesdk.contract.messages import Message, Text, ToolResult, ToolUse, user
 from codesdk.contract.runtime import Draft, Failed

@@ -32,8 +32,8 @@ from codesdk.gateway.cassettes.volatile_rules import DIGIT_RULES, RULES, Rule
 from codesdk.gateway.reply import RawRequest
 from codesdk.redaction.redactor import Redactor
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "gateway.md"
-FIXTURES = Path(__file__).parent / "fixtures" / "sources"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "gateway.md"
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "sources"
 CANARY = "canary-7f3e9b1c5d2a4860"
 LEAVES = st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=12)
 VALUES = st.recursive(

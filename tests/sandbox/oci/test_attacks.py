@@ -11,8 +11,8 @@ import pytest
 from tests.sandbox import attacks
 from tests.sandbox.attacks import ATTACKS, MB, PRELUDE, SECRET, Attack
 from tests.sandbox.driver import ORDINARY, Job, Report
-from tests.sandbox.engine import RunningEngine
-from tests.sandbox.oci_driver import drive
+from tests.sandbox.oci.driver import drive
+from tests.sandbox.oci.engine import RunningEngine
 from tests.sandbox.ran import run
 from tests.sandbox.stage import Stage, open_directory, set_stage
 

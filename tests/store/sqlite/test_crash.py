@@ -13,7 +13,7 @@ from codesdk.local.directory import DataDir
 
 pytestmark = pytest.mark.anyio
 
-SOURCE = str(Path(__file__).parents[2] / "src")
+SOURCE = str(Path(__file__).parents[3] / "src")
 
 WRITER = """
 import asyncio, os, sys

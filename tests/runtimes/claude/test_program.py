@@ -6,7 +6,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from tests.runtimes.claude_rig import below, opened, script
+from tests.runtimes.claude.rig import below, opened, script
 
 from codesdk import SessionSettings, TaskFailure
 from codesdk.runtimes.claude import options as claude_options

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.runtimes.alone import alone
-from tests.runtimes.claude_rig import READ, opened, script, texts_of
+from tests.runtimes.claude.rig import READ, opened, script, texts_of
 
 from codesdk import CodeSDKError, InvalidRequest, SessionSettings, TaskFailure
 from codesdk.contract.capabilities import Isolation

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from codex_cli_bin import bundled_codex_path
 from tests.runtimes.alone import alone, left_behind, tried_outside
-from tests.runtimes.codex_rig import NOTE, Rig, calls, notices, opened, payloads, read, script
+from tests.runtimes.codex.rig import NOTE, Rig, calls, notices, opened, payloads, read, script
 
 from codesdk import CodeSDKError, Forbidden, InvalidRequest, TaskFailure
 from codesdk.contract.capabilities import Isolation

@@ -1,4 +1,4 @@
-"""As `driver.py`, for the container sandbox: `python -m tests.sandbox.oci_driver SOCKET`, jobs on stdin, reports on stdout."""
+"""As `driver.py`, for the container sandbox: `python -m tests.sandbox.oci.driver SOCKET`, jobs on stdin, reports on stdout."""
 
 import asyncio
 import subprocess
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import msgspec
 from tests.sandbox.driver import Job, Report, environment, identity
-from tests.sandbox.engine import IMAGE
+from tests.sandbox.oci.engine import IMAGE
 from tests.sandbox.ran import run
 
 from codesdk.sandbox.oci.sandbox import OciSandbox
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[3]
 
 
 def drive(
@@ -23,7 +23,7 @@ def drive(
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     python = f"/usr/bin/python{version}"  # ours may lie in somebody's home
     done = subprocess.run(
-        [python if Path(python).exists() else sys.executable, "-m", "tests.sandbox.oci_driver", socket],
+        [python if Path(python).exists() else sys.executable, "-m", "tests.sandbox.oci.driver", socket],
         input=msgspec.json.encode(list(jobs)),
         stdout=subprocess.PIPE,
         cwd=_ROOT,

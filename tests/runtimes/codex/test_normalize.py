@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.runtimes.codex_goldens import CASES, GOLDENS, meanings
+from tests.runtimes.codex.goldens import CASES, GOLDENS, meanings
 
 from codesdk.contract.events import RuntimeNotice
 from codesdk.contract.messages import Message, Reasoning, Text, ToolResult, ToolUse, user

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.sandbox.test_paths import ATTACKS
+from tests.sandbox.files.test_paths import ATTACKS
 from tests.sandbox.traps import SECRET, set_traps, tree
 
 from codesdk.sandbox.files import batch as module

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.store.audit_samples import entry
+from tests.store.audit.samples import entry
 
 from codesdk.contract.errors import StorageFailure
 from codesdk.redaction.redactor import Redactor
@@ -34,7 +34,7 @@ from codesdk.store.audit.verify import AuditReport, verify_audit
 
 pytestmark = pytest.mark.anyio
 
-SOURCE = str(Path(__file__).parents[2] / "src")
+SOURCE = str(Path(__file__).parents[3] / "src")
 
 
 def fill(root: Path, count: int = 12, segment_bytes: int = 900) -> None:
@@ -324,7 +324,7 @@ import asyncio, os, sys
 sys.path[:0] = sys.argv[2:]
 from pathlib import Path
 from codesdk.store.audit.trail import Audit
-from tests.store.audit_samples import entry
+from tests.store.audit.samples import entry
 
 async def main():
     audit = await Audit.open(Path(sys.argv[1]), segment_bytes=4000)
@@ -437,7 +437,7 @@ from pathlib import Path
 from codesdk.contract.errors import StorageFailure
 from codesdk.store.audit.trail import Audit
 from codesdk.store.audit.verify import verify_audit
-from tests.store.audit_samples import entry
+from tests.store.audit.samples import entry
 
 async def main(ends_well):
     audit = await Audit.open(Path(sys.argv[1]))

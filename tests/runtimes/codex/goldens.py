@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from tests.runtimes.codex_rig import read
+from tests.runtimes.codex.rig import read
 
 from codesdk.contract.events import TYPE_OF
 from codesdk.contract.runtime import Draft
 from codesdk.runtimes.codex.normalize import State, normalize
 
-GOLDENS = Path(__file__).parents[1] / "golden" / "codex-sdk"
+GOLDENS = Path(__file__).parents[2] / "golden" / "codex-sdk"
 TOOLS = {"workspace_read": "workspace.read", "workspace_write": "workspace.write"}
 PATCH = "*** Begin Patch\n*** Add File: new.txt\n+hello\n*** End Patch\n"
 WRITE: dict[str, Any] = {
