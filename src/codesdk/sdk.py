@@ -9,24 +9,22 @@ async with CodeSDK.open(data_dir=".codesdk") as sdk:
 import asyncio
 import functools
 import os
+import secrets as random_names
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
-import msgspec
-
-from codesdk.contract.errors import InvalidRequest
-from codesdk.contract.messages import ArtifactRef
+from codesdk.contract.actions import LOCAL, Caller
+from codesdk.contract.errors import Conflict, InvalidRequest
 from codesdk.contract.ports import Observer, Policy, ToolRunner
-from codesdk.contract.records import ApprovalRow, SessionRow, SessionStatus
 from codesdk.contract.runtime import Runtime
-from codesdk.contract.settings import Budgets, Limits, SessionConfig, SessionSettings
-from codesdk.contract.tools import InteractionMode, PermissionMode
-from codesdk.engine import LOCAL, Archive, Engine, Ports, SystemStamper
-from codesdk.gateway import GatewayDoor, Provider, providers_from
-from codesdk.handles import Session, Task, TaskResult
-from codesdk.local import AUDIT, RUNTIMES, ControlServer, DataDir
+from codesdk.contract.settings import GatewayMode, Limits
+from codesdk.engine import Archive, Engine, EngineService, Permits, Ports, SystemStamper
+from codesdk.equipment import SessionEquipper
+from codesdk.gateway import GatewayService, Provider, providers_from
+from codesdk.handles import Handles, Session, Task, TaskResult
+from codesdk.local import AUDIT, RUNTIMES, ControlServer, DataDir, HolderService, is_held
 from codesdk.policy import ModePolicy
 from codesdk.redaction import Redactor
 from codesdk.runtimes import clean_session, create_runtime, forget_session, resolve, session_folders, sweep
@@ -37,28 +35,46 @@ __all__ = ["CodeSDK", "Session", "Task", "TaskResult"]
 
 if TYPE_CHECKING:
     from codesdk.bundle import Manifest
+    from codesdk.contract.retention import GcReport, Progress, Retention
     from codesdk.gateway import Source, Wire
-    from codesdk.local import GcReport, Progress, Retention
-    from codesdk.tools import ExecOptions, FetchOptions, McpServer
+    from codesdk.tools import ExecOptions, FetchOptions
+
+TRIES = 50
+PAUSE_S = 0.1
 
 
-class CodeSDK:
+class CodeSDK(Handles):
     """One data directory, opened for work. Get it from `CodeSDK.open`."""
 
     def __init__(
         self,
-        engine: Engine,
-        principal: str,
-        door: GatewayDoor | None = None,
+        service: EngineService | HolderService,
+        engine: Engine | None = None,
+        *,
+        gateway: GatewayService | None = None,
         audit: Audit | None = None,
         directory: DataDir | None = None,
     ) -> None:
-        self.engine = engine
+        super().__init__(service)
+        self.archive: Archive = service
+        """Everything stored, to be read."""
         self.audit = audit
-        """The audit of the data directory; None if everything is in memory."""
-        self._door = door
+        """The audit of the data directory; None if everything is in memory or another process writes it."""
+        self._engine = engine
+        self._gateway = gateway
         self._directory = directory
-        self._principal = principal
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of this process. `Conflict` if another process holds the data directory."""
+        if self._engine is None:
+            raise Conflict("Another process holds this data directory; its engine is there.")
+        return self._engine
+
+    @property
+    def is_holder(self) -> bool:
+        """Whether sessions run in this process. If not, another holds the data directory, and they run there."""
+        return self._engine is not None
 
     @classmethod
     @asynccontextmanager
@@ -77,54 +93,46 @@ class CodeSDK:
         synchronous: Literal["auto", "full", "normal"] = "auto",
         principal: str = LOCAL,
         allow_yolo: bool = False,
+        permits: Permits | None = None,
         observers: Sequence[Observer] = (),
+        share: bool = True,
     ) -> AsyncGenerator["CodeSDK"]:
         """Open a data directory for work; without one, keep everything in memory.
+
+        If another process holds the directory, sessions are worked on through it. What shapes an engine (runtimes,
+        tools, policy and so on) cannot be given then, which is a `Conflict`; so is `share=False`.
 
         `runtimes` adds adapters by name, or replaces built-in ones. `tools` replaces the built-in tools;
         `run` and `fetch` switch on those that run programs and read web pages.
         `policy` is asked about every call, on top of the permission mode: `load_policy` reads one from a file.
-        Without `allow_yolo` no session may use the mode that asks about nothing. `secrets` never reach an
-        event, a log or an artifact. `providers` are where the model gateway passes requests on to; without
-        them, the real ones, with the keys that the environment has (ANTHROPIC_API_KEY, OPENAI_API_KEY,
-        GEMINI_API_KEY). `observers` hear of every event once it is stored. Leaving the block stops what runs and waits until all is stored.
+        Without `allow_yolo` no session may use the mode that asks about nothing; `permits` says all that the
+        operator permits, in place of it. `secrets` never reach an event, a log or an artifact. `providers` are where
+        the model gateway passes requests on to; without them, the real ones, with the keys that the environment has
+        (ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY). `observers` are told of every event once it is stored.
+        Leaving the block stops what runs and waits until all is stored.
         """
+        caller = Caller.of(principal)
+        shaped = any((runtimes, tools, run, fetch, policy, limits, providers, allow_yolo, permits, observers))
         async with AsyncExitStack() as stack:
             directory: DataDir | None = None
-            audit: Audit | None = None
-            state_dir = ""
-            door, keys = _model_door(providers)
-            hidden = [*secrets, *keys]
             if data_dir is not None:
-                directory = await DataDir.open_writer(Path(data_dir), synchronous=synchronous)
+                directory, held = await _enter(Path(data_dir), synchronous, may_share=share and not shaped)
                 stack.push_async_callback(directory.close)
-                state_dir = str(directory.path.resolve() / RUNTIMES)
-                await asyncio.to_thread(sweep, state_dir)
-                audit = await Audit.open(directory.path / AUDIT, Redactor(hidden))
-                stack.push_async_callback(audit.close)
-            stack.push_async_callback(door.aclose)
-            host = McpHost()
-            stack.push_async_callback(host.close)
-            ports = Ports(
-                log=directory.log if directory else MemoryLog(),
-                blobs=directory.blobs if directory else MemoryBlobs(),
-                tools=tools or await stack.enter_async_context(_offered(run, fetch)),
-                policy=policy or ModePolicy(),
-                stamper=SystemStamper(),
-                limits=limits or Limits(),
-                models=door,
-                mcp=host,
-                undo=directory.undo if directory else MemoryUndo(),
-                state_dir=state_dir,
-                clean=functools.partial(clean_session, state_dir) if state_dir else None,
-                observers=[*observers, audit] if audit else observers,
+                if held:
+                    yield cls(HolderService(directory, caller), directory=directory)
+                    return
+            gateway, keys = _gateway(providers)
+            hidden = [*secrets, *keys]
+            audit = await _audit(directory, hidden, stack)
+            ports = await _ports(
+                directory, audit, gateway, stack, tools, run, fetch, policy, limits, observers
             )
             engine = Engine(
                 ports,
                 _Runtimes(runtimes or {}).find,
-                owner=f"pid:{os.getpid()}",
+                owner=directory.owner if directory else random_names.token_hex(8),
                 secrets=hidden,
-                allow_yolo=allow_yolo,
+                permits=permits or Permits(allow_yolo=allow_yolo),
             )
             await engine.open()
             stack.push_async_callback(engine.close)
@@ -132,109 +140,30 @@ class CodeSDK:
                 control = ControlServer(engine, directory.path)
                 await control.start()
                 stack.push_async_callback(control.close)
-            yield cls(engine, principal, door, audit, directory)
-
-    async def create_session(
-        self,
-        *,
-        runtime: str,
-        workspace: str | os.PathLike[str] = ".",
-        permission_mode: PermissionMode = "ask",
-        interaction_mode: InteractionMode = "interactive",
-        native_tools: Literal["off"] | list[str] = "off",
-        title: str | None = None,
-        model: str | None = None,
-        budgets: Budgets | None = None,
-        settings: SessionSettings | None = None,
-        plays: "Source | None" = None,
-        mcp_servers: "Mapping[str, McpServer] | None" = None,
-        secrets: Iterable[str] = (),
-        idempotency_key: str | None = None,
-    ) -> "Session":
-        """Create a session of a runtime on a workspace directory.
-
-        `native_tools` names those of the runtime's own tools that it may run, which CodeSDK cannot confine.
-        `plays` is a script or a cassette that the model gateway answers from in place of a provider. The tools of
-        `mcp_servers` are offered to the runtime as `mcp.SERVER.tool`, under the same policy and in the same log.
-        """
-        settings = _with_mode(settings or SessionSettings(), plays)
-        if mcp_servers:
-            settings = msgspec.structs.replace(settings, mcp_servers=sorted(mcp_servers))
-        config = SessionConfig(
-            runtime=runtime,
-            workspace=_workspace(workspace),
-            title=title,
-            model=model,
-            permission_mode=permission_mode,
-            interaction_mode=interaction_mode,
-            native_tools=native_tools,
-            budgets=budgets,
-            settings=settings,
-        )
-        if mcp_servers:
-            from codesdk.tools import secrets_of
-
-            secrets = [*secrets, *secrets_of(mcp_servers)]
-        live = await self.engine.create_session(
-            config,
-            principal=self._principal,
-            secrets=secrets,
-            key=idempotency_key,
-            equipment=plays if isinstance(plays, msgspec.Struct) else None,
-        )
-        return await self._equip(live.session_id, plays, mcp_servers)
-
-    async def session(
-        self,
-        session_id: str,
-        *,
-        secrets: Iterable[str] | None = None,
-        plays: "Source | None" = None,
-        mcp_servers: "Mapping[str, McpServer] | None" = None,
-    ) -> "Session":
-        """Return a stored session. Its secrets, its servers and what it plays are not stored: give them again."""
-        await self.engine.session(session_id, principal=self._principal, secrets=secrets)
-        return await self._equip(session_id, plays, mcp_servers)
-
-    async def _equip(
-        self, session_id: str, plays: "Source | None", servers: "Mapping[str, McpServer] | None"
-    ) -> "Session":
-        """Give a session what is not stored with it."""
-        if plays is not None and self._door is not None:
-            self._door.choose(session_id, plays)
-        if servers:
-            from codesdk.tools import AttachedTools, secrets_of
-
-            live = await self.engine.session(
-                session_id, principal=self._principal, secrets=secrets_of(servers)
+            yield cls(
+                EngineService(engine, caller), engine, gateway=gateway, audit=audit, directory=directory
             )
-            tools = AttachedTools(servers, self.engine.ports.tools)
-            await tools.start()
-            await live.attach(tools, tools.close)
-        return Session(self.engine, session_id, self._principal)
+
+    def as_caller(self, caller: Caller) -> "CodeSDK":
+        """Return the same sessions as another caller may use them."""
+        if self._engine is None:
+            assert self._directory is not None, "without an engine there is a directory"
+            return CodeSDK(HolderService(self._directory, caller), directory=self._directory)
+        return CodeSDK(
+            EngineService(self._engine, caller),
+            self._engine,
+            gateway=self._gateway,
+            audit=self.audit,
+            directory=self._directory,
+        )
 
     def as_principal(self, principal: str) -> "CodeSDK":
-        """Return the same engine as another principal sees it: its own sessions and nothing else."""
-        return CodeSDK(self.engine, principal, self._door, self.audit, self._directory)
+        """Return the same sessions as another principal sees them: its own and nothing else."""
+        return self.as_caller(Caller.of(principal))
 
     def model_problems(self, session_id: str) -> Sequence[str]:
         """Return what did not fit between a session's model requests and the script or cassette that it plays."""
-        return () if self._door is None else self._door.problems(session_id)
-
-    async def sessions(
-        self, *, after: str | None = None, limit: int = 100, status: SessionStatus | None = None
-    ) -> list[SessionRow]:
-        """Return stored sessions, newest first; `after` is the last id of the page before."""
-        return await self.archive.sessions(principal=self._principal, after=after, limit=limit, status=status)
-
-    async def delete_session(self, session_id: str) -> None:
-        """Remove a session and everything stored of it, what its runtime wrote down included."""
-        await self.engine.delete(session_id, principal=self._principal)
-        state_dir = self.engine.ports.state_dir
-        if state_dir:
-            await asyncio.to_thread(forget_session, state_dir, session_id)
-        if self.audit is not None:
-            self.audit.note(deletion_entry(self._principal, session_id))
+        return () if self._gateway is None else self._gateway.problems(session_id)
 
     async def write_bundle(
         self,
@@ -250,16 +179,16 @@ class CodeSDK:
         """
         from codesdk.bundle import MAX_BYTES, Origin, write_bundle
 
-        state_dir = self.engine.ports.state_dir
         origin = Origin(
             archive=self.archive,
-            redactor=self.engine.redactor_of(session_id),
-            data_dir=Path(state_dir).parent if state_dir else None,
+            redactor=self._engine.redactor_of(session_id) if self._engine else Redactor(()),
+            data_dir=self._directory.path if self._directory else None,
             running=True,
             health=health,
         )
-        limit = MAX_BYTES if max_bytes is None else max_bytes
-        return await write_bundle(target, origin, session_id, principal=self._principal, max_bytes=limit)
+        return await write_bundle(
+            target, origin, session_id, max_bytes=MAX_BYTES if max_bytes is None else max_bytes
+        )
 
     async def collect(
         self,
@@ -271,12 +200,12 @@ class CodeSDK:
     ) -> "GcReport":
         """Remove what is over the limits, of all principals, and give the space back while sessions run.
 
-        `rewrite` lets a database of an older version be written anew, which holds up everything else.
+        `rewrite` lets a database of an older version be written again, which holds up everything else.
         """
         from codesdk.local import collect
 
         if self._directory is None or self.audit is None:
-            raise InvalidRequest("There is nothing to remove: everything is in memory.")
+            raise InvalidRequest("There is nothing to remove: everything is in memory, or another process's.")
         state_dir = self.engine.ports.state_dir
         return await collect(
             self.engine,
@@ -289,23 +218,15 @@ class CodeSDK:
             progress=progress,
         )
 
-    async def approvals(self) -> list[ApprovalRow]:
-        """Return what waits for an answer, over all sessions."""
-        return await self.archive.approvals(principal=self._principal)
+    def _playable(self, plays: "Source | None") -> tuple[dict[str, Any] | None, GatewayMode | None]:
+        if plays is None or self._gateway is None:
+            return super()._playable(plays)
+        # The gateway is here, so it can be given the very object, whatever it is.
+        return None, "replay" if isinstance(plays, Sequence) else "scripted"
 
-    async def put_artifact(self, data: bytes, content_type: str, name: str | None = None) -> ArtifactRef:
-        """Store bytes that a message can attach."""
-        return await self.engine.put_artifact(data, content_type, name, principal=self._principal)
-
-    async def read_artifact(self, artifact_id: str, start: int = 0, end: int | None = None) -> bytes:
-        """Return an artifact's bytes, or the range [start, end) of them."""
-        _, data = await self.archive.read_artifact(artifact_id, start, end, principal=self._principal)
-        return data
-
-    @property
-    def archive(self) -> Archive:
-        """Everything stored, to be read."""
-        return self.engine.archive
+    def _play(self, session_id: str, plays: "Source | None") -> None:
+        if plays is not None and self._gateway is not None:
+            self._gateway.choose(session_id, plays)
 
 
 class _Runtimes:
@@ -322,6 +243,81 @@ class _Runtimes:
         return self._known[name]
 
 
+async def _enter(
+    path: Path, synchronous: Literal["auto", "full", "normal"], *, may_share: bool
+) -> tuple[DataDir, bool]:
+    """Return a directory to write, or to work in through its holder, and which of the two it is.
+
+    A process that is about to open or close the directory holds it without listening, so try for a while.
+    """
+    for left in reversed(range(TRIES)):
+        try:
+            return await DataDir.open_writer(path, synchronous=synchronous), False
+        except Conflict:
+            if not may_share or not left:
+                raise
+        if await is_held(path):
+            return await DataDir.open_reader(path), True
+        await asyncio.sleep(PAUSE_S)
+    raise AssertionError("the last try returns or raises")
+
+
+async def _audit(directory: DataDir | None, secrets: Iterable[str], stack: AsyncExitStack) -> Audit | None:
+    if directory is None:
+        return None
+    audit = await Audit.open(directory.path / AUDIT, Redactor(secrets))
+    stack.push_async_callback(audit.close)
+    return audit
+
+
+async def _ports(
+    directory: DataDir | None,
+    audit: Audit | None,
+    gateway: GatewayService,
+    stack: AsyncExitStack,
+    tools: ToolRunner | None,
+    run: "ExecOptions | None",
+    fetch: "FetchOptions | None",
+    policy: Policy | None,
+    limits: Limits | None,
+    observers: Sequence[Observer],
+) -> Ports:
+    """Put together what an engine is built on."""
+    state_dir = ""
+    if directory is not None:
+        state_dir = str(directory.path.resolve() / RUNTIMES)
+        await asyncio.to_thread(sweep, state_dir)
+    stack.push_async_callback(gateway.aclose)
+    host = McpHost()
+    stack.push_async_callback(host.close)
+    log = directory.log if directory else MemoryLog()
+    blobs = directory.blobs if directory else MemoryBlobs()
+    offered = tools or await stack.enter_async_context(_offered(run, fetch))
+
+    async def forget(caller: Caller, session_id: str) -> None:
+        if state_dir:
+            await asyncio.to_thread(forget_session, state_dir, session_id)
+        if audit is not None and caller.actor.kind == "user":
+            audit.note(deletion_entry(caller.principal, session_id))
+
+    return Ports(
+        log=log,
+        blobs=blobs,
+        tools=offered,
+        policy=policy or ModePolicy(),
+        stamper=SystemStamper(),
+        limits=limits or Limits(),
+        models=gateway,
+        mcp=host,
+        undo=directory.undo if directory else MemoryUndo(),
+        state_dir=state_dir,
+        clean=functools.partial(clean_session, state_dir) if state_dir else None,
+        observers=[*observers, audit] if audit else observers,
+        equipper=SessionEquipper(gateway, offered, Archive(log, blobs)),
+        forget=forget,
+    )
+
+
 @asynccontextmanager
 async def _offered(run: "ExecOptions | None", fetch: "FetchOptions | None") -> AsyncGenerator[ToolRegistry]:
     """Give the tools that are offered. What runs programs is loaded only if it is switched on."""
@@ -334,24 +330,7 @@ async def _offered(run: "ExecOptions | None", fetch: "FetchOptions | None") -> A
         yield registry
 
 
-def _model_door(providers: "Mapping[Wire, Provider] | None") -> tuple[GatewayDoor, list[str]]:
+def _gateway(providers: "Mapping[Wire, Provider] | None") -> tuple[GatewayService, list[str]]:
     """Return the gateway, and the keys that it puts in."""
     known = providers_from() if providers is None else providers
-    return GatewayDoor(known), sorted({provider.key for provider in known.values() if provider.key})
-
-
-def _with_mode(settings: SessionSettings, plays: "Source | None") -> SessionSettings:
-    """Return the settings of a session with the mode that goes with what it plays."""
-    if plays is None:
-        return settings
-    return msgspec.structs.replace(settings, gateway="replay" if isinstance(plays, Sequence) else "scripted")
-
-
-def _workspace(path: str | os.PathLike[str]) -> str:
-    try:
-        found = Path(path).resolve()
-        if found.is_dir():
-            return str(found)
-    except (OSError, RuntimeError, ValueError):
-        pass  # a name that is too long, links in a circle, a null
-    raise InvalidRequest(f"The workspace {str(path)[:200]!r} is not a directory.")
+    return GatewayService(known), sorted({provider.key for provider in known.values() if provider.key})

@@ -15,7 +15,7 @@ from codesdk.contract.events import TERMINAL_TYPES, ApprovalCarried, Event
 from codesdk.engine.log.archive import Archive
 from codesdk.engine.log.state import EMPTY_CHAIN
 from codesdk.engine.log.transcript import message_hash
-from codesdk.engine.sessions.recovery import read_transcript
+from codesdk.engine.log.loading import read_transcript
 from codesdk.local.directory import DATABASE, DataDir
 
 ALL = 1_000_000

@@ -19,8 +19,7 @@ import msgspec
 
 from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.events import CONTRACT_VERSION, SCHEMA_VERSION
-from codesdk.local import DATABASE
-from codesdk.local import RUNTIMES as STATE
+from codesdk.local import DATABASE, RUNTIMES as STATE
 from codesdk.redaction import Redactor
 from codesdk.runtimes import PINS, RUNTIMES, Pin, create_runtime, runtime_names
 from codesdk.sandbox import look_at

@@ -24,7 +24,7 @@ from codesdk.contract.codec import decode
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import CONTRACT_VERSION
 from codesdk.contract.records import ArtifactRow, SessionRow, StoredFrame
-from codesdk.engine import LOCAL, Archive, iso, millis, verify_session
+from codesdk.engine import Archive, iso, millis, verify_session
 from codesdk.local import AUDIT
 from codesdk.redaction import Redactor
 from codesdk.store import read_audit
@@ -53,13 +53,13 @@ class Origin:
 
 
 async def write_bundle(
-    target: BinaryIO, origin: Origin, session_id: str, *, principal: str = LOCAL, max_bytes: int = MAX_BYTES
+    target: BinaryIO, origin: Origin, session_id: str, *, max_bytes: int = MAX_BYTES
 ) -> Manifest:
     """Write a session's bundle into a file that is open for writing. Return what is in it and what is not.
 
     `max_bytes` limits its files as they are before they are packed. Raise `NotFound` if there is no such session.
     """
-    row = await origin.archive.session(session_id, principal=principal)
+    row = await origin.archive.session(session_id)
     with tempfile.TemporaryDirectory(prefix="codesdk-bundle-") as folder:
         box = Box(Path(folder), origin.redactor, max_bytes)
         bundling = _Bundling(origin, row, box)
@@ -121,7 +121,7 @@ class _Bundling:
     async def _events(self) -> None:
         size = 0
         try:
-            async for frame in self._archive.frames(self._row.session_id, principal=self._row.principal):
+            async for frame in self._archive.frames(self._row.session_id):
                 self._page.append(frame)
                 size += len(frame.data)
                 self.last_seq = frame.seq
@@ -230,7 +230,7 @@ class _Bundling:
             {"source": source, "rule": rule, "result": result, "times": times}
             for (source, rule, result), times in sorted(story.rules.items())
         ]
-        grants = await self._archive.grants(self._row.session_id, principal=self._row.principal)
+        grants = await self._archive.grants(self._row.session_id)
         config = {
             "session": story.created,
             "policy": {"permission_mode": self._row.permission_mode, "opinions": rules, "grants": grants},
@@ -243,7 +243,7 @@ class _Bundling:
         self._box.add_json("config.json", config, what)
 
     async def _source(self, artifact_id: str) -> Any:
-        _, data = await self._archive.read_artifact(artifact_id, principal=self._row.principal)
+        _, data = await self._archive.read_artifact(artifact_id)
         return msgspec.json.decode(data)
 
     async def _verify(self) -> None:
@@ -253,7 +253,7 @@ class _Bundling:
         self._box.add_json("verify.json", report, "whether the log keeps the contract's invariants")
 
     async def _transcript(self) -> None:
-        messages = await self._archive.transcript(self._row.session_id, principal=self._row.principal)
+        messages = await self._archive.transcript(self._row.session_id)
         self._box.add_json("transcript.json", messages, "the messages of the session")
 
     async def _audit(self) -> None:
@@ -298,8 +298,8 @@ class _Bundling:
     async def _artifact_rows(self) -> list[ArtifactRow]:
         rows: list[ArtifactRow] = []
         after: str | None = None
-        session_id, principal = self._row.session_id, self._row.principal
-        while page := await self._archive.artifacts(session_id, after=after, limit=1000, principal=principal):
+        session_id = self._row.session_id
+        while page := await self._archive.artifacts(session_id, after=after, limit=1000):
             rows += page
             after = page[-1].ref.artifact_id
         return rows
@@ -313,7 +313,7 @@ class _Bundling:
             )
             return False
         try:
-            _, data = await self._archive.read_artifact(ref.artifact_id, principal=row.principal)
+            _, data = await self._archive.read_artifact(ref.artifact_id)
         except CodeSDKError as error:
             self._box.leave_out(f"{path}: {what}", f"it could not be read: {error.message}", ref.size_bytes)
             return False

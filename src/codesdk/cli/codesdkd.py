@@ -17,7 +17,7 @@ from codesdk.contract.errors import CodeSDKError, ErrorInfo
 
 if TYPE_CHECKING:
     from codesdk.contract.ports import Observer
-    from codesdk.local import Retention
+    from codesdk.contract.retention import Retention
 
 PARENT_POLL_S = 1.0
 _STARTED_BY = os.getppid()
@@ -135,6 +135,7 @@ def codesdkd(data_dir: str, exit_with_parent: int | None, **options: Any) -> Non
     import uvloop
 
     from codesdk.daemon import DaemonSettings, serve
+    from codesdk.engine import Permits
     from codesdk.observe import Traces
     from codesdk.runtimes import resolve
 
@@ -143,8 +144,11 @@ def codesdkd(data_dir: str, exit_with_parent: int | None, **options: Any) -> Non
         host=options["host"],
         port=options["port"],
         grace_s=options["grace"],
-        runtimes=tuple(resolve(name) for name in names),
-        workspace_roots=options["roots"],
+        permits=Permits(
+            runtimes=tuple(resolve(name) for name in names),
+            workspace_roots=options["roots"],
+            allow_yolo=options["allow_yolo"],
+        ),
         allow_hosts=options["hosts"],
         require_token=options["require_token"],
         retention=_retention(options),
@@ -177,7 +181,7 @@ def _retention(options: dict[str, Any]) -> "Retention | None":
     days, size = options["keep_days"], options["keep_bytes"]
     if days is None and size is None:
         return None
-    from codesdk.local import Retention
+    from codesdk.contract.retention import Retention
 
     return Retention(max_age_days=days, undo_max_age_days=days, audit_max_age_days=days, max_total_bytes=size)
 
@@ -195,7 +199,7 @@ def _observers(options: dict[str, Any]) -> "list[Observer]":
 
 def _opening(options: dict[str, Any]) -> dict[str, Any]:
     """Return what the engine is told."""
-    opening: dict[str, Any] = {"allow_yolo": options["allow_yolo"]}
+    opening: dict[str, Any] = {}
     if options["policy"]:
         from codesdk.policy import load_policy
 

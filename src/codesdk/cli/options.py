@@ -68,7 +68,7 @@ def _stored(ctx: click.Context) -> list[CompletionItem]:
     from codesdk.cli.app import DEFAULT_DATA_DIR, Setup
     from codesdk.cli.loop import run_async
     from codesdk.cli.target.lookup import LAST
-    from codesdk.cli.target.place import open_place
+    from codesdk.cli.target.place import open_reader
     from codesdk.cli.view.safe import one_line
 
     given = ctx.find_root().params
@@ -77,7 +77,7 @@ def _stored(ctx: click.Context) -> list[CompletionItem]:
         return []
 
     async def read() -> list[CompletionItem]:
-        async with open_place(setup) as archive:
+        async with open_reader(setup) as archive:
             rows = await archive.sessions(limit=50)
         return [CompletionItem(row.session_id, help=one_line(row.title or row.runtime, 60)) for row in rows]
 

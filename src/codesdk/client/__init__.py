@@ -1,16 +1,21 @@
 """The library's handles over HTTP: `CodeSDKClient` for asyncio, `SyncClient` for plain scripts. See docs/client.md."""
 
-from codesdk.client.connection import Unreachable
-from codesdk.client.handles import RemoteSession, RemoteTask
-from codesdk.client.remote import CodeSDKClient
-from codesdk.client.sync import SyncClient, SyncSession, SyncTask
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "CodeSDKClient",
-    "RemoteSession",
-    "RemoteTask",
-    "SyncClient",
-    "SyncSession",
-    "SyncTask",
-    "Unreachable",
-]
+from codesdk.doors import open_door
+
+if TYPE_CHECKING:
+    from codesdk.client.connection import Unreachable as Unreachable
+    from codesdk.client.remote import CodeSDKClient as CodeSDKClient
+    from codesdk.client.service import HttpService as HttpService
+    from codesdk.client.sync import SyncClient as SyncClient, SyncSession as SyncSession, SyncTask as SyncTask
+
+__all__, __getattr__, __dir__ = open_door(
+    __name__,
+    {
+        ".connection": ("Unreachable",),
+        ".remote": ("CodeSDKClient",),
+        ".service": ("HttpService",),
+        ".sync": ("SyncClient", "SyncSession", "SyncTask"),
+    },
+)

@@ -91,15 +91,24 @@ class Connection:
         answer = await self._send("GET", path, query=query, patience_s=patience_s, answer_s=answer_s)
         return _decoded(answer.content, kind)
 
-    async def post(self, path: str, body: msgspec.Struct, kind: type[T], *, key: str | None = None) -> T:
+    async def post(self, path: str, body: object, kind: type[T], *, key: str | None = None) -> T:
         """Have something done, once."""
         headers = {"content-type": "application/json", "idempotency-key": key or new_key()}
         answer = await self._send("POST", path, content=msgspec.json.encode(body), headers=headers)
         return _decoded(answer.content, kind)
 
-    async def upload(self, path: str, data: bytes, content_type: str, kind: type[T], **query: Any) -> T:
-        """Store bytes."""
-        headers = {"content-type": content_type, "idempotency-key": new_key()}
+    async def upload(
+        self,
+        path: str,
+        data: bytes,
+        content_type: str,
+        kind: type[T],
+        *,
+        key: str | None = None,
+        **query: Any,
+    ) -> T:
+        """Store bytes, once."""
+        headers = {"content-type": content_type, "idempotency-key": key or new_key()}
         answer = await self._send("POST", path, content=data, headers=headers, query=query)
         return _decoded(answer.content, kind)
 

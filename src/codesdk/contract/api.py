@@ -1,25 +1,18 @@
-"""What travels over the daemon's HTTP API besides events: the bodies of requests and of answers.
+"""What travels over the daemon's HTTP API besides events and actions: pages, reports, problems.
 
-The daemon decodes and describes them (OpenAPI), the client encodes them. A request body with a field that is not
-known is refused; an answer may gain fields, and who reads it lets them pass.
+The daemon encodes and describes them (OpenAPI), the client decodes them. A request body with a field that is not
+known is refused; an answer may gain fields, which older readers pass over.
 """
 
 from typing import Annotated, Any, Literal
 
 import msgspec
 
+from codesdk.contract.actions import TokenScope
 from codesdk.contract.capabilities import AuthStatus, Capabilities
 from codesdk.contract.messages import ArtifactRef, Message
 from codesdk.contract.records import ApprovalRow, SessionRow, Spent, TaskRow
-from codesdk.contract.settings import Budgets, OnBusy, SessionSettings
-from codesdk.contract.tools import Grant, InteractionMode, PermissionMode, Record, Scope
-
-TokenScope = Literal["read", "run", "approve", "admin"]
-"""What a token may do: look, work, answer questions, run the daemon. `admin` includes the others."""
-
-Words = str | list[Message]
-"""What a user says: a text, or messages."""
-
+from codesdk.contract.tools import Grant, Record
 
 Days = Annotated[float, msgspec.Meta(ge=0)] | None
 Size = Annotated[int, msgspec.Meta(ge=0)] | None
@@ -27,97 +20,6 @@ Size = Annotated[int, msgspec.Meta(ge=0)] | None
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request's body."""
-
-
-class Equipment(Body, frozen=True, kw_only=True):
-    """What a session needs and what is not stored with it: give it again after the daemon was restarted."""
-
-    script: dict[str, Any] | None = None
-    """Played by the model gateway in place of a provider."""
-    mcp_servers: dict[str, Any] = {}
-    """MCP servers whose tools the session offers. Needs the scope admin: such a server runs outside of any sandbox."""
-    secrets: list[str] = []
-    """Values that never reach an event, a log or an artifact."""
-
-
-class NewSession(Equipment, frozen=True, kw_only=True):
-    """A session to be created."""
-
-    runtime: str
-    workspace: str
-    title: str | None = None
-    model: str | None = None
-    permission_mode: PermissionMode = "ask"
-    interaction_mode: InteractionMode = "interactive"
-    native_tools: Literal["off"] | list[str] = "off"
-    """Tools of the runtime itself that it may use. Needs the scope admin: they run outside of any sandbox."""
-    budgets: Budgets | None = None
-    settings: SessionSettings = SessionSettings()
-    recording: str | None = None
-    """A recorded session whose model's answers are played in place of a provider's."""
-
-
-class NewTask(Body, frozen=True, kw_only=True):
-    """A task to be started."""
-
-    message: Words
-    on_busy: OnBusy = "queue"
-    task_id: str | None = None
-
-
-class Steering(Body, frozen=True, kw_only=True):
-    """Input for the running task."""
-
-    message: Words
-
-
-class Resuming(Body, frozen=True, kw_only=True):
-    """How to go on after an interruption."""
-
-    message: Words | None = None
-
-
-class Forking(Body, frozen=True, kw_only=True):
-    """Where a new session is to branch off; at the end, if not given."""
-
-    seq: int | None = None
-    title: str | None = None
-
-
-class Moving(Body, frozen=True, kw_only=True):
-    """The runtime that a session is to go on with."""
-
-    runtime: str
-    model: str | None = None
-
-
-class Ending(Body, frozen=True, kw_only=True):
-    """Why something is stopped or closed."""
-
-    reason: str | None = None
-
-
-class Approving(Body, frozen=True, kw_only=True):
-    """A yes. `attempt` and `input_hash` are those that the person has seen: if they are no longer true, it is refused."""
-
-    attempt: int | None = None
-    input_hash: str | None = None
-    scope: Scope = "once"
-    reason: str | None = None
-
-
-class Denying(Body, frozen=True, kw_only=True):
-    """A no. The reason is told to the model."""
-
-    reason: str = "denied by the user"
-    attempt: int | None = None
-    input_hash: str | None = None
-
-
-class Undoing(Body, frozen=True, kw_only=True):
-    """The call whose changes are to be taken back; those of all calls, if not given."""
-
-    tool_call_id: str | None = None
 
 
 class Collecting(Body, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """Model requests as they pass the gateway: what the engine is told of them, and what it answers.
 
 The gateway calls `ModelTap`, which the engine implements, one for each session; the engine calls
-`ModelDoor`, which the gateway implements, to have a session's runtime pointed at it.
+`ModelEndpoints`, which the gateway implements, to have a session's runtime pointed at it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -126,7 +126,7 @@ class ModelTap(Protocol):
         ...
 
 
-class ModelDoor(Protocol):
+class ModelEndpoints(Protocol):
     """Gives sessions their own way to a model."""
 
     async def open(

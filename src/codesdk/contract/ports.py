@@ -5,11 +5,12 @@
 times and ids, by replay.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
+from codesdk.contract.actions import Equipment
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import Event
 from codesdk.contract.ids import Prefix
@@ -117,8 +118,8 @@ class EventLog(Protocol):
 
     async def count_sessions(self, status: SessionStatus) -> int: ...
 
-    async def interrupted(self) -> list[str]:
-        """Return the ids of sessions that a crash may have interrupted, in order.
+    async def interrupted(self, owner: str) -> list[str]:
+        """Return the ids of an owner's sessions that a crash may have interrupted, in order.
 
         Those whose row has an active task or queued ones, and those whose row no append has changed yet.
         """
@@ -324,6 +325,34 @@ class ToolDoor(Protocol):
 
     async def dismiss(self, url: str) -> None:
         """Take an address back; calls that came over it are cancelled."""
+        ...
+
+
+class Prepared(Protocol):
+    """Equipment that was checked and can be given to a session."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What it makes of the session's settings: where its model's answers come from, its servers' names."""
+        ...
+
+    @property
+    def secrets(self) -> Sequence[str]:
+        """What must be kept out of the log because of it."""
+        ...
+
+    async def attach(self, session_id: str) -> "tuple[ToolRunner, Callable[[], Awaitable[None]]] | None":
+        """Give it to a session. Return its tools, if it brings any, and what ends those."""
+        ...
+
+
+class Equipper(Protocol):
+    """Makes ready what a session is equipped with and what is not in its log."""
+
+    async def prepare(
+        self, equipment: Equipment, *, principal: str, recording: str | None = None
+    ) -> Prepared:
+        """Check equipment before anything is written. Raise `InvalidRequest` if it cannot be used."""
         ...
 
 

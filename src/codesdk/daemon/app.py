@@ -16,12 +16,11 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from codesdk.contract.api import Equipment
 from codesdk.contract.errors import CodeSDKError, Forbidden, InvalidRequest
 from codesdk.contract.ids import is_id
-from codesdk.daemon.auth import Caller, Guard
+from codesdk.daemon.auth import Admitted, Guard, admit
 from codesdk.daemon.limits import RateLimit
-from codesdk.daemon.operations import artifacts, audit, daemon, reading, sessions, tasks
+from codesdk.daemon.operations import actions, artifacts, audit, daemon, reading
 from codesdk.daemon.operations.operation import (
     Answer,
     Call,
@@ -42,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 JSON = (b"content-type", b"application/json")
 _ALWAYS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
-_NOBODY = Caller("", frozenset())
+_NOBODY = admit("", ())
 _KEY_CHARS = 200
 _REFUSALS = (401, 403, 421)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -72,8 +71,7 @@ async def _openapi(call: Call) -> Whole:
 OPERATIONS: Sequence[Operation] = (
     *daemon.OPERATIONS,
     *reading.OPERATIONS,
-    *sessions.OPERATIONS,
-    *tasks.OPERATIONS,
+    *actions.OPERATIONS,
     *artifacts.OPERATIONS,
     *audit.OPERATIONS,
     Operation(
@@ -167,7 +165,7 @@ class App:
         call = Call(
             operation=operation,
             request_id=seen.request_id,
-            sdk=self._view(caller.principal),
+            sdk=self._sdk.as_caller(caller.caller),
             caller=caller,
             guard=self._guard,
             settings=self._settings,
@@ -187,7 +185,7 @@ class App:
             self._clean(error, seen, call)
             raise
 
-    def _let_in(self, operation: Operation, headers: dict[bytes, bytes], seen: "Seen") -> Caller:
+    def _let_in(self, operation: Operation, headers: dict[bytes, bytes], seen: "Seen") -> Admitted:
         if operation.scope is None:
             return _NOBODY
         caller = self._guard.caller(headers)
@@ -204,14 +202,11 @@ class App:
 
     def _clean(self, error: CodeSDKError, seen: "Seen", call: Call | None = None) -> None:
         """Take secrets out of what an error says: it may repeat what it was given."""
-        given = call.body.secrets if call is not None and isinstance(call.body, Equipment) else ()
+        given = getattr(call.body, "secrets", ()) if call is not None else ()
         said: dict[str, Any] = {"message": error.message, "details": error.details}
         with suppress(InvalidRequest):  # a secret that cannot be one: that is what the error is about
             said = self._sdk.engine.clean(said, seen.principal or None, given)
         error.message, error.details = said["message"], said["details"]
-
-    def _view(self, principal: str) -> CodeSDK:
-        return self._sdk.as_principal(principal)
 
     async def _body(self, operation: Operation, headers: dict[bytes, bytes], receive: Receive) -> Any:
         if operation.body is None:
@@ -226,7 +221,7 @@ class App:
         try:
             return msgspec.json.decode(data, type=operation.body)
         except (ValueError, RecursionError) as error:
-            raise InvalidRequest(f"The body is not as it should be: {error}.") from None
+            raise InvalidRequest(f"Invalid request body: {error}.") from None
 
 
 @dataclasses.dataclass
@@ -283,7 +278,7 @@ def _query(operation: Operation, given: bytes) -> Any:
             raise InvalidRequest("A parameter is given twice.")
         return msgspec.convert(values, type=operation.query, strict=False)
     except ValueError as error:
-        raise InvalidRequest(f"The query is not as it should be: {error}.") from None
+        raise InvalidRequest(f"Invalid query: {error}.") from None
 
 
 def _key(operation: Operation, headers: dict[bytes, bytes]) -> str | None:

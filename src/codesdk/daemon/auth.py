@@ -10,25 +10,36 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from codesdk.contract.api import TokenScope
+import msgspec
+
+from codesdk.contract.actions import LOCAL, SCOPES, Caller, TokenScope
 from codesdk.contract.errors import Forbidden
 from codesdk.daemon.problems import Refused, who_are_you
-from codesdk.engine import LOCAL
-from codesdk.local import PREFIX, SCOPES, TokenFile
+from codesdk.local import PREFIX, TokenFile
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
-class Caller(NamedTuple):
-    """Who sends a request."""
+class Admitted(NamedTuple):
+    """Who sends a request that was let in, and with which token."""
 
-    principal: str
-    scopes: frozenset[TokenScope]
+    caller: Caller
     token: str | None = None
 
+    @property
+    def principal(self) -> str:
+        """Whose sessions it may reach."""
+        return self.caller.principal
+
     def may(self, scope: TokenScope) -> bool:
-        """Tell whether the caller has a scope."""
-        return scope in self.scopes or "admin" in self.scopes
+        """Return whether the caller has a scope."""
+        return self.caller.may(scope)
+
+
+def admit(principal: str, scopes: Iterable[TokenScope], token: str | None = None) -> Admitted:
+    """Return somebody who was let in."""
+    caller = msgspec.structs.replace(Caller.of(principal), scopes=frozenset(scopes))
+    return Admitted(caller, token)
 
 
 class Guard:
@@ -57,7 +68,7 @@ class Guard:
         if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
             raise Forbidden("Requests from web pages of other sites are refused.")
 
-    def caller(self, headers: dict[bytes, bytes]) -> Caller:
+    def caller(self, headers: dict[bytes, bytes]) -> Admitted:
         """Return who sends the request. Raise if that is not known."""
         given = headers.get(b"authorization", b"").decode("latin-1")
         if not given:
@@ -65,24 +76,24 @@ class Guard:
                 raise who_are_you(
                     "A token is needed: Authorization: Bearer … (`codesdk tokens add` makes one)."
                 )
-            return Caller(LOCAL, frozenset(SCOPES))
+            return admit(LOCAL, SCOPES)
         scheme, _, secret = given.partition(" ")
         found = self._known(secret.strip()) if scheme.lower() == "bearer" else None
         if found is None:
             raise who_are_you("The token is wrong, was revoked or has expired.")
         return found
 
-    def still(self, caller: Caller) -> bool:
-        """Tell whether a caller that was let in would be let in again."""
+    def still(self, caller: Admitted) -> bool:
+        """Return whether a caller that was let in would be let in again."""
         if caller.token is None:
             return not self.needs_token
         return self._known(caller.token) == caller
 
-    def _known(self, secret: str) -> Caller | None:
+    def _known(self, secret: str) -> Admitted | None:
         if hmac.compare_digest(secret.encode(), self.local_token.encode()):
-            return Caller(LOCAL, frozenset(SCOPES), secret)
+            return admit(LOCAL, SCOPES, secret)
         token = self._tokens.find(secret)
-        return None if token is None else Caller(token.principal, frozenset(token.scopes), secret)
+        return None if token is None else admit(token.principal, token.scopes, secret)
 
 
 def _netloc(url: str) -> str | None:

@@ -9,6 +9,12 @@ from codesdk.daemon.operations.operation import Operation
 from codesdk.daemon.problems import no_route, wrong_method
 
 MAX_NAME_CHARS = 512
+_NAME = re.compile(r"\{(\w+)\}")
+
+
+def names_in(path: str) -> list[str]:
+    """Return the names that a path of the table has places for."""
+    return _NAME.findall(path)
 
 
 class Router:

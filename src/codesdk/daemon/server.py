@@ -27,8 +27,7 @@ from codesdk.daemon.settings import DaemonSettings
 from codesdk.local import Retention, TokenFile, announce
 from codesdk.observe import Metrics
 from codesdk.sdk import CodeSDK
-from codesdk.serving import Serving
-from codesdk.serving import listen as listen_on
+from codesdk.serving import Serving, listen as listen_on
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +49,11 @@ async def serve(
     listener = listen(settings.host, settings.port)
     try:
         async with CodeSDK.open(
-            data_dir, secrets=[guard.local_token], observers=[metrics, *observers], **opening
+            data_dir,
+            secrets=[guard.local_token],
+            observers=[metrics, *observers],
+            permits=settings.permits,
+            **opening,
         ) as sdk:
             metrics.watch(sdk.engine)
             app = App(sdk, guard, settings, metrics)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import msgspec
 
-from codesdk.local import Retention
+from codesdk.contract.retention import Retention
+from codesdk.engine import Permits
 
 
 class DaemonSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,10 +16,8 @@ class DaemonSettings(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 0
     grace_s: float = 10.0
     """How long running tasks may go on after the daemon was told to end."""
-    runtimes: tuple[str, ...] = ()
-    """The runtimes that sessions may use; empty for all."""
-    workspace_roots: tuple[str, ...] = ()
-    """Directories that workspaces must be in; empty for anywhere."""
+    permits: Permits = Permits()
+    """What sessions may use."""
     allow_hosts: tuple[str, ...] = ()
     """Names by which clients reach the daemon, besides those of loopback and the address it is bound to."""
     require_token: bool = False

@@ -16,8 +16,9 @@ import msgspec
 from codesdk.contract.errors import CodeSDKError, InvalidRequest
 from codesdk.contract.events import EVENT_TYPES
 from codesdk.contract.records import StoredFrame
+from codesdk.contract.service import stream_frame
 from codesdk.daemon.operations.operation import Message, Receive, Send
-from codesdk.engine import PAGE_EVENTS, Feed, stream_frame
+from codesdk.engine import PAGE_EVENTS, Feed
 
 WRITE_BYTES = 64 * 1024
 PAGE_BYTES = 2 * WRITE_BYTES
@@ -122,7 +123,7 @@ class EventStream:
                 if items is None:
                     await self._catch_up(send)
                 elif items:
-                    self._cursor = items[-1].event.seq
+                    self._cursor = items[-1].seq
                     frames = [item.streamed for item in items if wanted is None or item.event.type in wanted]
                     del items
                     await self._write(send, b"".join(frames))

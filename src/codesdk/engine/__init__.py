@@ -10,81 +10,22 @@ from typing import TYPE_CHECKING
 from codesdk.doors import open_door
 
 if TYPE_CHECKING:
-    from codesdk.engine.calls.undo import (
-        NOTICE as NOTICE,
-    )
-    from codesdk.engine.calls.undo import (
-        changed_calls as changed_calls,
-    )
-    from codesdk.engine.calls.undo import (
-        undo as undo,
-    )
-    from codesdk.engine.checks.policy_replay import (
-        Rejudged as Rejudged,
-    )
-    from codesdk.engine.checks.policy_replay import (
-        rejudge as rejudge,
-    )
-    from codesdk.engine.checks.replay import (
-        replay_session as replay_session,
-    )
-    from codesdk.engine.checks.verify import (
-        verify_session as verify_session,
-    )
-    from codesdk.engine.engine import (
-        GARBAGE_GRACE_S as GARBAGE_GRACE_S,
-    )
-    from codesdk.engine.engine import (
-        Engine as Engine,
-    )
-    from codesdk.engine.log.archive import (
-        Archive as Archive,
-    )
-    from codesdk.engine.log.archive import (
-        unknown_session as unknown_session,
-    )
-    from codesdk.engine.log.clock import (
-        SystemStamper as SystemStamper,
-    )
-    from codesdk.engine.log.clock import (
-        iso as iso,
-    )
-    from codesdk.engine.log.clock import (
-        millis as millis,
-    )
-    from codesdk.engine.log.feed import (
-        PAGE_EVENTS as PAGE_EVENTS,
-    )
-    from codesdk.engine.log.feed import (
-        Feed as Feed,
-    )
-    from codesdk.engine.log.feed import (
-        Published as Published,
-    )
-    from codesdk.engine.log.feed import (
-        stream_frame as stream_frame,
-    )
-    from codesdk.engine.log.journal import (
-        LOCAL as LOCAL,
-    )
-    from codesdk.engine.sessions.grants import (
-        revoke as revoke,
-    )
-    from codesdk.engine.sessions.scope import (
-        Ports as Ports,
-    )
-    from codesdk.engine.sessions.session import (
-        LiveSession as LiveSession,
-    )
+    from codesdk.engine.calls.undo import changed_calls as changed_calls
+    from codesdk.engine.checks.policy_replay import Rejudged as Rejudged, rejudge as rejudge
+    from codesdk.engine.checks.replay import replay_session as replay_session
+    from codesdk.engine.checks.verify import verify_session as verify_session
+    from codesdk.engine.engine import GARBAGE_GRACE_S as GARBAGE_GRACE_S, Engine as Engine
+    from codesdk.engine.log.archive import Archive as Archive, unknown_session as unknown_session
+    from codesdk.engine.log.clock import SystemStamper as SystemStamper, iso as iso, millis as millis
+    from codesdk.engine.log.feed import PAGE_EVENTS as PAGE_EVENTS, Feed as Feed
+    from codesdk.engine.permits import Permits as Permits
+    from codesdk.engine.service import EngineService as EngineService
+    from codesdk.engine.sessions.scope import Ports as Ports
 
 __all__, __getattr__, __dir__ = open_door(
     __name__,
     {
-        ".calls.undo": (
-            "NOTICE",
-            "changed_calls",
-            "undo",
-        ),
+        ".calls.undo": ("changed_calls",),
         ".checks.policy_replay": (
             "Rejudged",
             "rejudge",
@@ -92,8 +33,8 @@ __all__, __getattr__, __dir__ = open_door(
         ".checks.replay": ("replay_session",),
         ".checks.verify": ("verify_session",),
         ".engine": (
-            "Engine",
             "GARBAGE_GRACE_S",
+            "Engine",
         ),
         ".log.archive": (
             "Archive",
@@ -105,14 +46,11 @@ __all__, __getattr__, __dir__ = open_door(
             "millis",
         ),
         ".log.feed": (
-            "Feed",
             "PAGE_EVENTS",
-            "Published",
-            "stream_frame",
+            "Feed",
         ),
-        ".log.journal": ("LOCAL",),
-        ".sessions.grants": ("revoke",),
+        ".permits": ("Permits",),
+        ".service": ("EngineService",),
         ".sessions.scope": ("Ports",),
-        ".sessions.session": ("LiveSession",),
     },
 )

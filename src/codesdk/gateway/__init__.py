@@ -14,14 +14,8 @@ if TYPE_CHECKING:
     )
     from codesdk.gateway.cassettes.cassette import (
         Exchange as Exchange,
-    )
-    from codesdk.gateway.cassettes.cassette import (
         Tape as Tape,
-    )
-    from codesdk.gateway.cassettes.cassette import (
         load_cassette as load_cassette,
-    )
-    from codesdk.gateway.cassettes.cassette import (
         save_cassette as save_cassette,
     )
     from codesdk.gateway.cassettes.record import (
@@ -34,18 +28,12 @@ if TYPE_CHECKING:
         session_cassette as session_cassette,
     )
     from codesdk.gateway.gateway import (
-        GatewayDoor as GatewayDoor,
+        GatewayService as GatewayService,
     )
     from codesdk.gateway.providers import (
         KEY_NAMES as KEY_NAMES,
-    )
-    from codesdk.gateway.providers import (
         ORIGINS as ORIGINS,
-    )
-    from codesdk.gateway.providers import (
         Provider as Provider,
-    )
-    from codesdk.gateway.providers import (
         providers_from as providers_from,
     )
     from codesdk.gateway.scripted import (
@@ -53,8 +41,6 @@ if TYPE_CHECKING:
     )
     from codesdk.gateway.server import (
         Backend as Backend,
-    )
-    from codesdk.gateway.server import (
         Gateway as Gateway,
     )
     from codesdk.gateway.sessions import (
@@ -80,7 +66,7 @@ __all__, __getattr__, __dir__ = open_door(
         ".cassettes.record": ("RecordingBackend",),
         ".cassettes.replay": ("ReplayBackend",),
         ".cassettes.tapes": ("session_cassette",),
-        ".gateway": ("GatewayDoor",),
+        ".gateway": ("GatewayService",),
         ".providers": (
             "KEY_NAMES",
             "ORIGINS",

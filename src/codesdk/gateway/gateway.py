@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from codesdk.gateway.sessions import SessionGateway, Source
 
 
-class GatewayDoor:
-    """Implements `ModelDoor`. `providers` are where requests are passed on to, with the keys that are put in."""
+class GatewayService:
+    """Implements `ModelEndpoints`. `providers` are where requests are passed on to, with the keys that are put in."""
 
     def __init__(self, providers: Mapping[Wire, Provider] | None = None) -> None:
         self._providers = providers

@@ -1,6 +1,6 @@
 """Sessions at the gateway: each with its own token, its own source of answers, and its tap.
 
-Implements `ModelDoor` for the engine. The server starts with the first session that needs it. What a scripted or
+Implements `ModelEndpoints` for the engine. The server starts with the first session that needs it. What a scripted or
 replayed session plays is given by `choose`, because a script is not a part of a session's settings.
 """
 

@@ -1,84 +1,67 @@
-"""A socket in the data directory through which a second terminal reaches the writer.
+"""The control socket of a data directory: how other processes work through the one that holds it.
 
-One line of JSON in (`Command`), one line out (`{"ok": true}` or `{"error": …}`). The
-socket is for the owner alone (0600). `ControlServer` runs beside an engine; `send`
-is the other end.
+One request a connection: a line of JSON in (`Execute`, `Follow` or `Put`), a line out with the result or the error.
+After `Put` come its bytes; after the answer to `Follow` come stored frames, a line each, for as long as both want.
+The socket is for the owner of the directory alone (0600), who is trusted to say as whom it acts.
 """
 
 import asyncio
 import contextlib
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import msgspec
 
-from codesdk.contract.errors import CodeSDKError, ErrorInfo, InvalidRequest, StorageFailure, from_info
-from codesdk.contract.messages import user
-from codesdk.contract.tools import Actor, Scope
-from codesdk.engine import Engine, revoke, undo
-from codesdk.local.directory import SOCKET, bind_socket, socket_address
+from codesdk.contract.actions import LOCAL, AnyAction, Caller
+from codesdk.contract.errors import CodeSDKError, ErrorInfo, InvalidRequest, StorageFailure
+from codesdk.engine import Engine
+from codesdk.local.directory import SOCKET, bind_socket
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
-ANSWER_TIMEOUT_S = 30.0
-TERMINAL = Actor(kind="user", id="terminal")
 
 
-class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something to be done to a session by the process that owns it."""
+class Execute(msgspec.Struct, frozen=True, kw_only=True, tag="execute"):
+    """Do what an action says."""
 
-    op: Literal["approve", "deny", "stop", "steer", "revoke", "undo"]
+    action: AnyAction
+    caller: Caller = Caller()
+    key: str | None = None
+
+
+class Follow(msgspec.Struct, frozen=True, kw_only=True, tag="follow"):
+    """Send a session's events after a seq, and go on with those that come."""
+
     session_id: str
-    task_id: str | None = None
-    tool_call_id: str | None = None
-    attempt: int | None = None
-    input_hash: str | None = None
-    scope: Scope = "once"
-    reason: str | None = None
-    text: str | None = None
-    tool: str | None = None
+    after_seq: int = 0
+    principal: str = LOCAL
 
 
-class _Answer(msgspec.Struct, omit_defaults=True):
-    ok: bool = False
+class Put(msgspec.Struct, frozen=True, kw_only=True, tag="put"):
+    """Store the bytes that come behind this line."""
+
+    size: int
+    content_type: str
+    name: str | None = None
+    principal: str = LOCAL
+    key: str | None = None
+
+
+Request = Execute | Follow | Put
+
+
+class Response(msgspec.Struct, omit_defaults=True):
+    """What came of a request."""
+
     error: ErrorInfo | None = None
+    result: Any = None
 
 
-_TOO_LONG = _Answer(
-    error=InvalidRequest(f"A command is one line of at most {MAX_LINE_BYTES:,} bytes.").info()
-)
-
-
-async def carry_out(engine: Engine, command: Command) -> None:
-    """Do what a command says."""
-    session = await engine.session(command.session_id)
-    if command.op == "stop":
-        await session.stop(command.task_id, TERMINAL, command.reason or "stopped from the terminal")
-    elif command.op == "undo":
-        await undo(session, TERMINAL, command.tool_call_id)
-    elif command.op == "steer":
-        if not command.text:
-            raise InvalidRequest("Steering needs a text.")
-        await session.steer([user(command.text)])
-    elif command.op == "revoke":
-        if not command.tool:
-            raise InvalidRequest("Name the tool that is to be asked about again.")
-        await revoke(session, command.tool, TERMINAL)
-    elif not command.tool_call_id:
-        raise InvalidRequest("Name the tool call that the answer is for.")
-    else:
-        await session.answer(
-            command.tool_call_id,
-            command.op,
-            by=TERMINAL,
-            scope=command.scope,
-            reason=command.reason,
-            attempt=command.attempt,
-            input_hash=command.input_hash,
-        )
+ERROR_LINE = b'{"error":'
+"""How the line begins with which a stream of events ends for a reason. No stored frame begins like this."""
 
 
 class ControlServer:
-    """Takes commands for an engine until it is closed."""
+    """Takes requests for an engine until it is closed."""
 
     def __init__(self, engine: Engine, directory: Path) -> None:
         self._engine = engine
@@ -105,30 +88,65 @@ class ControlServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._clients.add(writer)
         try:
-            while line := await _read_line(reader):
-                answer = await self._answer(line) if line.endswith(b"\n") else _TOO_LONG
-                writer.write(msgspec.json.encode(answer) + b"\n")
-                await writer.drain()
-                if answer is _TOO_LONG:
-                    return
+            line = await _read_line(reader)
+            if line:
+                await self._answer(line, reader, writer)
         except ConnectionError:
-            return
+            return  # whoever asked is gone
         finally:
             self._clients.discard(writer)
             writer.close()
 
-    async def _answer(self, line: bytes) -> _Answer:
+    async def _answer(self, line: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            command = msgspec.json.decode(line, type=Command)
-        except ValueError as error:
-            return _Answer(error=InvalidRequest(f"Not a command: {error}.").info())
-        try:
-            await carry_out(self._engine, command)
+            request = _decoded(line)
+            if isinstance(request, Follow):
+                await self._stream(request, writer)
+                return
+            result = await (
+                self._put(request, reader) if isinstance(request, Put) else self._execute(request, reader)
+            )
+            answer = Response(result=msgspec.to_builtins(result))
         except CodeSDKError as error:
-            return _Answer(error=error.info())
+            answer = Response(error=error.info())
+        except (ConnectionError, asyncio.IncompleteReadError):
+            return
         except Exception as error:  # noqa: BLE001 - who asked must hear of it, and the next one be served
-            return _Answer(error=CodeSDKError(f"CodeSDK failed ({type(error).__name__}: {error}).").info())
-        return _Answer(ok=True)
+            answer = Response(error=CodeSDKError(f"CodeSDK failed ({type(error).__name__}: {error}).").info())
+        writer.write(msgspec.json.encode(answer) + b"\n")
+        await writer.drain()
+
+    async def _execute(self, request: Execute, reader: asyncio.StreamReader) -> Any:
+        return await self._engine.execute(request.action, request.caller, request.key)
+
+    async def _put(self, request: Put, reader: asyncio.StreamReader) -> Any:
+        limit = self._engine.ports.limits.max_artifact_bytes
+        if not 0 <= request.size <= limit:
+            raise InvalidRequest(f"An artifact may have {limit:,} bytes; this one has {request.size:,}.")
+        data = await reader.readexactly(request.size)
+        return await self._engine.put_artifact(
+            data, request.content_type, request.name, principal=request.principal, key=request.key
+        )
+
+    async def _stream(self, request: Follow, writer: asyncio.StreamWriter) -> None:
+        batches = self._engine.follow(request.session_id, request.after_seq, principal=request.principal)
+        await self._engine.archive.as_principal(request.principal).session(request.session_id)
+        writer.write(msgspec.json.encode(Response()) + b"\n")
+        async with contextlib.aclosing(batches):
+            async for batch in batches:
+                writer.writelines([item.frame + b"\n" for item in batch])
+                await (
+                    writer.drain()
+                )  # a reader that falls behind is served from the store, not from our memory
+
+
+def _decoded(line: bytes) -> Request:
+    if not line.endswith(b"\n"):
+        raise InvalidRequest(f"A request is one line of at most {MAX_LINE_BYTES:,} bytes.")
+    try:
+        return msgspec.json.decode(line, type=Request)
+    except ValueError as error:
+        raise InvalidRequest(f"Invalid request: {error}.") from None
 
 
 async def _read_line(reader: asyncio.StreamReader) -> bytes:
@@ -139,33 +157,3 @@ async def _read_line(reader: asyncio.StreamReader) -> bytes:
         return error.partial
     except asyncio.LimitOverrunError:
         return await reader.read(1)
-
-
-async def send(directory: Path, command: Command) -> bool:
-    """Have the owner of a data directory carry out a command. Return false if nobody listens."""
-    line = msgspec.json.encode(command) + b"\n"
-    if len(line) > MAX_LINE_BYTES:
-        raise InvalidRequest(f"A command may have {MAX_LINE_BYTES:,} bytes, not {len(line):,}.")
-    try:
-        with socket_address(directory) as address:
-            reader, writer = await asyncio.open_unix_connection(address, limit=MAX_LINE_BYTES)
-    except (FileNotFoundError, ConnectionRefusedError):
-        return False
-    except OSError as error:
-        raise StorageFailure(
-            f"The control socket in {directory} cannot be used: {error.strerror}."
-        ) from error
-    try:
-        writer.write(line)
-        await writer.drain()
-        answered = await asyncio.wait_for(reader.readline(), ANSWER_TIMEOUT_S)
-        answer = msgspec.json.decode(answered, type=_Answer)
-    except (OSError, TimeoutError, ValueError) as error:
-        raise StorageFailure("The process that owns the data directory did not answer.") from error
-    finally:
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
-    if answer.error is not None:
-        raise from_info(answer.error)
-    return True

@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 import socket
 import sys
 from collections.abc import Generator
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from codesdk.contract.errors import Conflict, NotFound, StorageFailure
-from codesdk.store import FileBlobs, FileUndo, SplitBlobs, SqliteLog, Synchronous
+from codesdk.store import FileBlobs, FileUndo, SplitBlobs, SqliteLog, Synchronous, write_file
 
 DATABASE = "codesdk.db"
 BLOBS = "blobs"
@@ -24,6 +25,7 @@ RUNTIMES = "runtimes"
 AUDIT = "audit"
 LOCK = "lock"
 SOCKET = "control.sock"
+OWNER = "owner"
 
 _SHOWN = ("pid", "host", "command", "since", "url")
 """What others may know of the holder of a lock. The file also has its token."""
@@ -33,9 +35,11 @@ _SUN_PATH = 100  # of 108 bytes on Linux and 104 elsewhere
 class DataDir:
     """An open data directory. Close it to let the next writer in; the end of the process does so too."""
 
-    def __init__(self, path: Path, log: SqliteLog, lock: int | None) -> None:
+    def __init__(self, path: Path, log: SqliteLog, lock: int | None, owner: str = "") -> None:
         self.path = path
         self.log = log
+        self.owner = owner
+        """Whose sessions the writer's are: the same for every process that writes here, also after a crash."""
         self.blobs = SplitBlobs(log, FileBlobs(path / BLOBS))
         self.undo = FileUndo(path / UNDO)
         self._lock = lock
@@ -48,10 +52,11 @@ class DataDir:
         lock = _acquire(path)
         try:
             log = await SqliteLog.open(path / DATABASE, synchronous=synchronous, max_pages=max_pages)
+            owner = _owner(path)
         except BaseException:
             os.close(lock)
             raise
-        return cls(path, log, lock)
+        return cls(path, log, lock, owner)
 
     @classmethod
     async def open_reader(cls, path: Path) -> "DataDir":
@@ -135,6 +140,15 @@ def _acquire(path: Path) -> int:
         os.close(handle)
         raise StorageFailure(f"cannot lock the data directory {path}: {error.strerror}") from error
     return handle
+
+
+def _owner(path: Path) -> str:
+    """Return the name of a directory's owner, which is made once and stays."""
+    with contextlib.suppress(FileNotFoundError):
+        return (path / OWNER).read_text().strip()
+    owner = f"dir_{secrets.token_hex(8)}"
+    write_file(path / OWNER, owner.encode())
+    return owner
 
 
 def _sign(handle: int) -> None:

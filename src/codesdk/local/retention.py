@@ -5,79 +5,27 @@ waits to run, or whose events somebody follows is never touched. Each removal is
 """
 
 import asyncio
-import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from stat import S_ISREG
-from typing import Literal
 
-import msgspec
-
+from codesdk.contract.actions import Caller, DeleteSession
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.records import SessionRow
-from codesdk.contract.tools import Record
+from codesdk.contract.retention import GcReport, Kept, Progress, Removed, Retention
+from codesdk.contract.tools import Actor
 from codesdk.engine import GARBAGE_GRACE_S, Engine, iso
 from codesdk.local.directory import AUDIT, DATABASE, UNDO, DataDir
 from codesdk.store import Audit, AuditEntry, Who, now
 
+ENGINE = Actor(kind="engine")
 _DAY_S = 86_400.0
 _PAGE = 500
 _NOT_COUNTED = frozenset({AUDIT, f"{DATABASE}-wal", f"{DATABASE}-shm"})
 
-Progress = Callable[[int, int], None]
-"""Hears how many of how many sessions are gone."""
 Folders = Callable[[str], Sequence[Path]]
 """Returns where the runtimes of a session keep their state."""
-
-
-class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """How long, and how much. None means for ever, and without a limit."""
-
-    max_age_days: float | None = None
-    """Since a session was last used, or a file was uploaded."""
-    max_total_bytes: int | None = None
-    """Of all that is stored but the audit."""
-    undo_max_age_days: float | None = None
-    undo_max_bytes: int | None = None
-    audit_max_age_days: float | None = None
-    audit_max_bytes: int | None = None
-
-
-class Removed(Record, frozen=True, kw_only=True):
-    """A session that went, or would go."""
-
-    session_id: str
-    principal: str
-    updated_at: str
-    bytes: int
-    why: Literal["age", "size"]
-
-
-class Kept(Record, frozen=True, kw_only=True):
-    """A session that should have gone, and what was in the way."""
-
-    session_id: str
-    reason: str
-
-
-class GcReport(Record, frozen=True, kw_only=True, omit_defaults=False):
-    """What a collection did; of a dry run, what it would do, with sizes from before."""
-
-    dry_run: bool
-    sessions: list[Removed]
-    kept: list[Kept]
-    uploads: int
-    """Files that were uploaded to be attached; sessions keep what they were given."""
-    upload_bytes: int
-    undo_files: int
-    undo_bytes: int
-    blobs: int
-    audit_segments: list[str]
-    bytes_before: int
-    bytes_after: int
-    unused_bytes: int
-    """What the database file holds beyond its content."""
 
 
 async def collect(
@@ -179,12 +127,11 @@ class _Collecting:
             try:
                 if self._engine.in_use(session.session_id):  # by now
                     raise CodeSDKError("it is in use")
-                await self._engine.delete(session.session_id, principal=session.principal)
+                caller = Caller(principal=session.principal, actor=ENGINE)
+                await self._engine.execute(DeleteSession(session_id=session.session_id), caller)
             except CodeSDKError as error:
                 self.kept.append(Kept(session_id=session.session_id, reason=error.message))
                 return False
-            for folder in self._folders(session.session_id):
-                await asyncio.to_thread(_remove_tree, folder)
             facts = {
                 "session_id": session.session_id,
                 "updated_at": session.updated_at,
@@ -234,10 +181,6 @@ def _bytes_in(places: Sequence[Path]) -> int:
                 continue  # gone meanwhile
             total += status.st_size if S_ISREG(status.st_mode) else 0
     return total
-
-
-def _remove_tree(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _cutoff(retention: Retention) -> str:

@@ -10,18 +10,16 @@ import re
 import secrets
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import get_args
 
 import msgspec
 
-from codesdk.contract.api import TokenScope
+from codesdk.contract.actions import SCOPES, TokenScope
 from codesdk.contract.errors import InvalidRequest, NotFound, StorageFailure
 from codesdk.contract.tools import Record
 from codesdk.store import write_file
 
 TOKENS = "tokens.json"
 PREFIX = "csdk_"
-SCOPES: tuple[TokenScope, ...] = get_args(TokenScope)
 _PRINCIPAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 
 

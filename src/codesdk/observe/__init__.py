@@ -14,23 +14,13 @@ from codesdk.doors import open_door
 if TYPE_CHECKING:
     from codesdk.observe.logs import (
         JsonFormatter as JsonFormatter,
-    )
-    from codesdk.observe.logs import (
         LogObserver as LogObserver,
-    )
-    from codesdk.observe.logs import (
         TextFormatter as TextFormatter,
-    )
-    from codesdk.observe.logs import (
         configure_logging as configure_logging,
-    )
-    from codesdk.observe.logs import (
         log_fields as log_fields,
     )
     from codesdk.observe.metrics import (
         CONTENT_TYPE as CONTENT_TYPE,
-    )
-    from codesdk.observe.metrics import (
         Metrics as Metrics,
     )
     from codesdk.observe.traces import (

@@ -7,35 +7,21 @@ from codesdk.doors import open_door
 if TYPE_CHECKING:
     from codesdk.policy.decision import (
         all_opinions as all_opinions,
-    )
-    from codesdk.policy.decision import (
         decide as decide,
-    )
-    from codesdk.policy.decision import (
         granted_rule as granted_rule,
-    )
-    from codesdk.policy.decision import (
         open_questions as open_questions,
-    )
-    from codesdk.policy.decision import (
         standing as standing,
     )
     from codesdk.policy.load import (
         load_policy as load_policy,
-    )
-    from codesdk.policy.load import (
         parse_policy as parse_policy,
     )
     from codesdk.policy.modes import (
         MODE as MODE,
-    )
-    from codesdk.policy.modes import (
         ModePolicy as ModePolicy,
     )
     from codesdk.policy.rules import (
         Looked as Looked,
-    )
-    from codesdk.policy.rules import (
         RulePolicy as RulePolicy,
     )
 

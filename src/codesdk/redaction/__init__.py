@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     )
     from codesdk.redaction.redactor import (
         Redactor as Redactor,
-    )
-    from codesdk.redaction.redactor import (
         StreamRedactor as StreamRedactor,
     )
 

@@ -7,11 +7,7 @@ from codesdk.doors import open_door
 if TYPE_CHECKING:
     from codesdk.runtimes.program.environment import (
         clean_session as clean_session,
-    )
-    from codesdk.runtimes.program.environment import (
         forget_session as forget_session,
-    )
-    from codesdk.runtimes.program.environment import (
         session_folders as session_folders,
     )
     from codesdk.runtimes.program.process import (
@@ -19,11 +15,7 @@ if TYPE_CHECKING:
     )
     from codesdk.runtimes.program.programs import (
         PROGRAMS as PROGRAMS,
-    )
-    from codesdk.runtimes.program.programs import (
         find as find,
-    )
-    from codesdk.runtimes.program.programs import (
         install_command as install_command,
     )
     from codesdk.runtimes.program.sweep import (
@@ -34,20 +26,10 @@ if TYPE_CHECKING:
     )
     from codesdk.runtimes.registry import (
         ALIASES as ALIASES,
-    )
-    from codesdk.runtimes.registry import (
         PINS as PINS,
-    )
-    from codesdk.runtimes.registry import (
         RUNTIMES as RUNTIMES,
-    )
-    from codesdk.runtimes.registry import (
         create_runtime as create_runtime,
-    )
-    from codesdk.runtimes.registry import (
         resolve as resolve,
-    )
-    from codesdk.runtimes.registry import (
         runtime_names as runtime_names,
     )
     from codesdk.runtimes.scripted.adapter import (

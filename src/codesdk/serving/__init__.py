@@ -7,8 +7,6 @@ from codesdk.doors import open_door
 if TYPE_CHECKING:
     from codesdk.serving.server import (
         Serving as Serving,
-    )
-    from codesdk.serving.server import (
         listen as listen,
     )
 

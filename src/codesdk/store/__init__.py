@@ -7,17 +7,9 @@ from codesdk.doors import open_door
 if TYPE_CHECKING:
     from codesdk.store.audit.chain import (
         AuditEntry as AuditEntry,
-    )
-    from codesdk.store.audit.chain import (
         AuditRecord as AuditRecord,
-    )
-    from codesdk.store.audit.chain import (
         Category as Category,
-    )
-    from codesdk.store.audit.chain import (
         Place as Place,
-    )
-    from codesdk.store.audit.chain import (
         Who as Who,
     )
     from codesdk.store.audit.entries import (
@@ -31,14 +23,10 @@ if TYPE_CHECKING:
     )
     from codesdk.store.audit.verify import (
         AuditReport as AuditReport,
-    )
-    from codesdk.store.audit.verify import (
         verify_audit as verify_audit,
     )
     from codesdk.store.blobs import (
         FileBlobs as FileBlobs,
-    )
-    from codesdk.store.blobs import (
         MemoryBlobs as MemoryBlobs,
     )
     from codesdk.store.clock import (
@@ -64,8 +52,6 @@ if TYPE_CHECKING:
     )
     from codesdk.store.undo import (
         FileUndo as FileUndo,
-    )
-    from codesdk.store.undo import (
         MemoryUndo as MemoryUndo,
     )
 

@@ -273,9 +273,10 @@ class MemoryLog:
         """Return how many sessions have that status."""
         return sum(unpack(SessionRow, session.row).status == status for session in self._sessions.values())
 
-    async def interrupted(self) -> list[str]:
-        """Return the ids of sessions that a crash may have interrupted."""
-        return sorted(session_id for session_id, session in self._sessions.items() if session.pending)
+    async def interrupted(self, owner: str) -> list[str]:
+        """Return the ids of an owner's sessions that a crash may have interrupted."""
+        sessions = self._sessions.items()
+        return sorted(name for name, session in sessions if session.pending and session.owner == owner)
 
     async def snapshot(self, session_id: str) -> Snapshot | None:
         """Return a session's last snapshot."""

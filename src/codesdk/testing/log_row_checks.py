@@ -141,11 +141,15 @@ async def sessions_with_work_in_hand_are_found_after_a_crash(log: EventLog) -> N
     await start(log, "ses_1", "ses_2", "ses_3")
     await _change(log, Changes(session=_alter(session("ses_2"), active_task_id="task_1")), "ses_2")
     await _change(log, Changes(session=_alter(session("ses_3"), queued=1)), "ses_3")
-    same("all three, for of ses_1 nothing was written", await log.interrupted(), ["ses_1", "ses_2", "ses_3"])
+    same(
+        "all three, for of ses_1 nothing was written",
+        await log.interrupted("me"),
+        ["ses_1", "ses_2", "ses_3"],
+    )
     await _change(log, Changes(session=session("ses_1")), "ses_1")
-    same("an active and a queued task", await log.interrupted(), ["ses_2", "ses_3"])
+    same("an active and a queued task", await log.interrupted("me"), ["ses_2", "ses_3"])
     await _change(log, Changes(session=session("ses_2")), "ses_2")
-    same("a queued task", await log.interrupted(), ["ses_3"])
+    same("a queued task", await log.interrupted("me"), ["ses_3"])
 
 
 async def tasks_are_listed_newest_first_and_found_by_seq(log: EventLog) -> None:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     )
     from codesdk.tools.mcp.host import (
         PROGRESS_S as PROGRESS_S,
-    )
-    from codesdk.tools.mcp.host import (
         McpHost as McpHost,
     )
     from codesdk.tools.mcp_client.attached import (
@@ -25,41 +23,23 @@ if TYPE_CHECKING:
     )
     from codesdk.tools.mcp_client.servers import (
         McpServer as McpServer,
-    )
-    from codesdk.tools.mcp_client.servers import (
-        check as check,
-    )
-    from codesdk.tools.mcp_client.servers import (
+        check_servers as check_servers,
         secrets_of as secrets_of,
     )
     from codesdk.tools.options import (
         ExecOptions as ExecOptions,
-    )
-    from codesdk.tools.options import (
         FetchOptions as FetchOptions,
-    )
-    from codesdk.tools.options import (
         offered_tools as offered_tools,
     )
     from codesdk.tools.registry import (
         Tool as Tool,
-    )
-    from codesdk.tools.registry import (
         ToolContext as ToolContext,
-    )
-    from codesdk.tools.registry import (
         ToolError as ToolError,
-    )
-    from codesdk.tools.registry import (
         ToolRegistry as ToolRegistry,
-    )
-    from codesdk.tools.registry import (
         wire_name as wire_name,
     )
     from codesdk.tools.workspace.file_tools import (
         builtin_registry as builtin_registry,
-    )
-    from codesdk.tools.workspace.file_tools import (
         workspace_tools as workspace_tools,
     )
 
@@ -76,7 +56,7 @@ __all__, __getattr__, __dir__ = open_door(
         ".mcp_client.attached": ("AttachedTools",),
         ".mcp_client.servers": (
             "McpServer",
-            "check",
+            "check_servers",
             "secrets_of",
         ),
         ".options": (

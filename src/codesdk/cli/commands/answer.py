@@ -1,24 +1,21 @@
 """`codesdk approve`, `deny`, `steer` and `stop`: told to the process that runs the session, wherever that is."""
 
-import asyncio
-from pathlib import Path
-from typing import Literal
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 import click
+import msgspec
 
 from codesdk.cli.app import Setup
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
 from codesdk.cli.target.lookup import find_call, find_session, short, waiting
-from codesdk.cli.target.place import connected, open_place
+from codesdk.cli.target.place import open_reader, open_sdk
 from codesdk.cli.view.out import write_json
-from codesdk.contract.errors import Conflict
+from codesdk.client import CodeSDKClient
+from codesdk.contract.actions import Action, ApproveCall, DenyCall, RevokeGrant, SteerTask, StopTask
 from codesdk.contract.records import ApprovalRow
-from codesdk.contract.tools import Decision
-from codesdk.local import Command, carry_out, send
 
-TRIES = 20
-PAUSE_S = 0.1
+R = TypeVar("R")
 _ATTEMPT_HELP = "Refuse the answer if the call is at another attempt."
 _HASH_HELP = "Refuse the answer if the call has another input."
 
@@ -48,8 +45,7 @@ def approve(
     """Let a waiting tool call run. Without CALL: list the calls that wait."""
     if call is None:
         return run_async(_list(setup, session, as_json))
-    command = Command(
-        op="approve",
+    action = ApproveCall(
         session_id=session,
         tool_call_id=call,
         scope="session" if session_wide else "once",
@@ -57,7 +53,7 @@ def approve(
         attempt=attempt,
         input_hash=input_hash,
     )
-    return run_async(_answer(setup, command, "approve", as_json))
+    return run_async(_answer(setup, action, as_json))
 
 
 @click.command()
@@ -82,15 +78,10 @@ def deny(
         return run_async(_list(setup, session, as_json))
     if not reason:
         raise click.UsageError("Give a --reason: the model is told why, and can do better.")
-    command = Command(
-        op="deny",
-        session_id=session,
-        tool_call_id=call,
-        reason=reason,
-        attempt=attempt,
-        input_hash=input_hash,
+    action = DenyCall(
+        session_id=session, tool_call_id=call, reason=reason, attempt=attempt, input_hash=input_hash
     )
-    return run_async(_answer(setup, command, "deny", as_json))
+    return run_async(_answer(setup, action, as_json))
 
 
 @click.command()
@@ -101,8 +92,8 @@ def deny(
 @click.pass_obj
 def stop(setup: Setup, session: str, task: str | None, reason: str | None, as_json: bool) -> int:
     """Stop the running task. Its terminal event follows at once, or after a grace period."""
-    command = Command(op="stop", session_id=session, task_id=task, reason=reason)
-    return run_async(tell(setup, command, "The task is told to stop.", as_json))
+    action = StopTask(session_id=session, task_id=task, reason=reason or "stopped from the terminal")
+    return run_async(tell(setup, action, "The task was told to stop.", as_json))
 
 
 @click.command()
@@ -112,79 +103,44 @@ def stop(setup: Setup, session: str, task: str | None, reason: str | None, as_js
 @click.pass_obj
 def steer(setup: Setup, session: str, text: str, as_json: bool) -> int:
     """Add TEXT to the running task, as a message of the user."""
-    command = Command(op="steer", session_id=session, text=text)
-    return run_async(tell(setup, command, "The task has got the message.", as_json))
+    action = SteerTask(session_id=session, message=text)
+    return run_async(tell(setup, action, "Message delivered.", as_json))
 
 
-async def _answer(setup: Setup, command: Command, decision: Decision, as_json: bool) -> int:
-    async with open_place(setup) as archive:
-        session = (await find_session(archive, command.session_id)).session_id
-        call = await find_call(archive, session, command.tool_call_id or "")
-    reached = await deliver(setup, _with(command, session, call))
-    words = "Approved." if decision == "approve" else "Denied."
-    if reached == "stored" and decision == "approve":
+async def _answer(setup: Setup, action: ApproveCall | DenyCall, as_json: bool) -> int:
+    async with open_reader(setup) as archive:
+        session = (await find_session(archive, action.session_id)).session_id
+        call = await find_call(archive, session, action.tool_call_id)
+    done = await deliver(setup, msgspec.structs.replace(action, session_id=session, tool_call_id=call))
+    words = "Approved." if isinstance(action, ApproveCall) else "Denied."
+    if done.reached == "stored" and isinstance(action, ApproveCall):
         words += f" It runs with: codesdk{setup.shown} resume {short(session)}"
-    _say(words, session, call, reached, as_json)
+    _say(words, session, call, done.reached, as_json)
     return 0
 
 
-async def tell(setup: Setup, command: Command, words: str, as_json: bool) -> int:
-    """Have a command carried out in the session that it names, and say so."""
-    async with open_place(setup) as archive:
-        session = (await find_session(archive, command.session_id)).session_id
-    reached = await deliver(setup, _with(command, session, command.tool_call_id))
-    _say(words, session, None, reached, as_json)
+async def tell(setup: Setup, action: StopTask | SteerTask | RevokeGrant, words: str, as_json: bool) -> int:
+    """Have an action carried out in the session that it names, and say so."""
+    async with open_reader(setup) as archive:
+        session = (await find_session(archive, action.session_id)).session_id
+    done = await deliver(setup, msgspec.structs.replace(action, session_id=session))
+    _say(words, session, None, done.reached, as_json)
     return 0
 
 
-async def deliver(setup: Setup, command: Command) -> Reached:
-    """Hand a command to the process that owns the directory; if there is none, be the owner for a moment.
+class Done(NamedTuple, Generic[R]):
+    """What came of an action, and who carried it out."""
 
-    A process that is about to open or close the directory holds it without listening, so try for a while.
-    """
-    if setup.url is not None:
-        await _ask_daemon(setup, command)
-        return "running"
-    from codesdk.sdk import CodeSDK
-
-    for left in reversed(range(TRIES)):
-        if await send(Path(setup.data_dir), command):
-            return "running"
-        try:
-            async with CodeSDK.open(setup.data_dir) as sdk:
-                await carry_out(sdk.engine, command)
-                return "stored"
-        except Conflict as error:
-            if not left or "pid" not in (error.details or {}):
-                raise
-        await asyncio.sleep(PAUSE_S)
-    raise AssertionError("the last try returns or raises")
+    result: R
+    reached: Reached
 
 
-async def _ask_daemon(setup: Setup, command: Command) -> None:
-    async with connected(setup) as client:
-        session = await client.session(command.session_id)
-        call, reason = command.tool_call_id or "", command.reason
-        attempt, digest = command.attempt, command.input_hash
-        if command.op == "approve":
-            scope = command.scope
-            await session.approve(call, reason=reason, scope=scope, attempt=attempt, input_hash=digest)
-        elif command.op == "deny":
-            await session.deny(call, reason or "", attempt=attempt, input_hash=digest)
-        elif command.op == "stop":
-            await session.stop(reason or "stopped from the terminal", task_id=command.task_id)
-        elif command.op == "steer":
-            await session.steer(command.text or "")
-        elif command.op == "revoke":
-            await session.revoke(command.tool or "")
-        else:
-            await session.undo(command.tool_call_id)
-
-
-def _with(command: Command, session: str, call: str | None) -> Command:
-    import msgspec
-
-    return msgspec.structs.replace(command, session_id=session, tool_call_id=call)
+async def deliver(setup: Setup, action: Action[R]) -> Done[R]:
+    """Have an action carried out by whoever runs the session; if nobody does, by this process."""
+    async with open_sdk(setup) as sdk:
+        result = await sdk.service.execute(action)
+        here = not isinstance(sdk, CodeSDKClient) and sdk.is_holder
+        return Done(result, "stored" if here else "running")
 
 
 def _say(words: str, session: str, call: str | None, reached: Reached, as_json: bool) -> None:
@@ -196,7 +152,7 @@ def _say(words: str, session: str, call: str | None, reached: Reached, as_json: 
 
 
 async def _list(setup: Setup, given: str, as_json: bool) -> int:
-    async with open_place(setup) as archive:
+    async with open_reader(setup) as archive:
         session = (await find_session(archive, given)).session_id
         rows = await waiting(archive, session)
     if as_json:

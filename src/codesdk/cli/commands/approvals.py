@@ -14,18 +14,19 @@ from codesdk.cli.exits import OK
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
 from codesdk.cli.target.lookup import short
-from codesdk.cli.target.place import Place, open_place
+from codesdk.cli.target.place import open_reader
 from codesdk.cli.view.ask import DENIED, Keyboard
 from codesdk.cli.view.gist import local_time
 from codesdk.cli.view.out import write_json
 from codesdk.cli.view.pieces import call_line, note, replacement_lines, whole_input
 from codesdk.cli.view.safe import one_line
 from codesdk.cli.view.screen import Screen
+from codesdk.contract.actions import ApproveCall, DenyCall
 from codesdk.contract.codec import decode
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import ToolCallRequested
 from codesdk.contract.records import ApprovalRow
-from codesdk.local import Command
+from codesdk.contract.service import SessionReader
 
 POLL_S = 1.0
 _REQUESTED = b'"tool.call.requested"'
@@ -56,7 +57,7 @@ def approvals(setup: Setup, watch: bool, as_json: bool) -> int:
 
 async def _list(setup: Setup, watch: bool, as_json: bool) -> int:
     seen: set[str] = set()
-    async with open_place(setup) as place, Screen() as screen:
+    async with open_reader(setup) as place, Screen() as screen:
         while True:
             rows = [row for row in await _waiting(place) if row.approval_id not in seen]
             seen |= {row.approval_id for row in rows}
@@ -74,7 +75,7 @@ async def _list(setup: Setup, watch: bool, as_json: bool) -> int:
     return OK
 
 
-async def _waiting(place: Place) -> list[ApprovalRow]:
+async def _waiting(place: SessionReader) -> list[ApprovalRow]:
     return [row for row in await place.approvals() if row.state in ("waiting", "carried")]
 
 
@@ -97,7 +98,7 @@ class _Answering:
         self._console = self._screen.console
 
     async def run(self) -> int:
-        async with self._screen, open_place(self._setup) as place:
+        async with self._screen, open_reader(self._setup) as place:
             said = False
             while True:
                 rows = [row for row in await _waiting(place) if row.approval_id not in self._done]
@@ -115,7 +116,7 @@ class _Answering:
                     await self._screen.send()
                 await asyncio.sleep(POLL_S)
 
-    async def _handle(self, place: Place, row: ApprovalRow, count: int) -> bool:
+    async def _handle(self, place: SessionReader, row: ApprovalRow, count: int) -> bool:
         """Show one and take its answer. Return false to quit."""
         given = await self._introduce(place, row, count)
         while True:
@@ -132,7 +133,7 @@ class _Answering:
                     await self._answer(row, word, reason.strip())
                 return True
 
-    async def _introduce(self, place: Place, row: ApprovalRow, count: int) -> Any:
+    async def _introduce(self, place: SessionReader, row: ApprovalRow, count: int) -> Any:
         session = await place.session(row.session_id)
         title = f" {one_line(session.title, 60)}" if session.title else ""
         since = f" · since {local_time(row.requested_at):%H:%M:%S} · {count} waiting"
@@ -164,17 +165,25 @@ class _Answering:
 
     async def _answer(self, row: ApprovalRow, word: str, reason: str) -> None:
         """Pass an answer on. If somebody was faster, say so."""
-        command = Command(
-            op="deny" if word == "d" else "approve",
-            session_id=row.session_id,
-            tool_call_id=row.tool_call_id or row.approval_id,
+        asked, call = row.session_id, row.tool_call_id or row.approval_id
+        action: ApproveCall | DenyCall = ApproveCall(
+            session_id=asked,
+            tool_call_id=call,
             scope="session" if word == "A" else "once",
-            reason=reason or (DENIED if word == "d" else None),
+            reason=reason or None,
             attempt=row.attempt,
             input_hash=row.input_hash,
         )
+        if word == "d":
+            action = DenyCall(
+                session_id=asked,
+                tool_call_id=call,
+                reason=reason or DENIED,
+                attempt=row.attempt,
+                input_hash=row.input_hash,
+            )
         try:
-            reached = await deliver(self._setup, command)
+            reached = (await deliver(self._setup, action)).reached
         except CodeSDKError as error:
             self._console.print(note(error.message, "yellow"))
             return
@@ -184,7 +193,7 @@ class _Answering:
         self._console.print(note(words))
 
 
-async def _input_of(place: Place, row: ApprovalRow) -> Any:
+async def _input_of(place: SessionReader, row: ApprovalRow) -> Any:
     """Return what a waiting call is given."""
     task = None if row.task_id is None else await place.task(row.task_id)
     first = 1 if task is None else task.started_seq or 1

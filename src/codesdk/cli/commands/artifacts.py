@@ -9,8 +9,8 @@ from codesdk.cli.app import Setup
 from codesdk.cli.exits import OK
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
-from codesdk.cli.target.lookup import all_artifacts, find_artifact, find_session, reading, short
-from codesdk.cli.target.place import open_place
+from codesdk.cli.target.lookup import all_artifacts, find_artifact, find_session, short
+from codesdk.cli.target.place import open_reader, reading
 from codesdk.cli.view.out import write_bytes, write_json, write_text
 from codesdk.cli.view.safe import is_text, printable
 from codesdk.contract.errors import InvalidRequest
@@ -48,7 +48,7 @@ def artifacts(
 
 
 async def _list(setup: Setup, given: str, as_json: bool) -> int:
-    async with open_place(setup) as archive:
+    async with open_reader(setup) as archive:
         session = await find_session(archive, given)
         rows = [row async for row in all_artifacts(archive, session.session_id)]
     if as_json:
@@ -71,7 +71,7 @@ async def _list(setup: Setup, given: str, as_json: bool) -> int:
 
 
 async def _read(setup: Setup, given: str, artifact: str, output: str | None) -> int:
-    async with open_place(setup) as archive:
+    async with open_reader(setup) as archive:
         session = await find_session(archive, given)
         row = await find_artifact(archive, session.session_id, artifact)
         _, data = await archive.read_artifact(row.ref.artifact_id)
@@ -94,7 +94,7 @@ async def _collect(setup: Setup, as_json: bool) -> int:
 
     async with reading(setup.data_dir):
         pass  # a directory that is not there must not be made
-    async with CodeSDK.open(setup.data_dir) as sdk:
+    async with CodeSDK.open(setup.data_dir, share=False) as sdk:
         removed = await sdk.engine.collect_garbage()
     if as_json:
         write_json({"removed": removed})

@@ -14,8 +14,8 @@ from codesdk.cli.app import Setup
 from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
-from codesdk.cli.target.lookup import find_session, reading
-from codesdk.cli.target.place import RemotePlace, connected
+from codesdk.cli.target.lookup import find_session
+from codesdk.cli.target.place import connected, reading
 from codesdk.cli.view.out import write_json, write_text
 from codesdk.cli.view.safe import one_line
 from codesdk.contract.errors import NotFound
@@ -108,7 +108,7 @@ async def _source(
         async with connected(setup) as client:
             session_id = None
             if wanted.session is not None:
-                session_id = (await find_session(RemotePlace(client), wanted.session)).session_id
+                session_id = (await find_session(client.daemon, wanted.session)).session_id
             yield lambda after: _ask(client, wanted, session_id, after)
         return
     from codesdk.store import read_audit

@@ -12,8 +12,8 @@ from codesdk.cli.app import Setup
 from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
-from codesdk.cli.target.lookup import find_session, has_owner, reading, short
-from codesdk.cli.target.place import RemotePlace, connected
+from codesdk.cli.target.lookup import find_session, short
+from codesdk.cli.target.place import connected, reading, runner
 from codesdk.cli.view.out import write_bytes, write_json
 from codesdk.cli.view.safe import printable
 from codesdk.contract.errors import InvalidRequest
@@ -91,7 +91,7 @@ async def _pack(setup: Setup, given: str, max_bytes: int, spool: BinaryIO) -> st
             archive=archive,
             redactor=Redactor(sorted(keys)),
             data_dir=Path(setup.data_dir),
-            running=await has_owner(setup.data_dir),
+            running=await runner(setup) != "nobody",
         )
         await write_bundle(spool, origin, row.session_id, max_bytes=max_bytes)
         return row.session_id
@@ -100,7 +100,7 @@ async def _pack(setup: Setup, given: str, max_bytes: int, spool: BinaryIO) -> st
 async def _fetch(setup: Setup, given: str, max_bytes: int, spool: BinaryIO) -> str:
     """Get a bundle from a daemon. Return whose it is."""
     async with connected(setup) as client:
-        row = await find_session(RemotePlace(client), given)
+        row = await find_session(client.daemon, given)
         path = f"/v1/sessions/{row.session_id}/support-bundle?max_bytes={max_bytes}"
         spool.write(await client.connection.download(path, {}))
         return row.session_id

@@ -14,12 +14,13 @@ from codesdk.cli.app import Setup
 from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
-from codesdk.cli.target.lookup import all_sessions, find_session, has_owner, reading
-from codesdk.cli.target.place import Place, RemotePlace, connected
+from codesdk.cli.target.lookup import all_sessions, find_session
+from codesdk.cli.target.place import connected, reading, runner
 from codesdk.cli.view.out import write_json, write_text
 from codesdk.cli.view.safe import one_line
 from codesdk.contract.ports import EventLog
 from codesdk.contract.records import StoredFrame
+from codesdk.contract.service import SessionReader
 
 PATIENCE_S = 0.5
 REFRESH_S = 0.1
@@ -53,7 +54,7 @@ async def _verify(setup: Setup, given: str | None, as_json: bool) -> int:
     if setup.url is not None:
         return await _verify_there(setup, given, as_json)
     async with reading(setup.data_dir) as archive:
-        owned = await has_owner(setup.data_dir)
+        owned = await runner(setup) != "nobody"
         for session_id in await _chosen(archive, given):
             head = await archive.log.head(session_id)
             async with _progress(archive.log, head, "checked") as log:
@@ -92,8 +93,8 @@ async def _verify_there(setup: Setup, given: str | None, as_json: bool) -> int:
     """Have a daemon check its logs."""
     code = OK
     async with connected(setup) as client:
-        for session_id in await _chosen(RemotePlace(client), given):
-            report = await (await client.session(session_id)).verify()
+        for session_id in await _chosen(client.daemon, given):
+            report = await client.daemon.verify(session_id)
             if not report.ok:
                 code = FAILED
             if as_json:
@@ -107,8 +108,8 @@ async def _verify_there(setup: Setup, given: str | None, as_json: bool) -> int:
 async def _replay_there(setup: Setup, given: str, as_json: bool) -> int:
     """Have a daemon play a log again."""
     async with connected(setup) as client:
-        session_id = (await find_session(RemotePlace(client), given)).session_id
-        report = await (await client.session(session_id)).replay()
+        session_id = (await find_session(client.daemon, given)).session_id
+        report = await client.daemon.replay(session_id)
     if as_json:
         found = [{"seq": each.seq, "message": each.message} for each in report.findings]
         write_json({"session_id": session_id, "ok": report.ok, "events": report.events, "differences": found})
@@ -118,7 +119,7 @@ async def _replay_there(setup: Setup, given: str, as_json: bool) -> int:
     return OK if report.ok else FAILED
 
 
-async def _chosen(archive: Place, given: str | None) -> list[str]:
+async def _chosen(archive: SessionReader, given: str | None) -> list[str]:
     if given is not None:
         return [(await find_session(archive, given)).session_id]
     return [row.session_id async for row in all_sessions(archive)]

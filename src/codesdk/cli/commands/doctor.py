@@ -52,7 +52,8 @@ async def _doctor(setup: Setup, image: str | None, as_json: bool) -> int:
 
 async def _data_dir(path: Path) -> tuple[bool, str]:
     """Say whether the data directory can be used, and what is there."""
-    from codesdk.cli.target.lookup import all_sessions, reading
+    from codesdk.cli.target.lookup import all_sessions
+    from codesdk.cli.target.place import reading
 
     try:
         async with reading(str(path)) as archive:

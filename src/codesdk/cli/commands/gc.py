@@ -9,8 +9,7 @@ from codesdk.cli.app import Setup
 from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
-from codesdk.cli.target.lookup import reading
-from codesdk.cli.target.place import connected, served
+from codesdk.cli.target.place import connected, reading, served
 from codesdk.cli.view.gist import plural, size
 from codesdk.cli.view.out import write_json, write_text
 from codesdk.cli.view.safe import one_line
@@ -114,7 +113,7 @@ async def _gc(setup: Setup, retention: Retention, dry_run: bool, as_json: bool) 
     else:
         async with reading(setup.data_dir):
             pass  # a directory that is not there must not be made
-        async with CodeSDK.open(setup.data_dir) as sdk:
+        async with CodeSDK.open(setup.data_dir, share=False) as sdk:
             report = await sdk.collect(retention, dry_run=dry_run, rewrite=True, progress=_progress())
     if as_json:
         write_json(report)

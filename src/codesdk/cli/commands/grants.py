@@ -7,10 +7,10 @@ from codesdk.cli.commands.answer import tell
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
 from codesdk.cli.target.lookup import find_session, short
-from codesdk.cli.target.place import open_place
+from codesdk.cli.target.place import open_reader
 from codesdk.cli.view.out import write_json
+from codesdk.contract.actions import RevokeGrant
 from codesdk.contract.tools import Grant
-from codesdk.local import Command
 
 
 @click.command()
@@ -29,12 +29,12 @@ def grants(setup: Setup, session: str, as_json: bool) -> int:
 @click.pass_obj
 def revoke(setup: Setup, session: str, tool: str, as_json: bool) -> int:
     """Ask about TOOL again in this session. What it did so far stays done."""
-    command = Command(op="revoke", session_id=session, tool=tool)
-    return run_async(tell(setup, command, f"{tool} is asked about again.", as_json))
+    action = RevokeGrant(session_id=session, tool=tool)
+    return run_async(tell(setup, action, f"{tool} will be asked about again.", as_json))
 
 
 async def _list(setup: Setup, given: str, as_json: bool) -> int:
-    async with open_place(setup) as archive:
+    async with open_reader(setup) as archive:
         session = (await find_session(archive, given)).session_id
         found = await archive.grants(session)
     if as_json:

@@ -14,11 +14,12 @@ from codesdk.cli.exits import OK, STORAGE
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
 from codesdk.cli.target.lookup import find_session
-from codesdk.cli.target.place import Place, is_owned, open_place
+from codesdk.cli.target.place import open_reader, runner
 from codesdk.cli.view.out import write_bytes, write_json, write_text
 from codesdk.contract.codec import decode
 from codesdk.contract.events import Event
 from codesdk.contract.records import SessionRow, SessionStatus, StoredFrame
+from codesdk.contract.service import SessionReader
 
 LINES_AT_ONCE = 200
 
@@ -69,7 +70,7 @@ def transcript(setup: Setup, session: str, as_json: bool) -> int:
 
 
 async def _sessions(setup: Setup, limit: int, status: SessionStatus | None, as_json: bool) -> int:
-    async with open_place(setup) as archive:
+    async with open_reader(setup) as archive:
         rows = await archive.sessions(limit=limit, status=status)
         listed = await _listed(archive, rows)
     if as_json:
@@ -82,7 +83,7 @@ async def _sessions(setup: Setup, limit: int, status: SessionStatus | None, as_j
 
     async with Screen() as screen:
         if listed:
-            owned = await is_owned(setup)
+            owned = await runner(setup) != "nobody"
             screen.console.print(
                 session_table([(e.session, e.events, e.waiting) for e in listed], owned=owned)
             )
@@ -91,7 +92,7 @@ async def _sessions(setup: Setup, limit: int, status: SessionStatus | None, as_j
     return OK
 
 
-async def _listed(archive: Place, rows: list[SessionRow]) -> list[Listed]:
+async def _listed(archive: SessionReader, rows: list[SessionRow]) -> list[Listed]:
     asked = [row.session_id for row in await archive.approvals() if row.state in ("waiting", "carried")]
     heads = await asyncio.gather(*(archive.head(row.session_id) for row in rows))
     return [
@@ -103,7 +104,7 @@ async def _listed(archive: Place, rows: list[SessionRow]) -> list[Listed]:
 async def _events(
     setup: Setup, given: str, follow: bool, after: int, types: tuple[str, ...], as_json: bool
 ) -> int:
-    async with open_place(setup) as archive:
+    async with open_reader(setup) as archive:
         session = await find_session(archive, given)
         stored = _Stored(types)
         chosen = stored.read(archive.frames(session.session_id, after_seq=after, follow=follow))
@@ -167,7 +168,7 @@ class _Stored:
 
 
 async def _transcript(setup: Setup, given: str, as_json: bool) -> int:
-    async with open_place(setup) as archive:
+    async with open_reader(setup) as archive:
         session = await find_session(archive, given)
         messages = await archive.transcript(session.session_id)
     if as_json:

@@ -11,7 +11,8 @@ from codesdk.cli.app import Setup
 from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
-from codesdk.cli.target.lookup import all_sessions, find_session, reading
+from codesdk.cli.target.lookup import all_sessions, find_session
+from codesdk.cli.target.place import reading
 from codesdk.cli.view.out import write_json
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.ports import PolicyQuestion

@@ -13,11 +13,11 @@ from codesdk.cli.exits import FAILED, OK, exit_of_ending
 from codesdk.cli.interrupts import Interrupts
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
-from codesdk.cli.target.lookup import find_session, reading, short
-from codesdk.cli.target.place import Place, RemotePlace, connected, served
+from codesdk.cli.target.lookup import find_session, short
+from codesdk.cli.target.place import open_reader, open_sdk
 from codesdk.cli.view.out import write_text
 from codesdk.cli.view.safe import printable
-from codesdk.cli.view.working import AnySDK, AnySession, AnyTask, Setting, work
+from codesdk.cli.view.working import Setting, work
 from codesdk.contract.codec import decode
 from codesdk.contract.errors import CodeSDKError, InvalidRequest
 from codesdk.contract.events import (
@@ -30,8 +30,9 @@ from codesdk.contract.events import (
     ToolCallDenied,
 )
 from codesdk.contract.messages import Message
+from codesdk.contract.service import SessionReader
 from codesdk.contract.settings import SessionSettings
-from codesdk.gateway import session_cassette
+from codesdk.handles import Handles, Session, Task
 from codesdk.sdk import CodeSDK
 
 NOT_RECORDED = "Denied: this call is not in the recording."
@@ -47,7 +48,7 @@ class Recorded(NamedTuple):
     decisions: Decisions
     outputs: list[Any]
 
-    async def answer(self, task: AnyTask, question: ApprovalRequested) -> None:
+    async def answer(self, task: Task, question: ApprovalRequested) -> None:
         """Answer a question as it was answered when the session was recorded."""
         decided = self.decisions[question.summary.partition(" ")[0], question.input_hash or ""]
         decision = decided.pop(0) if decided else None
@@ -79,27 +80,13 @@ def rerun(setup: Setup, session: str, workspace: str | None, as_json: bool) -> i
 
 
 async def _rerun(setup: Setup, given: str, workspace: str | None, setting: Setting) -> int:
-    if served(setup):
-        return await _rerun_there(setup, given, workspace, setting)
-    async with reading(setup.data_dir) as archive:
+    async with open_reader(setup) as archive:
         row = await find_session(archive, given)
         recorded = await _read(archive, row.session_id)
-        cassette = await session_cassette(archive, row.session_id)
-    async with CodeSDK.open(setup.data_dir) as sdk:
+    async with open_sdk(setup) as sdk:
         options = _options(row.session_id, recorded.created, workspace)
-        session = await sdk.create_session(**options, plays=cassette)
-        return await _play(sdk, sdk.archive, session, recorded, setting)
-
-
-async def _rerun_there(setup: Setup, given: str, workspace: str | None, setting: Setting) -> int:
-    """Have a daemon play one of its sessions again."""
-    async with connected(setup) as client:
-        place = RemotePlace(client)
-        row = await find_session(place, given)
-        recorded = await _read(place, row.session_id)
-        options = _options(row.session_id, recorded.created, workspace)
-        session = await client.create_session(**options, recording=row.session_id)
-        return await _play(client, place, session, recorded, setting)
+        session = await sdk.create_session(**options, recording=row.session_id)
+        return await _play(sdk, session, recorded, setting)
 
 
 def _options(session_id: str, created: SessionCreated, workspace: str | None) -> dict[str, Any]:
@@ -113,12 +100,12 @@ def _options(session_id: str, created: SessionCreated, workspace: str | None) ->
     }
 
 
-async def _play(sdk: AnySDK, place: Place, session: AnySession, recorded: Recorded, setting: Setting) -> int:
+async def _play(sdk: Handles, session: Session, recorded: Recorded, setting: Setting) -> int:
     """Give a session the recorded messages, one task after the other, and compare what comes of it."""
     with Interrupts() as interrupts:
         ending: Event | None = None
         for messages in recorded.tasks:
-            after = await place.head(session.id)
+            after = await sdk.service.head(session.id)
             ending = await work(
                 sdk,
                 session,
@@ -131,12 +118,12 @@ async def _play(sdk: AnySDK, place: Place, session: AnySession, recorded: Record
             if ending.type != "task.completed":
                 break
         assert ending is not None, "a recorded session has a task"
-        again = await _read(place, session.id)
+        again = await _read(sdk.service, session.id)
         problems = sdk.model_problems(session.id) if isinstance(sdk, CodeSDK) else ()
         return _judge(ending, again, recorded, problems, setting)
 
 
-async def _read(archive: Place, session_id: str) -> Recorded:
+async def _read(archive: SessionReader, session_id: str) -> Recorded:
     created: SessionCreated | None = None
     tasks: list[list[Message]] = []
     outputs: list[Any] = []

@@ -2,8 +2,8 @@
 
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,20 +15,22 @@ from codesdk.cli.exits import exit_of_ending
 from codesdk.cli.interrupts import Interrupts
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import command_options, json_option, policy_options, session_argument
-from codesdk.cli.target.lookup import find_session, reading, short
-from codesdk.cli.target.place import RemotePlace, connected, served
-from codesdk.cli.view.working import AnySession, AnyTask, Playing, Setting, choose_answering, scripted, work
+from codesdk.cli.target.lookup import find_session, short
+from codesdk.cli.target.place import Runner, open_reader, open_sdk, runner
+from codesdk.cli.view.working import Playing, Setting, choose_answering, scripted, work
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.events import Event, SessionCreated
 from codesdk.contract.records import SessionRow
 from codesdk.contract.runtime import Runtime
+from codesdk.contract.service import SessionReader
 from codesdk.contract.settings import Budget, Budgets, SessionSettings
 from codesdk.contract.tools import PermissionMode
-from codesdk.engine import Archive
+from codesdk.handles import Handles, Session, Task
 from codesdk.sandbox import SandboxKind
 from codesdk.sdk import CodeSDK
 
 if TYPE_CHECKING:
+    from codesdk.contract.ports import Policy
     from codesdk.tools import ExecOptions
 
 _JSON_HELP = "Print one stored event a line and nothing else; errors go to stderr as JSON."
@@ -43,6 +45,44 @@ class Rules(NamedTuple):
     allow_yolo: bool
     commands: tuple[str, ...]
     sandbox: SandboxKind
+    given: Sequence[str] = ()
+    """The options that were on the command line."""
+
+    @classmethod
+    def of(
+        cls, policy: str | None, allow_yolo: bool, commands: tuple[str, ...], sandbox: SandboxKind
+    ) -> "Rules":
+        """Return the rules of the command that is being run."""
+        ctx = click.get_current_context()
+        names = {
+            "policy": "--policy",
+            "allow_yolo": "--allow-yolo",
+            "commands": "--allow-command",
+            "sandbox": "--sandbox",
+        }
+        said = click.core.ParameterSource.COMMANDLINE
+        given = [option for name, option in names.items() if ctx.get_parameter_source(name) is said]
+        return cls(policy, allow_yolo, commands, sandbox, given)
+
+    def refuse_elsewhere(self, who: Runner) -> None:
+        """Raise `InvalidRequest` if there are rules: whoever runs the sessions has its own."""
+        if self.given:
+            advice = (
+                "a daemon: start codesdkd with it"
+                if who == "daemon"
+                else "another process, with its own rules"
+            )
+            raise InvalidRequest(
+                f"{self.given[0]} is for a process of one's own. These sessions are run by {advice}."
+            )
+
+    def load(self) -> "Policy | None":
+        """Return the policy of the rules, read from its file."""
+        if self.policy is None:
+            return None
+        from codesdk.policy import load_policy
+
+        return load_policy(self.policy)
 
     def exec_options(self) -> "ExecOptions | None":
         """Return what switches running programs on, or None."""
@@ -141,8 +181,7 @@ def run(
     """
     text = _read_prompt(prompt)
     setting = Setting(as_json, choose_answering(as_json, interactive), setup.shown)
-    _refuse_rules(setup)
-    rules = Rules(policy, allow_yolo, commands, sandbox)
+    rules = Rules.of(policy, allow_yolo, commands, sandbox)
     if session is None:
         budget = Budget(requests=max_requests, tokens=max_tokens, cost_usd=max_cost)
         new = NewSession(
@@ -206,8 +245,7 @@ def resume(
     """
     text = None if prompt is None else _read_prompt(prompt)
     setting = Setting(as_json, choose_answering(as_json, interactive), setup.shown)
-    _refuse_rules(setup)
-    rules = Rules(policy, allow_yolo, commands, sandbox)
+    rules = Rules.of(policy, allow_yolo, commands, sandbox)
     return run_async(_go_on(setup, session, script, rules, setting, lambda found: found.resume(text)))
 
 
@@ -219,9 +257,8 @@ async def _run_new(
     rules: Rules,
     setting: Setting,
 ) -> int:
-    opening = connected(setup) if served(setup) else _open(setup, playing.runtimes, rules)
     with Interrupts() as interrupts:
-        async with opening as sdk:
+        async with _opened(setup, playing.runtimes, rules) as (sdk, is_here):
             session = await sdk.create_session(
                 runtime=new.runtime,
                 workspace=new.workspace,
@@ -231,7 +268,7 @@ async def _run_new(
                 model=new.model,
                 budgets=Budgets(session=new.budget) if new.budget != Budget() else None,
                 native_tools=list(new.native_tools) or "off",
-                settings=_settings(new, playing, stored=not isinstance(sdk, CodeSDK)),
+                settings=_settings(new, playing, stored=not is_here),
                 plays=playing.plays,
             )
             ending = await work(sdk, session, lambda: session.start(text), setting, interrupts, after=0)
@@ -239,7 +276,7 @@ async def _run_new(
 
 
 def _settings(new: NewSession, playing: Playing, *, stored: bool) -> SessionSettings:
-    """Return a new session's settings. A daemon has the script of its scripted runtime from them."""
+    """Return a new session's settings. Another process has the script of its scripted runtime from them."""
     settings = new.settings()
     if not stored or playing.script is None:
         return settings
@@ -248,56 +285,26 @@ def _settings(new: NewSession, playing: Playing, *, stored: bool) -> SessionSett
     return msgspec.structs.replace(settings, runtime_config={"script": dump(playing.script)})
 
 
-def _refuse_rules(setup: Setup) -> None:
-    """Refuse what only the operator of a daemon can say."""
-    if not served(setup):
-        return
-    ctx = click.get_current_context()
-    for name in ("policy", "allow_yolo", "commands", "sandbox"):
-        if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            option = "--allow-command" if name == "commands" else f"--{name.replace('_', '-')}"
-            raise InvalidRequest(
-                f"{option} is for a process of one's own. These sessions are run by a daemon: start codesdkd with it."
-            )
-
-
-async def _go_on_there(
-    setup: Setup,
-    given: str,
-    script: str | None,
-    setting: Setting,
-    begin: Callable[[AnySession], Awaitable[AnyTask]],
-) -> int:
-    """Do something in a session of a daemon."""
-    with Interrupts() as interrupts:
-        async with connected(setup) as client:
-            row = await find_session(RemotePlace(client), given)
-            if script is not None and row.runtime == "scripted":
-                raise InvalidRequest(
-                    "A session of a daemon has its script since it was made: leave out --script."
-                )
-            plays = None if script is None else scripted(row.runtime, script).plays
-            session = await client.session(row.session_id, plays=plays)
-            after = await session.head()
-            ending = await work(client, session, lambda: begin(session), setting, interrupts, after=after)
-            return await _close(ending, setting)
-
-
-def _open(
+@asynccontextmanager
+async def _opened(
     setup: Setup, runtimes: Mapping[str, Runtime], rules: Rules
-) -> AbstractAsyncContextManager[CodeSDK]:
-    policy = None
-    if rules.policy is not None:
-        from codesdk.policy import load_policy
-
-        policy = load_policy(rules.policy)
-    return CodeSDK.open(
+) -> AsyncGenerator[tuple[Handles, bool]]:
+    """Give the sessions to work on, and whether they run in this process, which alone can have rules of its own."""
+    who = await runner(setup)
+    if who != "nobody":
+        rules.refuse_elsewhere(who)
+        async with open_sdk(setup) as sdk:
+            yield sdk, False
+        return
+    async with CodeSDK.open(
         setup.data_dir,
         runtimes=runtimes,
-        policy=policy,
+        policy=rules.load(),
         allow_yolo=rules.allow_yolo,
         run=rules.exec_options(),
-    )
+        share=False,
+    ) as sdk:
+        yield sdk, True
 
 
 async def _go_on(
@@ -306,24 +313,28 @@ async def _go_on(
     script: str | None,
     rules: Rules,
     setting: Setting,
-    begin: Callable[[AnySession], Awaitable[AnyTask]],
+    begin: Callable[[Session], Awaitable[Task]],
 ) -> int:
     """Do something in a stored session. The seq to begin at is read once the directory is ours."""
-    if served(setup):
-        return await _go_on_there(setup, given, script, setting, begin)
     with Interrupts() as interrupts:
-        async with reading(setup.data_dir) as archive:
+        async with open_reader(setup) as archive:
             row = await find_session(archive, given)
-            playing = await _playing_of(archive, row, script)
-        async with _open(setup, playing.runtimes, rules) as sdk:
+            playing = await _playing_of(archive, row, script, await runner(setup))
+        async with _opened(setup, playing.runtimes, rules) as (sdk, _):
             session = await sdk.session(row.session_id, plays=playing.plays)
-            after = await sdk.archive.log.head(session.id)
+            after = await sdk.service.head(session.id)
             ending = await work(sdk, session, lambda: begin(session), setting, interrupts, after=after)
             return await _close(ending, setting)
 
 
-async def _playing_of(archive: Archive, row: SessionRow, script: str | None) -> Playing:
+async def _playing_of(archive: SessionReader, row: SessionRow, script: str | None, who: Runner) -> Playing:
     """Return what a stored session is opened with. One that was given its script in its settings has it."""
+    if who != "nobody" and row.runtime == "scripted":
+        if script is not None:
+            raise InvalidRequest(
+                "A session that another process runs has its script since it was made: leave out --script."
+            )
+        return Playing({})
     if script is None and row.runtime == "scripted":
         created = (await archive.event(row.session_id, 1)).payload
         if isinstance(created, SessionCreated) and created.settings.get("runtime_config", {}).get("script"):

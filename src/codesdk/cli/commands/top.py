@@ -15,13 +15,14 @@ from codesdk.cli.app import Setup
 from codesdk.cli.exits import OK
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
-from codesdk.cli.target.place import Place, is_owned, open_place
+from codesdk.cli.target.place import open_reader, runner
 from codesdk.cli.view.gist import money, plural
 from codesdk.cli.view.out import write_json, write_text
 from codesdk.cli.view.safe import one_line
 from codesdk.cli.view.screen import make_console
 from codesdk.cli.view.tables import ago, session_state
 from codesdk.contract.records import SessionRow, Spent
+from codesdk.contract.service import SessionReader
 
 SEEN = 500
 """How many of the newest open sessions are looked at."""
@@ -82,8 +83,8 @@ class _Top:
     async def run(self, interval: float, once: bool, as_json: bool) -> int:
         from rich.live import Live
 
-        async with open_place(self._setup) as place:
-            owned = await is_owned(self._setup)
+        async with open_reader(self._setup) as place:
+            owned = await runner(self._setup) != "nobody"
             if once or as_json:
                 while True:
                     look = await self._look(place)
@@ -104,7 +105,7 @@ class _Top:
                     live.update(_shown(await self._look(place), owned), refresh=True)
                     await asyncio.sleep(interval)
 
-    async def _look(self, place: Place) -> Look:
+    async def _look(self, place: SessionReader) -> Look:
         rows = await place.sessions(limit=SEEN, status="open")
         asked = [row.session_id for row in await place.approvals() if row.state in ("waiting", "carried")]
         rows.sort(key=lambda row: row.updated_at, reverse=True)

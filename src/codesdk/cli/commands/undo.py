@@ -1,7 +1,6 @@
 """`codesdk undo`: the files that a session's tools changed, put back as they were."""
 
 import click
-import msgspec
 
 from codesdk.cli.app import Setup
 from codesdk.cli.commands.answer import deliver
@@ -9,14 +8,11 @@ from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
 from codesdk.cli.target.lookup import find_changed_call, find_session
-from codesdk.cli.target.place import Place, open_place
+from codesdk.cli.target.place import open_reader
 from codesdk.cli.view.out import write_json
 from codesdk.cli.view.safe import one_line
-from codesdk.contract.codec import decode
-from codesdk.contract.events import RuntimeNotice
+from codesdk.contract.actions import UndoChanges
 from codesdk.contract.tools import UndoReport
-from codesdk.engine import NOTICE
-from codesdk.local import Command
 
 
 @click.command()
@@ -33,25 +29,15 @@ def undo(setup: Setup, session: str, call: str | None, as_json: bool) -> int:
 
 
 async def _undo(setup: Setup, given: str, given_call: str | None, as_json: bool) -> int:
-    async with open_place(setup) as archive:
+    async with open_reader(setup) as archive:
         session = (await find_session(archive, given)).session_id
         call = await find_changed_call(archive, session, given_call) if given_call else None
-        before = await archive.head(session)
-    await deliver(setup, Command(op="undo", session_id=session, tool_call_id=call))
-    async with open_place(setup) as archive:
-        report = await _report(archive, session, before)
+    report = (await deliver(setup, UndoChanges(session_id=session, tool_call_id=call))).result
     if as_json:
         write_json(report)
     else:
         _show(report)
     return FAILED if report.refused else OK
-
-
-async def _report(archive: Place, session: str, after: int) -> UndoReport:
-    """Return what the log says was undone: whoever did it wrote it there."""
-    found = [decode(frame.data).payload async for frame in archive.frames(session, after_seq=after)]
-    notices = [one for one in found if isinstance(one, RuntimeNotice) and one.kind == NOTICE]
-    return msgspec.convert(notices[-1].details, type=UndoReport)
 
 
 def _show(report: UndoReport) -> None:

@@ -1,35 +1,18 @@
 """What a person types → the session, call or artifact that is meant, wherever it is stored."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Iterable
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from codesdk.contract.errors import InvalidRequest, NotFound
 from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow
-from codesdk.engine import Archive, changed_calls, unknown_session
-from codesdk.local import DataDir, socket_address
-
-if TYPE_CHECKING:
-    from codesdk.cli.target.place import Place
+from codesdk.contract.service import SessionReader
+from codesdk.engine import changed_calls, unknown_session
 
 LAST = "last"
 MIN_CHARS = 4
 _PAGE = 1000
 
 
-@asynccontextmanager
-async def reading(data_dir: str) -> AsyncGenerator[Archive]:
-    """Open a data directory for reading."""
-    directory = await DataDir.open_reader(Path(data_dir))
-    try:
-        yield Archive(directory.log, directory.blobs)
-    finally:
-        await directory.close()
-
-
-async def find_session(archive: "Place", given: str) -> SessionRow:
+async def find_session(archive: SessionReader, given: str) -> SessionRow:
     """Return the session with this id, or the only one whose id begins or ends like this."""
     if given == LAST:
         newest = await archive.sessions(limit=1)
@@ -43,20 +26,20 @@ async def find_session(archive: "Place", given: str) -> SessionRow:
     return await archive.session(_only(given, ids, "session") or _raise(unknown_session(given)))
 
 
-async def find_call(archive: "Place", session_id: str, given: str) -> str:
+async def find_call(archive: SessionReader, session_id: str, given: str) -> str:
     """Return the id of a waiting call, or of a question about a budget. One that does not wait is returned as given, for its owner to judge."""
     rows = await archive.approvals(session_id=session_id)
     ids = [row.tool_call_id or row.approval_id for row in rows]
     return _only(given, ids, "waiting call") or given
 
 
-async def find_changed_call(archive: "Place", session_id: str, given: str) -> str:
+async def find_changed_call(archive: SessionReader, session_id: str, given: str) -> str:
     """Return the id of a call that changed files. One that did not is returned as given, for an undo to judge."""
     ids = {call.tool_call_id for call in await changed_calls(archive, session_id)}
     return _only(given, ids, "call that changed files") or given
 
 
-async def find_artifact(archive: "Place", session_id: str, given: str) -> ArtifactRow:
+async def find_artifact(archive: SessionReader, session_id: str, given: str) -> ArtifactRow:
     """Return one of a session's artifacts."""
     rows = {row.ref.artifact_id: row async for row in all_artifacts(archive, session_id)}
     found = _only(given, rows, "artifact")
@@ -67,7 +50,7 @@ async def find_artifact(archive: "Place", session_id: str, given: str) -> Artifa
     return rows[found]
 
 
-async def all_sessions(archive: "Place") -> AsyncGenerator[SessionRow]:
+async def all_sessions(archive: SessionReader) -> AsyncGenerator[SessionRow]:
     """Yield all sessions, newest first."""
     after: str | None = None
     while page := await archive.sessions(after=after, limit=_PAGE):
@@ -76,7 +59,7 @@ async def all_sessions(archive: "Place") -> AsyncGenerator[SessionRow]:
         after = page[-1].session_id
 
 
-async def all_artifacts(archive: "Place", session_id: str) -> AsyncGenerator[ArtifactRow]:
+async def all_artifacts(archive: SessionReader, session_id: str) -> AsyncGenerator[ArtifactRow]:
     """Yield a session's artifacts in the order of their ids."""
     after: str | None = None
     while page := await archive.artifacts(session_id, after=after, limit=_PAGE):
@@ -85,21 +68,10 @@ async def all_artifacts(archive: "Place", session_id: str) -> AsyncGenerator[Art
         after = page[-1].ref.artifact_id
 
 
-async def waiting(archive: "Place", session_id: str) -> list[ApprovalRow]:
+async def waiting(archive: SessionReader, session_id: str) -> list[ApprovalRow]:
     """Return the calls of a session that wait for an answer."""
     rows = await archive.approvals(session_id=session_id)
     return [row for row in rows if row.state in ("waiting", "carried")]
-
-
-async def has_owner(data_dir: str) -> bool:
-    """Tell whether a process that works on the data directory can be reached."""
-    try:
-        with socket_address(Path(data_dir)) as address:
-            _, writer = await asyncio.open_unix_connection(address)
-    except OSError:
-        return False
-    writer.close()
-    return True
 
 
 def short(identifier: str) -> str:

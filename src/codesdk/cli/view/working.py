@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from codesdk.cli.interrupts import Interrupts
 from codesdk.cli.view.out import ReaderGone, write_bytes
-from codesdk.client import CodeSDKClient, RemoteSession, RemoteTask
-from codesdk.contract.codec import decode
 from codesdk.contract.errors import CodeSDKError, InvalidRequest, StorageFailure
 from codesdk.contract.events import TERMINAL_TYPES, ApprovalRequested, Event
 from codesdk.contract.runtime import Runtime
-from codesdk.engine import Published
+from codesdk.contract.service import Published
+from codesdk.handles import Handles, Session, Task
 from codesdk.runtimes import resolve
-from codesdk.sdk import CodeSDK, Session, Task
 
 if TYPE_CHECKING:
     from codesdk.script import Script
@@ -24,12 +22,7 @@ if TYPE_CHECKING:
 Answering = Literal["terminal", "others", "nobody"]
 """Who answers questions: a person here, a second terminal, or no one, so that they are denied."""
 
-AnySDK = CodeSDK | CodeSDKClient
-AnySession = Session | RemoteSession
-AnyTask = Task | RemoteTask
-"""Of this process, or of a daemon: they can do the same."""
-
-Answer = Callable[[AnyTask, ApprovalRequested], Awaitable[None]]
+Answer = Callable[[Task, ApprovalRequested], Awaitable[None]]
 """Answers a question. Must tolerate that somebody was faster."""
 
 NOBODY = (
@@ -104,9 +97,9 @@ def _load(path: str) -> "Script":
 
 
 async def work(
-    sdk: AnySDK,
-    session: AnySession,
-    begin: Callable[[], Awaitable[AnyTask]],
+    sdk: Handles,
+    session: Session,
+    begin: Callable[[], Awaitable[Task]],
     setting: Setting,
     interrupts: Interrupts,
     *,
@@ -124,15 +117,17 @@ async def work(
         stopping: set[asyncio.Task[None]] = set()
         interrupts.on_stop = lambda: stopping.add(asyncio.create_task(_stop(task, view)))
         try:
-            return await _follow(sdk, task, view, after, answer)
+            return await _follow(task, view, after, answer)
         finally:
             interrupts.on_stop = _nothing
             if stopping:
                 await asyncio.wait(stopping)
 
 
-async def _follow(sdk: AnySDK, task: AnyTask, view: View, after: int, answer: Answer | None) -> Event:
-    async with contextlib.aclosing(_batches(_published(sdk, task, after), task.id)) as batches:
+async def _follow(task: Task, view: View, after: int, answer: Answer | None) -> Event:
+    async with contextlib.aclosing(
+        _batches(task.session.service.follow(task.session.id, after), task.id)
+    ) as batches:
         async for batch in batches:
             await view.show(batch)
             for item in batch:
@@ -141,18 +136,6 @@ async def _follow(sdk: AnySDK, task: AnyTask, view: View, after: int, answer: An
             if _ends(batch[-1].event, task.id):
                 return batch[-1].event
     raise StorageFailure("The session's log was closed before its task ended.")
-
-
-async def _published(sdk: AnySDK, task: AnyTask, after: int) -> AsyncGenerator[list[Published]]:
-    """Yield what is stored, as it comes, from this process or from a daemon."""
-    if isinstance(sdk, CodeSDK):
-        live = await sdk.engine.session(task.session.id)
-        async for batch in live.follow(after):
-            yield batch
-    elif isinstance(task, RemoteTask):
-        async with contextlib.aclosing(task.session.frames(after)) as frames:
-            async for batch in frames:
-                yield [Published(decode(frame.data), frame.data) for frame in batch]
 
 
 async def _batches(batches: AsyncGenerator[list[Published]], task_id: str) -> AsyncGenerator[list[Published]]:
@@ -167,7 +150,7 @@ def _ends(event: Event, task_id: str) -> bool:
     return event.type in TERMINAL_TYPES and event.trace.task_id == task_id
 
 
-async def _stop(task: AnyTask, view: View) -> None:
+async def _stop(task: Task, view: View) -> None:
     try:
         await asyncio.gather(
             view.remark("stopping; Ctrl-C again quits at once"), task.stop("interrupted at the terminal")
@@ -176,7 +159,7 @@ async def _stop(task: AnyTask, view: View) -> None:
         pass  # it has ended by itself, or nobody looks on any more
 
 
-async def _refuse(task: AnyTask, question: ApprovalRequested) -> None:
+async def _refuse(task: Task, question: ApprovalRequested) -> None:
     try:
         await task.deny(question.tool_call_id or question.approval_id, NOBODY, attempt=question.attempt)
     except CodeSDKError:
@@ -184,7 +167,7 @@ async def _refuse(task: AnyTask, question: ApprovalRequested) -> None:
 
 
 @asynccontextmanager
-async def _view(sdk: AnySDK, session: AnySession, setting: Setting) -> AsyncGenerator[View]:
+async def _view(sdk: Handles, session: Session, setting: Setting) -> AsyncGenerator[View]:
     if setting.as_json:
         yield JsonView()
         return

@@ -8,7 +8,7 @@ import msgspec
 from codesdk.contract.api import ArtifactInfo, ArtifactPage
 from codesdk.contract.errors import NotFound
 from codesdk.contract.messages import ArtifactRef
-from codesdk.contract.records import ArtifactRow, KeyRow
+from codesdk.contract.records import ArtifactRow
 from codesdk.daemon.operations.operation import Call, NoQuery, Operation
 from codesdk.daemon.operations.reading import Limit, get_session
 from codesdk.daemon.problems import wrong_type
@@ -40,21 +40,13 @@ async def upload_artifact(call: Call) -> ArtifactRef:
     if media_type(given) != given.encode("latin-1"):
         raise wrong_type("of a media type such as image/png")
 
-    async def put(key: KeyRow | None) -> str:
-        engine = call.sdk.engine
-        ref = await engine.put_artifact(
-            call.body, given, call.query.name, principal=call.caller.principal, key=key
-        )
-        return ref.artifact_id
-
-    return (await _find(call, await call.once(put))).ref
+    return await call.sdk.service.put_artifact(call.body, given, call.query.name, key=call.key)
 
 
 async def list_artifacts(call: Call) -> ArtifactPage:
     """Return a session's artifacts."""
-    session = await get_session(call)
     query: ArtifactQuery = call.query
-    rows = await call.sdk.archive.log.artifacts(session.session_id, after=query.after, limit=query.limit)
+    rows = await call.sdk.service.artifacts(call.path["session_id"], after=query.after, limit=query.limit)
     more = len(rows) == query.limit
     found = [ArtifactInfo(**msgspec.structs.asdict(row.ref), created_at=row.created_at) for row in rows]
     return ArtifactPage(artifacts=found, next=rows[-1].ref.artifact_id if more else None)
@@ -73,29 +65,21 @@ async def read_artifact(call: Call) -> Content:
 
 async def support_bundle(call: Call) -> Spooled:
     """Return everything that explains a session in one archive, without a secret that the daemon knows of."""
-    from codesdk.bundle import Origin, write_bundle
-
-    live, engine = await call.live(), call.sdk.engine
-    origin = Origin(
-        archive=engine.archive,
-        redactor=live.scope.redactor,
-        data_dir=call.settings.data_dir,
-        running=True,
-        health={"status": "ok", "draining": call.draining},
-    )
+    session = await get_session(call)
     spool = tempfile.TemporaryFile()  # noqa: SIM115 - the response closes it
     try:
-        await write_bundle(
+        await call.sdk.write_bundle(
+            session.session_id,
             cast("BinaryIO", spool),
-            origin,
-            live.session_id,
-            principal=call.caller.principal,
             max_bytes=call.query.max_bytes,
+            health={"status": "ok", "draining": call.draining},
         )
     except BaseException:
         spool.close()
         raise
-    return Spooled(cast("BinaryIO", spool), b"application/gzip", f"codesdk-bundle-{live.session_id}.tar.gz")
+    return Spooled(
+        cast("BinaryIO", spool), b"application/gzip", f"codesdk-bundle-{session.session_id}.tar.gz"
+    )
 
 
 async def _find(call: Call, artifact_id: str) -> ArtifactRow:

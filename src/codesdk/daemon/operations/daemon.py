@@ -17,11 +17,10 @@ from codesdk.contract.api import (
 from codesdk.contract.capabilities import Isolation
 from codesdk.contract.errors import NotFound
 from codesdk.contract.events import CONTRACT_VERSION
-from codesdk.contract.records import KeyRow
+from codesdk.contract.retention import GcReport, Retention
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.daemon.operations.operation import Call, Operation
 from codesdk.daemon.responses import Whole
-from codesdk.local import GcReport, Retention
 from codesdk.observe import CONTENT_TYPE
 from codesdk.runtimes import ALIASES, create_runtime, resolve, runtime_names
 
@@ -41,7 +40,7 @@ async def ready(call: Call) -> Readiness:
 
 async def whoami(call: Call) -> TokenInfo:
     """Say who the caller is."""
-    return TokenInfo(principal=call.caller.principal, scopes=sorted(call.caller.scopes))
+    return TokenInfo(principal=call.caller.principal, scopes=sorted(call.caller.caller.scopes))
 
 
 async def read_metrics(call: Call) -> Whole:
@@ -54,11 +53,13 @@ async def collect_garbage(call: Call) -> GcReport:
     wanted = call.wants(Collecting)
     limits = {name: getattr(wanted, name) for name in Retention.__struct_fields__}
 
-    async def collect(_: KeyRow | None) -> str:
-        report = await call.sdk.collect(Retention(**limits), dry_run=wanted.dry_run)
-        return msgspec.json.encode(report).decode()
-
-    return msgspec.json.decode(await call.once(collect, passing=True), type=GcReport)
+    return await call.sdk.engine.once(
+        call.caller.principal,
+        call.operation.name,
+        call.key,
+        msgspec.to_builtins(wanted),
+        lambda: call.sdk.collect(Retention(**limits), dry_run=wanted.dry_run),
+    )
 
 
 async def list_runtimes(call: Call) -> RuntimePage:
@@ -84,7 +85,7 @@ async def runtime_auth(call: Call) -> RuntimeAuth:
 
 
 def _enabled(call: Call) -> list[str]:
-    return [name for name in runtime_names() if name in (call.settings.runtimes or runtime_names())]
+    return [name for name in runtime_names() if name in (call.settings.permits.runtimes or runtime_names())]
 
 
 def _info(name: str) -> RuntimeInfo:

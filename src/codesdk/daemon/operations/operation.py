@@ -10,16 +10,12 @@ from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 
-from codesdk.contract.api import TokenScope
-from codesdk.contract.canonical import content_hash
+from codesdk.contract.actions import Action, TokenScope
 from codesdk.contract.errors import Forbidden
-from codesdk.contract.records import KeyRow
-from codesdk.contract.tools import Actor
-from codesdk.daemon.auth import Caller, Guard
+from codesdk.daemon.auth import Admitted, Guard
 from codesdk.daemon.limits import RateLimit
 from codesdk.daemon.problems import shutting_down, slow_down
 from codesdk.daemon.settings import DaemonSettings
-from codesdk.engine import LOCAL, LiveSession
 from codesdk.observe import Metrics
 from codesdk.sdk import CodeSDK
 
@@ -57,6 +53,8 @@ class Operation:
     exports: bool = False
     """Whether it gives out so much at once that the audit has it, though it changes nothing."""
     group: str = "sessions"
+    action: type[Action[Any]] | None = None
+    """What it executes, if it changes a session."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -66,8 +64,8 @@ class Call:
     operation: Operation
     request_id: str
     sdk: CodeSDK
-    """The engine as the caller sees it."""
-    caller: Caller
+    """The sessions as the caller may use them."""
+    caller: Admitted
     guard: Guard
     settings: DaemonSettings
     metrics: Metrics
@@ -79,19 +77,10 @@ class Call:
     tasks: RateLimit
     draining: bool = False
 
-    @property
-    def by(self) -> Actor:
-        """The caller as the log names it."""
-        return Actor(kind="user", id=None if self.caller.principal == LOCAL else self.caller.principal)
-
     def demand(self, scope: TokenScope, what: str) -> None:
         """Refuse what needs one more scope."""
         if not self.caller.may(scope):
             raise Forbidden(f"{what} needs a token with the scope {scope}.")
-
-    async def live(self) -> LiveSession:
-        """Return the session that the path names."""
-        return await self.sdk.engine.session(self.path["session_id"], principal=self.caller.principal)
 
     def refuse_late(self) -> None:
         """Refuse what begins something while the daemon ends."""
@@ -103,22 +92,6 @@ class Call:
         wait_s = self.tasks.take(f"{self.caller.principal}\0{runtime}")
         if wait_s:
             raise slow_down(wait_s, f"Too many tasks of the runtime {runtime}.")
-
-    async def once(
-        self, act: Callable[[KeyRow | None], Awaitable[str | None]], *, passing: bool = False
-    ) -> str:
-        """Act once per idempotency key. The answer under the key is what `act` returns, or put in the row itself."""
-
-        async def acting(row: KeyRow | None) -> str:
-            return await act(None if row is None else msgspec.structs.replace(row, answer="")) or ""
-
-        if isinstance(self.body, bytes):
-            given = [content_hash(self.body), self.headers.get(b"content-type", b"").decode("latin-1")]
-        else:
-            given = msgspec.to_builtins(self.body)
-        body = [self.path, given, msgspec.to_builtins(self.query)]
-        principal, name = self.caller.principal, self.operation.name
-        return await self.sdk.engine.once(principal, name, self.key, body, acting, passing=passing)
 
     def wants(self, kind: type[T]) -> T:
         """Return the body, which is of this type."""

@@ -61,19 +61,18 @@ async def list_sessions(call: Call) -> SessionPage:
 
 async def get_session(call: Call) -> SessionRow:
     """Return one session."""
-    return await call.sdk.archive.session(call.path["session_id"], principal=call.caller.principal)
+    return await call.sdk.service.session(call.path["session_id"])
 
 
 async def list_tasks(call: Call) -> TaskPage:
     """Return a session's tasks."""
-    session = await get_session(call)
     query: TaskQuery = call.query
-    return TaskPage(tasks=await call.sdk.archive.log.tasks(session.session_id, limit=query.limit))
+    return TaskPage(tasks=await call.sdk.service.tasks(call.path["session_id"], limit=query.limit))
 
 
 async def get_task(call: Call) -> TaskRow:
     """Return one task."""
-    return await call.sdk.archive.task(call.path["task_id"], principal=call.caller.principal)
+    return await call.sdk.service.task(call.path["task_id"])
 
 
 async def read_events(call: Call) -> Whole | EventStream:
@@ -82,9 +81,9 @@ async def read_events(call: Call) -> Whole | EventStream:
     types = chosen_types(query.types)
     wants_stream = _STREAM in call.headers.get(b"accept", b"").decode("latin-1")
     if query.stream == "sse" or (query.stream is None and wants_stream):
-        live = await call.live()
+        feed = await call.sdk.engine.feed(call.path["session_id"], principal=call.caller.principal)
         return EventStream(
-            live.recorder.feed,
+            feed,
             _last_seen(call) if b"last-event-id" in call.headers else query.after_seq,
             types,
             heartbeat_s=call.settings.heartbeat_s,
@@ -120,8 +119,7 @@ def _last_seen(call: Call) -> int:
 
 async def read_transcript(call: Call) -> Transcript:
     """Return a session's messages."""
-    session_id, principal = call.path["session_id"], call.caller.principal
-    return Transcript(messages=await call.sdk.archive.transcript(session_id, principal=principal))
+    return Transcript(messages=await call.sdk.service.transcript(call.path["session_id"]))
 
 
 async def list_approvals(call: Call) -> ApprovalPage:
@@ -132,14 +130,12 @@ async def list_approvals(call: Call) -> ApprovalPage:
 async def list_session_approvals(call: Call) -> ApprovalPage:
     """Return what waits in a session."""
     session = await get_session(call)
-    rows = await call.sdk.archive.approvals(principal=call.caller.principal, session_id=session.session_id)
-    return ApprovalPage(approvals=rows)
+    return ApprovalPage(approvals=await call.sdk.service.approvals(session_id=session.session_id))
 
 
 async def list_grants(call: Call) -> GrantPage:
     """Return what is approved for a whole session."""
-    session_id, principal = call.path["session_id"], call.caller.principal
-    return GrantPage(grants=await call.sdk.archive.grants(session_id, principal=principal))
+    return GrantPage(grants=await call.sdk.service.grants(call.path["session_id"]))
 
 
 async def read_usage(call: Call) -> UsageAnswer:

@@ -130,7 +130,7 @@ class _Undoing:
             self._session.scope.redactor.value(msgspec.to_builtins(details)),
         )
         if self._key is not None:
-            answer = msgspec.json.encode(report).decode()
+            answer = msgspec.to_builtins(report)
             self._session.recorder.add_key(msgspec.structs.replace(self._key, answer=answer))
         await self._session.recorder.settle()
         for name, entry in self._used:

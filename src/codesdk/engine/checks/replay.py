@@ -20,8 +20,8 @@ from codesdk.contract.settings import SessionSettings
 from codesdk.engine.checks.replay_steps import Deck, play
 from codesdk.engine.checks.tape import Tape
 from codesdk.engine.log.journal import LOCAL, Journal
+from codesdk.engine.log.loading import load_state, read_transcript
 from codesdk.engine.log.state import SessionState
-from codesdk.engine.sessions.recovery import load_state, read_transcript
 from codesdk.engine.tasks import lifecycle
 from codesdk.engine.tasks.context import Window, compile_input
 

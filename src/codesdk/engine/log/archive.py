@@ -1,11 +1,11 @@
-"""`Archive`: everything that can be read of stored sessions, with or without an engine beside it.
+"""Stored sessions of one principal, read without owning them: rows, events, transcripts, artifacts.
 
-The engine has one; a reader of another process's data directory uses it alone. All
-reads are for one principal: what belongs to another is not found.
+Implements `SessionReader`, beside whoever writes the log. What belongs to another principal is not found.
 """
 
 from collections.abc import AsyncIterator
 
+from codesdk.contract.actions import LOCAL
 from codesdk.contract.codec import decode
 from codesdk.contract.errors import NotFound, StorageFailure
 from codesdk.contract.events import Event
@@ -14,43 +14,47 @@ from codesdk.contract.ports import Blobs, EventLog
 from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, SessionStatus, StoredFrame, TaskRow
 from codesdk.contract.tools import Grant
 from codesdk.engine.log.feed import PAGE_EVENTS
-from codesdk.engine.log.journal import LOCAL
-from codesdk.engine.sessions.recovery import load_state, read_transcript, refold_transcript
+from codesdk.engine.log.loading import load_state, read_transcript, refold_transcript
 
 POLL_S = 1.0
 
 
 class Archive:
-    """A log and its artifacts, to be read."""
+    """A log and its artifacts, as one principal may see them."""
 
-    def __init__(self, log: EventLog, blobs: Blobs) -> None:
+    def __init__(self, log: EventLog, blobs: Blobs, principal: str = LOCAL) -> None:
         self.log = log
         self.blobs = blobs
+        self.principal = principal
+
+    def as_principal(self, principal: str) -> "Archive":
+        """Return the same log as another principal sees it."""
+        return Archive(self.log, self.blobs, principal)
 
     async def sessions(
-        self,
-        *,
-        principal: str = LOCAL,
-        after: str | None = None,
-        limit: int = 100,
-        status: SessionStatus | None = None,
+        self, *, after: str | None = None, limit: int = 100, status: SessionStatus | None = None
     ) -> list[SessionRow]:
         """Return sessions, newest first; `after` is the last id of the page before."""
-        return await self.log.sessions(after=after, limit=limit, principal=principal, status=status)
+        return await self.log.sessions(after=after, limit=limit, principal=self.principal, status=status)
 
-    async def session(self, session_id: str, *, principal: str = LOCAL) -> SessionRow:
+    async def session(self, session_id: str) -> SessionRow:
         """Return one session's row."""
         row = await self.log.session(session_id)
-        if row is None or row.principal != principal:
+        if row is None or row.principal != self.principal:
             raise unknown_session(session_id)
         return row
 
-    async def task(self, task_id: str, *, principal: str = LOCAL) -> TaskRow:
+    async def task(self, task_id: str) -> TaskRow:
         """Return one task's row."""
-        row = await self.log.task(task_id, principal)
+        row = await self.log.task(task_id, self.principal)
         if row is None:
             raise NotFound(f"There is no task {task_id}.")
         return row
+
+    async def tasks(self, session_id: str, *, limit: int = 100) -> list[TaskRow]:
+        """Return a session's tasks, newest first."""
+        await self.session(session_id)
+        return await self.log.tasks(session_id, limit=limit)
 
     async def head(self, session_id: str) -> int:
         """Return how many events a session has."""
@@ -60,20 +64,20 @@ class Archive:
         """Return a page of stored frames."""
         return await self.log.read(session_id, after_seq, limit)
 
-    async def approvals(self, *, principal: str = LOCAL, session_id: str | None = None) -> list[ApprovalRow]:
+    async def approvals(self, *, session_id: str | None = None) -> list[ApprovalRow]:
         """Return the approvals that wait for an answer, and those that wait for a resume."""
-        return await self.log.approvals(principal=principal, session_id=session_id)
+        return await self.log.approvals(principal=self.principal, session_id=session_id)
 
-    async def grants(self, session_id: str, *, principal: str = LOCAL) -> list[Grant]:
+    async def grants(self, session_id: str) -> list[Grant]:
         """Return what a session's people approved for the whole of it."""
-        await self.session(session_id, principal=principal)
-        return (await load_state(self.log, session_id, principal)).grants
+        await self.session(session_id)
+        return (await load_state(self.log, session_id, self.principal)).grants
 
     async def frames(
-        self, session_id: str, *, after_seq: int = 0, follow: bool = False, principal: str = LOCAL
+        self, session_id: str, *, after_seq: int = 0, follow: bool = False
     ) -> AsyncIterator[StoredFrame]:
         """Yield stored frames in order, damaged ones marked; with `follow`, wait for more for ever."""
-        await self.session(session_id, principal=principal)
+        await self.session(session_id)
         while True:
             page = await self.log.read(session_id, after_seq, PAGE_EVENTS)
             for frame in page:
@@ -91,9 +95,9 @@ class Archive:
             raise NotFound(f"Event {seq} of session {session_id} cannot be read.")
         return decode(frames[0].data)
 
-    async def transcript(self, session_id: str, *, principal: str = LOCAL) -> list[Message]:
+    async def transcript(self, session_id: str) -> list[Message]:
         """Return the session's messages: all that are sealed so far."""
-        await self.session(session_id, principal=principal)
+        await self.session(session_id)
         try:
             rows = await read_transcript(self.log, session_id)
         except StorageFailure:
@@ -101,18 +105,18 @@ class Archive:
         return [row.message for row in rows]
 
     async def artifacts(
-        self, session_id: str, *, after: str | None = None, limit: int = 100, principal: str = LOCAL
+        self, session_id: str, *, after: str | None = None, limit: int = 100
     ) -> list[ArtifactRow]:
         """Return a session's artifacts in the order of their ids."""
-        await self.session(session_id, principal=principal)
+        await self.session(session_id)
         return await self.log.artifacts(session_id, after=after, limit=limit)
 
     async def read_artifact(
-        self, artifact_id: str, start: int = 0, end: int | None = None, *, principal: str = LOCAL
+        self, artifact_id: str, start: int = 0, end: int | None = None
     ) -> tuple[ArtifactRef, bytes]:
         """Return an artifact and its bytes, or the range [start, end) of them."""
         row = await self.log.artifact(artifact_id)
-        if row is None or row.principal != principal:
+        if row is None or row.principal != self.principal:
             raise NotFound(f"There is no artifact {artifact_id}.")
         return row.ref, await self.blobs.get(row.ref.content_hash, start, end)
 

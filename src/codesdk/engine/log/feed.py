@@ -8,38 +8,23 @@ subscribers have seen leaves the ring, but for the last few events.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import contextmanager
+from weakref import WeakValueDictionary
 
 from codesdk.contract.codec import decode
-from codesdk.contract.events import Event
 from codesdk.contract.figures import Strain
 from codesdk.contract.ports import EventLog
 from codesdk.contract.records import StoredFrame
+from codesdk.contract.service import Published
 
 RING_EVENTS = 512
 RING_BYTES = 2 * 1024 * 1024
 FEW_EVENTS = 32
 """What the ring keeps for those who come next."""
 PAGE_EVENTS = 500
-
-
-class Published:
-    """A committed event and its one encoding, which all who send it share."""
-
-    __slots__ = ("_streamed", "event", "frame")
-
-    def __init__(self, event: Event, frame: bytes) -> None:
-        self.event = event
-        self.frame = frame
-        self._streamed: bytes | None = None
-
-    @property
-    def streamed(self) -> bytes:
-        """The event as a server-sent one, made when it is first sent."""
-        if self._streamed is None:
-            self._streamed = stream_frame(self.event.seq, self.frame)
-        return self._streamed
+POLL_S = 1.0
+"""How often a log that others write is looked at, if nothing wakes us earlier."""
 
 
 class Feed:
@@ -48,6 +33,8 @@ class Feed:
     def __init__(self, log: EventLog, session_id: str, committed: int, strain: Strain | None = None) -> None:
         self.session_id = session_id
         self.committed = committed
+        self.has_writer = False
+        """Whether a recorder of this process publishes here; else somebody must look at the store."""
         self.catch_ups = 0
         self.readers = 0
         self._log = log
@@ -65,8 +52,16 @@ class Feed:
         self._ring.extend(items)
         self._ring_bytes += sum([len(item.frame) for item in items])
         self._shrink(max(RING_EVENTS, len(items)) if self.readers else FEW_EVENTS)
-        self.committed = items[-1].event.seq
+        self.committed = items[-1].seq
         self._wake()
+
+    def advance(self, committed: int) -> None:
+        """Show that somebody else has committed up to a seq. Subscribers then read it from the store."""
+        if committed > self.committed:
+            self._ring.clear()
+            self._ring_bytes = 0
+            self.committed = committed
+            self._wake()
 
     def close(self, error: Exception | None = None) -> None:
         """End all subscriptions once they have read what was committed, with an error if given."""
@@ -147,12 +142,71 @@ class Feed:
             self._ring_bytes -= len(ring.popleft().frame)
 
 
-def stream_frame(seq: int, frame: bytes) -> bytes:
-    """Return a stored frame as a server-sent event. Its id is the seq; JSON has no line breaks of its own."""
-    return b"id: %d\ndata: %b\n\n" % (seq, frame)
+class Feeds:
+    """The feeds of all sessions that are written or read here. Reading a session does not take it over.
+
+    A feed lives as long as its recorder or a reader. Unless this process is `alone` with its log, feeds without a
+    recorder here are kept up with the store, so that their readers see what another owner commits.
+    """
+
+    def __init__(self, log: EventLog, strain: Strain, *, alone: bool) -> None:
+        self._log = log
+        self._strain = strain
+        self._alone = alone
+        self._feeds: WeakValueDictionary[str, Feed] = WeakValueDictionary()
+        self._watching: asyncio.Task[None] | None = None
+
+    async def of_reader(self, session_id: str) -> Feed:
+        """Return the feed of a stored session, at its end."""
+        feed = self._feeds.get(session_id)
+        if feed is None:
+            committed = await self._log.head(session_id)
+            feed = self._feeds.get(session_id) or self._add(session_id, committed)
+        if not self._alone and self._watching is None:
+            self._watching = asyncio.create_task(self._watch())
+        return feed
+
+    def of_writer(self, session_id: str, committed: int) -> Feed:
+        """Return the feed that a recorder publishes to: the one that readers have, if there are any."""
+        feed = self._feeds.get(session_id) or self._add(session_id, committed)
+        feed.advance(committed)
+        feed.has_writer = True
+        return feed
+
+    def readers(self, session_id: str) -> int:
+        """Return how many follow a session."""
+        feed = self._feeds.get(session_id)
+        return 0 if feed is None else feed.readers
+
+    def drop(self, session_id: str) -> None:
+        """Forget a feed that was closed: whoever comes next gets a new one."""
+        self._feeds.pop(session_id, None)
+
+    def close(self) -> None:
+        """End all subscriptions once they have read what was committed."""
+        if self._watching is not None:
+            self._watching.cancel()
+        for feed in list(self._feeds.values()):
+            feed.close()
+
+    def _add(self, session_id: str, committed: int) -> Feed:
+        feed = self._feeds[session_id] = Feed(self._log, session_id, committed, self._strain)
+        return feed
+
+    async def _watch(self) -> None:
+        """Follow the store for readers of sessions that others write, until there are none."""
+        while watched := [name for name, feed in self._feeds.items() if not feed.has_writer]:
+            for session_id in watched:
+                head = await self._log.head(session_id)
+                feed = self._feeds.get(session_id)  # only for a moment: whoever reads it keeps it
+                if feed is not None:
+                    feed.advance(head)
+                del feed
+            await self._log.changed(POLL_S)
+        self._watching = None
 
 
-async def follow(feed: Feed, after_seq: int) -> AsyncIterator[list[Published]]:
+async def follow(feed: Feed, after_seq: int) -> AsyncGenerator[list[Published]]:
     """Yield batches of committed events after a seq, without gap or repeat, until the feed closes."""
     cursor = after_seq
     with feed.reading():
@@ -163,7 +217,7 @@ async def follow(feed: Feed, after_seq: int) -> AsyncIterator[list[Published]]:
                 cursor = frames[-1].seq if frames else feed.committed
                 items = _readable(frames)
             elif items:
-                cursor = items[-1].event.seq
+                cursor = items[-1].seq
             elif not await feed.wait():
                 return
             if items:
@@ -181,4 +235,4 @@ async def read_page(log: EventLog, session_id: str, after_seq: int) -> list[Publ
 
 
 def _readable(frames: Sequence[StoredFrame]) -> list[Published]:
-    return [Published(decode(frame.data), frame.data) for frame in frames if frame.damage is None]
+    return [Published(frame.seq, frame.data, decode(frame.data)) for frame in frames if frame.damage is None]

@@ -59,6 +59,24 @@ def session_row(state: SessionState) -> SessionRow:
     )
 
 
+def task_row(state: SessionState, task_id: str) -> TaskRow | None:
+    """Return the row of a task that runs or waits, or None if it does neither."""
+    if state.task is not None and state.task.task_id == task_id:
+        return _task_row(state, "running")
+    waiting = next((entry for entry in state.queue if entry.task_id == task_id), None)
+    return None if waiting is None else _queued_row(state, waiting)
+
+
+def _queued_row(state: SessionState, waiting: QueuedTask) -> TaskRow:
+    return TaskRow(
+        task_id=waiting.task_id,
+        session_id=state.session_id,
+        state="queued",
+        created_at=waiting.created_at,
+        queued_seq=waiting.seq,
+    )
+
+
 def _touch(state: SessionState, event: Event, changes: Changes) -> None:
     state.updated_at = event.time
     changes.session = session_row(state)
@@ -92,18 +110,11 @@ def _closed(state: SessionState, event: Event, payload: ev.SessionClosed, change
 
 
 def _queued(state: SessionState, event: Event, payload: ev.TaskQueued, changes: Changes) -> None:
-    state.queue.append(
-        QueuedTask(task_id=payload.task_id, messages=payload.messages, created_at=event.time, seq=event.seq)
+    waiting = QueuedTask(
+        task_id=payload.task_id, messages=payload.messages, created_at=event.time, seq=event.seq
     )
-    changes.tasks.append(
-        TaskRow(
-            task_id=payload.task_id,
-            session_id=state.session_id,
-            state="queued",
-            created_at=event.time,
-            queued_seq=event.seq,
-        )
-    )
+    state.queue.append(waiting)
+    changes.tasks.append(_queued_row(state, waiting))
     _touch(state, event, changes)
 
 

@@ -7,15 +7,13 @@ the recorder stores what its `sink` gets, replay compares it with a stored log.
 from collections.abc import Callable
 from typing import Any
 
+from codesdk.contract.actions import LOCAL
 from codesdk.contract.events import SCHEMA_VERSION, TYPE_OF, Event, RuntimeInfo, Trace
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import Stamper
 from codesdk.contract.records import Changes
 from codesdk.engine.log.fold import fold
 from codesdk.engine.log.state import SessionState
-
-LOCAL = "local"
-"""The principal of whoever owns the process. It is not repeated on every event."""
 
 
 class Journal:

@@ -7,8 +7,7 @@ too and the recorder is broken for good: the session must be opened anew.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 
 from codesdk.contract.codec import encode
 from codesdk.contract.errors import CodeSDKError, StorageFailure
@@ -16,7 +15,8 @@ from codesdk.contract.events import TERMINAL_TYPES, Event
 from codesdk.contract.figures import Strain
 from codesdk.contract.ports import EventLog, Observer, Stamper
 from codesdk.contract.records import ArtifactRow, Changes, KeyRow
-from codesdk.engine.log.feed import Feed, Published
+from codesdk.contract.service import Published
+from codesdk.engine.log.feed import Feed
 from codesdk.engine.log.journal import Journal
 from codesdk.engine.log.state import SessionState, encode_state
 
@@ -43,22 +43,23 @@ class Recorder:
         state: SessionState,
         epoch: int,
         stamper: Stamper,
+        feed: Feed,
         *,
         max_backlog: int,
         observers: Sequence[Observer] = (),
         strain: Strain | None = None,
-        on_broken: Callable[[CodeSDKError], None],
     ) -> None:
         self.journal = Journal(state, stamper, self._take)
         self._strain = strain or Strain()
-        self.feed = Feed(log, state.session_id, state.seq, self._strain)
+        self.feed = feed
+        self.on_broken: Callable[[CodeSDKError], None] = _nobody
+        """Told once, when the log could not be written."""
         self.broken: CodeSDKError | None = None
         self._log = log
         self._epoch = epoch
         self._loop = asyncio.get_running_loop()
         self._max_backlog = max_backlog
         self._observers = observers
-        self._on_broken = on_broken
         self._items: list[Published] = []
         self._durable = False
         self._scheduled = False
@@ -85,17 +86,15 @@ class Recorder:
         """Commit an idempotency key with the next events."""
         self.journal.changes.keys.append(row)
 
-    @asynccontextmanager
-    async def under_key(self, row: KeyRow | None) -> AsyncGenerator[None]:
-        """Commit what is written inside and an idempotency key with it, alone if that is nothing. An error keeps no key.
+    async def commit(self, key: KeyRow | None = None) -> None:
+        """Wait until what was written is stored, and an idempotency key with it; alone, if nothing was written.
 
-        What is inside must not wait for anything once it has written.
+        Call it without waiting for anything in between, so that key and effect are stored together.
         """
-        yield
-        if row is not None and self._items:
-            self.add_key(row)
-        elif row is not None and self.broken is None:
-            session_id, changes = self.state.session_id, Changes(keys=[row])
+        if key is not None and self._items:
+            self.add_key(key)
+        elif key is not None and self.broken is None:
+            session_id, changes = self.state.session_id, Changes(keys=[key])
             await self._log.append(
                 session_id, self._epoch, self.state.seq + 1, [], durable=False, changes=changes
             )
@@ -122,7 +121,7 @@ class Recorder:
             raise self.broken
         frame = encode(event)
         self._unsaved_bytes += len(frame)
-        self._items.append(Published(event, frame))
+        self._items.append(Published(event.seq, frame, event))
         if event.type in DURABLE_TYPES:
             self._durable = True
         if not self._scheduled and not self._flying:
@@ -142,7 +141,7 @@ class Recorder:
             self._log.append(
                 self.state.session_id,
                 self._epoch,
-                items[0].event.seq,
+                items[0].seq,
                 [item.frame for item in items],
                 durable=durable,
                 changes=changes,
@@ -195,4 +194,8 @@ class Recorder:
             if not waiter.done():
                 waiter.set_exception(broken)
         self.feed.close(broken)
-        self._on_broken(broken)
+        self.on_broken(broken)
+
+
+def _nobody(_: CodeSDKError) -> None:
+    """Tell nobody."""

@@ -7,7 +7,7 @@ carry no `task_id`. Used by the gateway through the contract, by `run` and `sess
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -19,8 +19,8 @@ from codesdk.contract.messages import ArtifactBlock, Code, Message, Text, ToolRe
 from codesdk.contract.models import ExactInput, ExactPart, ModelAnswered, ModelAsked, OwnTexts, Refused
 from codesdk.contract.records import Spent
 from codesdk.contract.tools import ToolSpec
-from codesdk.engine.models.limits import Standing, find_over, limits_cost
-from codesdk.engine.models.spending import Purses
+from codesdk.engine.models.limits import find_over, limits_cost
+from codesdk.engine.models.spending import Spending
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
 
@@ -32,20 +32,13 @@ _HIDDEN: dict[ev.Purpose, str] = {
     "compaction": "a summary of the conversation",
 }
 
-Halt = Callable[[ErrorInfo, Standing | None], None]
-"""Ends the running task for a cause that the engine knows."""
-
 
 class SessionTap:
     """The model requests of one session."""
 
-    def __init__(
-        self, scope: Callable[[], SessionScope], purses: Purses, halt: Halt, learn: Callable[[str], None]
-    ) -> None:
-        self._find_scope = scope
-        self._purses = purses
-        self._halt = halt
-        self._learn = learn
+    def __init__(self, scope: SessionScope, spending: Spending) -> None:
+        self._scope = scope
+        self._spending = spending
         self._tasks: dict[str, str | None] = {}
         self._messages: list[Message] = []
         self._tools: Sequence[ToolSpec] = ()
@@ -80,15 +73,14 @@ class SessionTap:
 
     @property
     def secrets(self) -> Sequence[str]:
-        return self._find_scope().redactor.secrets
+        return self._scope.redactor.secrets
 
     def learn(self, secrets: Sequence[str]) -> None:
-        for secret in secrets:
-            self._learn(secret)
+        self._scope.learn(secrets)
 
     async def own_texts(self) -> OwnTexts:
         """Return what CodeSDK handed over so far in the running task."""
-        scope, messages = self._find_scope(), list(self._messages)
+        scope, messages = self._scope, list(self._messages)
         attachments: list[bytes] = []
         for block in (block for message in messages for block in message.content):
             if isinstance(block, ArtifactBlock):
@@ -104,7 +96,7 @@ class SessionTap:
 
     def opened(self, asked: ModelAsked) -> str | Refused:
         """Write down that a request has come. Return its id, or why it must not go on."""
-        scope = self._find_scope()
+        scope = self._scope
         counts = asked.purpose != "count_tokens"
         refused = self._no_login(asked) or (self._refusal(scope, asked) if counts else None)
         if refused is not None:
@@ -116,7 +108,7 @@ class SessionTap:
             ev.RequestStarted(request_id=request_id, purpose=asked.purpose, model=redact(asked.model))
         )
         if counts:
-            self._purses.add(state.principal, Spent(requests=1))
+            self._spending.add(state.principal, Spent(requests=1))
         if asked.purpose in _HIDDEN:
             message = f"The runtime asked the model for {_HIDDEN[asked.purpose]}."
             details = {"request_id": request_id, "purpose": asked.purpose}
@@ -126,7 +118,7 @@ class SessionTap:
 
     async def taken(self, request_id: str, exact: ExactInput) -> str:
         """Store the request itself; it is on disk when this returns. Return the hash of its document."""
-        scope = self._find_scope()
+        scope = self._scope
         document = {
             "format": EXACT,
             "wire": exact.wire,
@@ -162,7 +154,7 @@ class SessionTap:
 
     def closed(self, request_id: str, answered: ModelAnswered) -> None:
         """Write down how a request ended, and what it cost."""
-        scope = self._find_scope()
+        scope = self._scope
         in_task = self._is_current(scope, request_id)
         self._tasks.pop(request_id, None)
         self._end()
@@ -193,13 +185,13 @@ class SessionTap:
             request_id=request_id,
         )
         scope.journal.write(reported, in_task=in_task)
-        self._purses.add(scope.state.principal, Spent.of(reported))
+        self._spending.add(scope.state.principal, Spent.of(reported))
 
     async def keep(self, exchange: bytes) -> None:
         """Store a recorded exchange as an artifact of the session."""
         self._begin()
         try:
-            scope = self._find_scope()
+            scope = self._scope
             ref = await scope.put_clean(exchange, "application/json", "exchange")
             scope.journal.write(ev.ArtifactCreated(artifact=ref, reason="exchange"))
             await scope.recorder.settle()
@@ -215,28 +207,28 @@ class SessionTap:
             f"There is no key for the model, and the runtime has no login of its own. Set {asked.lacks} in the"
             " environment of CodeSDK, or log the runtime in as `codesdk runtimes doctor` says; then start the task again."
         )
-        self._halt(ErrorInfo(code="AUTH_REQUIRED", message=message, retryable=False), None)
+        self._scope.halt(ErrorInfo(code="AUTH_REQUIRED", message=message, retryable=False), None)
         return Refused(message)
 
     def _refusal(self, scope: SessionScope, asked: ModelAsked) -> Refused | None:
-        principal = self._purses.standing(scope.state.principal)
+        principal = self._spending.standing(scope.state.principal)
         standing = find_over(scope.state, principal)
         if standing is not None:
-            self._halt(standing.error, standing)
+            self._scope.halt(standing.error, standing)
             return Refused(standing.error.message)
         if not asked.priced and limits_cost(scope.state, principal):
             message = (
                 f"The price of the model {scope.redactor.text(asked.model)} is not known, so a cost budget cannot be kept."
                 " Limit tokens or requests instead."
             )
-            self._halt(ErrorInfo(code="BUDGET_EXCEEDED", message=message, retryable=False), None)
+            self._scope.halt(ErrorInfo(code="BUDGET_EXCEEDED", message=message, retryable=False), None)
             return Refused(message)
         if self._loops(scope, asked.content):
             message = (
                 f"The runtime asked the model the same thing more than {scope.ports.limits.max_same_requests} times"
                 " within a minute. It was stopped; start the task again, perhaps with another wording."
             )
-            self._halt(ErrorInfo(code="RUNTIME_PROTOCOL", message=message, retryable=False), None)
+            self._scope.halt(ErrorInfo(code="RUNTIME_PROTOCOL", message=message, retryable=False), None)
             return Refused(message)
         return None
 

@@ -12,7 +12,7 @@ from codesdk.contract.settings import Budget
 _PAGE = 500
 
 
-class Purses:
+class Spending:
     """The spending of principals that are limited."""
 
     def __init__(self, log: EventLog, budget: Budget | None) -> None:

@@ -6,17 +6,12 @@ import msgspec
 
 from codesdk.contract.capabilities import Isolation
 from codesdk.contract.errors import Forbidden, InvalidRequest
-from codesdk.contract.events import CONTRACT_VERSION, Parent, SessionCreated
-from codesdk.contract.records import Changes, SessionRow
+from codesdk.contract.events import CONTRACT_VERSION, SessionCreated
+from codesdk.contract.records import SessionRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import ImplicitSources, SessionConfig
 from codesdk.engine.log.journal import LOCAL
-from codesdk.engine.log.state import EMPTY_CHAIN, SessionState
-from codesdk.engine.log.transcript import is_model_message
 from codesdk.engine.sessions.endpoints import tool_transport
-from codesdk.engine.sessions.recovery import adopt_rows, plain_messages, transcript_at
-from codesdk.engine.sessions.scope import Ports, store_artifact
-from codesdk.redaction import Redactor
 
 
 def first_event(config: SessionConfig, runtime: Runtime, principal: str) -> SessionCreated:
@@ -73,41 +68,6 @@ def _isolation(runtime: Runtime, principal: str) -> Isolation:
             )
         mode = "subprocess"
     return Isolation(level="namespaced", mode=mode)
-
-
-async def forked_event(
-    ports: Ports, redactor: Redactor, source: SessionState, seq: int | None, title: str | None
-) -> tuple[str, SessionCreated, Changes]:
-    """Return the id of a fork at a seq (now, if not given), the event it begins with, and the rows it takes over."""
-    at = source.seq if seq is None else seq
-    if not 1 <= at <= source.seq:
-        raise InvalidRequest(
-            f"Session {source.session_id} has events 1 to {source.seq}; it cannot fork at {at}."
-        )
-    taken = await transcript_at(ports.log, source, ports.stamper, at)
-    session_id = ports.stamper.mint("ses")
-    rows, artifacts = await adopt_rows(ports.log, taken, session_id, ports.stamper.now())
-    kept = await store_artifact(
-        ports,
-        redactor,
-        scope=session_id,
-        principal=source.principal,
-        data=msgspec.json.encode(plain_messages(rows)),
-        content_type="application/json",
-        name="transcript",
-    )
-    parent = Parent(
-        session_id=source.session_id,
-        seq=at,
-        transcript_ref=kept.ref,
-        messages=len(rows),
-        model_messages=sum(is_model_message(row.message) for row in rows),
-        chain=rows[-1].chain if rows else EMPTY_CHAIN,
-    )
-    payload = msgspec.structs.replace(
-        source.config, contract_version=CONTRACT_VERSION, parent=parent, title=title or source.config.title
-    )
-    return session_id, payload, Changes(messages=rows, artifacts=[kept, *artifacts])
 
 
 def first_row(session_id: str, principal: str, payload: SessionCreated, now: str) -> SessionRow:

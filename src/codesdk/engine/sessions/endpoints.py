@@ -5,15 +5,15 @@ Made when a runtime first asks for one. A token is a secret of the session from 
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from codesdk.contract.capabilities import Capabilities, McpTransport
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.ports import ToolGate
 from codesdk.engine.models.limits import Standing, find_near, is_asked
-from codesdk.engine.models.requests import Halt, SessionTap
-from codesdk.engine.models.spending import Purses
-from codesdk.engine.sessions.scope import Ports, SessionScope
+from codesdk.engine.models.requests import SessionTap
+from codesdk.engine.models.spending import Spending
+from codesdk.engine.sessions.scope import SessionScope
 
 TOKEN_CHARS = 24
 """A part of an address that is at least as long is a token."""
@@ -32,29 +32,19 @@ def tool_transport(able: Capabilities) -> McpTransport | None:
 class SessionEndpoints:
     """The ways from one session's runtime to a model and to its tools."""
 
-    def __init__(
-        self,
-        ports: Ports,
-        scope: Callable[[], SessionScope],
-        purses: Purses,
-        halt: Halt,
-        gate: ToolGate,
-        learn: Callable[[str], None],
-    ) -> None:
-        self.tap = SessionTap(scope, purses, halt, learn)
-        self._ports = ports
+    def __init__(self, scope: SessionScope, spending: Spending, gate: ToolGate) -> None:
+        self.tap = SessionTap(scope, spending)
         self._scope = scope
-        self._purses = purses
+        self._spending = spending
         self._gate = gate
-        self._learn = learn
         self._tool_url: str | None = None
         self._model_url: str | None = None
         self._opening = asyncio.Lock()
 
     def near_budget(self) -> Standing | None:
         """Return a budget that is nearly used up, and that nobody has been asked to raise."""
-        state = self._scope().state
-        standing = find_near(state, self._purses.standing(state.principal))
+        state = self._scope.state
+        standing = find_near(state, self._spending.standing(state.principal))
         return None if standing is None or is_asked(state, standing.level) else standing
 
     @property
@@ -64,16 +54,16 @@ class SessionEndpoints:
 
     async def model_url(self, folders: Mapping[str, str]) -> str:
         """Return the address that the runtime talks to in place of a provider."""
-        door, scope = self._ports.models, self._scope()
+        door, scope = self._scope.ports.models, self._scope
         if door is None:
             raise TaskFailure(
                 "This runtime needs the model gateway, and there is none here.", code="RUNTIME_UNAVAILABLE"
             )
         async with self._opening:
             if self._model_url is None:
-                await self._purses.load(scope.state.principal)
+                await self._spending.load(scope.state.principal)
                 token = secrets.token_urlsafe(24)
-                self._learn(token)
+                scope.learn([token])
                 self._model_url = await door.open(
                     scope.state.session_id,
                     token,
@@ -86,7 +76,7 @@ class SessionEndpoints:
 
     async def tool_url(self) -> str:
         """Return the address at which the session's tools are offered over MCP."""
-        door = self._ports.mcp
+        door = self._scope.ports.mcp
         if door is None:
             raise TaskFailure(
                 "This runtime gets its tools over MCP, and there is no MCP host here.",
@@ -94,18 +84,16 @@ class SessionEndpoints:
             )
         async with self._opening:
             if self._tool_url is None:
-                url = await door.admit(self._scope().state.session_id, self._gate)
-                for part in url.split("/"):
-                    if len(part) >= TOKEN_CHARS:
-                        self._learn(part)
+                url = await door.admit(self._scope.state.session_id, self._gate)
+                self._scope.learn([part for part in url.split("/") if len(part) >= TOKEN_CHARS])
                 self._tool_url = url
         return self._tool_url
 
     async def close(self) -> None:
         """Take the addresses back."""
-        if self._tool_url is not None and self._ports.mcp is not None:
+        if self._tool_url is not None and self._scope.ports.mcp is not None:
             url, self._tool_url = self._tool_url, None
-            await self._ports.mcp.dismiss(url)
-        if self._model_url is not None and self._ports.models is not None:
+            await self._scope.ports.mcp.dismiss(url)
+        if self._model_url is not None and self._scope.ports.models is not None:
             self._model_url = None
-            await self._ports.models.close(self._scope().state.session_id)
+            await self._scope.ports.models.close(self._scope.state.session_id)

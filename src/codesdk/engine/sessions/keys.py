@@ -22,7 +22,7 @@ class Keys:
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
-        self._busy: dict[Slot, asyncio.Future[str]] = {}
+        self._busy: dict[Slot, asyncio.Future[Any]] = {}
         self._passing: OrderedDict[Slot, KeyRow] = OrderedDict()
 
     async def once(
@@ -31,11 +31,11 @@ class Keys:
         route: str,
         key: str | None,
         body: Any,
-        act: Callable[[KeyRow | None], Awaitable[str]],
+        act: Callable[[KeyRow | None], Awaitable[Any]],
         *,
         passing: bool = False,
-    ) -> str:
-        """Return the first answer under this key, or act. Another body under it is a `Conflict`.
+    ) -> Any:
+        """Return the first answer, as it was stored under this key, or act. Another body under it is a `Conflict`.
 
         The key of something `passing`, which ends with the process, is not stored but remembered as long.
         """
@@ -60,8 +60,8 @@ class Keys:
         return await asyncio.shield(doing)  # a caller may go away; what it asked for is done all the same
 
     async def _answer(
-        self, row: KeyRow, act: Callable[[KeyRow | None], Awaitable[str]], passing: bool
-    ) -> str:
+        self, row: KeyRow, act: Callable[[KeyRow | None], Awaitable[Any]], passing: bool
+    ) -> Any:
         slot = (row.principal, row.route, row.key)
         found = self._passing.get(slot) if passing else await self._log.key(*slot)
         if found is None:
@@ -71,7 +71,7 @@ class Keys:
             return answer
         if found.body_hash != row.body_hash:
             raise Conflict("This idempotency key was used for another request. Take a new one.")
-        return str(found.answer)
+        return found.answer
 
     def _remember(self, slot: Slot, row: KeyRow) -> None:
         self._passing[slot] = row

@@ -5,13 +5,12 @@ from here to its end; then the next one is started.
 """
 
 import asyncio
-from collections.abc import Callable
 
 from codesdk.contract.errors import Busy, CodeSDKError, ErrorInfo
 from codesdk.contract.messages import Message
 from codesdk.contract.tools import Actor
 from codesdk.engine.models.limits import Standing
-from codesdk.engine.sessions.resources import Holdings
+from codesdk.engine.sessions.resources import Resources
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.sessions.slots import Slots
 from codesdk.engine.tasks import lifecycle
@@ -21,15 +20,16 @@ from codesdk.engine.tasks.run import TaskRun
 NO_SLOT = "All task slots are taken; try again when a task has ended."
 
 
-class Turns:
+class TaskQueue:
     """Whose turn it is in one session. `writes` is held by whoever changes its files."""
 
-    def __init__(self, scope: Callable[[], SessionScope], holdings: Holdings, slots: Slots) -> None:
+    def __init__(self, scope: SessionScope, resources: Resources, slots: Slots) -> None:
         self.run: TaskRun | None = None
         self.writes = asyncio.Lock()
         self.winding_down = False
+        scope.halt = self.give_up
         self._scope = scope
-        self._holdings = holdings
+        self._resources = resources
         self._slots = slots
         self._window: Window | None = None
         self._driver: asyncio.Task[None] | None = None
@@ -41,7 +41,7 @@ class Turns:
 
     def begin(self, task_id: str, messages: list[Message], *, may_wait: bool) -> None:
         """Start a task at once if it is its turn and there is a slot, else let it wait, if it may."""
-        state = self._scope().state
+        state = self._scope.state
         if state.task is None and not state.queue and self._slots.take(state.runtime_name):
             self.launch(task_id, messages)
         elif may_wait:
@@ -51,14 +51,14 @@ class Turns:
 
     def take_slot(self) -> None:
         """Make sure that a task can be launched now. Raise `Busy` if there is no slot."""
-        if not self._slots.take(self._scope().state.runtime_name):
+        if not self._slots.take(self._scope.state.runtime_name):
             raise Busy(NO_SLOT)
 
     def launch(self, task_id: str, messages: list[Message], resumes: str | None = None) -> None:
         """Write `task.started` and set the task going. The slot is taken already."""
-        scope = self._scope()
+        scope = self._scope
         try:
-            runtime = self._holdings.runtime
+            runtime = self._resources.runtime
         except CodeSDKError:
             self._slots.give_back(scope.state.runtime_name)
             raise
@@ -66,7 +66,7 @@ class Turns:
         lifecycle.start(scope.journal, task_id, messages, config, resumes=resumes)
         if self._window is None:
             self._window = Window(scope.settings.context_budget_tokens)
-        self.run = TaskRun(scope, runtime, self._window, self.writes, self._holdings.endpoints)
+        self.run = TaskRun(scope, runtime, self._window, self.writes, self._resources.endpoints)
         self._driver = asyncio.create_task(self._drive(self.run))
 
     def give_up(self, cause: ErrorInfo, excess: Standing | None) -> None:
@@ -92,7 +92,7 @@ class Turns:
             await asyncio.wait([self._driver])
 
     async def _drive(self, run: TaskRun) -> None:
-        scope = self._scope()
+        scope = self._scope
         runtime_name = scope.state.runtime_name
         try:
             await run.run()
@@ -108,7 +108,7 @@ class Turns:
 
     def _next(self) -> None:
         """Start the first waiting task if there is room, else wait for room."""
-        scope = self._scope()
+        scope = self._scope
         state = scope.state
         if state.task is None:
             scope.recorder.feed.forget()
@@ -121,7 +121,7 @@ class Turns:
             self._slots.wait(state.session_id, state.runtime_name, self._next)
 
     def _enqueue(self, task_id: str, messages: list[Message]) -> None:
-        scope = self._scope()
+        scope = self._scope
         limit = scope.ports.limits.max_queue
         if len(scope.state.queue) >= limit:
             raise Busy(

@@ -1,7 +1,8 @@
-"""The sessions in memory: stored ones loaded when they are first needed, new ones from their first event on.
+"""The sessions in memory: stored ones acquired when an action first needs them, new ones from their first event on.
 
-Owned by `Engine`. A session whose log could not be written is dropped, and those that were used longest ago
-are let go while they have nothing to do; either is loaded anew when it is needed.
+To acquire a session is to become its owner, and to close what a crash left open in it; reading one is neither. A
+session whose log could not be written is dropped, and those that were used longest ago are unloaded while they
+have nothing to do; either is loaded again when it is needed.
 """
 
 import asyncio
@@ -9,19 +10,26 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 
+import msgspec
+
 from codesdk.contract.errors import CodeSDKError, StorageFailure
 from codesdk.contract.events import SessionCreated
 from codesdk.contract.ports import FIRST_EPOCH
-from codesdk.contract.records import Changes
+from codesdk.contract.records import Changes, KeyRow, SessionRow
 from codesdk.contract.runtime import Runtime
+from codesdk.contract.settings import SessionSettings
 from codesdk.engine.calls.mcp_calls import Gate
 from codesdk.engine.log.archive import unknown_session
+from codesdk.engine.log.feed import Feeds
+from codesdk.engine.log.fold import session_row
+from codesdk.engine.log.loading import load_state
+from codesdk.engine.log.recorder import Recorder
 from codesdk.engine.log.state import SessionState
-from codesdk.engine.models.spending import Purses
+from codesdk.engine.models.spending import Spending
 from codesdk.engine.sessions.creation import first_row
-from codesdk.engine.sessions.recovery import close_interrupted, load_state
-from codesdk.engine.sessions.scope import Ports
-from codesdk.engine.sessions.secrets import Redactors
+from codesdk.engine.sessions.recovery import close_interrupted
+from codesdk.engine.sessions.scope import Ports, SessionScope
+from codesdk.engine.sessions.secrets import SessionSecrets
 from codesdk.engine.sessions.session import LiveSession
 from codesdk.engine.sessions.slots import Slots
 from codesdk.engine.tasks import lifecycle
@@ -29,19 +37,20 @@ from codesdk.engine.tasks import lifecycle
 KEEP_LOADED = 4096
 
 
-class Roster:
+class SessionRegistry:
     """Every `LiveSession` of an engine, and the door through which their runtimes call tools."""
 
     def __init__(
-        self, ports: Ports, runtime: Callable[[str], Runtime], owner: str, slots: Slots, redactors: Redactors
+        self, ports: Ports, runtime: Callable[[str], Runtime], owner: str, secrets: SessionSecrets
     ) -> None:
         self.gate = Gate(self._require)
+        self.feeds = Feeds(ports.log, ports.strain, alone=ports.alone)
+        self.slots = Slots(ports.limits)
         self._ports = ports
         self._find_runtime = runtime
         self._owner = owner
-        self._slots = slots
-        self._redactors = redactors
-        self._purses = Purses(ports.log, ports.limits.principal_budget)
+        self._secrets = secrets
+        self._spending = Spending(ports.log, ports.limits.principal_budget)
         self._live: OrderedDict[str, LiveSession] = OrderedDict()
         self._loading: dict[str, asyncio.Task[LiveSession]] = {}
         self._unstored: set[str] = set()
@@ -58,8 +67,8 @@ class Roster:
         """Return a session if it is in memory."""
         return self._live.get(session_id)
 
-    async def find(self, session_id: str) -> LiveSession:
-        """Return a session, loading it if need be. Raise `NotFound` if there is none."""
+    async def acquire(self, session_id: str) -> LiveSession:
+        """Return a session to act on, becoming its owner if need be. Raise `NotFound` if there is none."""
         live = self._live.get(session_id)
         if live is not None:
             self._live.move_to_end(session_id)
@@ -78,17 +87,23 @@ class Roster:
         principal: str,
         secrets: tuple[str, ...],
         changes: Changes,
-    ) -> None:
-        """Register a session and write its first event, with the rows that come with it."""
+        key: KeyRow | None,
+    ) -> SessionRow:
+        """Register a session and write its first event, with the rows that come with it. Return its row."""
         row = first_row(session_id, principal, payload, self._ports.stamper.now())
         # Not awaited yet: the registration and the first event then travel in one commit.
         registering = asyncio.ensure_future(self._ports.log.create(row, self._owner))
         state = SessionState(session_id=session_id, principal=principal)
-        live = self._adopt(state, FIRST_EPOCH, secrets)
-        live.recorder.journal.changes = changes
-        lifecycle.create(live.recorder.journal, payload)
+        recorder = self._recorder(state, FIRST_EPOCH)
+        recorder.journal.changes = changes
+        lifecycle.create(recorder.journal, payload)
+        self._adopt(recorder, secrets)
+        row = session_row(state)
+        if key is not None:
+            recorder.add_key(msgspec.structs.replace(key, answer=msgspec.to_builtins(row)))
         await registering
-        await live.recorder.settle()
+        await recorder.settle()
+        return row
 
     async def take_back(self, session_id: str) -> None:
         """Remove a session whose first event could not be written. If that fails, too, the next start does it."""
@@ -97,8 +112,13 @@ class Roster:
             if await self._ports.log.head(session_id) == 0:
                 await self._ports.log.delete(session_id)
 
-    async def recover(self, session_id: str) -> None:
-        """Close what a crash left open in a session. One that is damaged is left as it is, for who asks for it."""
+    async def recover_all(self) -> None:
+        """Close what a crash left open in the sessions that this owner held. Others' are their owners' to recover."""
+        for session_id in await self._ports.log.interrupted(self._owner):
+            await self._recover(session_id)
+
+    async def _recover(self, session_id: str) -> None:
+        """Close what a crash left open in a session. A damaged one is left as it is, for whoever asks for it."""
         if await self._ports.log.head(session_id) == 0:
             await self._ports.log.delete(session_id)  # registered, but nobody was told of it
             return
@@ -109,11 +129,13 @@ class Roster:
                 raise
 
     def forget(self, session_id: str) -> None:
-        """Have a session in memory no longer."""
-        self._live.pop(session_id, None)
+        """Drop a session from memory."""
+        live = self._live.pop(session_id, None)
+        if live is not None:
+            live.recorder.feed.has_writer = False
 
     def forget_all(self) -> None:
-        """Have no session in memory any longer."""
+        """Drop all sessions from memory."""
         self._live.clear()
 
     async def _load(self, session_id: str) -> LiveSession:
@@ -125,46 +147,55 @@ class Roster:
             raise unknown_session(session_id)
         epoch = await self._ports.log.take(session_id, self._owner)
         state = await load_state(self._ports.log, session_id, row.principal)
-        live = self._adopt(state, epoch, self._redactors.secrets(session_id))
+        live = self._adopt(self._recorder(state, epoch), self._secrets.of(session_id))
         await close_interrupted(live.scope, unstored=session_id in self._unstored)
         self._unstored.discard(session_id)
         return live
 
-    def _adopt(self, state: SessionState, epoch: int, secrets: tuple[str, ...]) -> LiveSession:
-        live = LiveSession(
-            self._ports,
-            self._slots,
-            self._find_runtime,
+    def _recorder(self, state: SessionState, epoch: int) -> Recorder:
+        ports = self._ports
+        return Recorder(
+            ports.log,
             state,
             epoch,
-            self._redactors.plus(secrets),
-            self._drop,
-            self._purses,
-            self.gate,
+            ports.stamper,
+            self.feeds.of_writer(state.session_id, state.seq),
+            max_backlog=ports.limits.max_backlog_frames,
+            observers=ports.observers,
+            strain=ports.strain,
         )
+
+    def _adopt(self, recorder: Recorder, secrets: tuple[str, ...]) -> LiveSession:
+        """Make a session live whose first event is written."""
+        state = recorder.state
+        scope = SessionScope(
+            ports=self._ports,
+            recorder=recorder,
+            settings=msgspec.convert(state.config.settings, type=SessionSettings),
+            redactor=self._secrets.plus(secrets),
+        )
+        live = LiveSession(scope, self.slots, self._find_runtime, self._spending, self.gate)
+        recorder.on_broken = lambda error: self._drop(live, error)
         if secrets:
-            self._redactors.keep(state.session_id, state.principal, secrets)
+            self._secrets.keep(state.session_id, state.principal, secrets)
         self._live[state.session_id] = live
         if len(self._live) > KEEP_LOADED:
-            self._let_go()
+            self._unload()
         return live
 
-    def _let_go(self) -> None:
-        """Unload the sessions that were used longest ago, as long as they are idle."""
+    def _unload(self) -> None:
+        """Unload the sessions that were used longest ago, as long as they are idle and nobody follows them."""
         for session_id, live in list(self._live.items())[: len(self._live) - KEEP_LOADED]:
-            if (
-                live.idle
-                and not live.connected
-                and not live.recorder.feed.readers
-                and live.state.created is not None
-            ):
-                del self._live[session_id]
+            if live.idle and not live.connected and not live.recorder.feed.readers:
+                self.forget(session_id)
 
-    def _drop(self, session_id: str, error: CodeSDKError) -> None:
-        """Forget a session whose log could not be written; it is loaded anew when needed."""
-        self.forget(session_id)
+    def _drop(self, live: LiveSession, error: CodeSDKError) -> None:
+        """Drop a session whose log could not be written; it is loaded again when needed."""
+        live.abort(error)
+        self.forget(live.session_id)
+        self.feeds.drop(live.session_id)
         if isinstance(error, StorageFailure):
-            self._unstored.add(session_id)
+            self._unstored.add(live.session_id)
 
     def _require(self, session_id: str) -> LiveSession:
         live = self._live.get(session_id)

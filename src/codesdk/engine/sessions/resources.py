@@ -1,7 +1,6 @@
-"""What a session holds outside of the engine: its runtime, the addresses that it gave it, the servers attached to it.
+"""What a session holds outside of the engine: its runtime, the addresses it gave that runtime, its attached servers.
 
-Owned by `session`; `turns` takes from it what a run needs. Nothing is there before it is first needed, and
-all of it is let go in the time of a stop.
+Nothing is opened before it is first needed, and all of it is released within the grace period of a stop.
 """
 
 import asyncio
@@ -10,26 +9,25 @@ from collections.abc import Awaitable, Callable
 
 from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.errors import InvalidRequest
-from codesdk.contract.ports import ToolRunner
+from codesdk.contract.ports import ToolGate, ToolRunner
 from codesdk.contract.runtime import Runtime
+from codesdk.engine.models.spending import Spending
 from codesdk.engine.sessions.endpoints import SessionEndpoints
 from codesdk.engine.sessions.scope import SessionScope
 
 
-class Holdings:
+class Resources:
     """What is kept for one session by others."""
 
     def __init__(
-        self,
-        scope: Callable[[], SessionScope],
-        find_runtime: Callable[[str], Runtime],
-        make_endpoints: Callable[[], SessionEndpoints],
+        self, scope: SessionScope, find_runtime: Callable[[str], Runtime], spending: Spending, gate: ToolGate
     ) -> None:
         self._scope = scope
         self._find_runtime = find_runtime
-        self._make_endpoints = make_endpoints
-        self._runtime: Runtime | None = None
+        self._spending = spending
+        self._gate = gate
         self._endpoints: SessionEndpoints | None = None
+        self._runtime: Runtime | None = None
         self._detach: Callable[[], Awaitable[None]] | None = None
 
     @property
@@ -41,14 +39,14 @@ class Holdings:
     def runtime(self) -> Runtime:
         """The runtime that the session's tasks run on."""
         if self._runtime is None:
-            self._runtime = self._find_runtime(self._scope().state.runtime_name)
+            self._runtime = self._find_runtime(self._scope.state.runtime_name)
         return self._runtime
 
     @property
     def endpoints(self) -> SessionEndpoints:
-        """The addresses that the session gives its runtime."""
+        """The addresses that the session gives its runtime. Most sessions in memory never need any."""
         if self._endpoints is None:
-            self._endpoints = self._make_endpoints()
+            self._endpoints = SessionEndpoints(self._scope, self._spending, self._gate)
         return self._endpoints
 
     def capabilities(self) -> Capabilities:
@@ -62,7 +60,7 @@ class Holdings:
     async def attach(self, tools: ToolRunner, close: Callable[[], Awaitable[None]]) -> None:
         """Offer these tools from the next task on, in place of those attached before. `close` ends what is behind them."""
         detach, self._detach = self._detach, close
-        self._scope().attached = tools
+        self._scope.attached = tools
         if detach is not None:
             await detach()
 
@@ -74,7 +72,7 @@ class Holdings:
 
     def require_attached(self) -> None:
         """Raise `InvalidRequest` if the session uses servers that nobody has said how to reach."""
-        scope = self._scope()
+        scope = self._scope
         missing = scope.settings.mcp_servers if scope.attached is None else []
         if missing:
             raise InvalidRequest(
@@ -82,7 +80,7 @@ class Holdings:
                 " Open it with mcp_servers again."
             )
 
-    async def let_runtime_go(self) -> None:
+    async def release_runtime(self) -> None:
         """Have the runtime close what it has of this session, in the time of a stop, and take its addresses back."""
         try:
             await self._close_runtime()
@@ -92,7 +90,7 @@ class Holdings:
 
     async def _close_runtime(self) -> None:
         if self._runtime is not None:
-            scope = self._scope()
+            scope = self._scope
             closing = asyncio.create_task(_let_go(self._runtime, scope.state.session_id))
             await asyncio.wait([closing], timeout=scope.settings.stop_grace_s)
             closing.cancel()

@@ -1,28 +1,41 @@
-"""What the parts of a running session share: its recorder, its ports, its settings.
+"""What the parts of a live session share: its recorder, its ports, its settings, its secrets.
 
-Built by `session`, handed to `run`, `calls` and `intake`. `RuntimeHost` is the part of it
-that a runtime may use while a task runs.
+Complete from the start: the session's first event is written before its scope is made. `RuntimeHost` is the part
+of it that a runtime may use while a task runs.
 """
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
-from codesdk.contract.errors import InvalidRequest, NotFound
+from codesdk.contract.actions import Caller
+from codesdk.contract.errors import ErrorInfo, InvalidRequest, NotFound
 from codesdk.contract.events import ArtifactCreated
 from codesdk.contract.figures import Strain
 from codesdk.contract.ids import artifact_id
 from codesdk.contract.messages import ArtifactRef
-from codesdk.contract.models import ModelDoor
-from codesdk.contract.ports import Blobs, EventLog, Observer, Policy, Stamper, ToolDoor, ToolRunner, UndoStore
+from codesdk.contract.models import ModelEndpoints
+from codesdk.contract.ports import (
+    Blobs,
+    Equipper,
+    EventLog,
+    Observer,
+    Policy,
+    Stamper,
+    ToolDoor,
+    ToolRunner,
+    UndoStore,
+)
 from codesdk.contract.records import ArtifactRow
 from codesdk.contract.runtime import ToolAnnouncement
 from codesdk.contract.settings import Limits, SessionSettings
 from codesdk.engine.log.journal import Journal
 from codesdk.engine.log.recorder import Recorder
 from codesdk.engine.log.state import SessionState
+from codesdk.engine.models.limits import Standing
 from codesdk.redaction import Redactor
 from codesdk.store import MemoryUndo
 
@@ -37,7 +50,7 @@ class Ports:
     policy: Policy
     stamper: Stamper
     limits: Limits
-    models: ModelDoor | None = None
+    models: ModelEndpoints | None = None
     mcp: ToolDoor | None = None
     undo: UndoStore = dataclasses.field(default_factory=MemoryUndo)
     state_dir: str = ""
@@ -45,19 +58,39 @@ class Ports:
     clean: Callable[[str, Redactor], None] | None = None
     """Deletes what the ended runtimes of a session kept there, if there is a secret in it. Blocking; must not raise."""
     observers: Sequence[Observer] = ()
+    equipper: Equipper | None = None
+    is_workspace: Callable[[str], bool] = os.path.isdir
+    forget: Callable[[Caller, str], Awaitable[None]] | None = None
+    """Told of a session that was deleted, to remove what is kept of it elsewhere."""
+    alone: bool = True
+    """Whether nobody else writes the log."""
     strain: Strain = dataclasses.field(default_factory=Strain)
+
+
+Halt = Callable[[ErrorInfo, Standing | None], None]
+"""Ends a task: why, and which budget is used up, if that is why."""
+
+
+def _nothing_runs(_: ErrorInfo, __: Standing | None) -> None:
+    """End nothing: no task runs."""
 
 
 @dataclasses.dataclass(kw_only=True)
 class SessionScope:
-    """One live session's share of the engine. Two things change: `redactor`, when a secret becomes known, and
-    `attached`, the tools with those of other servers, when a session is given such."""
+    """One live session's share of the engine. Three things change: `redactor`, when a secret becomes known,
+    `attached`, the tools with those of other servers, when a session is given such, and `halt` with each task."""
 
     ports: Ports
     recorder: Recorder
     settings: SessionSettings
     redactor: Redactor
     attached: ToolRunner | None = None
+    halt: Halt = _nothing_runs
+    """Ends the running task for a cause that the engine knows."""
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Keep more secrets out of what is written from now on."""
+        self.redactor = Redactor((*self.redactor.secrets, *secrets))
 
     @property
     def state(self) -> SessionState:

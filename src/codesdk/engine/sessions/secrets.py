@@ -1,7 +1,6 @@
-"""The secrets known here, of the engine and of its sessions → what takes them out of values.
+"""The secrets known here, of the engine and of its sessions → redactors that take them out of values.
 
-Owned by `Engine`. They are never stored; those of a session outlive its time in memory, so that it has them
-when it is loaded again.
+They are never stored. A session's secrets outlive its time in memory, so that it has them when it is loaded again.
 """
 
 from collections.abc import Container, Iterable
@@ -9,8 +8,8 @@ from collections.abc import Container, Iterable
 from codesdk.redaction import Redactor
 
 
-class Redactors:
-    """What must not be told, and by whom it was said."""
+class SessionSecrets:
+    """What must not be told, and whose it is."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self.own = Redactor(secrets)
@@ -18,15 +17,15 @@ class Redactors:
         self._of_principals: dict[str, Redactor] = {}
 
     def plus(self, secrets: tuple[str, ...]) -> Redactor:
-        """Return what takes out the engine's secrets and these."""
+        """Return a redactor for the engine's secrets and these."""
         return Redactor((*self.own.secrets, *secrets)) if secrets else self.own
 
     def of_session(self, session_id: str) -> Redactor:
-        """Return what takes out the secrets that a session was given."""
-        return self.plus(self.secrets(session_id))
+        """Return a redactor for the secrets that a session was given."""
+        return self.plus(self.of(session_id))
 
     def of_principal(self, principal: str, loaded: Container[str]) -> Redactor:
-        """Return what takes out the secrets of all sessions of a principal that are in memory."""
+        """Return a redactor for the secrets of all sessions of a principal that are in memory."""
         found = self._of_principals.get(principal)
         if found is None:
             kept = [words for name, (by, words) in self._kept.items() if by == principal and name in loaded]
@@ -34,7 +33,7 @@ class Redactors:
             self._of_principals[principal] = found
         return found
 
-    def secrets(self, session_id: str) -> tuple[str, ...]:
+    def of(self, session_id: str) -> tuple[str, ...]:
         """Return what a session was given to keep."""
         return self._kept[session_id][1] if session_id in self._kept else ()
 

@@ -7,7 +7,7 @@ from codesdk.contract.capabilities import InputCapture
 from codesdk.contract.errors import StorageFailure
 from codesdk.contract.events import ModelInput
 from codesdk.contract.runtime import Instructions, RuntimeEnv, TaskInput
-from codesdk.engine.sessions.recovery import refold_transcript
+from codesdk.engine.log.loading import refold_transcript
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks.context import Compiled, Window, compile_input, schema_hashes
 from codesdk.engine.tasks.instructions import Captured

@@ -31,7 +31,9 @@ def create(journal: Journal, payload: ev.SessionCreated) -> None:
     journal.write(payload, in_task=False)
 
 
-def go_on(journal: Journal, runtime: str, mcp_transport: McpTransport | None, *, lost: list[str]) -> None:
+def resume_from_transcript(
+    journal: Journal, runtime: str, mcp_transport: McpTransport | None, *, lost: list[str]
+) -> None:
     """Have the session go on from its transcript, with the runtime it had or another one."""
     journal.write(
         ev.SessionResumed(

@@ -97,9 +97,9 @@ class SqliteLog(Database):
         """Return how many sessions have that status."""
         return await self.ask(reading.count_sessions, status)
 
-    async def interrupted(self) -> list[str]:
-        """Return the ids of sessions that a crash may have interrupted."""
-        return await self.ask(reading.interrupted)
+    async def interrupted(self, owner: str) -> list[str]:
+        """Return the ids of an owner's sessions that a crash may have interrupted."""
+        return await self.ask(reading.interrupted, owner)
 
     async def snapshot(self, session_id: str) -> Snapshot | None:
         """Return a session's last snapshot."""

@@ -195,9 +195,9 @@ def count_sessions(db: sqlite3.Connection, status: str) -> tuple[int, int]:
     return int(db.execute("SELECT count(*) FROM sessions WHERE status = ?", (status,)).fetchone()[0]), 1
 
 
-def interrupted(db: sqlite3.Connection) -> tuple[list[str], int]:
-    """Return the ids of sessions with an active or queued task, or with nothing but their registration."""
-    rows = db.execute("SELECT id FROM sessions WHERE pending ORDER BY id").fetchall()
+def interrupted(db: sqlite3.Connection, owner: str) -> tuple[list[str], int]:
+    """Return the ids of an owner's sessions with an active or queued task, or with nothing but their registration."""
+    rows = db.execute("SELECT id FROM sessions WHERE pending AND owner = ? ORDER BY id", (owner,)).fetchall()
     return [row[0] for row in rows], len(rows)
 
 

@@ -4,11 +4,12 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from codesdk.contract.actions import Caller
 from codesdk.contract.ports import Blobs, EventLog, Policy, Stamper, ToolRunner
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import Limits
-from codesdk.engine import LOCAL, Engine, Ports
-from codesdk.gateway import GatewayDoor
+from codesdk.engine import Engine, EngineService, Permits, Ports
+from codesdk.gateway import GatewayService
 from codesdk.policy import ModePolicy
 from codesdk.runtimes import ScriptedRuntime
 from codesdk.script import Script, parse_object
@@ -44,7 +45,7 @@ async def memory_sdk(
         found.setdefault(
             "scripted", ScriptedRuntime(script if isinstance(script, Script) else _script(script))
         )
-    door, host = GatewayDoor({}), McpHost()
+    door, host = GatewayService({}), McpHost()
     ports = Ports(
         log=log or MemoryLog(),
         blobs=blobs or MemoryBlobs(),
@@ -55,11 +56,13 @@ async def memory_sdk(
         models=door,
         mcp=host,
         state_dir=state_dir,
+        is_workspace=lambda _: True,
     )
-    engine = Engine(ports, found.__getitem__, owner="test", secrets=secrets, allow_yolo=True)
+    permits = Permits(allow_yolo=True)
+    engine = Engine(ports, found.__getitem__, owner="test", secrets=secrets, permits=permits)
     await engine.open()
     try:
-        yield CodeSDK(engine, LOCAL, door)
+        yield CodeSDK(EngineService(engine, Caller()), engine, gateway=door)
     finally:
         await engine.close()
         await host.close()

@@ -14,7 +14,7 @@ from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.ports import ToolInvocation, ToolRun, ToolRunner, ToolSink
 from codesdk.contract.tools import ExecutionEnv, SandboxSummary, Subjects, ToolSpec
 from codesdk.tools.mcp_client.naming import owned_name, wire_names
-from codesdk.tools.mcp_client.servers import McpServer, StdioServer, check, host_of
+from codesdk.tools.mcp_client.servers import McpServer, StdioServer, check_servers, host_of
 from codesdk.tools.registry import Tool, ToolContext, ToolRegistry
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class AttachedTools:
     """Start it, and close it on the same loop; or use it as an async context manager."""
 
     def __init__(self, servers: Mapping[str, McpServer], base: ToolRunner) -> None:
-        check(servers)
+        check_servers(servers)
         self._servers = dict(servers)
         self._base = base
         self._connections: list[Connection] = []

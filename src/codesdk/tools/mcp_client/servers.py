@@ -49,7 +49,7 @@ class HttpServer(_Server, frozen=True, kw_only=True, tag="http"):
 McpServer = StdioServer | HttpServer
 
 
-def check(servers: Mapping[str, McpServer]) -> None:
+def check_servers(servers: Mapping[str, McpServer]) -> None:
     """Raise `InvalidRequest`, naming the server, for what cannot work."""
     for name, server in servers.items():
         if not name or not name.isascii() or not name.replace("_", "").replace("-", "").isalnum():

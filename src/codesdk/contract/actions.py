@@ -1,0 +1,252 @@
+"""Everything that can be asked of a session: one frozen struct for each verb, and the type of its result.
+
+An action is what the engine executes, what an HTTP body says (without the names that are in the path), what the
+control socket carries and what handles and the command line send. `execute` of a `SessionService` takes any of them.
+"""
+
+from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
+
+import msgspec
+
+from codesdk.contract.messages import Message, user
+from codesdk.contract.records import SessionRow, TaskRow
+from codesdk.contract.settings import Budgets, OnBusy, SessionSettings
+from codesdk.contract.tools import Actor, InteractionMode, PermissionMode, Scope, UndoReport
+
+LOCAL = "local"
+"""The principal of whoever owns the process. It is not repeated on every event."""
+
+TokenScope = Literal["read", "run", "approve", "admin"]
+"""What a caller may do: look, work, answer questions, run the daemon. `admin` includes the others."""
+SCOPES: tuple[TokenScope, ...] = get_args(TokenScope)
+
+Words = str | list[Message]
+"""What a user says: a text, or messages."""
+
+R = TypeVar("R", covariant=True)
+
+
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks for an action: whose sessions it may reach, as whom the log names it, and what it may do."""
+
+    principal: str = LOCAL
+    actor: Actor = Actor(kind="user")
+    scopes: frozenset[TokenScope] = frozenset(SCOPES)
+
+    @classmethod
+    def of(cls, principal: str) -> "Caller":
+        """Return a person who may do everything with the sessions of a principal."""
+        return cls(
+            principal=principal, actor=Actor(kind="user", id=None if principal == LOCAL else principal)
+        )
+
+    def may(self, scope: TokenScope) -> bool:
+        """Return whether the caller has a scope."""
+        return scope in self.scopes or "admin" in self.scopes
+
+
+class Action(
+    msgspec.Struct, Generic[R], frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="action"
+):
+    """Something to be done to a session. `R` is what comes of it."""
+
+    needs: ClassVar[TokenScope] = "run"
+    """The scope that a caller needs."""
+    route: ClassVar[str]
+    """How it is asked for over HTTP: `METHOD /path/{field}`."""
+    lasts: ClassVar[bool] = True
+    """Whether its idempotency key is stored; else it is forgotten with the process, as the action's effect is."""
+
+    @classmethod
+    def result_type(cls) -> Any:
+        """Return the type of what comes of it."""
+        return get_args(cls.__orig_bases__[0])[0]  # type: ignore[attr-defined]
+
+
+class Equipment(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session needs and what is not stored with it: give it again after a restart."""
+
+    script: dict[str, Any] | None = None
+    """Played by the model gateway in place of a provider."""
+    mcp_servers: dict[str, Any] = {}
+    """MCP servers whose tools the session offers. Needs the scope admin: such a server runs outside of any sandbox."""
+    secrets: list[str] = []
+    """Values that never reach an event, a log or an artifact."""
+
+
+class CreateSession(Action[SessionRow], Equipment, frozen=True, kw_only=True, tag="create"):
+    """Create a session of a runtime on a workspace directory."""
+
+    route: ClassVar[str] = "POST /v1/sessions"
+
+    runtime: str
+    workspace: str
+    title: str | None = None
+    model: str | None = None
+    permission_mode: PermissionMode = "ask"
+    interaction_mode: InteractionMode = "interactive"
+    native_tools: Literal["off"] | list[str] = "off"
+    """Tools of the runtime itself that it may use. Needs the scope admin: they run outside of any sandbox."""
+    budgets: Budgets | None = None
+    settings: SessionSettings = SessionSettings()
+    recording: str | None = None
+    """A recorded session whose model's answers are played in place of a provider's."""
+
+
+class EquipSession(Action[SessionRow], Equipment, frozen=True, kw_only=True, tag="equip"):
+    """Give a session again what is not stored with it: secrets, a script, MCP servers."""
+
+    route: ClassVar[str] = "POST /v1/sessions/{session_id}/equipment"
+    lasts: ClassVar[bool] = False
+
+    session_id: str
+
+
+class StartTask(Action[TaskRow], frozen=True, kw_only=True, tag="start"):
+    """Start a task. While another one runs it is queued, or as `on_busy` says."""
+
+    route: ClassVar[str] = "POST /v1/sessions/{session_id}/tasks"
+
+    session_id: str
+    message: Words
+    on_busy: OnBusy = "queue"
+    task_id: str | None = None
+
+
+class ResumeSession(Action[TaskRow], frozen=True, kw_only=True, tag="resume"):
+    """Go on after an interruption, running first what was approved meanwhile."""
+
+    route: ClassVar[str] = "POST /v1/sessions/{session_id}/resume"
+
+    session_id: str
+    message: Words | None = None
+
+
+class SteerTask(Action[TaskRow], frozen=True, kw_only=True, tag="steer"):
+    """Add user input to the running task; to a certain one, if it is named."""
+
+    route: ClassVar[str] = "POST /v1/sessions/{session_id}/steer"
+
+    session_id: str
+    message: Words
+    task_id: str | None = None
+
+
+class StopTask(Action[TaskRow], frozen=True, kw_only=True, tag="stop"):
+    """Stop the running task, or the named one, which may still wait in the queue."""
+
+    route: ClassVar[str] = "POST /v1/sessions/{session_id}/stop"
+
+    session_id: str
+    task_id: str | None = None
+    reason: str = "stopped by the user"
+
+
+class ApproveCall(Action[None], frozen=True, kw_only=True, tag="approve"):
+    """Let a waiting tool call run, once or for the session; or raise a budget, named by its approval.
+
+    `attempt` and `input_hash` are those that the person has seen: if they are no longer true, it is refused.
+    """
+
+    needs: ClassVar[TokenScope] = "approve"
+    route: ClassVar[str] = "POST /v1/sessions/{session_id}/calls/{tool_call_id}/approve"
+
+    session_id: str
+    tool_call_id: str
+    attempt: int | None = None
+    input_hash: str | None = None
+    scope: Scope = "once"
+    reason: str | None = None
+
+
+class DenyCall(Action[None], frozen=True, kw_only=True, tag="deny"):
+    """Refuse a waiting tool call. The reason is told to the model."""
+
+    needs: ClassVar[TokenScope] = "approve"
+    route: ClassVar[str] = "POST /v1/sessions/{session_id}/calls/{tool_call_id}/deny"
+
+    session_id: str
+    tool_call_id: str
+    reason: str = "denied by the user"
+    attempt: int | None = None
+    input_hash: str | None = None
+
+
+class RevokeGrant(Action[None], frozen=True, kw_only=True, tag="revoke"):
+    """Ask about a tool again that was approved for the session."""
+
+    needs: ClassVar[TokenScope] = "approve"
+    route: ClassVar[str] = "DELETE /v1/sessions/{session_id}/grants/{tool}"
+
+    session_id: str
+    tool: str
+
+
+class UndoChanges(Action[UndoReport], frozen=True, kw_only=True, tag="undo"):
+    """Put files back as they were before one tool call changed them, or before all calls of the session did."""
+
+    route: ClassVar[str] = "POST /v1/sessions/{session_id}/undo"
+
+    session_id: str
+    tool_call_id: str | None = None
+
+
+class ForkSession(Action[SessionRow], frozen=True, kw_only=True, tag="fork"):
+    """Create a session that starts from this one's transcript as it was at a seq; at the end, if not given."""
+
+    route: ClassVar[str] = "POST /v1/sessions/{session_id}/fork"
+
+    session_id: str
+    seq: int | None = None
+    title: str | None = None
+
+
+class MoveSession(Action[SessionRow], frozen=True, kw_only=True, tag="move"):
+    """Go on with another runtime, from the transcript."""
+
+    route: ClassVar[str] = "POST /v1/sessions/{session_id}/move"
+
+    session_id: str
+    runtime: str
+    model: str | None = None
+
+
+class CloseSession(Action[SessionRow], frozen=True, kw_only=True, tag="close"):
+    """End a session; its log stays."""
+
+    route: ClassVar[str] = "POST /v1/sessions/{session_id}/close"
+
+    session_id: str
+    reason: str = "closed by the user"
+
+
+class DeleteSession(Action[None], frozen=True, kw_only=True, tag="delete"):
+    """Remove a session and everything stored of it, what its runtime wrote down included."""
+
+    route: ClassVar[str] = "DELETE /v1/sessions/{session_id}"
+
+    session_id: str
+
+
+AnyAction = (
+    CreateSession
+    | EquipSession
+    | StartTask
+    | ResumeSession
+    | SteerTask
+    | StopTask
+    | ApproveCall
+    | DenyCall
+    | RevokeGrant
+    | UndoChanges
+    | ForkSession
+    | MoveSession
+    | CloseSession
+    | DeleteSession
+)
+ACTIONS: tuple[type[Action[Any]], ...] = get_args(AnyAction)
+
+
+def messages_of(words: Words) -> list[Message]:
+    """Return what a user says as messages."""
+    return [user(words)] if isinstance(words, str) else words

@@ -1,0 +1,60 @@
+"""How long and how much is kept, and the report of what was removed: what a daemon is asked for and answers."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from codesdk.contract.tools import Record
+
+Progress = Callable[[int, int], None]
+"""Told how many of how many sessions are gone."""
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """How long, and how much. None means for ever, and without a limit."""
+
+    max_age_days: float | None = None
+    """Since a session was last used, or a file was uploaded."""
+    max_total_bytes: int | None = None
+    """Of all that is stored but the audit."""
+    undo_max_age_days: float | None = None
+    undo_max_bytes: int | None = None
+    audit_max_age_days: float | None = None
+    audit_max_bytes: int | None = None
+
+
+class Removed(Record, frozen=True, kw_only=True):
+    """A session that went, or would go."""
+
+    session_id: str
+    principal: str
+    updated_at: str
+    bytes: int
+    why: Literal["age", "size"]
+
+
+class Kept(Record, frozen=True, kw_only=True):
+    """A session that should have gone, and what was in the way."""
+
+    session_id: str
+    reason: str
+
+
+class GcReport(Record, frozen=True, kw_only=True, omit_defaults=False):
+    """What a collection did; of a dry run, what it would do, with sizes from before."""
+
+    dry_run: bool
+    sessions: list[Removed]
+    kept: list[Kept]
+    uploads: int
+    """Files that were uploaded to be attached; sessions keep what they were given."""
+    upload_bytes: int
+    undo_files: int
+    undo_bytes: int
+    blobs: int
+    audit_segments: list[str]
+    bytes_before: int
+    bytes_after: int
+    unused_bytes: int
+    """What the database file holds beyond its content."""

@@ -1,0 +1,124 @@
+"""Where sessions live, as everything above the engine sees it: read them, follow them, change them.
+
+Three things are a `SessionService`: the engine of this process, a daemon over HTTP, and the holder of a data
+directory over its control socket. Handles and commands are written against this, so that they work with all three.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Protocol, TypeVar
+
+from codesdk.contract.actions import Action
+from codesdk.contract.codec import decode
+from codesdk.contract.events import Event
+from codesdk.contract.messages import ArtifactRef, Message
+from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, SessionStatus, StoredFrame, TaskRow
+from codesdk.contract.tools import Grant
+
+R = TypeVar("R")
+
+
+class Published:
+    """A committed event and its one encoding, which all who send it share. Decoded only if somebody looks."""
+
+    __slots__ = ("_event", "_streamed", "frame", "seq")
+
+    def __init__(self, seq: int, frame: bytes, event: Event | None = None) -> None:
+        self.seq = seq
+        self.frame = frame
+        self._event = event
+        self._streamed: bytes | None = None
+
+    @property
+    def event(self) -> Event:
+        """The event itself."""
+        if self._event is None:
+            self._event = decode(self.frame)
+        return self._event
+
+    @property
+    def streamed(self) -> bytes:
+        """The event as a server-sent one, made when it is first sent."""
+        if self._streamed is None:
+            self._streamed = stream_frame(self.seq, self.frame)
+        return self._streamed
+
+
+def stream_frame(seq: int, frame: bytes) -> bytes:
+    """Return a stored frame as a server-sent event. Its id is the seq; JSON has no line breaks of its own."""
+    return b"id: %d\ndata: %b\n\n" % (seq, frame)
+
+
+class SessionReader(Protocol):
+    """Stored sessions of one principal, to be read. What is another's is not found."""
+
+    async def sessions(
+        self, *, after: str | None = None, limit: int = 100, status: SessionStatus | None = None
+    ) -> list[SessionRow]:
+        """Return sessions, newest first; `after` is the last id of the page before."""
+        ...
+
+    async def session(self, session_id: str) -> SessionRow: ...
+
+    async def task(self, task_id: str) -> TaskRow: ...
+
+    async def tasks(self, session_id: str, *, limit: int = 100) -> list[TaskRow]:
+        """Return a session's tasks, newest first."""
+        ...
+
+    async def head(self, session_id: str) -> int:
+        """Return how many events a session has."""
+        ...
+
+    async def read(self, session_id: str, after_seq: int, limit: int) -> list[StoredFrame]:
+        """Return a page of stored frames; those that cannot be read are marked."""
+        ...
+
+    def frames(
+        self, session_id: str, *, after_seq: int = 0, follow: bool = False
+    ) -> AsyncIterator[StoredFrame]:
+        """Yield stored frames in order, damaged ones marked; with `follow`, wait for more for ever."""
+        ...
+
+    async def event(self, session_id: str, seq: int) -> Event: ...
+
+    async def transcript(self, session_id: str) -> list[Message]:
+        """Return a session's messages: all that are sealed so far."""
+        ...
+
+    async def approvals(self, *, session_id: str | None = None) -> list[ApprovalRow]:
+        """Return what waits for an answer, or for a resume, in one session or in all."""
+        ...
+
+    async def grants(self, session_id: str) -> list[Grant]:
+        """Return what people approved for a whole session."""
+        ...
+
+    async def artifacts(
+        self, session_id: str, *, after: str | None = None, limit: int = 100
+    ) -> list[ArtifactRow]:
+        """Return a session's artifacts in the order of their ids."""
+        ...
+
+    async def read_artifact(
+        self, artifact_id: str, start: int = 0, end: int | None = None
+    ) -> tuple[ArtifactRef, bytes]:
+        """Return an artifact and its bytes, or the range [start, end) of them."""
+        ...
+
+
+class SessionService(SessionReader, Protocol):
+    """Sessions of one principal, to be read, followed and changed."""
+
+    async def execute(self, action: Action[R], *, key: str | None = None) -> R:
+        """Do what an action says, once for each idempotency key, and return what came of it."""
+        ...
+
+    def follow(self, session_id: str, after_seq: int = 0) -> AsyncGenerator[list[Published]]:
+        """Yield batches of events after a seq, stored ones first, then live ones, without gap or repeat."""
+        ...
+
+    async def put_artifact(
+        self, data: bytes, content_type: str, name: str | None = None, *, key: str | None = None
+    ) -> ArtifactRef:
+        """Store bytes that a message can attach."""
+        ...

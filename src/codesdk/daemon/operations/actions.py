@@ -1,0 +1,91 @@
+"""Operations that change sessions: one row of the table for each action of the contract.
+
+The action says its route, its scope and its result; its body is the action without the names that are in the path.
+"""
+
+from typing import Any, Literal, cast
+
+import msgspec
+
+from codesdk.contract import actions as act
+from codesdk.contract.actions import Action
+from codesdk.contract.api import Body
+from codesdk.daemon.operations.operation import Answer, Call, Operation
+from codesdk.daemon.routing import names_in
+
+_Method = Literal["GET", "POST", "DELETE"]
+_BEGINS: tuple[type[Action[Any]], ...] = (act.StartTask, act.ResumeSession)
+"""Actions that are counted against how many tasks a principal may start."""
+
+
+def body_of(kind: type[Action[Any]], name: str, path: str) -> type[msgspec.Struct] | None:
+    """Return the type of an action's body: its fields but those in the path, or None if nothing is left."""
+    in_path = set(names_in(path))
+    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = [
+        (field.name, field.type) if field.required else (field.name, field.type, _default(field))
+        for field in msgspec.structs.fields(kind)
+        if field.name not in in_path
+    ]
+    if not fields:
+        return None
+    doc = {"__doc__": kind.__doc__}
+    return msgspec.defstruct(name, fields, bases=(Body,), namespace=doc, frozen=True, kw_only=True)
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    if field.default_factory is msgspec.NODEFAULT:
+        return field.default
+    return msgspec.field(default_factory=field.default_factory)
+
+
+async def _execute(call: Call) -> Answer:
+    """Have the action that a request stands for carried out."""
+    kind = call.operation.action
+    assert kind is not None, "only actions are executed"
+    given = {} if call.body is None else msgspec.structs.asdict(call.body)
+    action = kind(**given, **call.path)
+    if kind in _BEGINS:
+        call.refuse_late()
+        row = await call.sdk.service.session(call.path["session_id"])
+        call.take_task(row.runtime)
+    elif kind is act.CreateSession:
+        call.refuse_late()
+    return cast("Answer", await call.sdk.service.execute(action, key=call.key))
+
+
+def _row(name: str, kind: type[Action[Any]], *, status: int = 200, group: str = "sessions") -> Operation:
+    method, _, path = kind.route.partition(" ")
+    summary = (kind.__doc__ or "").partition("\n")[0].rstrip(".")
+    result = kind.result_type()
+    nothing = result is type(None)
+    return Operation(
+        name=name,
+        method=cast("_Method", method),
+        path=path,
+        scope=kind.needs,
+        summary=summary,
+        run=_execute,
+        action=kind,
+        body=body_of(kind, name[0].upper() + name[1:], path),
+        answer=None if nothing else result,
+        status=204 if nothing else status,
+        group=group,
+    )
+
+
+OPERATIONS = (
+    _row("createSession", act.CreateSession, status=201),
+    _row("equipSession", act.EquipSession),
+    _row("forkSession", act.ForkSession, status=201),
+    _row("moveSession", act.MoveSession),
+    _row("closeSession", act.CloseSession),
+    _row("deleteSession", act.DeleteSession),
+    _row("undoChanges", act.UndoChanges),
+    _row("startTask", act.StartTask, status=202, group="tasks"),
+    _row("resumeSession", act.ResumeSession, status=202),
+    _row("stopTask", act.StopTask, status=202, group="tasks"),
+    _row("steerTask", act.SteerTask, status=202, group="tasks"),
+    _row("approveCall", act.ApproveCall, group="approvals"),
+    _row("denyCall", act.DenyCall, group="approvals"),
+    _row("revokeGrant", act.RevokeGrant, group="approvals"),
+)

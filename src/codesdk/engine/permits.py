@@ -1,0 +1,57 @@
+"""What the operator lets sessions use: runtimes, workspaces, and the mode that asks about nothing.
+
+A value given to the engine, checked whenever a session is created, forked, moved or given work: an operator may
+allow less than when a session was made, and what is no longer allowed does not go on.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from codesdk.contract.errors import Forbidden, InvalidRequest
+from codesdk.contract.tools import PermissionMode
+
+
+class Permits(msgspec.Struct, frozen=True, kw_only=True):
+    """What sessions may use."""
+
+    runtimes: tuple[str, ...] = ()
+    """Full names; empty for all."""
+    workspace_roots: tuple[str, ...] = ()
+    """Directories that workspaces must be in; empty for anywhere."""
+    allow_yolo: bool = False
+
+    def check_runtime(self, name: str) -> None:
+        """Raise `Forbidden` if sessions may not use a runtime."""
+        if self.runtimes and name not in self.runtimes:
+            raise Forbidden(f"The runtime {name} is not enabled here. Enabled: {', '.join(self.runtimes)}.")
+
+    def check_mode(self, mode: PermissionMode) -> None:
+        """Raise `Forbidden` if sessions may not use a permission mode."""
+        if mode == "yolo" and not self.allow_yolo:
+            raise Forbidden(
+                "The permission mode yolo runs every tool without asking and is not enabled here. Use auto, or"
+                " have the operator enable it: CodeSDK.open(allow_yolo=True), or --allow-yolo."
+            )
+
+    def resolve_workspace(self, given: str) -> str:
+        """Return a workspace that sessions may use, with all links followed."""
+        try:
+            path = Path(given)
+            if not path.is_absolute():
+                raise InvalidRequest(
+                    "The workspace must be an absolute path on the machine that runs the session."
+                )
+            found = path.resolve()
+        except (OSError, RuntimeError, ValueError) as error:
+            raise InvalidRequest(f"The workspace cannot be used ({type(error).__name__}).") from error
+        self.check_workspace(str(found))
+        return str(found)
+
+    def check_workspace(self, path: str) -> None:
+        """Raise `Forbidden` if sessions may not work in a directory, wherever its links lead by now."""
+        if not self.workspace_roots:
+            return
+        found = Path(path).resolve()
+        if not any(found.is_relative_to(Path(root).resolve()) for root in self.workspace_roots):
+            raise Forbidden("The workspace is outside of the directories that the operator allows.")

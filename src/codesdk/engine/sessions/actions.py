@@ -1,0 +1,359 @@
+"""Actions → what sessions do: the only way to change one.
+
+Access, what the operator permits, and idempotency are seen to here, once for all actions and whoever asks; what
+an action means is the business of `LiveSession`. Each handler returns the action's result and has stored it,
+under the key that it was asked for with.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from codesdk.contract import actions as act
+from codesdk.contract.actions import Action, Caller, Equipment, messages_of
+from codesdk.contract.errors import Busy, CodeSDKError, Conflict, Forbidden, InvalidRequest
+from codesdk.contract.events import SessionCreated
+from codesdk.contract.ids import is_task_id
+from codesdk.contract.ports import Prepared
+from codesdk.contract.records import Changes, KeyRow, SessionRow, TaskRow
+from codesdk.contract.runtime import Runtime
+from codesdk.contract.settings import SessionConfig
+from codesdk.contract.tools import UndoReport
+from codesdk.engine.calls.undo import undo
+from codesdk.engine.log.archive import unknown_session
+from codesdk.engine.permits import Permits
+from codesdk.engine.sessions.creation import first_event
+from codesdk.engine.sessions.fork import forked_event
+from codesdk.engine.sessions.keys import Keys
+from codesdk.engine.sessions.registry import SessionRegistry
+from codesdk.engine.sessions.scope import Ports
+from codesdk.engine.sessions.secrets import SessionSecrets
+from codesdk.engine.sessions.session import LiveSession
+from codesdk.engine.tasks.validation import MAX_DEPTH, check_size, is_deep
+
+R = TypeVar("R")
+Handler = Callable[[Any, Caller, KeyRow | None], Awaitable[Any]]
+
+_EQUIPMENT = frozenset(Equipment.__struct_fields__)
+_UNSAID = ("secrets",)
+"""Fields that are no part of what a key stands for, so that no hash of them is stored."""
+
+
+class SessionActions:
+    """Carries out actions on the sessions of one engine."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        find_runtime: Callable[[str], Runtime],
+        registry: SessionRegistry,
+        secrets: SessionSecrets,
+        permits: Permits,
+    ) -> None:
+        self.keys = Keys(ports.log)
+        self.closing = False
+        self.open_sessions = 0
+        """How many sessions are not closed."""
+        self._ports = ports
+        self._find_runtime = find_runtime
+        self._registry = registry
+        self._secrets = secrets
+        self._permits = permits
+        self._handlers: dict[type[Action[Any]], Handler] = {
+            act.CreateSession: self._create,
+            act.EquipSession: self._equip,
+            act.StartTask: self._start,
+            act.ResumeSession: self._resume,
+            act.SteerTask: self._steer,
+            act.StopTask: self._stop,
+            act.ApproveCall: self._approve,
+            act.DenyCall: self._deny,
+            act.RevokeGrant: self._revoke,
+            act.UndoChanges: self._undo,
+            act.ForkSession: self._fork,
+            act.MoveSession: self._move,
+            act.CloseSession: self._close,
+            act.DeleteSession: self._delete,
+        }
+
+    async def execute(self, action: Action[R], caller: Caller, key: str | None) -> R:
+        """Do what an action says, once for each key of a principal. Another action under the key is a `Conflict`."""
+        if not caller.may(action.needs):
+            raise Forbidden(f"This needs the scope {action.needs}.")
+        kind = type(action)
+        handler = self._handlers[kind]
+        body = None if key is None else _said(action)
+        answer = await self.keys.once(
+            caller.principal,
+            str(kind.__struct_config__.tag),
+            key,
+            body,
+            lambda row: handler(action, caller, row),
+            passing=not kind.lasts,
+        )
+        # What was stored under a key comes back as plain data.
+        result: R = msgspec.convert(answer, type=kind.result_type()) if isinstance(answer, dict) else answer
+        if isinstance(action, act.CreateSession) and isinstance(result, SessionRow):
+            await self._equip_created(action, caller, result.session_id)
+        return result
+
+    # --- sessions ---------------------------------------------------------------------------------------
+
+    async def _create(self, action: act.CreateSession, caller: Caller, key: KeyRow | None) -> SessionRow:
+        if action.native_tools != "off":
+            _demand_admin(caller, "A session with native_tools")
+        prepared = await self._prepare(action, caller, action.recording)
+        config = SessionConfig(
+            runtime=action.runtime,
+            workspace=self._permits.resolve_workspace(action.workspace),
+            title=action.title,
+            model=action.model,
+            permission_mode=action.permission_mode,
+            interaction_mode=action.interaction_mode,
+            native_tools=action.native_tools,
+            budgets=action.budgets,
+            settings=msgspec.structs.replace(action.settings, **(prepared.settings if prepared else {})),
+        )
+        data = check_size(config, "The settings of a session", self._ports.limits.max_message_bytes)
+        if is_deep(data):
+            raise InvalidRequest(
+                f"The settings of a session may be nested {MAX_DEPTH} levels deep, not more."
+            )
+        runtime = self._find_runtime(config.runtime)
+        self._check_use(runtime.name, config)
+        if not self._ports.is_workspace(config.workspace):
+            raise InvalidRequest(f"The workspace {action.workspace[:200]!r} is not a directory.")
+        payload = first_event(config, runtime, caller.principal)
+        secrets = (*action.secrets, *(prepared.secrets if prepared else ()))
+        return await self._begin(
+            self._ports.stamper.mint("ses"), payload, caller.principal, secrets, Changes(), key
+        )
+
+    async def _equip_created(self, action: act.CreateSession, caller: Caller, session_id: str) -> None:
+        """Equip a session that was just created, or was created under this key before a restart."""
+        if action.recording is None and not any(getattr(action, name) for name in _EQUIPMENT):
+            return
+        live = await self._acquire(session_id, caller)
+        if not live.equipped:
+            await self._give(live, await self._prepare(action, caller, action.recording), action.secrets)
+
+    async def _equip(self, action: act.EquipSession, caller: Caller, _: KeyRow | None) -> SessionRow:
+        prepared = await self._prepare(action, caller)
+        live = await self._acquire(action.session_id, caller)
+        await self._give(live, prepared, action.secrets)
+        return await self._row(live)
+
+    async def _prepare(
+        self, equipment: Equipment, caller: Caller, recording: str | None = None
+    ) -> Prepared | None:
+        if equipment.mcp_servers:
+            _demand_admin(caller, "A session with mcp_servers")
+        if equipment.script is None and not equipment.mcp_servers and recording is None:
+            return None
+        if self._ports.equipper is None:
+            raise InvalidRequest("Scripts, recordings and MCP servers cannot be given to sessions here.")
+        return await self._ports.equipper.prepare(equipment, principal=caller.principal, recording=recording)
+
+    async def _give(self, live: LiveSession, prepared: Prepared | None, secrets: list[str]) -> None:
+        """Give a session what is not stored with it. A task that runs already goes on without new secrets."""
+        known = self._secrets.of(live.session_id)
+        added = [
+            secret for secret in (*secrets, *(prepared.secrets if prepared else ())) if secret not in known
+        ]
+        if added:
+            live.scope.learn(added)
+            self._secrets.keep(live.session_id, live.state.principal, (*known, *added))
+        attached = None if prepared is None else await prepared.attach(live.session_id)
+        if attached is not None:
+            await live.attach(*attached)
+        live.equipped = True
+
+    async def _fork(self, action: act.ForkSession, caller: Caller, key: KeyRow | None) -> SessionRow:
+        check_size(action.title, "The title", self._ports.limits.max_message_bytes)
+        source = await self._acquire(action.session_id, caller)
+        self._check_session(source)
+        if source.state.config.native_tools != "off":
+            _demand_admin(caller, "A session with native_tools")
+        await source.recorder.settle()
+        new_id, payload, changes = await forked_event(
+            self._ports, self._secrets.own, source.state, action.seq, action.title
+        )
+        secrets = self._secrets.of(action.session_id)
+        return await self._begin(new_id, payload, caller.principal, secrets, changes, key)
+
+    async def _move(self, action: act.MoveSession, caller: Caller, key: KeyRow | None) -> SessionRow:
+        live = await self._acquire(action.session_id, caller)
+        if live.state.config.native_tools != "off":
+            _demand_admin(caller, "A session with native_tools")
+        self._check_session(live)
+        self._permits.check_runtime(self._find_runtime(action.runtime).name)
+        return await live.move(action.runtime, action.model, key)
+
+    async def _close(self, action: act.CloseSession, caller: Caller, key: KeyRow | None) -> SessionRow:
+        live = await self._acquire(action.session_id, caller)
+        was_open = not live.state.closed
+        row = await live.close(action.reason, caller.actor, key)
+        if was_open:
+            self.open_sessions -= 1
+        return row
+
+    async def _delete(self, action: act.DeleteSession, caller: Caller, _: KeyRow | None) -> None:
+        live = await self._acquire(action.session_id, caller)
+        if not live.idle:
+            raise Conflict(f"Session {action.session_id} is running. Close it first.")
+        if not live.state.closed:
+            self.open_sessions -= 1
+        live.recorder.feed.close()
+        self._registry.forget(action.session_id)
+        self._registry.feeds.drop(action.session_id)
+        self._secrets.forget(action.session_id)
+        await self._ports.log.delete(action.session_id)
+        await self._ports.undo.drop(action.session_id)
+        await live.release()
+        if self._ports.forget is not None:
+            await self._ports.forget(caller, action.session_id)
+
+    # --- work in a session ------------------------------------------------------------------------------
+
+    async def _start(self, action: act.StartTask, caller: Caller, key: KeyRow | None) -> TaskRow:
+        live = await self._acquire_for_work(action.session_id, caller)
+        if action.task_id is not None:
+            await self._check_task_id(action.task_id, live)
+        task_id = action.task_id or self._ports.stamper.mint("task")
+        messages = messages_of(action.message)
+        return await live.start(messages, on_busy=action.on_busy, task_id=task_id, key=key)
+
+    async def _resume(self, action: act.ResumeSession, caller: Caller, key: KeyRow | None) -> TaskRow:
+        live = await self._acquire_for_work(action.session_id, caller)
+        messages = messages_of(action.message) if action.message else []
+        return await live.resume(messages, self._ports.stamper.mint("task"), key)
+
+    async def _steer(self, action: act.SteerTask, caller: Caller, key: KeyRow | None) -> TaskRow:
+        live = await self._acquire(action.session_id, caller)
+        return await live.steer(messages_of(action.message), task_id=action.task_id, key=key)
+
+    async def _stop(self, action: act.StopTask, caller: Caller, key: KeyRow | None) -> TaskRow:
+        live = await self._acquire(action.session_id, caller)
+        return await live.stop(action.task_id, caller.actor, action.reason, key)
+
+    async def _approve(self, action: act.ApproveCall, caller: Caller, key: KeyRow | None) -> None:
+        live = await self._acquire(action.session_id, caller)
+        await live.answer(
+            action.tool_call_id,
+            "approve",
+            by=caller.actor,
+            scope=action.scope,
+            reason=action.reason,
+            attempt=action.attempt,
+            input_hash=action.input_hash,
+            key=key,
+        )
+
+    async def _deny(self, action: act.DenyCall, caller: Caller, key: KeyRow | None) -> None:
+        live = await self._acquire(action.session_id, caller)
+        await live.answer(
+            action.tool_call_id,
+            "deny",
+            by=caller.actor,
+            reason=action.reason,
+            attempt=action.attempt,
+            input_hash=action.input_hash,
+            key=key,
+        )
+
+    async def _revoke(self, action: act.RevokeGrant, caller: Caller, key: KeyRow | None) -> None:
+        live = await self._acquire(action.session_id, caller)
+        await live.revoke(action.tool, caller.actor, key)
+
+    async def _undo(self, action: act.UndoChanges, caller: Caller, key: KeyRow | None) -> UndoReport:
+        live = await self._acquire(action.session_id, caller)
+        return await undo(live, caller.actor, action.tool_call_id, key)
+
+    # --- inside -----------------------------------------------------------------------------------------
+
+    async def _acquire(self, session_id: str, caller: Caller) -> LiveSession:
+        """Return a session of the caller's. Another principal's is not found, and not taken over either."""
+        live = self._registry.get(session_id)
+        if live is None:
+            row = await self._ports.log.session(session_id)
+            if row is not None and row.principal != caller.principal:
+                raise unknown_session(session_id)
+            live = await self._registry.acquire(session_id)
+        elif live.state.principal != caller.principal:
+            raise unknown_session(session_id)
+        return live
+
+    async def _acquire_for_work(self, session_id: str, caller: Caller) -> LiveSession:
+        self._refuse_if_closing()
+        live = await self._acquire(session_id, caller)
+        self._check_session(live)
+        return live
+
+    async def _row(self, live: LiveSession) -> SessionRow:
+        row = await self._ports.log.session(live.session_id)
+        if row is None:
+            raise unknown_session(live.session_id)
+        return row
+
+    def _check_session(self, live: LiveSession) -> None:
+        """Raise `Forbidden` if the operator no longer permits what a session uses."""
+        config = live.state.config
+        self._permits.check_workspace(config.workspace)
+        self._permits.check_runtime(live.state.runtime_name)
+        self._permits.check_mode(config.permission_mode)
+
+    def _check_use(self, runtime: str, config: SessionConfig) -> None:
+        self._permits.check_runtime(runtime)
+        self._permits.check_mode(config.permission_mode)
+
+    async def _begin(
+        self,
+        session_id: str,
+        payload: SessionCreated,
+        principal: str,
+        secrets: tuple[str, ...],
+        changes: Changes,
+        key: KeyRow | None,
+    ) -> SessionRow:
+        """Write the first event of a session."""
+        self._refuse_if_closing()
+        if self.open_sessions >= self._ports.limits.max_sessions:
+            raise Busy(
+                f"There are {self.open_sessions} open sessions, which is the limit. Close some.",
+                code="OVERLOADED",
+            )
+        plain = msgspec.to_builtins(payload)
+        clean = self._secrets.plus(secrets).value(plain)
+        if clean is not plain:
+            payload = msgspec.convert(clean, type=SessionCreated)
+        self.open_sessions += 1
+        try:
+            return await self._registry.create(session_id, payload, principal, secrets, changes, key)
+        except CodeSDKError:
+            self.open_sessions -= 1
+            await self._registry.take_back(session_id)
+            raise
+
+    async def _check_task_id(self, task_id: str, live: LiveSession) -> None:
+        if not is_task_id(task_id):
+            raise InvalidRequest("A task id is `task_` and 1 to 64 letters, digits, `-` or `_`.")
+        if await self._ports.log.task(task_id, live.state.principal) is not None:
+            raise Conflict(f"There is already a task {task_id}.")
+        if live.scope.redactor.text(task_id) != task_id:
+            raise InvalidRequest("The task id holds a secret, and ids are shown. Choose another.")
+
+    def _refuse_if_closing(self) -> None:
+        if self.closing:
+            raise Busy("CodeSDK is shutting down.", code="OVERLOADED")
+
+
+def _said(action: Action[Any]) -> Any:
+    """Return what an idempotency key stands for."""
+    plain: dict[str, Any] = msgspec.to_builtins(action)
+    return {name: value for name, value in plain.items() if name not in _UNSAID}
+
+
+def _demand_admin(caller: Caller, what: str) -> None:
+    if not caller.may("admin"):
+        raise Forbidden(f"{what} needs a token with the scope admin.")

@@ -1,0 +1,157 @@
+"""A stored session at a seq → the first event and the rows of a fork of it.
+
+Nothing is copied but the transcript as it stood there; a task that ran then folds as if it was stopped.
+"""
+
+from typing import Any
+
+import msgspec
+
+from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.events import CONTRACT_VERSION, Event, Parent, SessionCreated
+from codesdk.contract.ids import artifact_id
+from codesdk.contract.messages import ArtifactBlock, ArtifactRef, ContentBlock, ToolResult
+from codesdk.contract.ports import EventLog, Stamper
+from codesdk.contract.records import ArtifactRow, Changes, MessageRow
+from codesdk.engine.calls import ledger
+from codesdk.engine.log.feed import read_page
+from codesdk.engine.log.fold import fold
+from codesdk.engine.log.journal import Journal
+from codesdk.engine.log.loading import read_transcript
+from codesdk.engine.log.state import EMPTY_CHAIN, SessionState
+from codesdk.engine.log.transcript import is_model_message
+from codesdk.engine.sessions.scope import Ports, store_artifact
+from codesdk.engine.tasks import lifecycle
+from codesdk.redaction import Redactor
+
+
+async def forked_event(
+    ports: Ports, redactor: Redactor, source: SessionState, seq: int | None, title: str | None
+) -> tuple[str, SessionCreated, Changes]:
+    """Return the id of a fork at a seq (now, if not given), the event it begins with, and the rows it takes over."""
+    at = source.seq if seq is None else seq
+    if not 1 <= at <= source.seq:
+        raise InvalidRequest(
+            f"Session {source.session_id} has events 1 to {source.seq}; it cannot fork at {at}."
+        )
+    taken = await transcript_at(ports.log, source, ports.stamper, at)
+    session_id = ports.stamper.mint("ses")
+    rows, artifacts = await adopt_rows(ports.log, taken, session_id, ports.stamper.now())
+    kept = await store_artifact(
+        ports,
+        redactor,
+        scope=session_id,
+        principal=source.principal,
+        data=msgspec.json.encode(plain_messages(rows)),
+        content_type="application/json",
+        name="transcript",
+    )
+    parent = Parent(
+        session_id=source.session_id,
+        seq=at,
+        transcript_ref=kept.ref,
+        messages=len(rows),
+        model_messages=sum(is_model_message(row.message) for row in rows),
+        chain=rows[-1].chain if rows else EMPTY_CHAIN,
+    )
+    payload = msgspec.structs.replace(
+        source.config, contract_version=CONTRACT_VERSION, parent=parent, title=title or source.config.title
+    )
+    return session_id, payload, Changes(messages=rows, artifacts=[kept, *artifacts])
+
+
+async def transcript_at(log: EventLog, state: SessionState, stamper: Stamper, seq: int) -> list[MessageRow]:
+    """Return the transcript as it stood at a seq; a task that ran then folds as if stopped there."""
+    task = await log.task_at(state.session_id, seq)
+    started = task.started_seq if task is not None else None
+    limit = seq if started is None else started - 1
+    rows = [row for row in await read_transcript(log, state.session_id) if row.seq <= limit]
+    if started is not None:
+        rows.extend(await _cut_task(log, state, stamper, rows, started, seq))
+    return rows
+
+
+async def _cut_task(
+    log: EventLog,
+    state: SessionState,
+    stamper: Stamper,
+    rows: list[MessageRow],
+    started: int,
+    seq: int,
+) -> list[MessageRow]:
+    cut = SessionState(
+        session_id=state.session_id,
+        principal=state.principal,
+        created=state.created,
+        seq=started - 1,
+        messages=len(rows),
+        chain=rows[-1].chain if rows else EMPTY_CHAIN,
+    )
+    journal = Journal(cut, stamper, _discard)
+    while cut.seq < seq:
+        page = await read_page(log, state.session_id, cut.seq)
+        if not page:
+            break
+        for item in page:
+            if item.event.seq > seq:
+                cut.seq = seq
+                break
+            fold(cut, item.event, journal.changes)
+    if cut.task is not None:
+        _stop_short(journal)
+    return journal.changes.messages
+
+
+def _stop_short(journal: Journal) -> None:
+    """End a folded task as a stop would have."""
+    lifecycle.ask_stop(journal, lifecycle.ENGINE, "forked here")
+    task = journal.state.task
+    if task is not None:
+        for call in list(task.calls.values()):
+            ledger.completed(
+                journal, call, is_error=True, result_preview="Cut off: the session was forked here."
+            )
+        lifecycle.end(journal)
+
+
+def _discard(event: Event) -> None:
+    """Take an event that nobody will see."""
+
+
+async def adopt_rows(
+    log: EventLog, rows: list[MessageRow], session_id: str, now: str
+) -> tuple[list[MessageRow], list[ArtifactRow]]:
+    """Return a transcript as a fork keeps it, and its own rows of the artifacts that it names.
+
+    So it can be read when the parent is gone. Hashes cover no ids of artifacts, so they stay what they are.
+    """
+    adopted: list[MessageRow] = []
+    artifacts: dict[str, ArtifactRow] = {}
+
+    async def own(name: str) -> ArtifactRef | None:
+        row = await log.artifact(name)
+        if row is None or row.scope == row.principal:
+            return None  # an upload belongs to no session
+        ref = row.ref
+        new_id = artifact_id(session_id, ref.content_hash, ref.content_type, ref.name)
+        ref = msgspec.structs.replace(ref, artifact_id=new_id)
+        artifacts[new_id] = ArtifactRow(ref=ref, scope=session_id, principal=row.principal, created_at=now)
+        return ref
+
+    for row in rows:
+        content: list[ContentBlock] = []
+        for block in row.message.content:
+            if isinstance(block, ArtifactBlock) and (ref := await own(block.artifact_id)) is not None:
+                block = msgspec.structs.replace(block, artifact_id=ref.artifact_id)
+            elif isinstance(block, ToolResult) and block.result_ref is not None:
+                ref = await own(block.result_ref.artifact_id)
+                block = msgspec.structs.replace(block, result_ref=ref or block.result_ref)
+            content.append(block)
+        message = msgspec.structs.replace(row.message, content=content)
+        adopted.append(msgspec.structs.replace(row, seq=1, message=message))
+    return adopted, list(artifacts.values())
+
+
+def plain_messages(rows: list[MessageRow]) -> Any:
+    """Return a transcript as the JSON document that a fork keeps."""
+    return msgspec.to_builtins([row.message for row in rows])

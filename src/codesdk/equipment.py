@@ -1,0 +1,97 @@
+"""What a session is equipped with and what is not in its log: a script or a recording, MCP servers.
+
+Implements `Equipper` for an engine of this process: checked first, then given to the gateway and to the session.
+"""
+
+import dataclasses
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from codesdk.contract.actions import Equipment
+from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.ports import ToolRunner
+from codesdk.engine import Archive
+from codesdk.gateway import GatewayService
+
+if TYPE_CHECKING:
+    from codesdk.gateway import Source
+    from codesdk.tools import McpServer
+
+
+class SessionEquipper:
+    """Makes equipment ready for the sessions of one engine."""
+
+    def __init__(self, gateway: GatewayService, tools: ToolRunner, archive: Archive) -> None:
+        self._gateway = gateway
+        self._tools = tools
+        self._archive = archive
+
+    async def prepare(
+        self, equipment: Equipment, *, principal: str, recording: str | None = None
+    ) -> "PreparedEquipment":
+        """Check equipment before anything is written. Raise `InvalidRequest` if it cannot be used."""
+        settings: dict[str, Any] = {}
+        plays: Source | None = None
+        if recording is not None:
+            from codesdk.gateway import session_cassette
+
+            archive = self._archive.as_principal(principal)
+            await archive.session(recording)
+            plays = await session_cassette(archive, recording)
+            settings["gateway"] = "replay"
+        elif equipment.script is not None:
+            from codesdk.script import parse_object
+
+            plays = parse_object(equipment.script, "script")
+            settings["gateway"] = "scripted"
+        servers = _servers(equipment)
+        if servers:
+            settings["mcp_servers"] = sorted(servers)
+        return PreparedEquipment(self._gateway, self._tools, plays, servers, settings)
+
+
+@dataclasses.dataclass(frozen=True)
+class PreparedEquipment:
+    """Equipment that was checked and can be given to a session."""
+
+    gateway: GatewayService
+    tools: ToolRunner
+    plays: "Source | None"
+    servers: "Mapping[str, McpServer]"
+    settings: Mapping[str, Any]
+
+    @property
+    def secrets(self) -> Sequence[str]:
+        """What the servers are reached with."""
+        if not self.servers:
+            return ()
+        from codesdk.tools import secrets_of
+
+        return secrets_of(self.servers)
+
+    async def attach(self, session_id: str) -> tuple[ToolRunner, Callable[[], Awaitable[None]]] | None:
+        """Give it to a session. Return the tools of its servers with all others, and what ends the servers."""
+        if self.plays is not None:
+            self.gateway.choose(session_id, self.plays)
+        if not self.servers:
+            return None
+        from codesdk.tools import AttachedTools
+
+        tools = AttachedTools(self.servers, self.tools)
+        await tools.start()
+        return tools, tools.close
+
+
+def _servers(equipment: Equipment) -> "Mapping[str, McpServer]":
+    if not equipment.mcp_servers:
+        return {}
+    from codesdk.tools import McpServer, check_servers
+
+    try:
+        servers = msgspec.convert(equipment.mcp_servers, type=dict[str, McpServer])
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"mcp_servers: {error}.") from None
+    check_servers(servers)
+    return servers
