@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from tests.cli.shell import Shell
 
-from codesdk.bundle import read_bundle
-from codesdk.bundle import show as showing
+from codesdk.bundle import read_bundle, show as showing
 from codesdk.contract.errors import InvalidRequest, NotFound
 
 SCRIPT = """

@@ -5,8 +5,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from inline_snapshot import snapshot
 from tests.contract.examples import EVENTS
 
@@ -22,7 +21,7 @@ from codesdk.contract import events as ev
 from codesdk.contract.codec import encode
 from codesdk.contract.messages import ArtifactBlock, Code, Message, Text
 from codesdk.contract.records import SessionRow, SessionStatus
-from codesdk.engine.log.feed import Published
+from codesdk.contract.service import Published
 
 CONTROLS = {chr(code) for code in [*range(32), *range(0x7F, 0xA0), 0x200E, 0x202E, 0x2066]} - {"\n", "\t"}
 
@@ -204,7 +203,7 @@ async def test_a_view_shows_each_kind_of_event(monkeypatch):
 
     view = LiveView(Screen(), load, " --data-dir d")
     for event in EVENTS.values():
-        await view.show([Published(event, encode(event))])
+        await view.show([Published(event.seq, encode(event), event)])
     await view.remark("that was all")
     assert out.getvalue() == snapshot("""\
 Greeting · claude-agent-sdk · auto · /srv/shop

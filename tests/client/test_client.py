@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from tests.daemon.rig import HELLO, Daemon, daemon
 
-from codesdk.client import CodeSDKClient, RemoteSession, Unreachable
+from codesdk.client import CodeSDKClient, Unreachable
 from codesdk.contract.api import TokenInfo
 from codesdk.contract.errors import CodeSDKError, Conflict, Forbidden, InvalidRequest, NotFound, TaskFailure
 from codesdk.contract.events import ApprovalRequested, ToolCallDenied
 from codesdk.contract.messages import text_of
 from codesdk.contract.settings import SessionSettings
 from codesdk.contract.tools import UndoReport
+from codesdk.handles import Session
 from codesdk.local.tokens import TokenFile
 from codesdk.script import parse_object
 
@@ -32,7 +33,7 @@ def played(script: Any) -> SessionSettings:
     return SessionSettings(runtime_config={"script": script})
 
 
-async def create(client: CodeSDKClient, home: Path, script: Any = HELLO, **options: Any) -> RemoteSession:
+async def create(client: CodeSDKClient, home: Path, script: Any = HELLO, **options: Any) -> Session:
     return await client.create_session(runtime="scripted", workspace=home, settings=played(script), **options)
 
 
@@ -53,9 +54,13 @@ async def test_a_task_runs_and_its_result_events_and_transcript_come_back(runnin
         ]
         assert (row.title, row.workspace, row.runtime) == ("Greeting", str(tmp_path), "scripted")
         assert await client.sessions(limit=1) == [row]
-        assert await session.tasks() == [await session.task_info(task.id)] == [await client.task(task.id)]
-        assert (await session.verify()).ok
-        assert (await session.replay()).ok
+        assert (
+            await session.tasks()
+            == [await session.task_info(task.id)]
+            == [await client.service.task(task.id)]
+        )
+        assert (await client.daemon.verify(session.id)).ok
+        assert (await client.daemon.replay(session.id)).ok
 
 
 async def test_a_call_is_approved_granted_revoked_and_undone(running: Daemon, tmp_path: Path):
@@ -189,7 +194,7 @@ async def test_errors_of_the_daemon_are_those_of_the_library(running: Daemon, tm
         with pytest.raises(NotFound):
             await client.session("ses_nothing")
         with pytest.raises(NotFound):
-            async for _ in RemoteSession(client.connection, "ses_nothing").events():
+            async for _ in Session(client.service, "ses_nothing").events():
                 pass
         assert await client.whoami() == TokenInfo(
             principal="local", scopes=["admin", "approve", "read", "run"]

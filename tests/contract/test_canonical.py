@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 import rfc8785
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from codesdk.contract import canonical as canonical_module
 from codesdk.contract.canonical import CanonicalError, canonical, content_hash, hash_json

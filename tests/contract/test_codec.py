@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.contract.examples import EVENTS
 from tests.contract.page import GOLDEN, golden_lines
 from tests.contract.strategies import JSON, events, required_fields, without

@@ -3,8 +3,7 @@
 from typing import get_args
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from codesdk.contract.canonical import content_hash
 from codesdk.contract.ids import Prefix, artifact_id, is_id, is_task_id, ulid

@@ -13,9 +13,9 @@ from codesdk.contract.canonical import content_hash, hash_json
 from codesdk.contract.codec import decode
 from codesdk.contract.events import TERMINAL_TYPES, ApprovalCarried, Event
 from codesdk.engine.log.archive import Archive
+from codesdk.engine.log.loading import read_transcript
 from codesdk.engine.log.state import EMPTY_CHAIN
 from codesdk.engine.log.transcript import message_hash
-from codesdk.engine.log.loading import read_transcript
 from codesdk.local.directory import DATABASE, DataDir
 
 ALL = 1_000_000

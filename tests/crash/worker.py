@@ -17,6 +17,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 
+from tests.engine.acting import follow, live_session
+
 from codesdk import CodeSDK, Conflict, NotFound, Session, SessionSettings
 from codesdk.contract.errors import Busy
 from codesdk.contract.events import ApprovalRequested, Event, OutputDelta, TaskFailed
@@ -89,7 +91,7 @@ class Worker:
 
     async def act(self, session: Session) -> None:
         """Watch a session and give it work without end."""
-        live = await self.sdk.engine.session(session.id)
+        live = await live_session(self.sdk.engine, session.id)
         self.go(self.watch(session, max(0, live.state.seq - self.chance.randrange(60))))
         await self.take_up(session)
         while True:
@@ -136,7 +138,7 @@ class Worker:
         """Fork the session somewhere in its past, while there are few."""
         if self.count < MAX_SESSIONS:
             self.count += 1
-            live = await self.sdk.engine.session(session.id)
+            live = await live_session(self.sdk.engine, session.id)
             fork = await session.fork(self.chance.randint(1, live.state.seq))
             say("session", fork.id)
             self.go(self.act(fork))
@@ -149,8 +151,8 @@ class Worker:
 
     async def watch(self, session: Session, after: int) -> None:
         """Report what a subscriber sees, and answer to it."""
-        live = await self.sdk.engine.session(session.id)
-        async for batch in live.follow(after):
+        live = await live_session(self.sdk.engine, session.id)
+        async for batch in follow(live, after):
             for item in batch:
                 event = item.event
                 say("event", session.id, event.seq, hashlib.sha256(item.frame).hexdigest())

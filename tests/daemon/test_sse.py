@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from codesdk.contract import events as ev
+from codesdk.contract.service import Published
 from codesdk.daemon.sse import HEARTBEAT, RETRY, EventStream
-from codesdk.engine.log.feed import Feed, Published
+from codesdk.engine.log.feed import Feed
 from codesdk.store.memory import MemoryLog
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +29,7 @@ def notice(seq: int, size: int = 0) -> Published:
         runtime=runtime,
         payload=payload,
     )
-    return Published(event, b"{%d}" % seq + b" " * size)
+    return Published(seq, b"{%d}" % seq + b" " * size, event)
 
 
 class Client:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from tests.cli.shell import Shell
 
-from codesdk.store.audit import entries as audit_entries
-from codesdk.store.audit import trail as audit
+from codesdk.store.audit import entries as audit_entries, trail as audit
 
 PAGE = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
 

@@ -9,9 +9,7 @@ import pytest
 
 from codesdk.tools import builtin_registry
 from codesdk.tools.patch import parsing as patch_text
-from codesdk.tools.workspace import file_tools as workspace
-from codesdk.tools.workspace import file_work as files
-from codesdk.tools.workspace import search_tools as finding
+from codesdk.tools.workspace import file_tools as workspace, file_work as files, search_tools as finding
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tools.md").read_text()

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
+from tests.engine.acting import create_session
 from tests.engine.world import World, payloads
 
 from codesdk import CodeSDK, Session, SessionSettings, Task
 from codesdk.contract import events as ev
+from codesdk.contract.actions import Caller
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import Event
 from codesdk.contract.messages import Message, Text, ToolResult, ToolUse
@@ -20,7 +22,8 @@ from codesdk.contract.runtime import Host, Runtime, RuntimeItem, TaskInput
 from codesdk.contract.settings import SessionConfig
 from codesdk.contract.tools import Actor, ToolIdentity
 from codesdk.engine.engine import Engine
-from codesdk.engine.log.journal import LOCAL
+from codesdk.engine.permits import Permits
+from codesdk.engine.service import EngineService
 from codesdk.engine.sessions.scope import Ports
 from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 from codesdk.script import parse_object
@@ -66,14 +69,16 @@ class Rig(World):
             found: Runtime = self._runtimes.get(name, self.runtime)
             return found
 
-        self.engine = Engine(ports, find, owner="test", secrets=self.secrets, allow_yolo=True)
+        self.engine = Engine(
+            ports, find, owner="test", secrets=self.secrets, permits=Permits(allow_yolo=True)
+        )
         await self.engine.open()
 
     # --- what an application does ----------------------------------------------------------------
 
     @property
     def sdk(self) -> CodeSDK:
-        return CodeSDK(self.engine, LOCAL)
+        return CodeSDK(EngineService(self.engine, Caller()), self.engine)
 
     def open(
         self, mode: Any = "ask", *, runtime: str = "fake", secrets: tuple[str, ...] = (), **options: Any
@@ -87,12 +92,12 @@ class Rig(World):
             settings=SessionSettings(**options),
             **ours,
         )
-        live = self.get(self.engine.create_session(config, secrets=secrets))
+        live = self.get(create_session(self.engine, config, secrets=secrets))
         return self.handle(live.session_id)
 
     def handle(self, session: Session | str) -> Session:
         """Return a handle on a session that goes to the engine of now."""
-        return Session(self.engine, session if isinstance(session, str) else session.id, LOCAL)
+        return Session(self.sdk.service, session if isinstance(session, str) else session.id)
 
     def start(self, session: Session, message: Any = "Go", **options: Any) -> Task:
         return self.get(session.start(message, **options))

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.engine.acting import create_session
 from tests.engine.rig import Rig, rig, texts
 from tests.stored import stored
 
@@ -180,9 +181,9 @@ def test_secrets_that_are_given_again_are_kept_out_again(life: str):
 def test_a_session_found_again_by_its_key_has_its_secrets_again():
     with rig() as r:
         wanted = SessionConfig(runtime="fake", workspace="/workspace")
-        first = r.get(r.engine.create_session(wanted, secrets=iter([CANARY]), key="k"))
+        first = r.get(create_session(r.engine, wanted, secrets=iter([CANARY]), key="k"))
         r.reopen()
-        again = r.get(r.engine.create_session(wanted, secrets=iter([CANARY]), key="k"))
+        again = r.get(create_session(r.engine, wanted, secrets=iter([CANARY]), key="k"))
         assert again.session_id == first.session_id
         session = r.handle(again.session_id)
         r.start(session, CANARY)

@@ -11,9 +11,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.engine.acting import (
+    close_session,
+    create_session,
+    delete,
+    fork_session,
+    live_session,
+    resume,
+    start,
+)
 from tests.engine.world import World
 
 from codesdk.contract.errors import CodeSDKError, ErrorInfo
@@ -42,7 +50,6 @@ from codesdk.contract.runtime import (
 )
 from codesdk.contract.settings import Limits, SessionConfig, SessionSettings
 from codesdk.contract.tools import Actor, ToolIdentity
-from codesdk.engine.sessions.grants import revoke
 from codesdk.testing.fakes import READ, WRITE, FakeRuntime, FakeTask, FakeTools, tool_spec
 
 EXAMPLES = int(os.environ.get("STATE_MACHINE_EXAMPLES", "120"))
@@ -346,15 +353,15 @@ class EngineMachine(RuleBasedStateMachine):
                 raw_inline_bytes=128,
             ),
         )
-        self.keep(self.world.do(self.world.engine.create_session(config, key=key)))
+        self.keep(self.world.do(create_session(self.world.engine, config, key=key)))
 
     @rule(at=PICK, text=TEXTS, on_busy=ON_BUSY, own_id=OWN_IDS, key=KEYS, manners=MANNERS, turns=TURNS)
     def start(
         self, at: int, text: str, on_busy: Any, own_id: Any, key: Any, manners: str, turns: Any
     ) -> None:
         async def call() -> None:
-            live = await self.world.engine.session(self.session(at))
-            await self.world.engine.start(live, [user(text)], on_busy=on_busy, task_id=own_id, key=key)
+            live = await live_session(self.world.engine, self.session(at))
+            await start(self.world.engine, live, [user(text)], on_busy=on_busy, task_id=own_id, key=key)
 
         self.runtime.manners = manners
         self.world.do(call(), turns)
@@ -365,7 +372,7 @@ class EngineMachine(RuleBasedStateMachine):
             return await self.world.lifeline.approvals(principal=None, session_id=None)
 
         async def call(row: Any) -> None:
-            live = await self.world.engine.session(row.session_id)
+            live = await live_session(self.world.engine, row.session_id)
             await live.answer(
                 row.tool_call_id,
                 "approve" if approve else "deny",
@@ -400,16 +407,16 @@ class EngineMachine(RuleBasedStateMachine):
     def ask(self, at: int, which: int, action: str, text: str, turns: Any) -> None:
         async def call() -> None:
             engine = self.world.engine
-            live = await engine.session(self.session(at))
+            live = await live_session(engine, self.session(at))
             if action == "stop":
                 queued = [entry.task_id for entry in live.state.queue]
                 await live.stop([None, *queued][which % (len(queued) + 1)], PERSON, f"enough {SECRET}")
             elif action == "steer":
                 await live.steer([user(text)])
             elif action == "resume":
-                await engine.resume(live, [user(text)] if which % 2 else None)
+                await resume(engine, live, [user(text)] if which % 2 else None)
             elif action == "revoke":
-                await revoke(live, WRITE.name, PERSON)
+                await live.revoke(WRITE.name, PERSON)
 
         self.world.do(call(), turns)
 
@@ -417,7 +424,7 @@ class EngineMachine(RuleBasedStateMachine):
     def branch(self, at: int, seq: int, fork: bool, mode: Any, interaction: Any, key: Any) -> None:
         if fork:
             head = max(1, len(self.world.frames(self.session(at))))
-            self.keep(self.world.do(self.world.engine.fork(self.session(at), 1 + seq % head)))
+            self.keep(self.world.do(fork_session(self.world.engine, self.session(at), 1 + seq % head)))
         else:
             self.create(mode, interaction, key=key)
 
@@ -486,7 +493,7 @@ class EngineMachine(RuleBasedStateMachine):
             world.flaky.appends = world.flaky.blobs = None
             world.reopen()
         elif what == "close":
-            world.do(world.engine.close_session(self.session(at), f"done {SECRET}"), turns)
+            world.do(close_session(world.engine, self.session(at), f"done {SECRET}"), turns)
         elif what == "appends":
             world.flaky.appends = at % 4
         elif what == "blobs":
@@ -495,7 +502,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.delete(self.session(at))
 
     def delete(self, session_id: str) -> None:
-        deleting = self.world.do(self.world.engine.delete(session_id))
+        deleting = self.world.do(delete(self.world.engine, session_id))
         if deleting.done() and deleting.exception() is None:
             self.sessions.remove(session_id)
             self.world.readers = [r for r in self.world.readers if r.session_id != session_id]

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.engine.acting import create_session, live_session, start
+
 from codesdk.contract.codec import decode, encode
 from codesdk.contract.errors import CodeSDKError, StorageFailure
 from codesdk.contract.events import Event
@@ -25,6 +27,7 @@ from codesdk.engine.checks.replay import replay_session
 from codesdk.engine.checks.verify import verify_session
 from codesdk.engine.engine import Engine
 from codesdk.engine.log.feed import PAGE_EVENTS
+from codesdk.engine.permits import Permits
 from codesdk.engine.sessions.scope import Ports
 from codesdk.engine.sessions.session import LiveSession
 from codesdk.policy.modes import ModePolicy
@@ -253,12 +256,17 @@ class World:
             policy=self.policy,
             stamper=self.stamper,
             limits=self.limits,
+            is_workspace=lambda _: True,
         )
         self.loop.run_until_complete(self._make_engine(ports))
 
     async def _make_engine(self, ports: Ports) -> None:
         self.engine = Engine(
-            ports, lambda name: self.runtime, owner="test", secrets=self.secrets, allow_yolo=True
+            ports,
+            lambda name: self.runtime,
+            owner="test",
+            secrets=self.secrets,
+            permits=Permits(allow_yolo=True),
         )
         await self.engine.open()
 
@@ -319,11 +327,11 @@ class World:
         given = SessionConfig(
             runtime="fake", workspace="/workspace", settings=settings or SessionSettings(), **config
         )
-        return self.get(self.engine.create_session(given)).session_id
+        return self.get(create_session(self.engine, given)).session_id
 
     def session(self, session_id: str) -> LiveSession:
         """Return a live session."""
-        return self.get(self.engine.session(session_id))
+        return self.get(live_session(self.engine, session_id))
 
     def frames(self, session_id: str) -> list[StoredFrame]:
         """Return what is stored of a session."""
@@ -339,7 +347,7 @@ class World:
 
     def start(self, session_id: str, text: str = "go", **options: Any) -> str:
         """Start a task and return its id."""
-        return self.get(self.engine.start(self.session(session_id), [user(text)], **options))
+        return self.get(start(self.engine, self.session(session_id), [user(text)], **options))
 
     def emit(self, *items: Any, back: int = 0) -> None:
         """Let the runtime's last task say something, or an earlier one, and come to rest."""
@@ -349,6 +357,7 @@ class World:
     def answer(self, session_id: str, decision: str, which: int = 0, **options: Any) -> None:
         """Answer one of the questions that wait in a session."""
         row = self.waiting(session_id)[which]
+        options.setdefault("by", PERSON)
         self.get(self.session(session_id).answer(row.tool_call_id or "", decision, **options))  # type: ignore[arg-type]
 
     def waiting(self, session_id: str) -> list[ApprovalRow]:
@@ -409,8 +418,7 @@ class Reader:
 
     async def _read(self) -> None:
         with contextlib.suppress(CodeSDKError):  # the session was lost or deleted: pull again
-            live = await self._world.engine.session(self.session_id)
-            async for batch in live.follow(self.cursor):
+            async for batch in self._world.engine.follow(self.session_id, self.cursor):
                 frames = await self._world.lifeline.read(self.session_id, self.cursor, len(batch))
                 assert [frame.data for frame in frames] == [item.frame for item in batch]
                 assert [frame.seq for frame in frames] == [item.event.seq for item in batch]

@@ -23,8 +23,7 @@ from codesdk.gateway.wires.exchange import Wire
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # the client's source has escapes that its first compilation warns of
     from google import genai
-    from google.genai import errors as gemini_errors
-    from google.genai import types
+    from google.genai import errors as gemini_errors, types
 
 PATIENCE_S = 10.0
 WIRES: tuple[Wire, ...] = ("anthropic", "responses", "chat", "gemini")

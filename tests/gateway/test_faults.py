@@ -14,8 +14,7 @@ from tests.gateway.peers import WIRES, error_text, gemini_errors, post
 from codesdk.gateway.scripted import ScriptedModel
 from codesdk.gateway.server import Gateway
 from codesdk.gateway.wires.exchange import Wire
-from codesdk.script import model as script_model
-from codesdk.script import parse_object
+from codesdk.script import model as script_model, parse_object
 
 SILENCES = ("silence at once", "silence in mid-stream")
 SHORT_S = 2.0

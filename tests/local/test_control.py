@@ -23,6 +23,7 @@ from codesdk import (
     StorageFailure,
     Task,
 )
+from codesdk.contract.actions import Action, AnyAction, ApproveCall, Caller, DenyCall, SteerTask, StopTask
 from codesdk.contract.events import (
     ApprovalRequested,
     TaskSteered,
@@ -30,8 +31,9 @@ from codesdk.contract.events import (
     ToolCallApproved,
     ToolCallDenied,
 )
-from codesdk.local.control import MAX_LINE_BYTES, Command, send
-from codesdk.local.directory import SOCKET, socket_address
+from codesdk.local.control import MAX_LINE_BYTES, Execute
+from codesdk.local.directory import SOCKET, DataDir, socket_address
+from codesdk.local.holder import HolderService, is_held
 
 pytestmark = pytest.mark.anyio
 
@@ -42,28 +44,49 @@ STEERED = {"turns": [{"steps": [{"text": "Where to?"}, {"await_steer": True}, {"
 STALLED = {"turns": [{"steps": [{"text": "Hm"}, {"stall": "stopped"}]}]}
 
 SENDER = """
-import asyncio, json, sys
+import asyncio, sys
 sys.path.insert(0, sys.argv[1])
-from pathlib import Path
 import msgspec
-from codesdk import CodeSDKError
-from codesdk.local.control import Command, send
+from codesdk import CodeSDK, CodeSDKError
+from codesdk.contract.actions import AnyAction
+
+async def main():
+    async with CodeSDK.open(sys.argv[2]) as sdk:
+        if sdk.is_holder:
+            return "nobody"
+        await sdk.service.execute(msgspec.json.decode(sys.argv[3], type=AnyAction))
+        return "heard"
 
 try:
-    print("heard" if asyncio.run(send(Path(sys.argv[2]), msgspec.json.decode(sys.argv[3], type=Command))) else "nobody")
+    print(asyncio.run(main()))
 except CodeSDKError as error:
     print(error.code, error.message)
 """
 
 
-async def send_from_outside(path: Path, command: Command) -> str:
-    """Send a command from a process of its own; return what it heard."""
-    arguments = (SOURCE, str(path), msgspec.json.encode(command).decode())
+async def send_from_outside(path: Path, action: AnyAction) -> str:
+    """Have an action carried out by a process of its own; return what it heard."""
+    arguments = (SOURCE, str(path), msgspec.json.encode(action).decode())
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", SENDER, *arguments, stdout=subprocess.PIPE
     )
     out, _ = await child.communicate()
     return out.decode().strip()
+
+
+@asynccontextmanager
+async def holder(path: Path) -> AsyncIterator[HolderService]:
+    """Give the sessions of a directory that this test holds, as another process has them."""
+    directory = await DataDir.open_reader(path)
+    try:
+        yield HolderService(directory, Caller())
+    finally:
+        await directory.close()
+
+
+async def send(path: Path, action: Action[Any]) -> Any:
+    async with holder(path) as service:
+        return await service.execute(action)
 
 
 @asynccontextmanager
@@ -96,19 +119,16 @@ async def payloads(task: Task, kind: type) -> list[Any]:
     return [event.payload async for event in task.events() if isinstance(event.payload, kind)]
 
 
-async def raw(path: Path, *lines: bytes) -> list[dict[str, Any]]:
-    """Write lines to the socket one by one and return the answers, as far as there are any."""
+async def raw(path: Path, line: bytes) -> dict[str, Any]:
+    """Write a line to the socket and return the answer."""
     with socket_address(path) as address:
         reader, writer = await asyncio.open_unix_connection(address, limit=2 * MAX_LINE_BYTES)
-    answers: list[dict[str, Any]] = []
     try:
-        for line in lines:
-            writer.write(line)
-            await writer.drain()
-            answers.append(json.loads(await reader.readline()))
+        writer.write(line)
+        await writer.drain()
+        return json.loads(await reader.readline())
     finally:
         writer.close()
-    return answers
 
 
 async def test_the_socket_is_for_its_owner_alone_and_goes_with_the_writer(tmp_path: Path):
@@ -116,21 +136,20 @@ async def test_the_socket_is_for_its_owner_alone_and_goes_with_the_writer(tmp_pa
     async with CodeSDK.open(path):
         assert (path / SOCKET).stat().st_mode & 0o777 == 0o600
     assert not (path / SOCKET).exists()
-    assert await send(path, Command(op="stop", session_id="ses_1")) is False
+    assert not await is_held(path)
 
 
 async def test_nobody_listens_in_a_directory_that_is_not_there(tmp_path: Path):
-    assert await send(tmp_path / "nothing", Command(op="stop", session_id="ses_1")) is False
-    assert await send_from_outside(tmp_path, Command(op="stop", session_id="ses_1")) == "nobody"
+    assert not await is_held(tmp_path / "nothing")
+    assert await send_from_outside(tmp_path, StopTask(session_id="ses_1")) == "nobody"
 
 
 async def test_another_process_approves_a_call(tmp_path: Path):
     async with running(tmp_path, ASKING) as (session, task):
         asked = await question(task)
-        command = Command(
-            op="approve",
+        command = ApproveCall(
             session_id=session.id,
-            tool_call_id=asked.tool_call_id,
+            tool_call_id=asked.tool_call_id or "",
             attempt=asked.attempt,
             input_hash=asked.input_hash,
             reason="looks right",
@@ -138,16 +157,14 @@ async def test_another_process_approves_a_call(tmp_path: Path):
         assert await send_from_outside(tmp_path / "data", command) == "heard"
         assert (await task.result()).text == "Done."
         (approved,) = await payloads(task, ToolCallApproved)
-        assert (approved.by.kind, approved.by.id, approved.reason) == ("user", "terminal", "looks right")
+        assert (approved.by.kind, approved.by.id, approved.reason) == ("user", None, "looks right")
         assert (tmp_path / "a.txt").read_text() == "two\n"
 
 
 async def test_another_process_denies_a_call(tmp_path: Path):
     async with running(tmp_path, ASKING) as (session, task):
         asked = await question(task)
-        command = Command(
-            op="deny", session_id=session.id, tool_call_id=asked.tool_call_id, reason="not today"
-        )
+        command = DenyCall(session_id=session.id, tool_call_id=asked.tool_call_id or "", reason="not today")
         assert await send_from_outside(tmp_path / "data", command) == "heard"
         await task.result()
         assert [denied.reason for denied in await payloads(task, ToolCallDenied)] == ["not today"]
@@ -157,7 +174,7 @@ async def test_another_process_denies_a_call(tmp_path: Path):
 async def test_another_process_steers_the_task(tmp_path: Path):
     async with running(tmp_path, STEERED) as (session, task):
         await wait_for_text(task)
-        command = Command(op="steer", session_id=session.id, text="To the left.")
+        command = SteerTask(session_id=session.id, message="To the left.")
         assert await send_from_outside(tmp_path / "data", command) == "heard"
         assert (await task.result()).text == "Where to? Thanks."
         assert len(await payloads(task, TaskSteered)) == 1
@@ -166,12 +183,10 @@ async def test_another_process_steers_the_task(tmp_path: Path):
 async def test_another_process_stops_the_task(tmp_path: Path):
     async with running(tmp_path, STALLED) as (session, task):
         await wait_for_text(task)
-        assert (
-            await send_from_outside(tmp_path / "data", Command(op="stop", session_id=session.id)) == "heard"
-        )
+        assert await send_from_outside(tmp_path / "data", StopTask(session_id=session.id)) == "heard"
         assert (await task.result()).state == "stopped"
         (stopped,) = await payloads(task, TaskStopped)
-        assert (stopped.reason, stopped.by.id) == ("stopped from the terminal", "terminal")
+        assert (stopped.reason, stopped.by.kind) == ("stopped by the user", "user")
 
 
 async def test_what_is_not_there_is_not_found(tmp_path: Path):
@@ -179,22 +194,21 @@ async def test_what_is_not_there_is_not_found(tmp_path: Path):
         await question(task)
         path = tmp_path / "data"
         with pytest.raises(NotFound, match="ses_none"):
-            await send(path, Command(op="stop", session_id="ses_none"))
+            await send(path, StopTask(session_id="ses_none"))
         with pytest.raises(NotFound, match="call_none"):
-            await send(path, Command(op="approve", session_id=session.id, tool_call_id="call_none"))
+            await send(path, ApproveCall(session_id=session.id, tool_call_id="call_none"))
         with pytest.raises(NotFound, match="task_none"):
-            await send(path, Command(op="stop", session_id=session.id, task_id="task_none"))
-        heard = await send_from_outside(path, Command(op="stop", session_id="ses_none"))
+            await send(path, StopTask(session_id=session.id, task_id="task_none"))
+        heard = await send_from_outside(path, StopTask(session_id="ses_none"))
         assert heard.startswith("NOT_FOUND There is no session ses_none.")
 
 
 async def test_an_answer_to_another_attempt_or_input_is_a_conflict_and_decides_nothing(tmp_path: Path):
     async with running(tmp_path, ASKING) as (session, task):
         asked = await question(task)
-        right = Command(
-            op="approve",
+        right = ApproveCall(
             session_id=session.id,
-            tool_call_id=asked.tool_call_id,
+            tool_call_id=asked.tool_call_id or "",
             attempt=asked.attempt,
             input_hash=asked.input_hash,
         )
@@ -206,32 +220,29 @@ async def test_an_answer_to_another_attempt_or_input_is_a_conflict_and_decides_n
         ):
             with pytest.raises(Conflict, match="Look again"):
                 await send(tmp_path / "data", msgspec.structs.replace(right, **wrong))
-        assert await send(tmp_path / "data", right) is True
-        assert await send(tmp_path / "data", right) is True, "the same answer again is no error"
+        await send(tmp_path / "data", right)
+        await send(tmp_path / "data", right)  # the same answer again is no error
         with pytest.raises(Conflict, match="already approved"):
-            await send(tmp_path / "data", msgspec.structs.replace(right, op="deny"))
+            await send(tmp_path / "data", DenyCall(session_id=session.id, tool_call_id=right.tool_call_id))
         assert (await task.result()).state == "completed"
 
 
-async def test_a_command_that_lacks_something_says_what(tmp_path: Path):
-    async with running(tmp_path, STALLED) as (session, _):
-        path = tmp_path / "data"
-        with pytest.raises(InvalidRequest, match="needs a text"):
-            await send(path, Command(op="steer", session_id=session.id))
-        for op in ("approve", "deny"):
-            with pytest.raises(InvalidRequest, match="Name the tool call"):
-                await send(path, Command(op=op, session_id=session.id))
-
-
-async def test_garbage_is_answered_and_the_connection_goes_on(tmp_path: Path):
+async def test_garbage_is_answered_and_others_are_still_heard(tmp_path: Path):
     async with running(tmp_path, STALLED) as (session, task):
         await wait_for_text(task)
-        stop = msgspec.json.encode(Command(op="stop", session_id=session.id)) + b"\n"
-        garbage = [b"\n", b"hello\n", b"\xff\xfe\x00\n", b"[]\n", b"{}\n", b"null\n", b'{"op": "explode"}\n']
-        garbage += [b"[" * 100_000 + b"\n", b'{"op":"stop","session_id":' + b"9" * 5_000 + b"}\n"]
-        *errors, done = await raw(tmp_path / "data", *garbage, stop)
+        garbage = [
+            b"\n",
+            b"hello\n",
+            b"\xff\xfe\x00\n",
+            b"[]\n",
+            b"{}\n",
+            b"null\n",
+            b'{"type": "explode"}\n',
+        ]
+        garbage += [b"[" * 100_000 + b"\n", b'{"type":"follow","session_id":' + b"9" * 5_000 + b"}\n"]
+        errors = [await raw(tmp_path / "data", line) for line in garbage]
         assert [error["error"]["code"] for error in errors] == ["INVALID_REQUEST"] * len(garbage)
-        assert done == {"ok": True}
+        await send(tmp_path / "data", StopTask(session_id=session.id))
         assert (await task.result()).state == "stopped"
 
 
@@ -240,7 +251,7 @@ async def test_a_line_without_an_end_is_no_command(tmp_path: Path):
         await wait_for_text(task)
         with socket_address(tmp_path / "data") as address:
             reader, writer = await asyncio.open_unix_connection(address)
-        writer.write(msgspec.json.encode(Command(op="stop", session_id=session.id)))
+        writer.write(msgspec.json.encode(Execute(action=StopTask(session_id=session.id))))
         writer.write_eof()
         assert json.loads(await reader.readline())["error"]["code"] == "INVALID_REQUEST"
         assert await reader.read() == b""
@@ -252,11 +263,11 @@ async def test_an_oversized_line_is_refused_and_others_are_still_heard(tmp_path:
     async with running(tmp_path, STALLED) as (session, task):
         await wait_for_text(task)
         path = tmp_path / "data"
-        (refused,) = await raw(path, b"x" * (MAX_LINE_BYTES + 100) + b"\n")
+        refused = await raw(path, b"x" * (MAX_LINE_BYTES + 100) + b"\n")
         assert refused["error"]["code"] == "INVALID_REQUEST"
         with pytest.raises(InvalidRequest, match="bytes"):
-            await send(path, Command(op="steer", session_id=session.id, text="y" * MAX_LINE_BYTES))
-        assert await send(path, Command(op="stop", session_id=session.id)) is True
+            await send(path, SteerTask(session_id=session.id, message="y" * MAX_LINE_BYTES))
+        await send(path, StopTask(session_id=session.id))
         assert (await task.result()).state == "stopped"
 
 
@@ -279,10 +290,10 @@ async def test_a_socket_that_a_killed_writer_left_is_silent_and_replaced(tmp_pat
     child.kill()
     await child.communicate()
     assert (path / SOCKET).is_socket()
-    assert await send(path, Command(op="stop", session_id="ses_1")) is False
+    assert not await is_held(path)
     async with running(tmp_path, STALLED) as (session, task):
         await wait_for_text(task)
-        assert await send_from_outside(path, Command(op="stop", session_id=session.id)) == "heard"
+        assert await send_from_outside(path, StopTask(session_id=session.id)) == "heard"
 
 
 async def test_a_path_longer_than_a_socket_address_works_the_same(tmp_path: Path):
@@ -292,7 +303,7 @@ async def test_a_path_longer_than_a_socket_address_works_the_same(tmp_path: Path
     async with running(tmp_path, STALLED, path) as (session, task):
         await wait_for_text(task)
         assert (path / SOCKET).stat().st_mode & 0o777 == 0o600
-        assert await send_from_outside(path, Command(op="stop", session_id=session.id)) == "heard"
+        assert await send_from_outside(path, StopTask(session_id=session.id)) == "heard"
         assert (await task.result()).state == "stopped"
     assert not (path / SOCKET).exists()
 
@@ -303,9 +314,9 @@ async def test_of_two_clients_that_answer_at_once_one_is_told_that_it_came_too_l
         answers = await asyncio.gather(
             *(
                 send_from_outside(
-                    tmp_path / "data", Command(op=op, session_id=session.id, tool_call_id=asked.tool_call_id)
+                    tmp_path / "data", kind(session_id=session.id, tool_call_id=asked.tool_call_id or "")
                 )
-                for op in ("approve", "deny")
+                for kind in (ApproveCall, DenyCall)
             )
         )
         heard, late = sorted(answers, key=lambda words: words != "heard")
@@ -319,18 +330,87 @@ async def test_a_client_that_only_listens_is_in_nobodys_way(tmp_path: Path):
         await wait_for_text(task)
         with socket_address(tmp_path / "data") as address:
             idle, writer = await asyncio.open_unix_connection(address)
-        assert await send(tmp_path / "data", Command(op="stop", session_id=session.id)) is True
+        await send(tmp_path / "data", StopTask(session_id=session.id))
         assert (await task.result()).state == "stopped"
     assert await idle.read() == b"", "the writer hangs up when it closes"
     writer.close()
 
 
-async def test_a_writer_that_hangs_up_without_an_answer_is_a_clear_error(tmp_path: Path):
+async def test_a_holder_that_hangs_up_without_an_answer_is_a_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
         writer.close()
 
-    server = await asyncio.start_unix_server(hang_up, tmp_path / SOCKET)
+    monkeypatch.setattr("codesdk.local.holder.PATIENCE_S", 0.0)
+    async with CodeSDK.open(tmp_path / "data"):
+        pass
+    server = await asyncio.start_unix_server(hang_up, tmp_path / "data" / SOCKET)
     async with server:
         with pytest.raises(StorageFailure, match="did not answer"):
-            await send(tmp_path, Command(op="stop", session_id="ses_1"))
+            await send(tmp_path / "data", StopTask(session_id="ses_1"))
+
+
+async def test_two_processes_work_in_one_directory_and_see_the_same(tmp_path: Path):
+    """One holds it; the other creates, starts, answers, uploads, follows and reads through it."""
+    (tmp_path / "a.txt").write_text("one\n")
+    async with CodeSDK.open(tmp_path / "data") as first, CodeSDK.open(tmp_path / "data") as second:
+        assert (first.is_holder, second.is_holder) == (True, False)
+        settings = SessionSettings(runtime_config={"script": ASKING})
+        theirs = await second.create_session(runtime="scripted", workspace=tmp_path, settings=settings)
+        ours = await first.session(theirs.id)
+        task = await theirs.start("Go", idempotency_key="k")
+        assert (await theirs.start("Go", idempotency_key="k")).id == task.id
+        asked = await question(ours.task(task.id))
+        await theirs.approve(asked.tool_call_id or "")
+        assert (await task.result()).text == (await ours.task(task.id).result()).text == "Done."
+        seen = [event async for event in task.events()]
+        assert seen == [event async for event in ours.task(task.id).events()]
+        ref = await second.put_artifact(b"x" * 3_000_000, "text/plain", "big")
+        assert await first.read_artifact(ref.artifact_id) == b"x" * 3_000_000
+        assert await second.sessions() == await first.sessions()
+        with pytest.raises(InvalidRequest, match="Only a script"):
+            await second.create_session(runtime="scripted", plays=[])
+        with pytest.raises(Conflict, match="in use"):
+            async with CodeSDK.open(tmp_path / "data", allow_yolo=True):
+                pass
+
+
+async def test_a_stream_goes_on_with_the_next_holder(tmp_path: Path):
+    async with CodeSDK.open(tmp_path / "data") as first:
+        session = await first.create_session(
+            runtime="scripted",
+            workspace=tmp_path,
+            settings=SessionSettings(runtime_config={"script": STALLED}),
+        )
+        outside = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", FOLLOWER, SOURCE, str(tmp_path / "data"), session.id, stdout=subprocess.PIPE
+        )
+        assert outside.stdout is not None
+        assert await outside.stdout.readline() == b"1\n"
+    async with CodeSDK.open(tmp_path / "data") as second:
+        task = await (await second.session(session.id)).start("Go")
+        await wait_for_text(task)
+        await task.stop()
+        await task.result()
+        count = (await second.service.head(session.id)) - 1
+        lines = [await outside.stdout.readline() for _ in range(count)]
+    assert [int(line) for line in lines] == list(range(2, count + 2))
+    outside.kill()
+    await outside.communicate()
+
+
+FOLLOWER = """
+import asyncio, sys
+sys.path.insert(0, sys.argv[1])
+from codesdk import CodeSDK
+
+async def main():
+    async with CodeSDK.open(sys.argv[2]) as sdk:
+        assert not sdk.is_holder
+        async for event in (await sdk.session(sys.argv[3])).events():
+            print(event.seq, flush=True)
+
+asyncio.run(main())
+"""

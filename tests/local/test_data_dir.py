@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.engine.acting import follow, live_session
 
 from codesdk import (
     Busy,
@@ -26,13 +27,14 @@ from codesdk import (
     StorageFailure,
     Task,
 )
+from codesdk.contract.actions import Caller
 from codesdk.contract.events import ModelInput, OutputDelta, RuntimeNotice, TaskFailed, ToolCallCompleted
 from codesdk.contract.runtime import Draft, Finished, Identified, ToolAnnouncement
 from codesdk.engine.checks.verify import verify_session
 from codesdk.engine.engine import Engine
 from codesdk.engine.log.archive import Archive
 from codesdk.engine.log.clock import SystemStamper
-from codesdk.engine.log.journal import LOCAL
+from codesdk.engine.service import EngineService
 from codesdk.engine.sessions.scope import Ports
 from codesdk.local.directory import DATABASE, DataDir
 from codesdk.policy.modes import ModePolicy
@@ -209,11 +211,12 @@ async def limited(path: Path, max_pages: int | None, **ports: Any) -> AsyncItera
         "policy": ModePolicy(),
         "stamper": SystemStamper(),
         "limits": Limits(),
+        "is_workspace": lambda _: True,
     }
     engine = Engine(Ports(**(given | ports)), lambda _: ScriptedRuntime(), owner="test")
     try:
         await engine.open()
-        yield CodeSDK(engine, LOCAL)
+        yield CodeSDK(EngineService(engine, Caller()), engine)
         await engine.close()
     finally:
         await directory.close()
@@ -221,9 +224,9 @@ async def limited(path: Path, max_pages: int | None, **ports: Any) -> AsyncItera
 
 async def watch(session: Session, seen: list[bytes], engine: Engine) -> str:
     """Keep what a subscriber sees; return the code of the error that ended it."""
-    live = await engine.session(session.id)
+    live = await live_session(engine, session.id)
     try:
-        async for batch in live.follow(0):
+        async for batch in follow(live, 0):
             seen += [item.frame for item in batch]
     except CodeSDKError as error:
         return error.code
@@ -441,12 +444,12 @@ async def test_a_damaged_snapshot_costs_time_but_nothing_else(
 ):
     session_id = await fill(tmp_path / "data", tmp_path)
     async with CodeSDK.open(tmp_path / "data") as sdk:
-        state = (await sdk.engine.session(session_id)).state
+        state = (await live_session(sdk.engine, session_id)).state
         snapshot = await sdk.archive.log.snapshot(session_id)
     assert snapshot is not None
     damage(tmp_path / "data", "UPDATE snapshots SET state = ?", spoil(snapshot.state))
     async with CodeSDK.open(tmp_path / "data") as sdk:
-        assert (await sdk.engine.session(session_id)).state == state
+        assert (await live_session(sdk.engine, session_id)).state == state
         assert await say(await sdk.session(session_id)) == "Hello"
         assert await findings(sdk, session_id) == []
 
@@ -521,7 +524,7 @@ async def test_a_carried_call_whose_input_is_gone_is_denied_and_the_session_goes
     await child.communicate()
     async with CodeSDK.open(path) as sdk:
         session = await sdk.session(session_id)
-        carried = (await sdk.engine.session(session_id)).state.carried
+        carried = (await live_session(sdk.engine, session_id)).state.carried
         await session.approve(call_id)
         for entry in carried:
             damage(path, "DELETE FROM blobs WHERE hash = ?", entry.input_ref.content_hash)

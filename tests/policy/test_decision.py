@@ -3,8 +3,7 @@
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from codesdk.contract.tools import Evaluation, PermissionMode, ToolClass, Verdict
 from codesdk.policy import decide

@@ -4,8 +4,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from codesdk.contract.ports import Policy, PolicyQuestion
 from codesdk.contract.tools import Evaluation, Subjects

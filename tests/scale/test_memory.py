@@ -5,6 +5,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from tests.engine.acting import follow, live_session
 
 from codesdk import CodeSDK, SessionSettings
 
@@ -21,9 +22,9 @@ async def test_a_subscriber_that_does_not_read_costs_no_memory_and_loses_nothing
             workspace=tmp_path,
             settings=SessionSettings(runtime_config={"script": SCRIPT}, context_budget_tokens=20_000),
         )
-        live = await sdk.engine.session(session.id)
+        live = await live_session(sdk.engine, session.id)
         await (await session.start("warm up")).result()
-        lazy = live.follow(0)
+        lazy = follow(live, 0)
         seen = [item.event.seq for item in await anext(lazy)]
         gc.collect()
         tracemalloc.start()

@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from codesdk.script import load_script
-from codesdk.script import model as m
+from codesdk.script import load_script, model as m
 
 PAGE = (Path(__file__).parents[2] / "docs" / "script.md").read_text()
 

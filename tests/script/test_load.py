@@ -8,12 +8,20 @@ from typing import Any, get_args
 import msgspec
 import pytest
 import yaml
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from codesdk.contract.errors import ErrorCode, InvalidRequest
-from codesdk.script import Expect, Script, Turn, Usage, dump, load_script, parse_object, parse_script
-from codesdk.script import model as m
+from codesdk.script import (
+    Expect,
+    Script,
+    Turn,
+    Usage,
+    dump,
+    load_script,
+    model as m,
+    parse_object,
+    parse_script,
+)
 
 FULL = """\
 name: everything

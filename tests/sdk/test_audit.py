@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.engine.acting import create_session, start
 from tests.sdk.audit_story import SANDBOX, SECRET, TOLD, story_of, story_runtime
 
 from codesdk import CodeSDK
@@ -11,6 +12,7 @@ from codesdk.contract.errors import Busy
 from codesdk.contract.messages import user
 from codesdk.contract.settings import Limits, SessionConfig
 from codesdk.engine.engine import Engine
+from codesdk.engine.permits import Permits
 from codesdk.engine.sessions.scope import Ports
 from codesdk.local.directory import DataDir
 from codesdk.policy.modes import ModePolicy
@@ -100,7 +102,7 @@ async def test_stops_steering_undo_and_the_end_of_a_session_are_requests_too(tmp
         "long",
     )
     async with CodeSDK.open(
-        tmp_path / "data", runtimes={"scripted": ScriptedRuntime(script)}, allow_yolo=True
+        tmp_path / "data", runtimes={"scripted": ScriptedRuntime(script)}, permits=Permits(allow_yolo=True)
     ) as sdk:
         session = await sdk.create_session(runtime="scripted", workspace=workspace, permission_mode="yolo")
         task = await session.start("Write, then wait.")
@@ -145,6 +147,7 @@ async def test_a_log_that_cannot_be_written_is_a_storage_record(tmp_path: Path):
             broken.set()
 
     ports = Ports(
+        is_workspace=lambda _: True,
         log=directory.log,
         blobs=directory.blobs,
         tools=FakeTools(),
@@ -155,8 +158,8 @@ async def test_a_log_that_cannot_be_written_is_a_storage_record(tmp_path: Path):
     )
     engine = Engine(ports, lambda _: ScriptedRuntime(script), owner="test")
     await engine.open()
-    session = await engine.create_session(SessionConfig(runtime="scripted", workspace=str(tmp_path)))
-    await engine.start(session, [user("Flood the disk.")])
+    session = await create_session(engine, SessionConfig(runtime="scripted", workspace=str(tmp_path)))
+    await start(engine, session, [user("Flood the disk.")])
     await broken.wait()
     [record] = await audit.read(category="storage")
     await engine.close()

@@ -10,7 +10,7 @@ import pytest
 from tests.store.audit.samples import entry
 
 from codesdk import ArtifactBlock, CodeSDK, InvalidRequest, Message, NotFound
-from codesdk.contract.records import KeyRow
+from codesdk.contract.canonical import content_hash
 from codesdk.engine.checks.verify import verify_session
 from codesdk.engine.log.journal import LOCAL
 from codesdk.local.retention import GcReport, Retention
@@ -159,17 +159,13 @@ async def test_an_old_upload_goes_and_a_session_keeps_what_it_was_given(data: Pa
 
 async def test_an_upload_under_a_key_can_be_asked_for_again_when_it_is_gone(data: Path):
     async with CodeSDK.open(data) as sdk:
-        first = await sdk.engine.put_artifact(b"file", "text/plain", key=upload_key())
+        first = await sdk.engine.put_artifact(b"file", "text/plain", key="k")
     age_uploads(data, first.artifact_id)
     async with CodeSDK.open(data) as sdk:
         await sdk.collect(Retention(max_age_days=30))
-        assert await sdk.archive.log.key(LOCAL, "uploads", "k") is None
-        await sdk.engine.put_artifact(b"file", "text/plain", key=upload_key())
+        assert await sdk.archive.log.key(LOCAL, "put_artifact", content_hash(b"k")) is None
+        await sdk.engine.put_artifact(b"file", "text/plain", key="k")
         assert await sdk.read_artifact(first.artifact_id) == b"file"
-
-
-def upload_key() -> KeyRow:
-    return KeyRow(principal=LOCAL, route="uploads", key="k", body_hash="sha256:aa", answer=None)
 
 
 async def test_the_oldest_sessions_go_until_the_rest_is_small_enough(data: Path, workspace: Path):
@@ -197,7 +193,7 @@ async def test_a_session_that_runs_or_is_followed_stays(data: Path, workspace: P
         await anext(following)
         report = await sdk.collect(Retention(max_age_days=0))
         assert gone(report) == [(idle.id, "age")]
-        await following.aclose()  # pyright: ignore[reportAttributeAccessIssue]
+        await following.aclose()
         await task.stop()
         assert (await task.result()).state == "stopped"
 

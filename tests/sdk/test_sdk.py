@@ -80,7 +80,7 @@ async def test_what_was_done_is_there_when_the_directory_is_opened_again(tmp_pat
 async def test_a_directory_has_one_writer(tmp_path: Path):
     async with CodeSDK.open(tmp_path):
         with pytest.raises(Conflict, match="in use"):
-            async with CodeSDK.open(tmp_path):
+            async with CodeSDK.open(tmp_path, share=False):
                 pass
 
 

@@ -34,6 +34,12 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "rerun": Entry("rerun", "rerun", "Play a recorded session again, with its model's recorded answers."),
         "undo": Entry("undo", "undo", "Put files back as they were before tools changed them."),
     },
+    "Change a session": {
+        "fork": Entry("session", "fork", "Start a new session from another's transcript."),
+        "move": Entry("session", "move", "Go on with another runtime."),
+        "close": Entry("session", "close", "End a session; its log stays."),
+        "delete": Entry("session", "delete", "Remove a session and everything stored of it."),
+    },
     "Answer a running task": {
         "approve": Entry("answer", "approve", "Let a waiting tool call run; list what waits."),
         "deny": Entry("answer", "deny", "Refuse a waiting tool call; list what waits."),

@@ -8,10 +8,10 @@ from typing import Literal
 
 import msgspec
 
+from codesdk.contract.actions import LOCAL
 from codesdk.contract.capabilities import AuthStatus, Isolation
 from codesdk.contract.errors import CodeSDKError, TaskFailure
 from codesdk.contract.runtime import RuntimeEnv
-from codesdk.engine import LOCAL
 from codesdk.gateway import KEY_NAMES, Wire, providers_from
 from codesdk.local import RUNTIMES
 from codesdk.runtimes import ALIASES, PROGRAMS, create_runtime, find

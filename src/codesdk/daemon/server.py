@@ -21,10 +21,11 @@ import msgspec
 
 from codesdk.contract.errors import CodeSDKError, Conflict, InvalidRequest
 from codesdk.contract.ports import Observer
+from codesdk.contract.retention import Retention
 from codesdk.daemon.app import App
 from codesdk.daemon.auth import LOOPBACK, Guard
 from codesdk.daemon.settings import DaemonSettings
-from codesdk.local import Retention, TokenFile, announce
+from codesdk.local import TokenFile, announce
 from codesdk.observe import Metrics
 from codesdk.sdk import CodeSDK
 from codesdk.serving import Serving, listen as listen_on

@@ -89,6 +89,8 @@ class Engine:
         if live is not None and live.state.principal == principal:
             return live.recorder.feed
         await self.archive.as_principal(principal).session(session_id)
+        if self._registry.was_unstored(session_id):
+            return (await self._registry.acquire(session_id)).recorder.feed
         return await self._registry.feeds.of_reader(session_id)
 
     async def follow(

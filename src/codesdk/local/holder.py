@@ -84,12 +84,18 @@ class HolderService(Archive):
                 await _hang_up(writer)
 
     async def _ask(self, request: Request, data: bytes = b"") -> Any:
+        clock = asyncio.get_running_loop().time
+        until = clock() + PATIENCE_S
         while True:
             reader, writer = await self._patiently(request, data)
             try:
                 return await _result(reader)
-            except (ConnectionError, EOFError):
-                continue  # lost on the way: the key makes the next try the same request
+            except (ConnectionError, EOFError) as error:
+                if clock() > until:
+                    raise StorageFailure(
+                        "The process that holds the data directory did not answer."
+                    ) from error
+                await asyncio.sleep(PAUSE_S)  # lost on the way: the key makes the next try the same request
             finally:
                 await _hang_up(writer)
 

@@ -6,7 +6,8 @@ The life of a call without a stop is in `test_ledger`.
 from typing import Any
 
 import pytest
-from tests.engine.world import World, payloads, world
+from tests.engine.acting import resume
+from tests.engine.world import PERSON, World, payloads, world
 
 from codesdk.contract.errors import Conflict, NotFound
 from codesdk.contract.events import (
@@ -143,10 +144,10 @@ def test_an_answer_that_comes_after_the_stop_is_too_late(w: World):
     (row,) = w.waiting(session)
     w.stop(session)
     with pytest.raises(Conflict, match="already denied"):
-        w.get(w.session(session).answer(row.tool_call_id or "", "approve"))
+        w.get(w.session(session).answer(row.tool_call_id or "", "approve", by=PERSON))
     w.emit(done())
     with pytest.raises(NotFound):
-        w.get(w.session(session).answer(row.tool_call_id or "", "approve"))
+        w.get(w.session(session).answer(row.tool_call_id or "", "approve", by=PERSON))
 
 
 def test_a_good_end_waits_for_the_calls_that_still_run(held: World):
@@ -188,13 +189,13 @@ def test_a_carried_call_that_a_stop_overtakes_is_not_run_and_can_be_resumed_agai
     w.tools.hold()
     w.answer(session, "approve", 0)
     w.answer(session, "approve", 1)
-    w.get(w.engine.resume(w.session(session)))
+    w.get(resume(w.engine, w.session(session)))
     assert [run.invocation.input for run in w.tools.runs] == [{"n": 1}]
     w.stop(session)
     w.pass_time(10)
     assert isinstance(ending(w, session), TaskStopped)
     w.tools.release()
-    w.get(w.engine.resume(w.session(session)))
+    w.get(resume(w.engine, w.session(session)))
     assert [run.invocation.input for run in w.tools.runs] == [{"n": 1}, {"n": 2}]
     w.emit(done())
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.engine.acting import create_session
 from tests.engine.rig import POLICY, USER, Rig, rig
 
 from codesdk import Forbidden, NotFound, Session
@@ -11,6 +12,7 @@ from codesdk.contract.ports import PolicyQuestion
 from codesdk.contract.runtime import ToolReply
 from codesdk.contract.settings import SessionConfig
 from codesdk.contract.tools import Evaluation, Grant, Subjects
+from codesdk.engine.permits import Permits
 from codesdk.policy import RulePolicy
 from codesdk.policy.decision import grant_opinion
 from codesdk.policy.modes import judge_mode
@@ -210,7 +212,7 @@ def test_a_policy_of_ones_own_has_one_opinion_beside_the_modes():
 
 def closed_to_yolo(r: Rig) -> None:
     """Open the store again with an engine whose operator has not enabled yolo."""
-    r.engine._allow_yolo = False
+    r.engine._actions._permits = Permits()
 
 
 @pytest.mark.parametrize("doing", ["create", "start", "resume", "fork"])
@@ -220,7 +222,7 @@ def test_yolo_is_refused_wherever_it_would_begin_unless_the_operator_enabled_it(
         closed_to_yolo(r)
         config = SessionConfig(runtime="fake", workspace="/workspace", permission_mode="yolo")
         work = {
-            "create": lambda: r.engine.create_session(config),
+            "create": lambda: create_session(r.engine, config),
             "start": lambda: session.start("Go"),
             "resume": lambda: session.resume(),
             "fork": lambda: session.fork(),

@@ -11,6 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.engine.acting import (
+    close_session,
+    create_session,
+    follow,
+    fork_session,
+    live_session,
+    resume,
+    start,
+)
 
 from codesdk.contract.codec import decode
 from codesdk.contract.events import TERMINAL_TYPES, Event
@@ -20,7 +29,7 @@ from codesdk.contract.settings import Limits, SessionConfig, SessionSettings
 from codesdk.contract.tools import Actor
 from codesdk.engine.engine import Engine
 from codesdk.engine.log.clock import SystemStamper
-from codesdk.engine.sessions.grants import revoke
+from codesdk.engine.permits import Permits
 from codesdk.engine.sessions.scope import Ports
 from codesdk.engine.sessions.session import LiveSession
 from codesdk.policy.modes import ModePolicy
@@ -63,6 +72,7 @@ class Rig:
             self._add_gate(name)
         self.engine = Engine(
             Ports(
+                is_workspace=lambda _: True,
                 log=self.log,
                 blobs=self.blobs,
                 tools=self.tools,
@@ -72,7 +82,7 @@ class Rig:
             ),
             lambda _: self.runtime,
             owner="test",
-            allow_yolo=True,
+            permits=Permits(allow_yolo=True),
         )
 
     def _add_gate(self, name: str) -> None:
@@ -103,13 +113,14 @@ class Rig:
         (self.workspace / "a.txt").write_text("x\n")
         await self.engine.open()
         fields: dict[str, Any] = {"stop_grace_s": 2.0} | settings
-        return await self.engine.create_session(
+        return await create_session(
+            self.engine,
             SessionConfig(
                 runtime="scripted",
                 workspace=str(self.workspace),
                 permission_mode=mode,
                 settings=SessionSettings(**fields),
-            )
+            ),
         )
 
     async def crash(self) -> None:
@@ -129,7 +140,7 @@ class Rig:
 async def until(session: LiveSession, *types: str, count: int = 1, after: int = 0) -> list[Event]:
     """Read on until `count` events of these types have come; return those."""
     found: list[Event] = []
-    async for batch in session.follow(after):
+    async for batch in follow(session, after):
         for item in batch:
             if item.event.type in types:
                 found.append(item.event)
@@ -187,9 +198,9 @@ async def busy(workspace: Path) -> Story:
         workspace,
     )
     session = await rig.open(input_inline_bytes=24, result_inline_bytes=4, raw_inline_bytes=20)
-    await rig.engine.start(session, [user("one")])
-    await rig.engine.start(session, [user("two")])
-    await rig.engine.start(session, [user("three")])
+    await start(rig.engine, session, [user("one")])
+    await start(rig.engine, session, [user("two")])
+    await start(rig.engine, session, [user("three")])
     first, second = await until(session, "approval.requested", count=2)
     await until(session, "tool.call.completed", count=2)
     await answer(session, first)
@@ -203,7 +214,7 @@ async def stopped(workspace: Path) -> Story:
     calls = [wait_for("a"), wait_for("b"), wait_for("c"), wait_for("d", "gate.read")]
     rig = Rig([[{"text": "so far"}, *calls, {"text": "more"}, {"stall": "stopped"}]], workspace)
     session = await rig.open()
-    await rig.engine.start(session, [user("go")])
+    await start(rig.engine, session, [user("go")])
     one, two, _ = await until(session, "approval.requested", count=3)
     await answer(session, one)
     await until(session, "tool.output.delta", count=2)
@@ -218,8 +229,8 @@ async def crashed(workspace: Path) -> tuple[Rig, LiveSession]:
     calls = [wait_for("a"), wait_for("b"), wait_for("c"), wait_for("d", "gate.read")]
     first = Rig([[{"text": "so far"}, *calls, {"text": "more"}, {"stall": "stopped"}]], workspace)
     session = await first.open()
-    await first.engine.start(session, [user("go")])
-    await first.engine.start(session, [user("and then")])
+    await start(first.engine, session, [user("go")])
+    await start(first.engine, session, [user("and then")])
     one, two, _ = await until(session, "approval.requested", count=3)
     await answer(session, one)
     await until(session, "tool.output.delta", count=2)
@@ -228,7 +239,7 @@ async def crashed(workspace: Path) -> tuple[Rig, LiveSession]:
     await first.crash()
     rig = Rig([[{"text": "again"}], [{"text": "two"}], [{"text": "three"}]], workspace, before=first)
     await rig.engine.open()
-    return rig, await rig.engine.session(session.session_id)
+    return rig, await live_session(rig.engine, session.session_id)
 
 
 async def interrupted(workspace: Path) -> Story:
@@ -243,7 +254,7 @@ async def resumed(workspace: Path) -> Story:
     (carried,) = session.state.carried
     await session.answer(carried.tool_call_id, "approve", by=PERSON, reason="go on")
     rig.gate("c").set()
-    await rig.engine.resume(session)
+    await resume(rig.engine, session)
     await ended(session, 3)
     return await _told(rig, session)
 
@@ -253,9 +264,9 @@ async def refused(workspace: Path) -> Story:
     rig, session = await crashed(workspace)
     (carried,) = session.state.carried
     await session.answer(carried.tool_call_id, "deny", by=PERSON)
-    await rig.engine.resume(session, [user("without it")])
+    await resume(rig.engine, session, [user("without it")])
     await ended(session, 3)
-    await rig.engine.close_session(session.session_id, "done")
+    await close_session(rig.engine, session.session_id, "done")
     return await _told(rig, session)
 
 
@@ -263,11 +274,11 @@ async def forked(workspace: Path) -> Story:
     """Forked in the middle of a task, then played on."""
     rig = Rig([[{"text": "one"}, READ], [{"text": "two"}], [{"text": "three"}]], workspace)
     session = await rig.open("yolo")
-    await rig.engine.start(session, [user("go")])
+    await start(rig.engine, session, [user("go")])
     await ended(session)
     started = (await until(session, "tool.call.started"))[0]
-    fork = await rig.engine.fork(session.session_id, started.seq)
-    await rig.engine.start(fork, [user("again")])
+    fork = await fork_session(rig.engine, session.session_id, started.seq)
+    await start(rig.engine, fork, [user("again")])
     await ended(fork)
     return await _told(rig, fork)
 
@@ -290,7 +301,7 @@ async def steered(workspace: Path) -> Story:
         workspace,
     )
     session = await rig.open("yolo")
-    await rig.engine.start(session, [user("go")])
+    await start(rig.engine, session, [user("go")])
     await until(session, "model.output.delta")
     await session.steer([user("left")])
     await ended(session)
@@ -308,7 +319,7 @@ async def failed(workspace: Path) -> Story:
     )
     session = await rig.open("yolo")
     for number in range(3):
-        await rig.engine.start(session, [user("go")])
+        await start(rig.engine, session, [user("go")])
         await ended(session, number + 1)
     return await _told(rig, session)
 
@@ -318,7 +329,7 @@ async def unattended(workspace: Path) -> Story:
     odd = [{"call": {"tool": "no.such"}}, {"call": {"tool": "workspace.read", "input": {"path": 5}}}]
     rig = Rig([[EDIT, *odd], [{"text": "done"}]], workspace)
     session = await rig.open(approval_timeout_s=0.01)
-    await rig.engine.start(session, [user("go")])
+    await start(rig.engine, session, [user("go")])
     await ended(session)
     return await _told(rig, session)
 
@@ -329,14 +340,14 @@ async def dropped(workspace: Path) -> Story:
         [[{"text": "one"}, wait_for("a", "gate.read")], [{"text": "two"}], [{"text": "three"}]], workspace
     )
     session = await rig.open()
-    await rig.engine.start(session, [user("one")])
-    second, _, fourth = [await rig.engine.start(session, [user(text)]) for text in ("two", "three", "four")]
+    await start(rig.engine, session, [user("one")])
+    second, _, fourth = [await start(rig.engine, session, [user(text)]) for text in ("two", "three", "four")]
     await until(session, "tool.output.delta")
     await session.stop(second, PERSON, "not needed")
     await session.stop(fourth, PERSON, "not needed either")
     rig.gate("a").set()
     await ended(session, 3)
-    await rig.engine.close_session(session.session_id, "done")
+    await close_session(rig.engine, session.session_id, "done")
     return await _told(rig, session)
 
 
@@ -344,7 +355,7 @@ async def stubborn(workspace: Path) -> Story:
     """A tool that does not end when it is cancelled, in a task that is stopped."""
     rig = Rig([[wait_for("a", "gate.stubborn")]], workspace)
     session = await rig.open("yolo", stop_grace_s=0.05)
-    await rig.engine.start(session, [user("go")])
+    await start(rig.engine, session, [user("go")])
     await until(session, "tool.output.delta")
     await session.stop(None, PERSON, "enough")
     await ended(session)
@@ -356,12 +367,12 @@ async def granted(workspace: Path) -> Story:
     """A tool approved for the session, used again, and asked about once more when that is taken back."""
     rig = Rig([[EDIT], [EDIT], [{"text": "both"}], [EDIT], [{"text": "not this time"}]], workspace)
     session = await rig.open()
-    await rig.engine.start(session, [user("twice")])
+    await start(rig.engine, session, [user("twice")])
     (asked,) = await until(session, "approval.requested")
     await answer(session, asked, scope="session")
     await ended(session)
-    await revoke(session, "workspace.edit", PERSON)
-    await rig.engine.start(session, [user("again")])
+    await session.revoke("workspace.edit", PERSON)
+    await start(rig.engine, session, [user("again")])
     _, asked = await until(session, "approval.requested", count=2)
     await answer(session, asked, "deny", reason="enough")
     await ended(session, 2)

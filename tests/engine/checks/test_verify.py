@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
+from tests.engine.acting import follow, live_session, resume, start
 from tests.engine.checks.broken_logs import BROKEN, OTHER_HASH, RAW, Broken, changed, find, frames, renumber
 from tests.engine.checks.healthy_logs import (
     EDIT,
@@ -481,7 +481,7 @@ def test_an_event_that_cannot_be_folded_is_a_finding_and_no_crash(
 async def test_a_session_is_verified_while_its_task_runs(tmp_path: Path) -> None:
     rig = Rig([[{"text": "one"}, wait_for("a", "gate.read"), EDIT], [{"text": "two"}]], tmp_path)
     session = await rig.open()
-    await rig.engine.start(session, [user("go")])
+    await start(rig.engine, session, [user("go")])
     await until(session, "approval.requested")
     live = await verify_session(rig.log, rig.blobs, session.session_id, running=True)
     dead = await verify_session(rig.log, rig.blobs, session.session_id)
@@ -493,7 +493,7 @@ async def test_a_session_is_verified_while_its_task_runs(tmp_path: Path) -> None
 async def test_a_long_log_is_verified_page_by_page(tmp_path: Path) -> None:
     rig = Rig([[{"burst": {"count": 3 * PAGE_EVENTS}}, READ], [{"text": "done"}]], tmp_path)
     session = await rig.open("yolo")
-    await rig.engine.start(session, [user("go")])
+    await start(rig.engine, session, [user("go")])
     await ended(session)
     findings = await verify_session(rig.log, rig.blobs, session.session_id)
     await rig.engine.close()
@@ -544,7 +544,7 @@ class Play:
 
 async def quiet(session: Any) -> None:
     """Wait until nothing runs and nothing waits to run."""
-    async for batch in session.follow(0):
+    async for batch in follow(session, 0):
         state = session.state
         if batch[-1].event.seq == state.seq and state.task is None and not state.queue:
             return
@@ -556,12 +556,12 @@ async def play(
     rig = Rig([*turns, [{"text": "end"}]], path)
     rig.gate("open").set()
     session = await rig.open(approval_timeout_s=0.02, input_inline_bytes=20)
-    await rig.engine.start(session, [user("go")])
-    await rig.engine.start(session, [user("go on")])
+    await start(rig.engine, session, [user("go")])
+    await start(rig.engine, session, [user("go on")])
     played = Play(rig, session, answers, cut[1] if cut else 10_000)
     asyncio.get_running_loop().call_later(0.2, rig.gate("shut").set)
     over = 0
-    async for batch in session.follow(0):
+    async for batch in follow(session, 0):
         now = [await played.on(item.event) for item in batch]
         over += sum(item.event.type in ("task.completed", "task.failed", "task.stopped") for item in batch)
         if over == 2 or any(now):
@@ -574,13 +574,13 @@ async def play(
         await rig.crash()
         rig = Rig([*turns, [{"text": "end"}], [{"text": "end"}]], path, before=rig)
         await rig.engine.open()
-        session = await rig.engine.session(session.session_id)
+        session = await live_session(rig.engine, session.session_id)
         for carried in list(session.state.carried):
             await session.answer(carried.tool_call_id, "approve", by=PERSON)
         rig.gate("open").set()
         rig.gate("shut").set()
         if session.state.interrupted_task or session.state.queue:
-            await rig.engine.resume(session)
+            await resume(rig.engine, session)
             await quiet(session)
     findings = await verify_session(rig.log, rig.blobs, session.session_id)
     await rig.engine.close()

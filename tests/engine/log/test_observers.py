@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.engine.acting import create_session, start
+
 from codesdk.contract.codec import decode
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import Event
@@ -41,7 +43,7 @@ async def test_an_observer_hears_of_every_stored_event_once_and_whose_it_is():
     ) as sdk:
         session = await sdk.create_session(runtime="scripted")
         await (await session.start("Say hello.")).result()
-        frames = [frame.data async for frame in sdk.archive.frames(session.id, principal="ann")]
+        frames = [frame.data async for frame in sdk.archive.frames(session.id)]
     assert listener.heard == [("ann", decode(frame)) for frame in frames]
     assert not listener.failures
 
@@ -51,6 +53,7 @@ async def test_an_observer_hears_that_a_session_could_not_be_stored(tmp_path: Pa
     script = parse_object({"name": "flood", "turns": [{"steps": [{"text": "x" * 400_000}]}]}, "flood")
     directory = await DataDir.open_writer(tmp_path, max_pages=60)
     ports = Ports(
+        is_workspace=lambda _: True,
         log=directory.log,
         blobs=directory.blobs,
         tools=FakeTools(),
@@ -61,8 +64,8 @@ async def test_an_observer_hears_that_a_session_could_not_be_stored(tmp_path: Pa
     )
     engine = Engine(ports, lambda _: ScriptedRuntime(script), owner="test")
     await engine.open()
-    session = await engine.create_session(SessionConfig(runtime="scripted", workspace=str(tmp_path)))
-    await engine.start(session, [user("Flood the disk.")])
+    session = await create_session(engine, SessionConfig(runtime="scripted", workspace=str(tmp_path)))
+    await start(engine, session, [user("Flood the disk.")])
     await listener.has_failed.wait()
     await engine.close()
     await directory.close()

@@ -1,6 +1,7 @@
 """Readers of a session: each sees every event once, in order, and only what is stored, however slow it is."""
 
 import pytest
+from tests.engine.acting import delete, follow
 from tests.engine.world import World, world
 
 from codesdk.contract.codec import decode
@@ -107,12 +108,12 @@ def test_a_reader_of_a_deleted_session_comes_to_an_end(w: World):
     session = w.create()
     live = w.session(session)
 
-    async def follow() -> list[int]:
-        return [item.event.seq async for batch in live.follow(0) for item in batch]
+    async def read() -> list[int]:
+        return [item.event.seq async for batch in follow(live, 0) for item in batch]
 
-    reading = w.loop.create_task(follow())
+    reading = w.loop.create_task(read())
     w.settle()
-    w.get(w.engine.delete(session))
+    w.get(delete(w.engine, session))
     w.settle()
     assert reading.result() == [1]
 
@@ -122,7 +123,7 @@ def test_the_same_event_object_is_shown_to_all(w: World):
     live = w.session(session)
 
     async def first() -> object:
-        async for batch in live.follow(0):
+        async for batch in follow(live, 0):
             return batch[0].event
         return None
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.engine.acting import start
 from tests.engine.world import World, payloads, world
 
 from codesdk.contract.events import (
@@ -244,7 +245,7 @@ def test_an_attachment_goes_along_by_reference(w: World):
         artifact_id=ref.artifact_id, content_hash=ref.content_hash, content_type="image/png", name="shot.png"
     )
     shown = Message(role="user", content=[Text(text="see"), block])
-    w.get(w.engine.start(w.session(session), [shown]))
+    w.get(start(w.engine, w.session(session), [shown]))
     own = msgspec.structs.replace(
         block, artifact_id=artifact_id(session, ref.content_hash, "image/png", "shot.png")
     )

@@ -1,19 +1,16 @@
 """Idempotency keys: the same request under the same key is carried out once, however often and whenever it comes."""
 
 import asyncio
-from functools import partial
 from typing import Any
 
-import msgspec
 import pytest
+from tests.engine.acting import create_session
 from tests.engine.rig import Rig, rig
 
-from codesdk import Busy, CodeSDK, Conflict, InvalidRequest, SessionSettings, StorageFailure
+from codesdk import Busy, Conflict, InvalidRequest, SessionSettings, StorageFailure
 from codesdk.contract import events as ev
 from codesdk.contract.messages import user
-from codesdk.contract.records import KeyRow
 from codesdk.contract.settings import SessionConfig
-from codesdk.engine.sessions.session import PERSON
 from codesdk.store.memory import MemoryLog
 from codesdk.testing.fakes import delta, done
 
@@ -23,7 +20,7 @@ def config(**more: Any) -> SessionConfig:
 
 
 def create(r: Rig, key: str | None, **more: Any) -> str:
-    return r.get(r.engine.create_session(config(**more), key=key)).session_id
+    return r.get(create_session(r.engine, config(**more), key=key)).session_id
 
 
 @pytest.mark.parametrize("life", ["the same engine", "a reopened one", "one after a crash"])
@@ -50,7 +47,7 @@ def test_another_request_under_the_same_key_is_a_conflict():
     with rig() as r:
         session = r.handle(create(r, "k"))
         for more in ({"title": "other"}, {"settings": SessionSettings(raw_capture=False)}):
-            work = r.engine.create_session(config(**more), key="k")
+            work = create_session(r.engine, config(**more), key="k")
             assert r.refused(work, Conflict) == "CONFLICT"
         r.start(session, "Go", idempotency_key="k")
         other = r.open()
@@ -77,7 +74,7 @@ def test_requests_under_one_key_that_come_at_once_are_one_task():
 
 def test_creations_under_one_key_that_come_at_once_are_one_session():
     with rig() as r:
-        made = [r.loop.create_task(r.engine.create_session(config(), key="k")) for _ in range(5)]
+        made = [r.loop.create_task(create_session(r.engine, config(), key="k")) for _ in range(5)]
         r.settle()
         assert len({task.result().session_id for task in made}) == 1
         assert len(r.get(r.sdk.sessions())) == 1
@@ -136,16 +133,10 @@ def test_a_key_is_kept_when_there_was_nothing_left_to_do(what: str):
             r.emit(done())
             r.get(session.close())
 
-        async def act(reason: str, row: KeyRow | None) -> str:
-            row = row and msgspec.structs.replace(row, answer="")
-            if what == "a second close":
-                await r.engine.close_session(session.id, reason, key=row)
-            else:
-                await (await r.engine.session(session.id)).stop(task.id, PERSON, reason, row)
-            return ""
-
         def ask(reason: str) -> Any:
-            return r.engine.once("local", "route", "k", reason, partial(act, reason))
+            if what == "a second close":
+                return r.handle(session).close(reason, idempotency_key="k")
+            return r.handle(session).stop(reason, task_id=task.id, idempotency_key="k")
 
         before = r.frames(session.id)
         r.get(ask("enough"))
@@ -178,7 +169,7 @@ def test_a_key_is_not_kept_when_its_effect_could_not_be_stored():
         task = r.start(session, "Go", idempotency_key="k")
         assert [event.trace.task_id for event in r.events(session.id)[1:]] == [task.id] * 2
         r.flaky.appends = 0
-        assert r.refused(r.engine.create_session(config(), key="k"), StorageFailure) == "STORAGE_FAILED"
+        assert r.refused(create_session(r.engine, config(), key="k"), StorageFailure) == "STORAGE_FAILED"
         assert create(r, "k") in [row.session_id for row in r.get(r.sdk.sessions())]
 
 
@@ -192,7 +183,7 @@ def test_a_key_goes_with_its_session():
 def test_keys_of_different_principals_have_nothing_to_do_with_each_other():
     with rig() as r:
         mine = create(r, "k")
-        theirs = r.get(r.engine.create_session(config(title="other"), principal="ann", key="k"))
+        theirs = r.get(create_session(r.engine, config(title="other"), principal="ann", key="k"))
         assert theirs.session_id != mine
-        rows = r.get(CodeSDK(r.engine, "ann").sessions())
+        rows = r.get(r.sdk.as_principal("ann").sessions())
         assert [row.session_id for row in rows] == [theirs.session_id]

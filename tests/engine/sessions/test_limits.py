@@ -5,6 +5,7 @@ from tests.engine.rig import Rig, rig
 from codesdk import Busy, Conflict, Session, StorageFailure, Task
 from codesdk.contract import events as ev
 from codesdk.contract.settings import Limits
+from codesdk.engine.sessions.registry import RETRY_S
 from codesdk.testing.fakes import FakeRuntime, delta, done
 
 
@@ -146,7 +147,7 @@ def test_a_task_that_ends_badly_gives_its_slot_back():
         r.emit(delta("lost"))
         r.settle()
         assert running(r) == [one.id, two.id, three.id]
-        assert r.get(r.sdk.session(two.id)).id == two.id
+        r.pass_time(RETRY_S)
         assert [end.error.code for end in r.ended(two)] == ["STORAGE_FAILED"]
 
 

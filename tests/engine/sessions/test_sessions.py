@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.engine.acting import close_session, create_session, delete, fork_session, live_session, start
 from tests.engine.world import PERSON, World, payloads, world
 
 from codesdk.contract.errors import Conflict, ErrorInfo, InvalidRequest, NotFound
@@ -86,9 +87,9 @@ def test_a_secret_appears_nowhere_whatever_way_it_comes():
         w.emit(delta("half " + CANARY[:8], "m3"))
         w.stop(session, f"enough {CANARY}")
         w.emit(Finished(stop_reason=CANARY))
-        fork = w.get(w.engine.fork(session, title=f"fork of {CANARY}"))
+        fork = w.get(fork_session(w.engine, session, title=f"fork of {CANARY}"))
         w.get(w.engine.put_artifact(CANARY.encode(), "text/plain", "note"))
-        w.get(w.engine.close_session(fork.session_id, f"bye {CANARY}"))
+        w.get(close_session(w.engine, fork.session_id, f"bye {CANARY}"))
         assert tools.invocations[0].input == {"q": CANARY}
         found = everything(w)
         assert MARKER.encode() in found
@@ -109,7 +110,7 @@ def test_a_secret_split_over_deltas_is_taken_out_and_nothing_else_is_lost():
 
 def test_a_sessions_own_secrets_are_taken_out_of_that_session_only(w: World):
     config = SessionConfig(runtime="fake", workspace="/w")
-    guarded = w.get(w.engine.create_session(config, secrets=(CANARY,))).session_id
+    guarded = w.get(create_session(w.engine, config, secrets=(CANARY,))).session_id
     plain = w.create()
     for session in (guarded, plain):
         w.start(session, f"say {CANARY}")
@@ -162,21 +163,21 @@ def test_the_raw_message_of_a_delta_is_kept_although_its_text_is_held_back():
 
 def test_another_principals_session_is_not_there(w: World):
     config = SessionConfig(runtime="fake", workspace="/w")
-    theirs = w.get(w.engine.create_session(config, principal="alice")).session_id
+    theirs = w.get(create_session(w.engine, config, principal="alice")).session_id
     mine = w.create()
     for look in (
-        lambda: w.engine.session(theirs),
-        lambda: w.engine.fork(theirs),
-        lambda: w.engine.delete(theirs),
-        lambda: w.engine.close_session(theirs, "x"),
+        lambda: w.engine.feed(theirs),
+        lambda: fork_session(w.engine, theirs),
+        lambda: delete(w.engine, theirs),
+        lambda: close_session(w.engine, theirs, "x"),
         lambda: w.engine.archive.session(theirs),
         lambda: w.engine.archive.transcript(theirs),
     ):
         with pytest.raises(NotFound):
             w.get(look())
     assert [row.session_id for row in w.get(w.engine.archive.sessions())] == [mine]
-    live = w.get(w.engine.session(theirs, principal="alice"))
-    w.get(w.engine.start(live, [user("go")]))
+    live = w.get(live_session(w.engine, theirs))
+    w.get(start(w.engine, live, [user("go")]))
     assert {event.trace.user_id for event in w.events(theirs)} == {"alice"}
 
 
@@ -184,9 +185,9 @@ def test_a_running_session_cannot_be_deleted_and_a_deleted_one_leaves_its_neighb
     session, other = w.create(), w.create()
     w.start(session)
     with pytest.raises(Conflict, match="running"):
-        w.get(w.engine.delete(session))
+        w.get(delete(w.engine, session))
     w.emit(done())
-    w.get(w.engine.delete(session))
+    w.get(delete(w.engine, session))
     assert w.runtime.closed_sessions == [session]
     with pytest.raises(NotFound):
         w.session(session)

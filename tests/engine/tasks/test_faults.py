@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.engine.acting import follow, resume
 from tests.engine.world import World, payloads, world
 
 from codesdk.contract.errors import CodeSDKError, ErrorInfo, NotFound, StorageFailure, TaskFailure
@@ -454,7 +455,7 @@ def test_when_the_log_cannot_be_written_callers_are_told_and_nothing_that_was_se
     assert error(w, session).code == "STORAGE_FAILED"
     assert [frame.data for frame in w.frames(session)][: len(stored)] == stored
     assert w.runtime.tasks[-1].closed
-    w.get(w.engine.resume(w.session(session)))
+    w.get(resume(w.engine, w.session(session)))
     w.emit(done())
     reader.pull()
     w.settle()
@@ -465,10 +466,10 @@ def test_a_reader_is_told_that_the_log_cannot_be_written(w: World):
     session = w.create()
     live = w.session(session)
 
-    async def follow() -> list[int]:
-        return [item.event.seq async for batch in live.follow(0) for item in batch]
+    async def read() -> list[int]:
+        return [item.event.seq async for batch in follow(live, 0) for item in batch]
 
-    reading = w.loop.create_task(follow())
+    reading = w.loop.create_task(read())
     w.settle()
     w.flaky.appends = 0
     with pytest.raises(StorageFailure):

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.engine.acting import close_session, create_session, follow, resume, start
 from tests.engine.world import PERSON, World, payloads, world
 
 from codesdk.contract.errors import Busy, Conflict, ErrorInfo, InvalidRequest, NotFound
@@ -151,7 +152,7 @@ def test_sessions_over_the_limit_are_refused_until_one_is_closed():
         with pytest.raises(Busy) as caught:
             w.create()
         assert caught.value.code == "OVERLOADED"
-        w.get(w.engine.close_session(session, "done"))
+        w.get(close_session(w.engine, session, "done"))
         w.create()
         w.check_all()
 
@@ -188,7 +189,7 @@ def test_input_that_comes_before_the_runtime_has_started_is_handed_over_exactly_
     session = w.create()
     live = w.session(session)
     for turns in range(12):
-        w.do(w.engine.start(live, [user("go")]), turns)
+        w.do(start(w.engine, live, [user("go")]), turns)
         if live.state.task is None:
             w.settle()
         w.do(live.steer([user("more")]))
@@ -224,7 +225,7 @@ def test_an_idle_session_cannot_be_steered(w: World):
 def test_a_task_takes_only_whole_user_messages(w: World, messages: list[Message]):
     session = w.create()
     with pytest.raises(InvalidRequest):
-        w.get(w.engine.start(w.session(session), messages))
+        w.get(start(w.engine, w.session(session), messages))
     assert w.types(session) == ["session.created"]
 
 
@@ -238,7 +239,7 @@ def test_messages_may_not_be_larger_than_the_limit():
 
 def test_a_closed_session_takes_no_task(w: World):
     session = w.create()
-    w.get(w.engine.close_session(session, "done"))
+    w.get(close_session(w.engine, session, "done"))
     with pytest.raises(Conflict, match="closed"):
         w.start(session)
     assert w.types(session) == ["session.created", "session.closed"]
@@ -256,7 +257,7 @@ def test_a_client_may_bring_its_own_task_id_once(w: World):
 def test_two_tasks_of_one_id_that_come_at_once_are_one_task_and_one_conflict(w: World):
     session = w.create()
     live = w.session(session)
-    calls = [w.loop.create_task(w.engine.start(live, [user("go")], task_id="task_mine")) for _ in range(2)]
+    calls = [w.loop.create_task(start(w.engine, live, [user("go")], task_id="task_mine")) for _ in range(2)]
     w.settle()
     assert sorted(type(made.exception()).__name__ for made in calls) == ["Conflict", "NoneType"]
 
@@ -281,7 +282,7 @@ def test_another_request_under_the_same_key_is_a_conflict(w: World):
 def test_requests_under_one_key_that_come_at_once_get_one_answer(w: World):
     session = w.create()
     live = w.session(session)
-    calls = [w.loop.create_task(w.engine.start(live, [user("go")], key="k")) for _ in range(3)]
+    calls = [w.loop.create_task(start(w.engine, live, [user("go")], key="k")) for _ in range(3)]
     w.settle()
     assert len({made.result() for made in calls}) == 1
     assert w.types(session).count("task.started") == 1
@@ -317,10 +318,10 @@ def test_a_refused_request_leaves_its_key_free():
 def test_a_session_is_created_once_per_key(w: World):
     assert w.create() != w.create()
     config = SessionConfig(runtime="fake", workspace="/w")
-    first = w.get(w.engine.create_session(config, key="k"))
-    assert w.get(w.engine.create_session(config, key="k")).session_id == first.session_id
+    first = w.get(create_session(w.engine, config, key="k"))
+    assert w.get(create_session(w.engine, config, key="k")).session_id == first.session_id
     with pytest.raises(Conflict):
-        w.get(w.engine.create_session(msgspec.structs.replace(config, title="other"), key="k"))
+        w.get(create_session(w.engine, msgspec.structs.replace(config, title="other"), key="k"))
 
 
 # --- stop ----------------------------------------------------------------------------------------
@@ -457,9 +458,9 @@ def test_a_task_started_the_moment_the_last_one_ended_can_be_stopped(w: World):
     live = w.session(session)
 
     async def start_next() -> str:
-        async for batch in live.follow(0):
+        async for batch in follow(live, 0):
             if any(item.event.type == "task.completed" for item in batch):
-                return await w.engine.start(live, [user("next")])
+                return await start(w.engine, live, [user("next")])
         return ""
 
     next_task = w.loop.create_task(start_next())
@@ -522,7 +523,7 @@ def test_closing_the_engine_stops_what_runs_and_keeps_what_waits(w: World):
     running, waiting = w.start(session), w.start(session)
     w.reopen()
     assert [task(w, name).state for name in (running, waiting)] == ["stopped", "queued"]
-    assert w.get(w.engine.resume(w.session(session))) == waiting
+    assert w.get(resume(w.engine, w.session(session))) == waiting
     w.emit(done())
     assert task(w, waiting).state == "completed"
 
@@ -545,7 +546,7 @@ def test_a_waiting_task_outlives_a_crash_and_is_run_by_a_resume(w: World):
     interrupted, waiting = w.start(session, "one"), w.start(session, "two")
     w.crash()
     assert [task(w, name).state for name in (interrupted, waiting)] == ["failed", "queued"]
-    resumed = w.get(w.engine.resume(w.session(session)))
+    resumed = w.get(resume(w.engine, w.session(session)))
     w.emit(done())
     w.emit(done())
     assert [event.trace.task_id for event in w.events(session) if event.type == "task.started"] == [
@@ -558,16 +559,16 @@ def test_a_waiting_task_outlives_a_crash_and_is_run_by_a_resume(w: World):
 def test_a_session_that_was_not_interrupted_has_nothing_to_resume(w: World):
     session = w.create()
     with pytest.raises(Conflict, match="not interrupted"):
-        w.get(w.engine.resume(w.session(session)))
+        w.get(resume(w.engine, w.session(session)))
     w.start(session)
     with pytest.raises(Busy):
-        w.get(w.engine.resume(w.session(session)))
+        w.get(resume(w.engine, w.session(session)))
 
 
 def test_a_session_may_be_closed_by_many_at_once(w: World):
     session = w.create()
     w.start(session)
-    calls = [w.loop.create_task(w.engine.close_session(session, "done")) for _ in range(3)]
+    calls = [w.loop.create_task(close_session(w.engine, session, "done")) for _ in range(3)]
     w.pass_time(10)
     assert [made.result() for made in calls] == [None, None, None]
     assert w.types(session).count("session.closed") == 1
@@ -578,9 +579,9 @@ def test_what_comes_while_a_session_closes_is_refused(w: World):
     session = w.create()
     w.start(session)
     live = w.session(session)
-    w.do(w.engine.close_session(session, "done"))
+    w.do(close_session(w.engine, session, "done"))
     with pytest.raises(Conflict):
-        w.get(w.engine.start(live, [user("more")]))
+        w.get(start(w.engine, live, [user("more")]))
     w.pass_time(10)
     assert w.types(session)[-1] == "session.closed"
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from codesdk.contract.errors import InvalidRequest, StorageFailure
 from codesdk.gateway.cassettes import cassette as cassettes

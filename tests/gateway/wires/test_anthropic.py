@@ -8,8 +8,7 @@ import anthropic
 import httpx2
 import pytest
 from anthropic import AsyncAnthropic
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.gateway import goldens
 from tests.gateway.judge import Wrong, judge
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.gateway import goldens
 from tests.gateway.judge import Wrong, judge
 

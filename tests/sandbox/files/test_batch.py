@@ -10,8 +10,7 @@ import pytest
 from tests.sandbox.files.test_paths import ATTACKS
 from tests.sandbox.traps import SECRET, set_traps, tree
 
-from codesdk.sandbox.files import batch as module
-from codesdk.sandbox.files import kernel
+from codesdk.sandbox.files import batch as module, kernel
 from codesdk.sandbox.files.batch import Batch, Written
 from codesdk.sandbox.files.paths import Beneath, Changed, Opened, PathRefused
 

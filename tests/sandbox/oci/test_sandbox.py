@@ -20,8 +20,7 @@ from tests.sandbox.stage import open_directory
 
 from codesdk.contract.errors import InvalidRequest
 from codesdk.sandbox.backend import Command, SandboxCapabilities, SandboxLimits, SandboxUnavailable
-from codesdk.sandbox.oci import facts as oci_facts
-from codesdk.sandbox.oci import owner as oci_owner
+from codesdk.sandbox.oci import facts as oci_facts, owner as oci_owner
 from codesdk.sandbox.oci.config import ContainerSpec, container_config, container_spec, seccomp_option
 from codesdk.sandbox.oci.container import Container
 from codesdk.sandbox.oci.engine import Engine

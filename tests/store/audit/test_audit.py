@@ -11,8 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tests.store.audit.samples import entry
 
 from codesdk.contract.errors import StorageFailure

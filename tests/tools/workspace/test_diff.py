@@ -4,8 +4,7 @@ import shutil
 import subprocess
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from codesdk.tools.workspace.diff import unified
 

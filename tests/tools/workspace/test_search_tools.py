@@ -5,13 +5,11 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.tools.calling import REGISTRY, call, error, use
 
 from codesdk.contract.ports import ToolRun
-from codesdk.tools.workspace import pattern
-from codesdk.tools.workspace import search_tools as finding
+from codesdk.tools.workspace import pattern, search_tools as finding
 from codesdk.tools.workspace.globs import BadGlob, Glob
 from codesdk.tools.workspace.pattern import Place, literal, regular
 

@@ -13,7 +13,7 @@ from codesdk.cli.target.place import connected, reading, served
 from codesdk.cli.view.gist import plural, size
 from codesdk.cli.view.out import write_json, write_text
 from codesdk.cli.view.safe import one_line
-from codesdk.local import GcReport, Progress, Retention
+from codesdk.contract.retention import GcReport, Progress, Retention
 
 _DAYS = {"h": 1 / 24, "d": 1.0, "w": 7.0, "y": 365.0}
 _BYTES = {

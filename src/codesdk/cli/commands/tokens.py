@@ -15,9 +15,10 @@ from codesdk.cli.options import json_option
 from codesdk.cli.view.gist import local_time
 from codesdk.cli.view.out import write_json, write_text
 from codesdk.cli.view.safe import one_line
+from codesdk.contract.actions import SCOPES
 from codesdk.contract.api import TokenScope
 from codesdk.contract.errors import InvalidRequest
-from codesdk.local import SCOPES, Token, TokenFile
+from codesdk.local import Token, TokenFile
 
 _SPAN = re.compile(r"([1-9][0-9]{0,5})([dhm])")
 _UNITS = {"d": "days", "h": "hours", "m": "minutes"}

@@ -27,7 +27,7 @@ from codesdk.cli.view.spinner import Spinner
 from codesdk.contract import events as ev
 from codesdk.contract.events import Event
 from codesdk.contract.messages import Reasoning, text_of
-from codesdk.engine import Published
+from codesdk.contract.service import Published
 from codesdk.policy import MODE
 
 Load = Callable[[str], Awaitable[Any]]

@@ -35,6 +35,8 @@ from codesdk.engine.sessions.slots import Slots
 from codesdk.engine.tasks import lifecycle
 
 KEEP_LOADED = 4096
+RETRY_S = 5.0
+"""How often a session whose log could not be written is tried again."""
 
 
 class SessionRegistry:
@@ -54,6 +56,7 @@ class SessionRegistry:
         self._live: OrderedDict[str, LiveSession] = OrderedDict()
         self._loading: dict[str, asyncio.Task[LiveSession]] = {}
         self._unstored: set[str] = set()
+        self._recovering: set[asyncio.Task[None]] = set()
 
     def __contains__(self, session_id: object) -> bool:
         return session_id in self._live
@@ -134,8 +137,14 @@ class SessionRegistry:
         if live is not None:
             live.recorder.feed.has_writer = False
 
+    def was_unstored(self, session_id: str) -> bool:
+        """Return whether the log of a session of ours could not be written, and it was not recovered yet."""
+        return session_id in self._unstored
+
     def forget_all(self) -> None:
         """Drop all sessions from memory."""
+        for recovering in self._recovering:
+            recovering.cancel()
         self._live.clear()
 
     async def _load(self, session_id: str) -> LiveSession:
@@ -196,6 +205,19 @@ class SessionRegistry:
         self.feeds.drop(live.session_id)
         if isinstance(error, StorageFailure):
             self._unstored.add(live.session_id)
+            self._recover_later(live.session_id)
+
+    def _recover_later(self, session_id: str) -> None:
+        """Close what is open in a session of ours once it can be written again, so that nobody waits for its end."""
+        task = asyncio.create_task(self._recover_when_possible(session_id))
+        self._recovering.add(task)
+        task.add_done_callback(self._recovering.discard)
+
+    async def _recover_when_possible(self, session_id: str) -> None:
+        while session_id in self._unstored:
+            await asyncio.sleep(RETRY_S)
+            with contextlib.suppress(CodeSDKError):
+                await self.acquire(session_id)
 
     def _require(self, session_id: str) -> LiveSession:
         live = self._live.get(session_id)

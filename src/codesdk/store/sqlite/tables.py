@@ -211,7 +211,7 @@ class Tables:
             )
             if gone.rowcount:
                 self._db.execute(
-                    "DELETE FROM keys WHERE session = 0 AND json_extract(CAST(row AS TEXT), '$.answer') = ?",
+                    "DELETE FROM keys WHERE session = 0 AND json_extract(CAST(row AS TEXT), '$.answer.artifact_id') = ?",
                     (name,),
                 )
 

@@ -1,0 +1,190 @@
+"""Every action can be asked for from everywhere, and means the same: the library, HTTP, the client, the command line."""
+
+import asyncio
+import inspect
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from codesdk.cli.app import COMMANDS as GROUPS
+from codesdk.client.service import HttpService
+from codesdk.contract import actions as act
+from codesdk.contract.actions import ACTIONS, Action, AnyAction
+from codesdk.contract.records import SessionRow, TaskRow
+from codesdk.daemon.app import OPERATIONS
+from codesdk.daemon.routing import Router
+from codesdk.engine.sessions.actions import SessionActions
+from codesdk.handles import Handles, Session
+
+SESSION = SessionRow(
+    session_id="ses_1",
+    principal="local",
+    status="open",
+    runtime="scripted",
+    workspace="/work",
+    permission_mode="ask",
+    created_at="",
+    updated_at="",
+)
+TASK = TaskRow(task_id="task_1", session_id="ses_1", state="running", created_at="")
+SAMPLES: dict[type[Action[Any]], Action[Any]] = {
+    type(action): action
+    for action in (
+        act.CreateSession(runtime="scripted", workspace="/work", secrets=["s"], title="Ä/?"),
+        act.EquipSession(session_id="ses_1", secrets=["s"]),
+        act.StartTask(session_id="ses_1", message="Go", on_busy="reject", task_id="task_1"),
+        act.ResumeSession(session_id="ses_1", message="Go on"),
+        act.SteerTask(session_id="ses_1", message="left", task_id="task_1"),
+        act.StopTask(session_id="ses_1", task_id="task_1", reason="enough"),
+        act.ApproveCall(session_id="ses_1", tool_call_id="call/1", scope="session", attempt=2),
+        act.DenyCall(session_id="ses_1", tool_call_id="call_1", reason="no", input_hash="sha256:aa"),
+        act.RevokeGrant(session_id="ses_1", tool="workspace.write"),
+        act.UndoChanges(session_id="ses_1", tool_call_id="call_1"),
+        act.ForkSession(session_id="ses_1", seq=3, title="other"),
+        act.MoveSession(session_id="ses_1", runtime="codex", model="m"),
+        act.CloseSession(session_id="ses_1", reason="done"),
+        act.DeleteSession(session_id="ses_1"),
+    )
+}
+COMMAND_OF: dict[type[Action[Any]], str | None] = {
+    act.CreateSession: "run",
+    act.EquipSession: None,  # `run` and `resume` give what they were given; a person has no other occasion
+    act.StartTask: "run",
+    act.ResumeSession: "resume",
+    act.SteerTask: "steer",
+    act.StopTask: "stop",
+    act.ApproveCall: "approve",
+    act.DenyCall: "deny",
+    act.RevokeGrant: "revoke",
+    act.UndoChanges: "undo",
+    act.ForkSession: "fork",
+    act.MoveSession: "move",
+    act.CloseSession: "close",
+    act.DeleteSession: "delete",
+}
+
+every_action = pytest.mark.parametrize("kind", ACTIONS, ids=lambda kind: kind.__name__)
+
+
+class Recording:
+    """A service that carries nothing out, and remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        self.actions: list[Action[Any]] = []
+
+    async def execute(self, action: Action[Any], *, key: str | None = None) -> Any:
+        self.actions.append(action)
+        result = type(action).result_type()
+        return {SessionRow: SESSION, TaskRow: TASK}.get(result)
+
+    async def session(self, session_id: str) -> SessionRow:
+        return SESSION
+
+
+class Wire:
+    """A connection that sends nothing, and shows what would have been sent."""
+
+    def __init__(self) -> None:
+        self.sent: tuple[str, str, Any] = ("", "", None)
+
+    async def post(self, path: str, body: Any, kind: Any, *, key: str | None = None) -> Any:
+        self.sent = ("POST", path, body)
+
+    async def delete(self, path: str) -> None:
+        self.sent = ("DELETE", path, None)
+
+
+def test_there_is_a_sample_and_a_place_on_the_command_line_for_each():
+    assert set(SAMPLES) == set(COMMAND_OF) == set(ACTIONS) == set(get_args(AnyAction))
+
+
+@every_action
+def test_an_action_survives_being_written_and_read(kind: type[Action[Any]]):
+    sample = SAMPLES[kind]
+    assert msgspec.json.decode(msgspec.json.encode(sample), type=AnyAction) == sample
+
+
+def test_the_handles_reach_all_of_them():
+    service = Recording()
+    handles, session = Handles(service), Session(service, "ses_1")  # type: ignore[arg-type]
+    calls: list[Any] = [
+        handles.create_session(runtime="scripted"),
+        handles.session("ses_1", secrets=["s"]),
+        session.start("Go"),
+        session.resume(),
+        session.steer("left"),
+        session.stop(),
+        session.approve("call_1"),
+        session.deny("call_1"),
+        session.revoke("tool"),
+        session.undo(),
+        session.fork(),
+        session.move("codex"),
+        session.close(),
+        session.delete(),
+    ]
+
+    async def run() -> None:
+        for call in calls:
+            await call
+
+    asyncio.run(run())
+    assert [type(action) for action in service.actions] == list(ACTIONS_IN_ORDER)
+
+
+ACTIONS_IN_ORDER = (
+    act.CreateSession,
+    act.EquipSession,
+    act.StartTask,
+    act.ResumeSession,
+    act.SteerTask,
+    act.StopTask,
+    act.ApproveCall,
+    act.DenyCall,
+    act.RevokeGrant,
+    act.UndoChanges,
+    act.ForkSession,
+    act.MoveSession,
+    act.CloseSession,
+    act.DeleteSession,
+)
+
+
+def test_the_order_above_leaves_none_out():
+    assert set(ACTIONS_IN_ORDER) == set(ACTIONS)
+
+
+@every_action
+def test_what_the_client_sends_is_what_the_daemon_understands(kind: type[Action[Any]]):
+    sample, wire = SAMPLES[kind], Wire()
+    asyncio.run(HttpService(wire).execute(sample))  # type: ignore[arg-type]
+    method, path, body = wire.sent
+    operation, names = Router(OPERATIONS).find(method, path)
+    assert operation.action is kind
+    given = {}
+    if operation.body is not None and not isinstance(operation.body, str):
+        given = msgspec.structs.asdict(msgspec.json.decode(msgspec.json.encode(body), type=operation.body))
+    assert kind(**given, **names) == sample
+
+
+@every_action
+def test_there_is_one_operation_for_it_with_its_scope_and_its_result(kind: type[Action[Any]]):
+    (operation,) = [each for each in OPERATIONS if each.action is kind]
+    result = kind.result_type()
+    assert (operation.scope, operation.answer) == (kind.needs, None if result is type(None) else result)
+
+
+@every_action
+def test_there_is_a_command_for_it_where_that_makes_sense(kind: type[Action[Any]]):
+    command = COMMAND_OF[kind]
+    assert command is None or command in {name for group in GROUPS.values() for name in group}
+
+
+def test_whatever_changes_a_session_goes_through_execute():
+    """The engine's door gives out no live session, and inside only `SessionActions` has one to act on."""
+    import codesdk.engine
+
+    assert not {"LiveSession", "SessionRegistry", "undo"} & set(codesdk.engine.__all__)
+    handlers = inspect.getsource(SessionActions.__init__)
+    assert all(f"act.{kind.__name__}: " in handlers for kind in ACTIONS)
