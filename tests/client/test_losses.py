@@ -66,7 +66,7 @@ async def test_a_stream_that_is_cut_again_and_again_has_no_gap_and_no_repeat(run
                 break
         streams = [request for request in between.requests if b"text/event-stream" in request]
         between.cut_after = None
-        assert seqs == list(range(1, await session.head() + 1))
+        assert seqs == list(range(1, await session.service.head(session.id) + 1))
         assert (await task.result()).text.endswith("End.")
         assert len(streams) > 5
 
@@ -75,11 +75,11 @@ async def test_a_connection_that_falls_silent_is_given_up_and_replaced(running: 
     async with CodeSDKClient.connect(running.url) as client:
         session = await create(client, tmp_path)
         await (await session.start("Go.")).result()
-        head = await session.head()
+        head = await session.service.head(session.id)
     async with proxy(running.url) as between:
         connection = Connection(lambda: Address(between.url, None))
         between.mute = True
-        stream = EventStream(connection, f"{session.path}/events", 0, silence_s=0.2)
+        stream = EventStream(connection, f"{f"/v1/sessions/{session.id}"}/events", 0, silence_s=0.2)
         reading = asyncio.create_task(_read_to(stream, head))
         async with between.asked:
             await between.asked.wait_for(lambda: len(between.requests) == 2)  # the first one was given up
@@ -128,7 +128,7 @@ async def test_a_daemon_that_comes_back_elsewhere_is_found_through_its_data_dire
         async with CodeSDKClient.connect(data_dir=tmp_path / "data") as client:
             session = await create(client, tmp_path)
             await (await session.start("Go.")).result()
-            head = await session.head()
+            head = await session.service.head(session.id)
             async with aclosing(session.events()) as events:
                 seqs = [(await anext(events)).seq for _ in range(head)]
                 first.stop()
@@ -149,7 +149,7 @@ async def test_a_request_is_made_again_when_the_daemon_wants_it_later(running: D
             answer("429 Too Many Requests", _problem(429, "RATE_LIMITED"), b"retry-after: 0"),
         ]
         session = await create(client, tmp_path)
-        assert await session.head() > 0
+        assert await session.service.head(session.id) > 0
         tries = [request for request in between.requests if request.startswith(b"POST /v1/sessions ")]
         keys = {line for request in tries for line in request.split(b"\r\n") if b"dempotency" in line}
         assert (len(tries), len(keys)) == (3, 1)
