@@ -31,7 +31,7 @@ class Rig:
         self.sdk, self.session, self.task, self.runtime, self.client = sdk, session, task, runtime, client
 
     def start_call(self, name: str, arguments: Any, call_id: str = "toolu_1") -> asyncio.Task[Any]:
-        meta: Any = {"claudecode/toolUseId": call_id}
+        meta: Any = {"codesdk/toolCallId": call_id}
         return asyncio.create_task(self.client.call_tool(name, arguments, meta=meta))
 
     async def seen(self, kind: str) -> Event:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from codesdk.contract.entry import McpClient
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import Event
 from codesdk.contract.ids import Prefix
@@ -318,7 +319,7 @@ class ToolGate(Protocol):
 class ToolDoor(Protocol):
     """Gives sessions an address at which their tools are offered over MCP. The MCP host implements it."""
 
-    async def admit(self, session_id: str, gate: ToolGate) -> str:
+    async def admit(self, session_id: str, gate: ToolGate, client: McpClient) -> str:
         """Let a session in. Return the URL that its runtime is given; a token in it says whose it is."""
         ...
 

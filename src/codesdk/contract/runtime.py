@@ -5,12 +5,13 @@ and one end; into it go tool results, denials, steering and stop. An adapter nev
 writes to the log: the engine gives each draft its seq and stores it.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from codesdk.contract.capabilities import AuthStatus, Capabilities, Isolation
+from codesdk.contract.entry import ANY_CLIENT, McpClient
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.events import (
     OutputCompleted,
@@ -22,6 +23,7 @@ from codesdk.contract.events import (
     UsageReported,
 )
 from codesdk.contract.messages import ArtifactRef, Message
+from codesdk.contract.models import NO_SOURCES, InstructionSources
 from codesdk.contract.tools import (
     InteractionMode,
     Outcome,
@@ -160,15 +162,14 @@ class ToolReply(msgspec.Struct, frozen=True, kw_only=True):
 class Host(Protocol):
     """What a runtime may ask of the engine while a task runs."""
 
-    async def model_endpoint(self, folders: Mapping[str, str] | None = None) -> str:
+    async def model_endpoint(self, sources: InstructionSources = NO_SOURCES) -> str:
         """Return the base URL that the runtime talks to in place of a provider. It holds a token.
 
-        `folders` are where the runtime may find instructions besides the workspace, by the names that they get in
-        the list of implicit sources. Raise `TaskFailure` if there is no gateway.
+        Raise `TaskFailure` if there is no gateway.
         """
         ...
 
-    async def tool_endpoint(self) -> str:
+    async def tool_endpoint(self, client: McpClient = ANY_CLIENT) -> str:
         """Return the URL at which the session's tools are offered over MCP (streamable HTTP). It holds a token.
 
         Raise `TaskFailure` if there is no MCP host.
@@ -237,7 +238,7 @@ class Runtime(Protocol):
         ...
 
     async def auth_status(self, env: RuntimeEnv) -> AuthStatus:
-        """Tell whether the runtime is ready, without a model call and without a secret."""
+        """Return whether the runtime is ready, without a model call and without a secret."""
         ...
 
     async def start_task(self, host: Host, task: TaskInput) -> RuntimeTask:

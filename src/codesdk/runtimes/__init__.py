@@ -12,43 +12,40 @@ if TYPE_CHECKING:
         forget_session as forget_session,
     )
     from codesdk.runtimes.program.environment import (
+        login_folder as login_folder,
+    )
+    from codesdk.runtimes.program.environment import (
         session_folders as session_folders,
+    )
+    from codesdk.runtimes.program.finding import (
+        find_program as find_program,
+    )
+    from codesdk.runtimes.program.finding import (
+        install_command as install_command,
     )
     from codesdk.runtimes.program.process import (
         has_namespaces as has_namespaces,
     )
-    from codesdk.runtimes.program.programs import (
-        PROGRAMS as PROGRAMS,
-    )
-    from codesdk.runtimes.program.programs import (
-        find as find,
-    )
-    from codesdk.runtimes.program.programs import (
-        install_command as install_command,
-    )
     from codesdk.runtimes.program.sweep import (
         sweep as sweep,
     )
-    from codesdk.runtimes.program.versions import (
-        Pin as Pin,
-    )
-    from codesdk.runtimes.registry import (
-        ALIASES as ALIASES,
-    )
-    from codesdk.runtimes.registry import (
-        PINS as PINS,
-    )
-    from codesdk.runtimes.registry import (
-        RUNTIMES as RUNTIMES,
-    )
     from codesdk.runtimes.registry import (
         create_runtime as create_runtime,
+    )
+    from codesdk.runtimes.registry import (
+        entries as entries,
+    )
+    from codesdk.runtimes.registry import (
+        entry_of as entry_of,
     )
     from codesdk.runtimes.registry import (
         resolve as resolve,
     )
     from codesdk.runtimes.registry import (
         runtime_names as runtime_names,
+    )
+    from codesdk.runtimes.registry import (
+        runtime_table as runtime_table,
     )
     from codesdk.runtimes.scripted.adapter import (
         ScriptedRuntime as ScriptedRuntime,
@@ -60,23 +57,22 @@ __all__, __getattr__, __dir__ = open_door(
         ".program.environment": (
             "clean_session",
             "forget_session",
+            "login_folder",
             "session_folders",
         ),
-        ".program.process": ("has_namespaces",),
-        ".program.programs": (
-            "PROGRAMS",
-            "find",
+        ".program.finding": (
+            "find_program",
             "install_command",
         ),
+        ".program.process": ("has_namespaces",),
         ".program.sweep": ("sweep",),
-        ".program.versions": ("Pin",),
         ".registry": (
-            "ALIASES",
-            "PINS",
-            "RUNTIMES",
             "create_runtime",
+            "entries",
+            "entry_of",
             "resolve",
             "runtime_names",
+            "runtime_table",
         ),
         ".scripted.adapter": ("ScriptedRuntime",),
     },

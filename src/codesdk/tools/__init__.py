@@ -32,6 +32,24 @@ if TYPE_CHECKING:
     from codesdk.tools.mcp_client.servers import (
         secrets_of as secrets_of,
     )
+    from codesdk.tools.names import (
+        NAMESPACE as NAMESPACE,
+    )
+    from codesdk.tools.names import (
+        PREFIX as PREFIX,
+    )
+    from codesdk.tools.names import (
+        SERVER as SERVER,
+    )
+    from codesdk.tools.names import (
+        by_wire_name as by_wire_name,
+    )
+    from codesdk.tools.names import (
+        offered_as as offered_as,
+    )
+    from codesdk.tools.names import (
+        wire_name as wire_name,
+    )
     from codesdk.tools.options import (
         ExecOptions as ExecOptions,
     )
@@ -52,9 +70,6 @@ if TYPE_CHECKING:
     )
     from codesdk.tools.registry import (
         ToolRegistry as ToolRegistry,
-    )
-    from codesdk.tools.registry import (
-        wire_name as wire_name,
     )
     from codesdk.tools.workspace.file_tools import (
         builtin_registry as builtin_registry,
@@ -79,6 +94,14 @@ __all__, __getattr__, __dir__ = open_door(
             "check",
             "secrets_of",
         ),
+        ".names": (
+            "NAMESPACE",
+            "PREFIX",
+            "SERVER",
+            "by_wire_name",
+            "offered_as",
+            "wire_name",
+        ),
         ".options": (
             "ExecOptions",
             "FetchOptions",
@@ -89,7 +112,6 @@ __all__, __getattr__, __dir__ = open_door(
             "ToolContext",
             "ToolError",
             "ToolRegistry",
-            "wire_name",
         ),
         ".workspace.file_tools": (
             "builtin_registry",

@@ -22,6 +22,7 @@ from codesdk.contract.tools import (
     ToolSpec,
 )
 from codesdk.tools.json_input import Check, schema_check
+from codesdk.tools.names import wire_name
 from codesdk.tools.schema import explain, input_schema, output_schema
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
@@ -210,11 +211,6 @@ def make_tool(
 def _convert(tool: Tool, arguments: Any) -> Any:
     """Return an input as the tool's function takes it."""
     return arguments if tool.input_type is None else msgspec.convert(arguments, tool.input_type, strict=True)
-
-
-def wire_name(name: str) -> str:
-    """Return the name as providers allow it: letters, digits, `_` and `-`."""
-    return name.replace(".", "_")
 
 
 def _input_type(function: ToolFunction, name: str) -> type[msgspec.Struct]:

@@ -14,8 +14,11 @@ from sse_starlette import EventSourceResponse
 from tests.tools.mcp.gates import HeldGate, RecordingGate, said, spec, within
 from tests.tools.mcp.wire import HEADERS, HELLO, Wire, next_message, request, wire
 
+from codesdk.contract.entry import ANY_CLIENT, McpClient
 from codesdk.contract.errors import Conflict, NotFound
 from codesdk.contract.tools import ToolAnnotations
+from codesdk.runtimes.claude import ENTRY as CLAUDE
+from codesdk.runtimes.codex import ENTRY as CODEX
 from codesdk.tools.mcp.host import McpHost, bearer, in_memory
 
 each_era = pytest.mark.parametrize("mode", ["legacy", "auto"])
@@ -27,7 +30,7 @@ async def test_tools_are_listed_with_the_names_that_providers_allow_and_hints_fr
     gate = RecordingGate(
         offered=[spec(f"test.{kind}", kind, safe_replay=kind == "read_only") for kind in kinds]
     )
-    async with McpHost() as host, Client(await host.admit("ses_1", gate), mode=mode) as client:
+    async with McpHost() as host, Client(await host.admit("ses_1", gate, CLAUDE.mcp), mode=mode) as client:
         listed = (await client.list_tools()).tools
     schema = {"type": "object", "properties": {"path": {"type": "string"}}}
     hints = {  # readOnly, destructive, idempotent, openWorld
@@ -47,7 +50,7 @@ async def test_tools_are_listed_with_the_names_that_providers_allow_and_hints_fr
                 "idempotentHint": hints[kind][2],
                 "openWorldHint": hints[kind][3],
             },
-            "_meta": {"anthropic/maxResultSizeChars": 500_000},
+            "_meta": dict(CLAUDE.mcp.tool_meta),
         }
         for kind in kinds
     ]
@@ -103,23 +106,24 @@ async def test_an_error_reply_is_an_error_of_the_tool_and_not_of_the_protocol():
 
 
 @pytest.mark.parametrize(
-    ("meta", "found"),
+    ("told", "meta", "found"),
     [
-        ({"claudecode/toolUseId": "toolu_1"}, "toolu_1"),
-        ({"callId": "call_1", "itemId": "item_1", "threadId": "t"}, "call_1"),
-        ({"codesdk/toolCallId": "x", "callId": "y"}, "x"),
-        ({"callId": 7}, None),
-        ({"callId": ""}, None),
-        ({"other": "x"}, None),
+        (CLAUDE.mcp, {"claudecode/toolUseId": "toolu_1"}, "toolu_1"),
+        (CODEX.mcp, {"callId": "call_1", "itemId": "item_1", "threadId": "t"}, "call_1"),
+        (ANY_CLIENT, {"codesdk/toolCallId": "x", "callId": "y"}, "x"),
+        (CLAUDE.mcp, {"codesdk/toolCallId": "x", "callId": "y"}, None),
+        (CODEX.mcp, {"callId": 7}, None),
+        (CODEX.mcp, {"callId": ""}, None),
+        (CODEX.mcp, {"other": "x"}, None),
     ],
 )
-async def test_the_id_that_a_runtime_gave_the_call_is_taken_from_its_meta(
-    meta: dict[str, Any], found: str | None
+async def test_the_id_that_a_runtime_gave_the_call_is_taken_from_where_it_puts_it(
+    told: McpClient, meta: dict[str, Any], found: str | None
 ):
     gate = RecordingGate()
     async with (
         McpHost() as host,
-        wire(await host.admit("s", gate)) as client,
+        wire(await host.admit("s", gate, told)) as client,
         client.call(1, "workspace_read", **meta) as answer,
     ):
         await answer.aread()
@@ -440,7 +444,7 @@ async def test_a_runtime_in_this_process_is_a_client_without_a_socket():
             "workspace_read",
             "workspace_edit",
         ]
-        result = await client.call_tool("workspace_read", {"path": "a"}, meta={"callId": "c1"})
+        result = await client.call_tool("workspace_read", {"path": "a"}, meta={"codesdk/toolCallId": "c1"})
     assert said(result) == ("done", False)
     assert gate.asked == [("ses_1", "workspace.read", {"path": "a"}, "c1")]
 

@@ -15,6 +15,7 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 from tests.tools.mcp.gates import HeldGate, RecordingGate, said, spec, within
 
+from codesdk.contract.entry import McpClient
 from codesdk.tools.mcp.host import McpHost
 
 COMMAND = ["-m", "codesdk.cli.main", "mcp"]
@@ -28,7 +29,7 @@ def program(*options: str, **env: str) -> StdioServerParameters:
 @asynccontextmanager
 async def bridged(gate: RecordingGate, mode: str = "auto") -> AsyncIterator[tuple[Client, McpHost, str]]:
     async with McpHost(progress_s=0.01) as host:
-        url = await host.admit("ses_1", gate)
+        url = await host.admit("ses_1", gate, McpClient(call_id_key="theirs"))
         async with Client(program(CODESDK_MCP_URL=url), mode=mode) as client:
             yield client, host, url
 
@@ -40,7 +41,7 @@ async def test_a_bridge_passes_tools_calls_and_ids_on(mode: str):
     async with bridged(gate, mode) as (client, _, url):
         async with Client(url) as direct:
             assert (await client.list_tools()).tools == (await direct.list_tools()).tools
-        result = await client.call_tool("test_count", {"path": "a"}, meta={"claudecode/toolUseId": "toolu_1"})
+        result = await client.call_tool("test_count", {"path": "a"}, meta={"theirs": "toolu_1"})
         assert (said(result), result.structured_content) == (('{"n":1}', False), {"n": 1})
         gate.reply, gate.is_error = "Denied.", True
         assert said(await client.call_tool("test_count", {})) == ("Denied.", True)

@@ -22,8 +22,8 @@ from codesdk.contract.tools import SandboxSummary, Subjects
 from codesdk.tools import builtin_registry
 from codesdk.tools.mcp.host import McpHost, bearer
 from codesdk.tools.mcp_client.attached import AttachedTools
-from codesdk.tools.mcp_client.naming import owned_name
 from codesdk.tools.mcp_client.servers import HttpServer, McpServer, StdioServer, secrets_of
+from codesdk.tools.names import owned_name
 
 OUTSIDE = str(Path(__file__).with_name("outside.py"))
 PROGRAM = StdioServer(command=sys.executable, args=(OUTSIDE,))

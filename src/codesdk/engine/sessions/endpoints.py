@@ -5,10 +5,12 @@ Made when a runtime first asks for one. A token is a secret of the session from 
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from codesdk.contract.capabilities import Capabilities, McpTransport
+from codesdk.contract.entry import McpClient
 from codesdk.contract.errors import TaskFailure
+from codesdk.contract.models import InstructionSources
 from codesdk.contract.ports import ToolGate
 from codesdk.engine.models.limits import Standing, find_near, is_asked
 from codesdk.engine.models.requests import Halt, SessionTap
@@ -62,7 +64,7 @@ class SessionEndpoints:
         """Whether a runtime may still be using an address."""
         return self._model_url is not None or self._tool_url is not None
 
-    async def model_url(self, folders: Mapping[str, str]) -> str:
+    async def model_url(self, sources: InstructionSources) -> str:
         """Return the address that the runtime talks to in place of a provider."""
         door, scope = self._ports.models, self._scope()
         if door is None:
@@ -80,11 +82,11 @@ class SessionEndpoints:
                     self.tap,
                     scope.settings.gateway,
                     scope.state.config.workspace,
-                    folders,
+                    sources,
                 )
         return self._model_url
 
-    async def tool_url(self) -> str:
+    async def tool_url(self, client: McpClient) -> str:
         """Return the address at which the session's tools are offered over MCP."""
         door = self._ports.mcp
         if door is None:
@@ -94,7 +96,7 @@ class SessionEndpoints:
             )
         async with self._opening:
             if self._tool_url is None:
-                url = await door.admit(self._scope().state.session_id, self._gate)
+                url = await door.admit(self._scope().state.session_id, self._gate, client)
                 for part in url.split("/"):
                     if len(part) >= TOKEN_CHARS:
                         self._learn(part)

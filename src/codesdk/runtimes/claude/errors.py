@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from codesdk.contract.errors import ErrorCode, ErrorInfo
+from codesdk.runtimes.claude import NAME
 
-NAME = "claude-agent-sdk"
 _STATUS: dict[int, tuple[ErrorCode, bool]] = {
     401: ("AUTH_FAILED", False),
     403: ("AUTH_FAILED", False),

@@ -21,7 +21,7 @@ from codesdk.contract.messages import (
     ToolResult,
     ToolUse,
 )
-from codesdk.runtimes.claude.errors import NAME
+from codesdk.runtimes.claude import NAME
 
 GO_ON = "Go on where you left off."
 RETOLD = "This conversation was held before, with the tool calls that were made. Go on from its end."

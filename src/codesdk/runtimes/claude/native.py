@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from codesdk.contract.runtime import ToolAnnouncement, ToolEnded
 from codesdk.contract.tools import Subjects, ToolClass
-from codesdk.runtimes.program.touched import touched
+from codesdk.runtimes.program.workspace import touched
 
 NATIVE_TOOLS: dict[str, ToolClass] = {
     "Bash": "dangerous",

@@ -17,11 +17,12 @@ import msgspec
 
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.runtime import RuntimeEnv
-from codesdk.runtimes.claude.errors import NAME
+from codesdk.runtimes.claude import NAME
 from codesdk.runtimes.claude.native import ASK, hooks, inputs_of
-from codesdk.runtimes.claude.normalize import PREFIX, Frame
+from codesdk.runtimes.claude.normalize import Frame
 from codesdk.runtimes.program.framing import TooLong, read_lines
 from codesdk.runtimes.program.process import Child, start_child
+from codesdk.tools import PREFIX
 
 MAX_UNREAD = 1024
 NOT_OURS = "This session allows only the tools of CodeSDK."

@@ -14,10 +14,9 @@ from typing import Any
 from codesdk.contract.errors import TaskFailure
 from codesdk.redaction import Redactor
 from codesdk.runtimes.program.environment import SEARCH_PATH
+from codesdk.tools import SERVER
 
 DEFAULT_MODEL = "gpt-5.5"
-SERVER = "codesdk"
-"""What codex calls the MCP server that offers our tools."""
 PROVIDER = "codesdk"
 _CATALOG_S = 30.0
 _IDLE_MS = 15 * 60 * 1000

@@ -3,8 +3,8 @@
 from typing import Any, NamedTuple, cast
 
 from codesdk.contract.errors import ErrorCode, ErrorInfo
+from codesdk.runtimes.codex import NAME
 
-NAME = "codex-sdk"
 _LONGEST = 1_000
 
 

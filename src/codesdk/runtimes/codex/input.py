@@ -7,7 +7,7 @@ from typing import Any
 
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.messages import ArtifactBlock, Code, ContentBlock, Message, Text, ToolResult, ToolUse
-from codesdk.runtimes.codex.config import SERVER
+from codesdk.tools import NAMESPACE, wire_name
 
 GO_ON = "Go on."
 """What a turn begins with if nobody said anything: a task that is resumed."""
@@ -94,8 +94,8 @@ def _function_call(block: ToolUse) -> dict[str, Any]:
     return {
         "type": "function_call",
         "call_id": _call_id(block),
-        "namespace": f"mcp__{SERVER}",
-        "name": block.name.replace(".", "_"),
+        "namespace": NAMESPACE,
+        "name": wire_name(block.name),
         "arguments": json.dumps(block.input, ensure_ascii=False, separators=(",", ":")),
     }
 

@@ -11,7 +11,7 @@ import msgspec
 
 from codesdk.contract.runtime import ToolAnnouncement, ToolEnded
 from codesdk.contract.tools import ToolClass
-from codesdk.runtimes.program.touched import touched
+from codesdk.runtimes.program.workspace import touched
 
 Frame = dict[str, Any]
 

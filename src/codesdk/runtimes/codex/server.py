@@ -16,12 +16,14 @@ from codesdk.contract.errors import TaskFailure
 from codesdk.contract.messages import Message
 from codesdk.contract.models import STAND_IN
 from codesdk.contract.runtime import RuntimeEnv
-from codesdk.runtimes.codex.config import SERVER, forget_tokens, thread_options, write_config
-from codesdk.runtimes.codex.errors import NAME, shorten
+from codesdk.runtimes.codex import ENTRY, NAME
+from codesdk.runtimes.codex.config import forget_tokens, thread_options, write_config
+from codesdk.runtimes.codex.errors import shorten
 from codesdk.runtimes.codex.native import QUESTIONS
 from codesdk.runtimes.program.environment import Places, variables
 from codesdk.runtimes.program.jsonrpc import Connection, Frame, RequestFailed
 from codesdk.runtimes.program.process import Child, start_child
+from codesdk.tools import SERVER
 
 REQUEST_S = 50.0
 STOP_S = 1.0
@@ -182,7 +184,7 @@ class CodexServer:
 
 def home_of(places: Places) -> Path:
     """Return what CODEX_HOME points to. Not below TMPDIR: codex refuses to work there."""
-    return places.folder("codex")
+    return places.folder(ENTRY.state_folder)
 
 
 def has_rollout(places: Places, thread_id: str) -> bool:

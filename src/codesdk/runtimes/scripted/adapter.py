@@ -27,8 +27,8 @@ from codesdk.contract.runtime import (
     ToolReply,
 )
 from codesdk.contract.tools import ToolIdentity
+from codesdk.runtimes.scripted import NAME
 from codesdk.runtimes.scripted.turn import (
-    NAME,
     AwaitReplies,
     Control,
     Emit,
@@ -49,33 +49,7 @@ from codesdk.script.model import (
     StallStep,
 )
 
-_CAPABILITIES = Capabilities(
-    supports_streaming=True,
-    supports_tool_calls=True,
-    supports_parallel_tool_calls=True,
-    supports_stop=True,
-    supports_artifacts=False,
-    supports_session_create=True,
-    supports_session_resume=True,
-    supports_usage_reporting=True,
-    supports_non_interactive=True,
-    supports_steer=True,
-    supports_fork=True,
-    supports_reasoning=True,
-    supports_images=False,
-    input_capture="compiled",
-    auth_model="none",
-    tool_execution_model="stream",
-    permission_model="codesdk",
-    state_model="in_process",
-    resume_model="reconstruct",
-    tool_replay_safety="requires_reapproval",
-    mcp_support="none",
-    mcp_transports=[],
-    cancellation_model="guaranteed",
-    supported_isolation_modes=["in_process"],
-    recommended_isolation_mode="in_process",
-)
+_CAPABILITIES = Capabilities(supports_artifacts=False, supports_images=False)
 
 
 class ScriptedRuntime:

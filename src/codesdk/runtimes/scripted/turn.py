@@ -13,6 +13,7 @@ from codesdk.contract.errors import ErrorCode, ErrorInfo
 from codesdk.contract.events import OutputCompleted, OutputDelta, OutputRetracted, UsageReported
 from codesdk.contract.messages import AssistantBlock, Reasoning, Text
 from codesdk.contract.runtime import Draft, Failed, Finished, RuntimeItem, ToolAnnouncement
+from codesdk.runtimes.scripted import NAME
 from codesdk.script.model import (
     AnyStep,
     AwaitSteerStep,
@@ -32,8 +33,6 @@ from codesdk.script.model import (
     Turn,
     key_of,
 )
-
-NAME = "scripted"
 
 
 class AwaitReplies(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ from typing import Any
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
+from codesdk.contract.entry import McpClient
 from codesdk.contract.ports import ToolGate
 from codesdk.tools.mcp.gate_tools import GateTools
 from codesdk.tools.mcp.server import GONE, ToolServer
@@ -25,8 +26,10 @@ Send = Callable[[Message], Awaitable[None]]
 class Endpoint:
     """An ASGI application for one session. Must be started, and closed on the same loop."""
 
-    def __init__(self, session_id: str, gate: ToolGate, *, progress_s: float, max_body_bytes: int) -> None:
-        self._server = ToolServer(GateTools(gate, session_id), progress_s)
+    def __init__(
+        self, session_id: str, gate: ToolGate, client: McpClient, *, progress_s: float, max_body_bytes: int
+    ) -> None:
+        self._server = ToolServer(GateTools(gate, session_id, client), progress_s)
         self._sessions = StreamableHTTPSessionManager(
             self._server.mcp,
             session_idle_timeout=IDLE_S,

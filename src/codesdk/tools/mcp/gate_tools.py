@@ -1,31 +1,31 @@
 """The tools behind a `ToolGate` → tools of MCP, and a tool's reply → content that a model reads."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import mcp_types as types
 import msgspec
 
+from codesdk.contract.entry import ANY_CLIENT, McpClient
 from codesdk.contract.ports import ToolGate
 from codesdk.contract.tools import ToolSpec
-from codesdk.tools.registry import wire_name
-
-_SIZE = {"anthropic/maxResultSizeChars": 500_000}
-"""Up to where claude hands a result on to its model. It keeps a longer one for itself, of which the model can read nothing."""
+from codesdk.tools.names import wire_name
 
 
 class GateTools:
     """The tools of one session. Names are written as providers allow them, and mapped back."""
 
-    def __init__(self, gate: ToolGate, session_id: str) -> None:
+    def __init__(self, gate: ToolGate, session_id: str, client: McpClient = ANY_CLIENT) -> None:
         self._gate = gate
         self._session_id = session_id
+        self._client = client
 
     async def offer(self) -> list[types.Tool]:
         """Return what the session offers now."""
-        return [described(spec) for spec in self._gate.specs(self._session_id)]
+        return [described(spec, self._client) for spec in self._gate.specs(self._session_id)]
 
     async def call(
-        self, name: str, arguments: dict[str, Any], runtime_tool_call_id: str | None
+        self, name: str, arguments: dict[str, Any], marks: Mapping[str, str]
     ) -> types.CallToolResult:
         """Have the gate decide and run. A name that is not on offer passes as it is, so that the attempt is recorded."""
         offered = {wire_name(spec.name): spec for spec in self._gate.specs(self._session_id)}
@@ -34,7 +34,7 @@ class GateTools:
             self._session_id,
             spec.name if spec else name,
             arguments,
-            runtime_tool_call_id=runtime_tool_call_id,
+            runtime_tool_call_id=marks.get(self._client.call_id_key),
         )
         structured = reply.result if spec and spec.output_schema and not reply.is_error else None
         return types.CallToolResult(
@@ -44,7 +44,7 @@ class GateTools:
         )
 
 
-def described(spec: ToolSpec) -> types.Tool:
+def described(spec: ToolSpec, client: McpClient) -> types.Tool:
     """Return a tool as MCP describes it. The hints follow from its class and its own description."""
     kind = spec.tool_class
     return types.Tool(
@@ -59,7 +59,7 @@ def described(spec: ToolSpec) -> types.Tool:
             idempotent_hint=spec.annotations.idempotent or spec.safe_replay,
             open_world_hint=kind in ("network", "dangerous"),
         ),
-        _meta=_SIZE,
+        _meta=dict(client.tool_meta) or None,
     )
 
 

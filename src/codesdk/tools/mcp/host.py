@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from codesdk.contract.entry import ANY_CLIENT, McpClient
 from codesdk.contract.ports import ToolGate
 
 if TYPE_CHECKING:
@@ -54,12 +55,12 @@ class McpHost:
         """The server's address, without a token. There is none before the first `admit`."""
         return f"http://127.0.0.1:{self._port}"
 
-    async def admit(self, session_id: str, gate: ToolGate) -> str:
+    async def admit(self, session_id: str, gate: ToolGate, client: McpClient = ANY_CLIENT) -> str:
         """Let a session in. Return the URL that its runtime is given as an MCP server."""
         await self._start()
         found = await _load("codesdk.tools.mcp.endpoint")
         endpoint: Endpoint = found.Endpoint(
-            session_id, gate, progress_s=self._progress_s, max_body_bytes=self._max_body_bytes
+            session_id, gate, client, progress_s=self._progress_s, max_body_bytes=self._max_body_bytes
         )
         await endpoint.start()
         token = secrets.token_urlsafe(24)

@@ -7,7 +7,7 @@ client cancels the call or hangs up, the call is cancelled. Needs `mcp`: loaded 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.metadata import version
 from typing import Any, Protocol
 
@@ -16,13 +16,10 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 
 from codesdk.contract.errors import CodeSDKError
+from codesdk.tools.names import SERVER
 
 GONE = "codesdk.gone"
 """Where the scope of an HTTP request has the event that is set when the client hangs up."""
-NAME = "codesdk"
-ID_KEY = "codesdk/toolCallId"
-_ID_KEYS = (ID_KEY, "claudecode/toolUseId", "callId")
-"""Where clients put the id that the model gave a call: ours when we pass a call on, Claude's, Codex's."""
 _log = logging.getLogger(__name__)
 
 Context = ServerRequestContext[Any, Any]
@@ -37,9 +34,12 @@ class ToolSource(Protocol):
         ...
 
     async def call(
-        self, name: str, arguments: dict[str, Any], runtime_tool_call_id: str | None
+        self, name: str, arguments: dict[str, Any], marks: Mapping[str, str]
     ) -> types.CallToolResult:
-        """Call a tool by the name it was offered under. Cancelling this cancels the tool."""
+        """Call a tool by the name it was offered under. Cancelling this cancels the tool.
+
+        `marks` are the texts that the client sent along in `_meta`, among them the id that the model gave the call.
+        """
         ...
 
 
@@ -51,7 +51,7 @@ class ToolServer:
         self._progress_s = progress_s
         self._calls: set[asyncio.Task[types.CallToolResult]] = set()
         self.mcp: Server[Any] = Server(
-            NAME, version=version(NAME), on_list_tools=self._list, on_call_tool=self._call
+            SERVER, version=version("codesdk"), on_list_tools=self._list, on_call_tool=self._call
         )
 
     async def close(self) -> None:
@@ -71,7 +71,7 @@ class ToolServer:
 
     async def _call(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         """Run the call in a task of its own: `mcp` cancels again and again, a tool is to be cancelled once."""
-        given = self._source.call(params.name, params.arguments or {}, _runtime_id(params.meta))
+        given = self._source.call(params.name, params.arguments or {}, _marks(params.meta))
         work = asyncio.create_task(given)
         self._calls.add(work)
         work.add_done_callback(self._calls.discard)
@@ -124,6 +124,7 @@ def refusal(message: str) -> Exception:
     return MCPError(code=types.INVALID_REQUEST, message=message)
 
 
-def _runtime_id(meta: "types.RequestParamsMeta | None") -> str | None:
-    found = ((meta or {}).get(key) for key in _ID_KEYS)
-    return next((value for value in found if isinstance(value, str) and value), None)
+def _marks(meta: "types.RequestParamsMeta | None") -> dict[str, str]:
+    texts = {key: value for key, value in (meta or {}).items() if isinstance(value, str) and value}
+    texts.pop("progressToken", None)  # belongs to this connection, and must not be passed on over another one
+    return texts

@@ -4,6 +4,7 @@ Either it passes everything on to a session's address, for a runtime that only s
 Ends when stdin does.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import mcp_types as types
@@ -12,9 +13,10 @@ from mcp.server.stdio import stdio_server
 from codesdk.contract.errors import NotFound
 from codesdk.contract.ports import ToolGate
 from codesdk.tools.mcp.gate_tools import GateTools
-from codesdk.tools.mcp.server import ID_KEY, NAME, ToolServer, ToolSource, failed
+from codesdk.tools.mcp.server import ToolServer, ToolSource, failed
 from codesdk.tools.mcp_client.connection import Connection, Unreachable
 from codesdk.tools.mcp_client.servers import HttpServer
+from codesdk.tools.names import SERVER
 from codesdk.tools.registry import ToolError
 
 PATIENCE_S = 30 * 24 * 3600.0
@@ -35,10 +37,10 @@ class RemoteTools:
             raise _nobody(error) from None
 
     async def call(
-        self, name: str, arguments: dict[str, Any], runtime_tool_call_id: str | None
+        self, name: str, arguments: dict[str, Any], marks: Mapping[str, str]
     ) -> types.CallToolResult:
-        """Pass a call on, and its answer back as it is."""
-        meta: Any = {ID_KEY: runtime_tool_call_id} if runtime_tool_call_id else None
+        """Pass a call on, and its answer back as it is. Only the session's own server knows what the marks mean."""
+        meta: Any = dict(marks) or None
         params = types.CallToolRequestParams(name=name, arguments=arguments, _meta=meta)
         try:
             return await self._connection.ask(params)
@@ -48,7 +50,7 @@ class RemoteTools:
 
 async def bridge(url: str, progress_s: float) -> None:
     """Serve what is behind a session's address. Raise `NotFound` if nobody is there."""
-    connection = Connection(NAME, HttpServer(url=url, timeout_s=PATIENCE_S), lambda: None)
+    connection = Connection(SERVER, HttpServer(url=url, timeout_s=PATIENCE_S), lambda: None)
     try:
         await connection.open()
         await _serve(RemoteTools(connection), progress_s)

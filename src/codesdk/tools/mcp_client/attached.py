@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.ports import ToolInvocation, ToolRun, ToolRunner, ToolSink
 from codesdk.contract.tools import ExecutionEnv, SandboxSummary, Subjects, ToolSpec
-from codesdk.tools.mcp_client.naming import owned_name, wire_names
 from codesdk.tools.mcp_client.servers import McpServer, StdioServer, check, host_of
+from codesdk.tools.names import by_wire_name, owned_name
 from codesdk.tools.registry import Tool, ToolContext, ToolRegistry
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class AttachedTools:
 
     def _collect(self) -> None:
         """Make tools of what the servers offer now. One whose schema will not do is left out."""
-        taken = wire_names(spec.name for spec in self._base.specs())
+        taken = set(by_wire_name(spec.name for spec in self._base.specs()))
         registry = ToolRegistry()
         for connection in self._connections:
             for offered in connection.tools:
