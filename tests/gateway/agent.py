@@ -15,6 +15,7 @@ from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.events import OutputCompleted
 from codesdk.contract.messages import Text, text_of
+from codesdk.contract.models import InstructionSources
 from codesdk.contract.runtime import Draft, Failed, Finished, RuntimeItem, ToolAnnouncement, ToolReply
 from codesdk.testing.fakes import FakeRuntime, FakeTask, delta
 from codesdk.tools.names import wire_name
@@ -34,7 +35,7 @@ def agent_runtime(
 
 async def claude_like(task: FakeTask) -> AsyncIterator[RuntimeItem]:
     """Talk Anthropic Messages."""
-    base_url = await task.host.model_endpoint()
+    base_url = await task.host.model_endpoint(InstructionSources(names=("AGENTS.md",)))
     model = task.input.model or MODEL
     tools: Any = [
         {

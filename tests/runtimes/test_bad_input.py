@@ -55,7 +55,7 @@ BAD: dict[str, Bad] = {
     "program hung": Bad(
         [{"text": "Half. "}, {"silence": True}], "TIMEOUT", "Try again, or raise idle_timeout_s."
     ),
-    "garbage on its stdout": Bad(None, "RUNTIME_PROTOCOL", "Install it anew, or try again."),
+    "garbage on its stdout": Bad(None, "RUNTIME_PROTOCOL", "Try again, or install it again."),
 }
 SIGNALS = {"program killed": signal.SIGKILL, "program hung": signal.SIGSTOP}
 IDLE_S = {"program hung": 5.0}

@@ -55,7 +55,7 @@ def create_runtime(name: str, **options: Any) -> Runtime:
 
 def runtime_table() -> str:
     """Return the table of all runtimes for the documentation, as Markdown."""
-    lines = ["| runtime | short | program, as tested | installed by | asks its model by | instruction file |"]
+    lines = ["| runtime | short | program, as tested | installed by | model format | instruction file |"]
     lines.append("|---|---|---|---|---|---|")
     for entry in entries().values():
         program = entry.program

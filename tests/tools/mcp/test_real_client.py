@@ -13,6 +13,7 @@ from tests.tools.mcp.gates import HeldGate, RecordingGate, within
 
 from codesdk.gateway.scripted import ScriptedModel
 from codesdk.gateway.server import Gateway
+from codesdk.runtimes.claude import ENTRY
 from codesdk.script import parse_object
 from codesdk.tools.mcp.host import McpHost, bearer
 
@@ -61,7 +62,7 @@ async def start(home: Path, base_url: str, server: dict[str, Any], token: str) -
 async def test_it_lists_calls_reads_the_result_and_says_which_call_it_is(way: Any, tmp_path: Path):
     gate, model = RecordingGate(reply="the text of a.txt"), ScriptedModel(parse_object(SCRIPT, "script"))
     async with McpHost() as host, Gateway() as gateway:
-        url = await host.admit("ses_1", gate)
+        url = await host.admit("ses_1", gate, ENTRY.mcp)
         claude = await start(tmp_path, gateway.admit(model), way(host, url), bearer(url))
         out, _ = await within(claude.communicate())
     frames = [json.loads(line) for line in out.splitlines()]

@@ -1,7 +1,7 @@
 """The runtime `codex-sdk`: tasks of a session → turns of one thread in the real `codex app-server`.
 
-The program is locked down (`codex_config`), its models come through the gateway and its tools over MCP, so that what
-it may do is decided by us. `codex_normalize` says what its frames mean.
+The program is locked down (`config`), its models come through the gateway and its tools over MCP, so that CodeSDK
+decides what it may do. `normalize` says what its frames mean.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ _CAPABILITIES = msgspec.structs.replace(
 
 
 class CodexRuntime:
-    """Drives codex. `program` is another one than that of the package or the search path."""
+    """Codex behind the runtime protocol. `program` is a path to use in place of the bundled one."""
 
     def __init__(self, program: str | None = None) -> None:
         self._given = program
@@ -128,7 +128,7 @@ class CodexRuntime:
             await asyncio.to_thread(places.remove)
 
     async def _server(self, host: Host, task: TaskInput) -> CodexServer:
-        """Return the session's server, started if there is none, or if the one there is not the right one any more."""
+        """Return the session's server. Start one if there is none, or if the task needs it set up in another way."""
         program = await self.find()
         places = self._places.get(task.session_id)
         if places is None:
@@ -206,7 +206,7 @@ class CodexTask:
         await self._break_off()
 
     async def close(self) -> None:
-        """A turn or a command that still runs is ended with the program: the next task starts it anew."""
+        """End the program if a turn or a command still runs. The next task starts it again."""
         for asking in self._asking:
             asking.cancel()
         if not self._over or self._state.own:
@@ -215,7 +215,7 @@ class CodexTask:
             await self._server.stop()
 
     async def _break_off(self) -> None:
-        """Interrupt the turn; a program that does not answer is ended. Only a turn that runs: else it never answers."""
+        """Interrupt the turn, if it runs: codex never answers for one that has ended. A program that does not answer is ended."""
         if not self._over and not await self._server.interrupt(self._state.turn_id, INTERRUPT_S):
             await self._server.stop()
 
@@ -249,7 +249,7 @@ class CodexTask:
         if isinstance(message, Garbage):
             details = {"size": message.size}
             notice = RuntimeNotice(
-                kind="unknown_frame", message="codex wrote a line that is no message.", details=details
+                kind="unknown_frame", message="codex wrote a line that is not a message.", details=details
             )
             return [Draft(notice, message.start)]
         items = normalize(self._state, message)
@@ -269,7 +269,7 @@ def bundled() -> Program | None:
 
 
 def _rebuilt() -> Draft:
-    message = "codex does not have this thread any more; its history was made anew from the transcript."
+    message = "codex no longer has this thread; its history was rebuilt from the transcript."
     return Draft(RuntimeNotice(kind="warning", message=message, details={}))
 
 

@@ -1,8 +1,8 @@
 """Frames of `codex app-server` → drafts, announcements and the end of a task. Pure: no clock, no randomness, no I/O.
 
-Codex speaks of items; the contract of messages. A message is what one model request answered: its reasoning and texts
-until its first tool call starts, its token counts are told, or the turn ends. A frame that no event of ours stands for is
-kept as a signal (`signals`), one that nobody knows as a notice. `state` puts the messages together.
+Codex speaks of items, the contract of messages. A message is the answer to one model request: its reasoning and texts
+until its first tool call starts, its token counts come, or the turn ends; `state` puts it together. A known frame
+without an event of ours is kept as a signal (`signals`), an unknown one as a notice.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ _NOTICES = {
 }
 _ITSELF = "codex"
 _RESOURCE_READERS = frozenset({"list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource"})
-"""What codex always offers as soon as there is an MCP server. It can only reach ours, which has tools and nothing else."""
+"""Tools that codex always offers with an MCP server. They are harmless: ours has no resources."""
 _OWNED_QUESTIONS = "mcpServer/elicitation/request"
 
 
@@ -114,7 +114,7 @@ def _item_completed(state: State, params: Frame, frame: Frame) -> Items:
 
 
 def _own_item(state: State, kind: str, frame: Frame) -> Items:
-    """An item that is no part of a message. What the user said is ours, and written down already."""
+    """Keep an item that is not part of a message. What the user said is ours, and recorded already."""
     return [] if kind == "userMessage" else [*state.signals.keep(f"{frame['method']} {kind}", frame)]
 
 
@@ -154,7 +154,7 @@ def _call(state: State, item: Frame, frame: Frame) -> Items:
 
 
 def _call_ended(state: State, item: Frame) -> Items:
-    """A call that failed may never have come to us: then this is why."""
+    """Drop a call that failed. If it never reached us, only this says why."""
     state.open_calls.discard(item["id"])
     if item.get("status") != "failed":
         return []
@@ -177,7 +177,7 @@ def _own_call_ended(state: State, item: Frame, frame: Frame) -> Items:
 
 
 def _own_question(state: State, params: Frame, frame: Frame) -> Items:
-    """A question about a call of its own, which the driver has decided. A second one about the same call is declined."""
+    """Announce a call of its own that codex asks about; the driver gets the decision. A second question is declined."""
     own = state.own.get(params["itemId"])
     if own is None or own.announced is not None:
         return []
@@ -185,7 +185,7 @@ def _own_question(state: State, params: Frame, frame: Frame) -> Items:
 
 
 def _typed(state: State, params: Frame, frame: Frame) -> Items:
-    """Codex typed something into a command that runs: nobody was asked about that. To look for output is no such thing."""
+    """Codex typed into a running command, which nobody was asked about. Only to look for output is allowed."""
     return _violation(state, f"write_stdin {params['stdin']}", frame) if params.get("stdin") else []
 
 
@@ -193,7 +193,7 @@ def _typed(state: State, params: Frame, frame: Frame) -> Items:
 
 
 def _usage(state: State, params: Frame, frame: Frame) -> Items:
-    """The counts of one model request, which has ended with them."""
+    """Take the counts of one model request. They come at its end, so its message is complete."""
     last = params["tokenUsage"]["last"]
     cached, written = last.get("cachedInputTokens", 0), last.get("cacheWriteInputTokens", 0)
     reasoning = last.get("reasoningOutputTokens", 0)
@@ -214,9 +214,9 @@ def _usage(state: State, params: Frame, frame: Frame) -> Items:
 
 
 def _error(state: State, params: Frame, frame: Frame) -> Items:
-    """An attempt that failed. What it streamed without finishing comes again, so it is taken back."""
+    """An attempt failed. What it streamed without finishing comes again, so it is retracted."""
     if not params.get("willRetry"):
-        return []  # the end of the turn says it again
+        return []  # the end of the turn repeats it
     failure = _dict(params.get("error"))
     unfinished = [key for key, block in state.blocks.items() if not block.done and block.text]
     state.blocks = {key: block for key, block in state.blocks.items() if block.done}
@@ -246,7 +246,7 @@ def _rerouted(state: State, params: Frame, frame: Frame) -> Items:
 
 
 def _question(state: State, method: str, params: Frame, frame: Frame) -> Items:
-    """A request of codex, answered already: an owned tool may go on, everything else was declined."""
+    """A request of codex that was answered already: owned tools were allowed, everything else declined."""
     if method == _OWNED_QUESTIONS and params.get("serverName") == SERVER:
         return [*state.signals.keep(method, frame)]
     if method in QUESTIONS and state.natives:

@@ -1,7 +1,7 @@
 """A runtime's environment, made from nothing: the folders in which a program keeps its own state, and its variables.
 
-Nothing of our own environment is passed on. Every folder that a program writes to lies below one root: that of
-the session in the credential namespace, one that all namespaces share, or a temporary one that goes with the session.
+Nothing of our own environment is passed on. Every folder that a program writes to is below one root: the session's in
+its credential namespace, one that all namespaces share, or a temporary one that is removed with the session.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
 
     root: Path
     lasting: bool
-    """Whether they are still there when the session is opened again."""
+    """Whether they stay until the session is opened again."""
 
     @property
     def home(self) -> Path:
@@ -45,7 +45,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
         return self.root / "tmp"
 
     def folder(self, name: str) -> Path:
-        """Return a folder of the runtime's own, made if need be."""
+        """Return a folder of the runtime's own, and make it if it is missing."""
         return _make(self.root / name)
 
     def remove(self) -> None:
@@ -104,7 +104,7 @@ def session_folders(state_dir: str, session_id: str) -> list[Path]:
 
 
 def variables(places: Places, env: RuntimeEnv, own: Mapping[str, str]) -> dict[str, str]:
-    """Return all the environment that a program gets: the folders, the session's variables, then the runtime's own."""
+    """Return the whole environment of a program: the folders, the session's variables, then the runtime's own."""
     plain = {
         "PATH": SEARCH_PATH,
         "LANG": "C.UTF-8",
@@ -140,7 +140,7 @@ def _empty(root: Path, logins: Collection[str]) -> None:
 
 
 def _root(env: RuntimeEnv, runtime: str, session_id: str) -> Path:
-    """Return where a session's state stays. Each has its own: two live programs must not share theirs."""
+    """Return where a session's state is kept. Each has its own: two live programs must not share theirs."""
     owner = "shared" if env.isolation.level == "shared" else _owner(env.credential_namespace)
     return _make(Path(env.state_dir) / owner / _segment(runtime)) / _segment(session_id)
 

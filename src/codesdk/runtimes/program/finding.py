@@ -71,7 +71,7 @@ async def _look(entry: RuntimeEntry, wanted: ProgramEntry, given: str | None) ->
 
 
 async def _ask_version(path: str) -> str | None:
-    """Ask a program for its version, with nothing of our environment and in a folder that is thrown away."""
+    """Ask a program for its version, without our environment and in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="codesdk-") as scratch:
         try:
             process = await asyncio.create_subprocess_exec(

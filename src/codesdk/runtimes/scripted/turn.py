@@ -61,7 +61,7 @@ Part = Emit | End | Control
 
 
 class TurnPlay:
-    """The playing of one turn: iterate `parts` to its end, then look at `call_ids`."""
+    """One turn being played: iterate `parts` to its end, then look at `call_ids`."""
 
     def __init__(self, turn: Turn, task_id: str, number: int, model: str | None) -> None:
         self.turn = turn
@@ -204,7 +204,7 @@ class _Block:
 
 
 def failed(code: ErrorCode, message: str, raw: Any, retryable: bool = False) -> Failed:
-    """Return the end of a task that did not go well."""
+    """Return the end of a task that failed."""
     return Failed(error=ErrorInfo(code=code, message=message, retryable=retryable, runtime=NAME), raw=raw)
 
 
