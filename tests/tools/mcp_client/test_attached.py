@@ -23,7 +23,6 @@ from codesdk.tools import builtin_registry
 from codesdk.tools.mcp.host import McpHost, bearer
 from codesdk.tools.mcp_client.attached import AttachedTools
 from codesdk.tools.mcp_client.servers import HttpServer, McpServer, StdioServer, secrets_of
-from codesdk.tools.names import owned_name
 
 OUTSIDE = str(Path(__file__).with_name("outside.py"))
 PROGRAM = StdioServer(command=sys.executable, args=(OUTSIDE,))
@@ -374,22 +373,3 @@ def test_servers_are_read_from_json_and_do_not_show_their_secrets():
     }
     assert secrets_of(servers) == ["secret-1", "Bearer secret-2", "secret-2"]
     assert "secret" not in f"{servers} {servers!r}"
-
-
-def test_names_follow_our_rules_stay_short_and_unique_and_are_the_same_every_time():
-    def names(*given: tuple[str, str]) -> list[str]:
-        taken: set[str] = set()
-        return [owned_name(server, tool, taken) for server, tool in given]
-
-    assert names(("git-hub", "createIssue"), ("x", "3d"), ("X9", "äöü"), ("x", "HTTPGet")) == [
-        "mcp.git_hub.create_issue",
-        "mcp.x.t_3d",
-        "mcp.x9.t",
-        "mcp.x.httpget",
-    ]
-    clash = names(("a", "b_c"), ("a_b", "c"), ("a", "b-c"))
-    assert clash[0] == "mcp.a.b_c"
-    assert len({name.replace(".", "_") for name in clash}) == 3
-    long = names(("server", "a_tool_with_a_very_long_name_that_goes_on_and_on_and_on"), ("server", "x" * 200))
-    assert all(len(name) <= 48 for name in long)
-    assert names(("a", "b_c"), ("a_b", "c"), ("a", "b-c")) == clash

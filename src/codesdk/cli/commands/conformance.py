@@ -30,7 +30,11 @@ _MARKS = {"pass": "✓", "fail": "✗", "unsupported": "-", "not-checked": "?"}
 
 @click.command()
 @click.option(
-    "--runtime", "names", multiple=True, metavar="NAME", help="This runtime. Repeat for more. [default: all]"
+    "--runtime",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="This runtime. Repeat for more. [default: all that ask a model]",
 )
 @click.option(
     "--adapter", metavar="MODULE:NAME", help="A runtime of your own: what gives one when it is called."
