@@ -220,7 +220,7 @@ def _announce(state: ClaudeState, message: _Message, block: Frame, frame: Frame)
         message_id=message.id,
         index=message.blocks,
         raw=frame,
-        native=native,
+        origin="native" if native else None,
         subjects=subjects_of(name, block["input"], state.workspace) if native else None,
     )
 

@@ -1,11 +1,14 @@
-"""The tools behind a `ToolGate` → tools of MCP, and a tool's reply → content that a model reads."""
+"""The tools of a session → tools of MCP, and a tool's reply → content that a model reads."""
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import mcp_types as types
 import msgspec
 
-from codesdk.contract.ports import ToolGate
+from codesdk.contract.ports import ToolCalls
+from codesdk.contract.runtime import ToolReply
 from codesdk.contract.tools import ToolSpec
 from codesdk.tools.registry import wire_name
 
@@ -13,35 +16,46 @@ _SIZE = {"anthropic/maxResultSizeChars": 500_000}
 """Up to where claude hands a result on to its model. It keeps a longer one for itself, of which the model can read nothing."""
 
 
-class GateTools:
+class SessionTools:
     """The tools of one session. Names are written as providers allow them, and mapped back."""
 
-    def __init__(self, gate: ToolGate, session_id: str) -> None:
-        self._gate = gate
+    def __init__(self, calls: ToolCalls, session_id: str) -> None:
+        self._calls = calls
         self._session_id = session_id
+        self._offered: dict[str, ToolSpec] = {}
 
     async def offer(self) -> list[types.Tool]:
         """Return what the session offers now."""
-        return [described(spec) for spec in self._gate.specs(self._session_id)]
+        return [described(spec) for spec in self._look()]
 
-    async def call(
+    def call(
         self, name: str, arguments: dict[str, Any], runtime_tool_call_id: str | None
-    ) -> types.CallToolResult:
-        """Have the gate decide and run. A name that is not on offer passes as it is, so that the attempt is recorded."""
-        offered = {wire_name(spec.name): spec for spec in self._gate.specs(self._session_id)}
-        spec = offered.get(name)
-        reply = await self._gate.call(
+    ) -> "asyncio.Future[ToolReply]":
+        """Have a call decided and run. A name that is not on offer passes as it is, so that the attempt is recorded."""
+        if name not in self._offered:  # it may be on offer since the client last looked
+            self._look()
+        spec = self._offered.get(name)
+        return self._calls.call(
             self._session_id,
             spec.name if spec else name,
             arguments,
             runtime_tool_call_id=runtime_tool_call_id,
         )
-        structured = reply.result if spec and spec.output_schema and not reply.is_error else None
+
+    def shown(self, name: str, outcome: ToolReply) -> types.CallToolResult:
+        """Return a reply as content that a model reads."""
+        spec = self._offered.get(name)
+        structured = outcome.result if spec and spec.output_schema and not outcome.is_error else None
         return types.CallToolResult(
-            content=[types.TextContent(text=_text(reply.result))],
+            content=[types.TextContent(text=_text(outcome.result))],
             structured_content=structured,
-            is_error=reply.is_error,
+            is_error=outcome.is_error,
         )
+
+    def _look(self) -> Sequence[ToolSpec]:
+        specs = self._calls.specs(self._session_id)
+        self._offered = {wire_name(spec.name): spec for spec in specs}
+        return specs
 
 
 def described(spec: ToolSpec) -> types.Tool:
