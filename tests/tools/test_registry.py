@@ -303,7 +303,7 @@ def test_the_built_in_tools_say_honestly_where_they_run():
         "workspace.list": {},
         "workspace.glob": {"pattern": "*"},
         "workspace.search": {"pattern": "x"},
-        "patch.apply": {"patch": ""},
+        "patch.apply": {"patch": "x"},
     }
     for spec in registry.specs():
         assert where(registry, spec.name, inputs[spec.name]) == ("codesdk_host", here)

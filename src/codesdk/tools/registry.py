@@ -123,25 +123,15 @@ class ToolRegistry:
 
     def check(self, name: str, arguments: Any) -> str | None:
         """Return what is wrong with an input, for the model to read, or None."""
-        prepared = self.prepare(name, arguments)
-        return prepared if isinstance(prepared, str) else None
+        taken = self._take(name, arguments)
+        return taken if isinstance(taken, str) else None
 
     def prepare(self, name: str, arguments: Any) -> PreparedCall | str:
         """Validate an input. Return the tool, ready to run on it, or what is wrong, for the model to read."""
-        tool = self._tools.get(name)
-        if tool is None:
-            offered = ", ".join(sorted(self._tools)) or "none"
-            return f"There is no tool named {name}. The tools are: {offered}."
-        value, problem = arguments, None
-        if tool.input_type is None:
-            problem = self._checks[name](arguments)
-        else:
-            try:
-                value = msgspec.convert(arguments, tool.input_type, strict=True)
-            except msgspec.ValidationError as error:
-                problem = explain(name, tool.spec.input_schema, str(error))
-        if problem is not None:
-            return problem
+        taken = self._take(name, arguments)
+        if isinstance(taken, str):
+            return taken
+        tool, value = taken
         return PreparedCall(
             run=functools.partial(_run, tool, value),
             execution_env=tool.execution_env,
@@ -151,10 +141,25 @@ class ToolRegistry:
 
     async def run(self, call: ToolInvocation, output: ToolSink) -> ToolRun:
         """Run a call that nobody has to decide on. An input that will not do is a result with `is_error`."""
-        prepared = self.prepare(call.name, call.input)
-        if isinstance(prepared, str):
-            return ToolRun(result=prepared, is_error=True)
-        return await prepared.run(call, output)
+        taken = self._take(call.name, call.input)
+        return (
+            ToolRun(result=taken, is_error=True)
+            if isinstance(taken, str)
+            else await _run(*taken, call, output)
+        )
+
+    def _take(self, name: str, arguments: Any) -> tuple[Tool, Any] | str:
+        """Return a tool and an input as its function takes it, or what is wrong."""
+        tool = self._tools.get(name)
+        if tool is None:
+            offered = ", ".join(sorted(self._tools)) or "none"
+            return f"There is no tool named {name}. The tools are: {offered}."
+        if tool.input_type is None:
+            return self._checks[name](arguments) or (tool, arguments)
+        try:
+            return tool, msgspec.convert(arguments, tool.input_type, strict=True)
+        except msgspec.ValidationError as error:
+            return explain(name, tool.spec.input_schema, str(error))
 
     async def close_session(self, session_id: str) -> None:
         """Release what tools keep for a session."""
