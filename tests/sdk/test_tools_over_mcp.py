@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
-from tests.tools.mcp.gates import said, within
+from tests.tools.mcp.tool_calls import said, within
 
 from codesdk import CodeSDK, Session, Task
 from codesdk.contract.codec import decode

@@ -31,6 +31,7 @@ from codesdk.contract.tools import (
     Record,
     Subjects,
     ToolIdentity,
+    ToolOrigin,
     ToolSpec,
 )
 
@@ -54,9 +55,16 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 class ToolAnnouncement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A tool call seen in the runtime's stream. The ledger mints its id and decides on it.
+    """A tool call that a runtime tells of. The ledger mints its id and decides on it.
 
-    One that is `native` is run by the runtime itself; `subjects` is what it would touch, as far as that can be told.
+    `origin` says what follows, call by call, so that one runtime may mix them:
+
+    - `stream`: the runtime waits for `send_tool_result` or `send_tool_denied`;
+    - `mcp`: it calls the tool at `Host.tool_endpoint`, and is answered there;
+    - `native`: it runs the tool itself, asks `Host.may_run` first, and tells the end with `ToolEnded`.
+
+    Left out, it is what the runtime's `tool_execution_model` stands for. `subjects` is what a native call would touch,
+    as far as that can be told.
     """
 
     name: str
@@ -65,7 +73,7 @@ class ToolAnnouncement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     message_id: str | None = None
     index: int | None = None
     raw: Any = None
-    native: bool = False
+    origin: ToolOrigin | None = None
     subjects: Subjects | None = None
 
 
@@ -179,7 +187,9 @@ class Host(Protocol):
     async def may_run(self, call: ToolAnnouncement) -> str | None:
         """Ask whether the runtime may run a tool of its own. Return why not, or None when its start is on record.
 
-        May take as long as an approval does. Cancelling it takes the question back.
+        Any runtime may ask, about any tool: one that its capabilities do not declare counts as dangerous. The call must
+        have the runtime's id, by which `ToolEnded` names it. May take as long as an approval does; cancelling it takes
+        the question back.
         """
         ...
 

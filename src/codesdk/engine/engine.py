@@ -52,7 +52,7 @@ class Engine:
         self.slots = Slots(ports.limits)
         self._redactors = Redactors(secrets)
         self._roster = Roster(ports, runtime, owner, self.slots, self._redactors)
-        self.gate = self._roster.gate
+        self.tool_calls = self._roster.tool_calls
         self._find_runtime = runtime
         self._allow_yolo = allow_yolo
         self._keys = Keys(ports.log)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
         fetch_tool as fetch_tool,
     )
     from codesdk.tools.mcp.directory import (
-        DirectoryGate as DirectoryGate,
+        DirectoryTools as DirectoryTools,
     )
     from codesdk.tools.mcp.host import (
         PROGRESS_S as PROGRESS_S,
@@ -83,7 +83,7 @@ __all__, __getattr__, __dir__ = open_door(
     {
         ".exec": ("exec_tool",),
         ".fetch": ("fetch_tool",),
-        ".mcp.directory": ("DirectoryGate",),
+        ".mcp.directory": ("DirectoryTools",),
         ".mcp.host": (
             "McpHost",
             "PROGRESS_S",

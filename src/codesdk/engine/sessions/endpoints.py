@@ -11,7 +11,7 @@ from codesdk.contract.capabilities import Capabilities, McpTransport
 from codesdk.contract.entry import McpClient
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.models import InstructionSources
-from codesdk.contract.ports import ToolGate
+from codesdk.contract.ports import ToolCalls
 from codesdk.engine.models.limits import Standing, find_near, is_asked
 from codesdk.engine.models.requests import Halt, SessionTap
 from codesdk.engine.models.spending import Purses
@@ -24,11 +24,11 @@ SERVED: tuple[McpTransport, ...] = ("http",)
 """How tools are offered over MCP."""
 
 
-def tool_transport(able: Capabilities) -> McpTransport | None:
+def tool_transport(capabilities: Capabilities) -> McpTransport | None:
     """Return how a runtime gets its tools: the first of its transports that is served here, if it gets them over MCP."""
-    if able.tool_execution_model != "external_mcp":
+    if capabilities.tool_execution_model != "external_mcp":
         return None
-    return next((transport for transport in able.mcp_transports if transport in SERVED), None)
+    return next((transport for transport in capabilities.mcp_transports if transport in SERVED), None)
 
 
 class SessionEndpoints:
@@ -40,14 +40,14 @@ class SessionEndpoints:
         scope: Callable[[], SessionScope],
         purses: Purses,
         halt: Halt,
-        gate: ToolGate,
+        tool_calls: ToolCalls,
         learn: Callable[[str], None],
     ) -> None:
         self.tap = SessionTap(scope, purses, halt, learn)
         self._ports = ports
         self._scope = scope
         self._purses = purses
-        self._gate = gate
+        self._tool_calls = tool_calls
         self._learn = learn
         self._tool_url: str | None = None
         self._model_url: str | None = None
@@ -88,15 +88,15 @@ class SessionEndpoints:
 
     async def tool_url(self, client: McpClient) -> str:
         """Return the address at which the session's tools are offered over MCP."""
-        door = self._ports.mcp
-        if door is None:
+        host = self._ports.mcp
+        if host is None:
             raise TaskFailure(
                 "This runtime gets its tools over MCP, and there is no MCP host here.",
                 code="RUNTIME_UNAVAILABLE",
             )
         async with self._opening:
             if self._tool_url is None:
-                url = await door.admit(self._scope().state.session_id, self._gate, client)
+                url = await host.admit(self._scope().state.session_id, self._tool_calls, client)
                 for part in url.split("/"):
                     if len(part) >= TOKEN_CHARS:
                         self._learn(part)

@@ -14,7 +14,7 @@ from codesdk.contract.events import SessionCreated
 from codesdk.contract.ports import FIRST_EPOCH
 from codesdk.contract.records import Changes
 from codesdk.contract.runtime import Runtime
-from codesdk.engine.calls.mcp_calls import Gate
+from codesdk.engine.calls.mcp_calls import SessionToolCalls
 from codesdk.engine.log.archive import unknown_session
 from codesdk.engine.log.state import SessionState
 from codesdk.engine.models.spending import Purses
@@ -30,12 +30,12 @@ KEEP_LOADED = 4096
 
 
 class Roster:
-    """Every `LiveSession` of an engine, and the door through which their runtimes call tools."""
+    """Every `LiveSession` of an engine, and where their runtimes call tools over MCP."""
 
     def __init__(
         self, ports: Ports, runtime: Callable[[str], Runtime], owner: str, slots: Slots, redactors: Redactors
     ) -> None:
-        self.gate = Gate(self._require)
+        self.tool_calls = SessionToolCalls(self._require)
         self._ports = ports
         self._find_runtime = runtime
         self._owner = owner
@@ -140,7 +140,7 @@ class Roster:
             self._redactors.plus(secrets),
             self._drop,
             self._purses,
-            self.gate,
+            self.tool_calls,
         )
         if secrets:
             self._redactors.keep(state.session_id, state.principal, secrets)

@@ -17,7 +17,16 @@ from codesdk.contract.figures import Strain
 from codesdk.contract.ids import artifact_id
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.models import NO_SOURCES, InstructionSources, ModelDoor
-from codesdk.contract.ports import Blobs, EventLog, Observer, Policy, Stamper, ToolDoor, ToolRunner, UndoStore
+from codesdk.contract.ports import (
+    Blobs,
+    EventLog,
+    McpEndpoints,
+    Observer,
+    Policy,
+    Stamper,
+    ToolRunner,
+    UndoStore,
+)
 from codesdk.contract.records import ArtifactRow
 from codesdk.contract.runtime import ToolAnnouncement
 from codesdk.contract.settings import Limits, SessionSettings
@@ -39,7 +48,7 @@ class Ports:
     stamper: Stamper
     limits: Limits
     models: ModelDoor | None = None
-    mcp: ToolDoor | None = None
+    mcp: McpEndpoints | None = None
     undo: UndoStore = dataclasses.field(default_factory=MemoryUndo)
     state_dir: str = ""
     """Where runtimes keep their own state; empty if nothing stays."""

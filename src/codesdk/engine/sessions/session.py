@@ -12,14 +12,14 @@ import msgspec
 
 from codesdk.contract.errors import Busy, CodeSDKError, Conflict, InvalidRequest, NotFound
 from codesdk.contract.messages import Message
-from codesdk.contract.ports import ToolGate, ToolRunner
+from codesdk.contract.ports import ToolCalls, ToolRunner
 from codesdk.contract.records import KeyRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import OnBusy, SessionSettings
 from codesdk.contract.tools import Actor, Decision, Scope
 from codesdk.engine.calls import ledger
+from codesdk.engine.calls.calls import Calls
 from codesdk.engine.calls.evaluation import check_identity
-from codesdk.engine.calls.mcp_calls import TaskGate
 from codesdk.engine.log.feed import Published, follow
 from codesdk.engine.log.recorder import Recorder
 from codesdk.engine.log.state import SessionState
@@ -50,7 +50,7 @@ class LiveSession:
         redactor: Redactor,
         on_broken: Callable[[str, CodeSDKError], None],
         purses: Purses,
-        gate: ToolGate,
+        tool_calls: ToolCalls,
     ) -> None:
         self.session_id = state.session_id
         self._ports = ports
@@ -72,7 +72,7 @@ class LiveSession:
             lambda: self.scope,
             runtime,
             lambda: SessionEndpoints(
-                ports, lambda: self.scope, purses, self._turns.give_up, gate, self._learn
+                ports, lambda: self.scope, purses, self._turns.give_up, tool_calls, self._learn
             ),
         )
         self._turns = Turns(lambda: self.scope, self._holdings, slots)
@@ -103,9 +103,9 @@ class LiveSession:
         await self._holdings.attach(tools, close)
 
     @property
-    def gate(self) -> TaskGate | None:
-        """Where calls of the running task come in, if its runtime makes them over MCP."""
-        return None if self._turns.run is None else self._turns.run.gate
+    def calls(self) -> Calls | None:
+        """The tool calls of the running task."""
+        return None if self._turns.run is None else self._turns.run.calls
 
     @property
     def writes(self) -> asyncio.Lock:
@@ -236,14 +236,14 @@ class LiveSession:
             elif decision == "deny":
                 raise Conflict(f"Call {tool_call_id} was already approved; resume the session to run it.")
         elif (run := self._turns.run) is not None:
-            await run.calls.answer(tool_call_id, decision, by, scope, reason, attempt, input_hash)
+            await run.calls.approvals.answer(tool_call_id, decision, by, scope, reason, attempt, input_hash)
         else:
             raise NotFound(f"No call {tool_call_id} waits for an answer in session {self.session_id}.")
 
     def _answer_budget(self, approval_id: str, decision: Decision, by: Actor, reason: str | None) -> None:
         ledger.answer_budget(self.recorder.journal, approval_id, decision, by, reason)
         if self._turns.run is not None:
-            self._turns.run.calls.questions.wake(approval_id)
+            self._turns.run.calls.approvals.wake(approval_id)
 
     async def resume(self, messages: list[Message], task_id: str, key: KeyRow | None = None) -> str:
         """Go on after an interruption: run what was approved meanwhile, then continue the runtime."""

@@ -49,7 +49,7 @@ def question(request: Mapping[str, Any], workspace: str) -> ToolAnnouncement:
         input=request["input"],
         runtime_tool_call_id=request["tool_use_id"],
         raw=dict(request),
-        native=True,
+        origin="native",
         subjects=subjects_of(request["tool_name"], request["input"], workspace),
     )
 

@@ -145,7 +145,7 @@ def _announce(state: ClaudeState, message: OpenMessage, block: Frame, frame: Fra
         message_id=message.id,
         index=message.blocks,
         raw=frame,
-        native=native,
+        origin="native" if native else None,
         subjects=subjects_of(name, block["input"], state.workspace) if native else None,
     )
 

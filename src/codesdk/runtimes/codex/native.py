@@ -41,7 +41,7 @@ class OwnCall(msgspec.Struct):
             message_id=self.message_id,
             index=self.index,
             raw=frame,
-            native=True,
+            origin="native",
             subjects=touched([str(change["path"]) for change in self.item.get("changes") or ()], workspace),
         )
         return self.announced

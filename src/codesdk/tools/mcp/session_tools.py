@@ -1,47 +1,60 @@
-"""The tools behind a `ToolGate` → tools of MCP, and a tool's reply → content that a model reads."""
+"""The tools of a session → tools of MCP, and a tool's reply → content that a model reads."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mcp_types as types
 import msgspec
 
 from codesdk.contract.entry import ANY_CLIENT, McpClient
-from codesdk.contract.ports import ToolGate
+from codesdk.contract.ports import ToolCalls
+from codesdk.contract.runtime import ToolReply
 from codesdk.contract.tools import ToolSpec
 from codesdk.tools.names import wire_name
 
 
-class GateTools:
+class SessionTools:
     """The tools of one session. Names are written as providers allow them, and mapped back."""
 
-    def __init__(self, gate: ToolGate, session_id: str, client: McpClient = ANY_CLIENT) -> None:
-        self._gate = gate
-        self._session_id = session_id
+    def __init__(self, calls: ToolCalls, session_id: str, client: McpClient = ANY_CLIENT) -> None:
+        self._calls = calls
         self._client = client
+        self._session_id = session_id
+        self._offered: dict[str, ToolSpec] = {}
 
     async def offer(self) -> list[types.Tool]:
         """Return what the session offers now."""
-        return [described(spec, self._client) for spec in self._gate.specs(self._session_id)]
+        return [described(spec, self._client) for spec in self._look()]
 
-    async def call(
+    def call(
         self, name: str, arguments: dict[str, Any], marks: Mapping[str, str]
-    ) -> types.CallToolResult:
-        """Have the gate decide and run. A name that is not on offer passes as it is, so that the attempt is recorded."""
-        offered = {wire_name(spec.name): spec for spec in self._gate.specs(self._session_id)}
-        spec = offered.get(name)
-        reply = await self._gate.call(
+    ) -> "asyncio.Future[ToolReply]":
+        """Have a call decided and run. A name that is not on offer passes as it is, so that the attempt is recorded."""
+        if name not in self._offered:  # it may be on offer since the client last looked
+            self._look()
+        spec = self._offered.get(name)
+        return self._calls.call(
             self._session_id,
             spec.name if spec else name,
             arguments,
             runtime_tool_call_id=marks.get(self._client.call_id_key),
         )
-        structured = reply.result if spec and spec.output_schema and not reply.is_error else None
+
+    def shown(self, name: str, outcome: ToolReply) -> types.CallToolResult:
+        """Return a reply as content that a model reads."""
+        spec = self._offered.get(name)
+        structured = outcome.result if spec and spec.output_schema and not outcome.is_error else None
         return types.CallToolResult(
-            content=[types.TextContent(text=_text(reply.result))],
+            content=[types.TextContent(text=_text(outcome.result))],
             structured_content=structured,
-            is_error=reply.is_error,
+            is_error=outcome.is_error,
         )
+
+    def _look(self) -> Sequence[ToolSpec]:
+        specs = self._calls.specs(self._session_id)
+        self._offered = {wire_name(spec.name): spec for spec in specs}
+        return specs
 
 
 def described(spec: ToolSpec, client: McpClient) -> types.Tool:
