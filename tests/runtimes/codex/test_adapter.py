@@ -134,7 +134,7 @@ async def test_the_model_is_sent_our_words_our_tools_and_three_readers_of_resour
         (rig.workspace / "AGENTS.md").write_text("Talk like a pirate.")
         await rig.ask("Good day.")
         [body] = await bodies(rig)
-        specs = rig.sdk.engine.gate.specs(rig.session.id)
+        specs = rig.sdk.engine.tool_calls.specs(rig.session.id)
     assert texts(body) == [("user", "Good day.")]
     spaces = [tool for tool in body["tools"] if tool["type"] == "namespace"]
     assert [space["name"] for space in spaces] == ["mcp__codesdk"]

@@ -9,7 +9,7 @@ Each call has one worker, and one more task while its tool runs. What is decided
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -25,9 +25,9 @@ from codesdk.engine.calls.execution import Executions
 from codesdk.engine.calls.inputs import Arrival, UnusableCall, default_origin, take
 from codesdk.engine.calls.live import LiveCall, Resolution
 from codesdk.engine.calls.matching import Matching
-from codesdk.engine.calls.mcp_calls import Request, Requests
+from codesdk.engine.calls.mcp_calls import ENDING, Request, Requests
 from codesdk.engine.calls.reported import UNCONFINED, drop, note_repeat, record_end
-from codesdk.engine.log.state import CallState, Carried
+from codesdk.engine.log.state import Carried
 from codesdk.engine.sessions.endpoints import SessionEndpoints
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
@@ -41,7 +41,6 @@ CHANGED = "The runtime asks about another input than it announced; that is a cal
 NAMELESS = ToolIdentity(tool_call_id="", attempt=1, input_hash="")
 """A call that never became one of ours: only the runtime has a name for it."""
 
-T = TypeVar("T")
 Reply = Callable[[ToolIdentity, ToolReply | str], Coroutine[Any, Any, None]]
 """Hands a result, or the reason of a denial, to the runtime."""
 
@@ -96,7 +95,7 @@ class Calls:
 
     def request(self, name: str, arguments: Any, runtime_id: str | None) -> "asyncio.Future[ToolReply]":
         """Take a call made over MCP. Return its outcome as it will be; cancelling that means to hang up."""
-        item = ToolAnnouncement(name=name, input=arguments, runtime_tool_call_id=runtime_id, origin="mcp")
+        item = ToolAnnouncement(name=name, input=arguments, runtime_tool_call_id=runtime_id)
         try:
             arrival = take(self._scope.redactor, item, "mcp")
         except UnusableCall as problem:
@@ -112,8 +111,7 @@ class Calls:
         """Decide on a call that the runtime is about to run. Return why it may not, or None once its start is stored."""
         arrival = None if self._closed else await self._take(item, "native")
         if arrival is None or item.runtime_tool_call_id is None:
-            ending = "The task is ending, so no tool may run."
-            return ending if self._closed else "The call cannot be written down, so it must not run."
+            return ENDING.result if self._closed else "The call cannot be written down, so it must not run."
         call = self._asked.get(item.runtime_tool_call_id)
         if call is None or call.input.digest != arrival.input.digest:
             call = self._asked[item.runtime_tool_call_id] = await self._meet(arrival)
@@ -124,17 +122,18 @@ class Calls:
         except asyncio.CancelledError:
             self._give_up(call)
             raise
-        return "The task is ending." if call.worker.cancelled() else call.worker.result()
+        return ENDING.result if call.worker.cancelled() else call.worker.result()
 
     async def ended(self, item: ToolEnded) -> None:
         """Write down the end of a call that the runtime ran. To run one without asking, where it had to, is a violation."""
         runtime_id: Any = item.runtime_tool_call_id
+        if not self._has_seen(runtime_id):
+            await self._intake.malformed("the end of a call that it never announced.", item)
+            return
         call = self._asked.pop(runtime_id, None) or self._unmet(runtime_id)
-        if call is None:
-            await self._note_unknown(runtime_id, "the end of a call that it never announced.", item)
-        elif not self._is_open(call.state):
+        if call is None or not self._scope.state.is_open(call.state):
             return  # it was denied: what the runtime tells is that
-        elif call.state.phase == "waiting" and item.refused:
+        if call.state.phase == "waiting" and item.refused:
             drop(self._scope, call, str(item.result))
         elif not await record_end(self._scope, self._tools, call, item) and call.origin == "native":
             name = call.state.name
@@ -142,13 +141,10 @@ class Calls:
 
     async def dropped(self, item: ToolDropped) -> None:
         """Deny an announced call that the runtime says it will not make."""
-        reason: Any = item.reason
-        call = self._unmet(item.runtime_tool_call_id) if is_text(reason) else None
-        if call is not None:
-            drop(self._scope, call, reason)
-        else:
-            problem = "a call that it drops, but never announced."
-            await self._note_unknown(item.runtime_tool_call_id, problem, item)
+        if not self._has_seen(item.runtime_tool_call_id) or not is_text(item.reason):
+            await self._intake.malformed("a call that it drops, but never announced.", item)
+        elif (call := self._unmet(item.runtime_tool_call_id)) is not None:
+            drop(self._scope, call, item.reason)
 
     async def run_carried(self, carried: Carried) -> None:
         """Issue an approved call of an interrupted task once more, and wait for its end."""
@@ -178,8 +174,7 @@ class Calls:
             self.stop()
             await asyncio.wait(self._workers, timeout=timeout_s)
             await self._cancel_workers()
-        task = self._scope.state.task
-        if self._scope.recorder.broken is None and task is not None:
+        if self._scope.recorder.broken is None and (task := self._scope.state.task) is not None:
             for state in list(task.calls.values()):
                 ledger.close_left_open(self._scope.journal, state)
 
@@ -197,13 +192,11 @@ class Calls:
 
     def _is_known(self, arrival: Arrival) -> bool:
         """Return whether an announced call is open already, and note one that was announced twice."""
-        if arrival.origin != "stream" and self._matching.is_late(arrival):
+        if self._matching.alone and self._matching.is_late(arrival):
             return True
         task, runtime_id = self._scope.state.task, arrival.item.runtime_tool_call_id
         seen = None if task is None or runtime_id is None else task.seen_calls.get(runtime_id)
-        if seen is None:
-            return False
-        return note_repeat(self._scope, seen, arrival.input.digest)
+        return seen is not None and note_repeat(self._scope, seen, arrival.input.digest)
 
     async def _meet(self, arrival: Arrival) -> LiveCall:
         """Return the announced call that is now made or asked about, or open one."""
@@ -269,12 +262,12 @@ class Calls:
         """
         try:
             await self._ask_budget()
-            if self._is_open(call.state):
+            if self._scope.state.is_open(call.state):
                 await self._decide(call)
         finally:
             _mark_judged(call)
         outcome: Resolution = None
-        if not self._is_open(call.state):
+        if not self._scope.state.is_open(call.state):
             outcome = call.state.closing_words
         elif call.origin != "native":
             outcome = await self._executions.run(call)
@@ -317,33 +310,27 @@ class Calls:
         call.left_because = NOBODY_WAITS
         if call.tool is not None:
             call.tool.cancel()
-        elif self._is_open(call.state) and call.state.phase == "waiting":
+        elif self._scope.state.is_open(call.state) and call.state.phase == "waiting":
             self.approvals.refuse(call.state, NOBODY_WAITS)
-        elif self._is_open(call.state) and call.state.phase == "approved":
+        elif self._scope.state.is_open(call.state) and call.state.phase == "approved":
             ledger.skip(self._scope.journal, call.state, f"Not run: {NOBODY_WAITS}")
 
-    def _unmet(self, runtime_id: Any) -> LiveCall | None:
+    def _unmet(self, runtime_id: str) -> LiveCall | None:
         """Return an announced call that was neither made nor asked about, and forget it."""
-        return next(iter(self._matching.take_unmet(runtime_id)), None) if is_text(runtime_id) else None
+        return next(iter(self._matching.take_unmet(runtime_id)), None)
 
-    async def _note_unknown(self, runtime_id: Any, problem: str, item: Any) -> None:
-        """Note what is told of a call that the log has never seen."""
+    def _has_seen(self, runtime_id: Any) -> bool:
         task = self._scope.state.task
-        if not is_text(runtime_id) or task is None or runtime_id not in task.seen_calls:
-            await self._intake.malformed(problem, item)
-
-    def _is_open(self, state: CallState) -> bool:
-        return self._scope.state.is_open(state)
+        return is_text(runtime_id) and task is not None and runtime_id in task.seen_calls
 
     async def _cancel_workers(self) -> None:
-        """Cancel everything at once."""
         workers = [*self._workers, *self._executions.running]
         for worker in workers:
             worker.cancel()
         if workers:
             await asyncio.wait(workers, timeout=self._scope.settings.stop_grace_s)
 
-    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """See to a call in the background. A failure of ours in it ends the task."""
         worker = asyncio.create_task(work)
         self._workers.add(worker)

@@ -19,7 +19,8 @@ class Matching:
     def __init__(self) -> None:
         self._announced: list[tuple[Arrival, LiveCall]] = []
         self._waiting: list[tuple[Arrival, asyncio.Future[LiveCall]]] = []
-        self._alone: list[Arrival] = []
+        self.alone: list[Arrival] = []
+        """Requests and questions whose announcement did not come in time."""
 
     def announce(self, arrival: Arrival, call: LiveCall) -> None:
         """Take a call from the stream whose attempt was just opened."""
@@ -31,9 +32,9 @@ class Matching:
 
     def is_late(self, arrival: Arrival) -> bool:
         """Return whether the call was opened already, because its announcement took too long. Asked once for each."""
-        for known in self._alone:
+        for known in self.alone:
             if known.origin == arrival.origin and _is_announcement_of(arrival, known):
-                self._alone.remove(known)
+                self.alone.remove(known)
                 return True
         return False
 
@@ -51,7 +52,7 @@ class Matching:
             self._waiting.remove(waiter)
         if waiter[1].done():
             return waiter[1].result()
-        self._alone.append(arrival)
+        self.alone.append(arrival)
         return None
 
     def take_unmet(self, runtime_id: str | None = None) -> list[LiveCall]:
