@@ -16,7 +16,7 @@ import msgspec
 
 from bench.direct import Addresses, Direct, DirectClaude, DirectCodex, Launch, Took, overheard
 from bench.gateway import peer
-from bench.mcp import OpenGate
+from bench.mcp import OpenCalls
 from bench.measure import median, resident_bytes, scratch
 from bench.table import Report, at_most, ratio_at_most
 from codesdk import CodeSDK, Session
@@ -111,7 +111,7 @@ class Place:
         self._number += 1
         place = self._path / f"direct-{self._number}"
         place.mkdir()
-        tools = await self._host.admit(f"ses_direct_{self._number}", OpenGate(self._path / "workspace"))
+        tools = await self._host.admit(f"ses_direct_{self._number}", OpenCalls(self._path / "workspace"))
         return await self._kind.start(self._launch.prepare(place, Addresses(self._model, tools)))
 
 

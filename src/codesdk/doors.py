@@ -30,3 +30,9 @@ def open_door(
         return value
 
     return names, load, lambda: names
+
+
+def load(place: str) -> Any:
+    """Return what `module:name` names. Raise `ImportError`, `AttributeError` or `ValueError` if there is no such thing."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)

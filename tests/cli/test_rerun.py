@@ -51,7 +51,7 @@ async def record(data: Path, workspace: Path) -> str:
 
 @pytest.fixture
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path, str]:
-    monkeypatch.setitem(registry.RUNTIMES, "agent", "tests.gateway.agent:agent_runtime")
+    monkeypatch.setattr(registry, "RUNTIMES", (*registry.RUNTIMES, "tests.gateway.agent"))
     data, workspace = tmp_path / "data", tmp_path / "workspace"
     workspace.mkdir()
     (workspace / "n.txt").write_text("milk\n")
@@ -108,7 +108,7 @@ def test_a_session_that_was_not_recorded_cannot_be_played_again(tmp_path: Path, 
 AGENT_TOO = """
 from codesdk.cli.codesdkd import main
 from codesdk.runtimes import registry
-registry.RUNTIMES["agent"] = "tests.gateway.agent:agent_runtime"
+registry.RUNTIMES += ("tests.gateway.agent",)
 main()
 """
 """A daemon that knows the agent of these tests."""

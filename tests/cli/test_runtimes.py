@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from codesdk.cli import runtime_checks
 from codesdk.cli.app import run
+from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.runtime import Runtime
 from codesdk.runtimes.codex import adapter as codex
-from codesdk.runtimes.program import process
-from codesdk.runtimes.program.versions import Program
+from codesdk.runtimes.program.finding import Program
 from codesdk.testing.network import alone
 
 
@@ -153,11 +154,11 @@ def test_a_missing_program_and_missing_namespaces_are_told_apart(
     async def none() -> bool:
         return False
 
-    async def missing() -> Program:
+    async def missing(entry: RuntimeEntry) -> Program:
         raise TaskFailure("It is not there. Install it with: magic", code="RUNTIME_UNAVAILABLE")
 
-    monkeypatch.setattr(process, "has_namespaces", none)
-    monkeypatch.setattr(codex, "find_codex", missing)
+    monkeypatch.setattr(runtime_checks, "has_namespaces", none)
+    monkeypatch.setattr(runtime_checks, "find_program", missing)
     assert run(["runtimes", "doctor", "codex", "--json"]) == 1
     findings = json.loads(capfd.readouterr().out)["findings"]
     assert findings[0] == {

@@ -47,7 +47,7 @@ async def test_a_task_runs_and_its_result_events_and_transcript_come_back(runnin
         assert (result.task_id, result.state, result.text) == (task.id, "completed", "Hello there.")
         assert [events[0].type, events[-1].type] == ["task.started", "task.completed"]
         assert await session.event(events[-1].seq) == events[-1]
-        assert await session.head() == events[-1].seq
+        assert await session.service.head(session.id) == events[-1].seq
         assert [text_of(message.content) for message in await session.transcript()] == [
             "Say hello.",
             "Hello there.",

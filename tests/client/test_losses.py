@@ -79,7 +79,7 @@ async def test_a_connection_that_falls_silent_is_given_up_and_replaced(running: 
     async with proxy(running.url) as between:
         connection = Connection(lambda: Address(between.url, None))
         between.mute = True
-        stream = EventStream(connection, f"{f"/v1/sessions/{session.id}"}/events", 0, silence_s=0.2)
+        stream = EventStream(connection, f"/v1/sessions/{session.id}/events", 0, silence_s=0.2)
         reading = asyncio.create_task(_read_to(stream, head))
         async with between.asked:
             await between.asked.wait_for(lambda: len(between.requests) == 2)  # the first one was given up

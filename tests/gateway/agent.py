@@ -11,14 +11,19 @@ import anthropic
 import msgspec
 import openai
 
+from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.events import OutputCompleted
 from codesdk.contract.messages import Text, text_of
+from codesdk.contract.models import InstructionSources
 from codesdk.contract.runtime import Draft, Failed, Finished, RuntimeItem, ToolAnnouncement, ToolReply
 from codesdk.testing.fakes import FakeRuntime, FakeTask, delta
+from codesdk.tools.names import wire_name
 
 MODEL = "claude-judged"
 KEY = "sk-ant-canary-0123456789abcdef"
+ENTRY = RuntimeEntry(name="agent", adapter="tests.gateway.agent:agent_runtime")
+"""For a registry that is told of this module."""
 
 
 def agent_runtime(
@@ -30,11 +35,11 @@ def agent_runtime(
 
 async def claude_like(task: FakeTask) -> AsyncIterator[RuntimeItem]:
     """Talk Anthropic Messages."""
-    base_url = await task.host.model_endpoint()
+    base_url = await task.host.model_endpoint(InstructionSources(names=("AGENTS.md",)))
     model = task.input.model or MODEL
     tools: Any = [
         {
-            "name": spec.name.replace(".", "_"),
+            "name": wire_name(spec.name),
             "description": spec.description,
             "input_schema": spec.input_schema,
         }

@@ -55,7 +55,7 @@ BAD: dict[str, Bad] = {
     "program hung": Bad(
         [{"text": "Half. "}, {"silence": True}], "TIMEOUT", "Try again, or raise idle_timeout_s."
     ),
-    "garbage on its stdout": Bad(None, "RUNTIME_PROTOCOL", "Install it anew, or try again."),
+    "garbage on its stdout": Bad(None, "RUNTIME_PROTOCOL", "Try again, or install it again."),
 }
 SIGNALS = {"program killed": signal.SIGKILL, "program hung": signal.SIGSTOP}
 IDLE_S = {"program hung": 5.0}
@@ -134,7 +134,7 @@ async def test_it_ends_in_the_right_code_and_says_what_to_do(
     name: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     if line == "garbage on its stdout":  # nobody is to wait that long for an answer that never comes
-        monkeypatch.setattr("codesdk.runtimes.claude.adapter.START_S", 1.0)
+        monkeypatch.setattr("codesdk.runtimes.claude.live.START_S", 1.0)
         monkeypatch.setattr("codesdk.runtimes.codex.server.REQUEST_S", 1.0)
     program = PROGRAMS[name]
     given = await program_for(line, program, tmp_path)

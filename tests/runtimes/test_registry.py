@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import InvalidRequest
 from codesdk.runtimes import registry
-from codesdk.runtimes.registry import create_runtime, resolve, runtime_names
+from codesdk.runtimes.registry import create_runtime, entries, resolve, runtime_names
 from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 
 
@@ -20,10 +22,23 @@ def test_a_runtime_is_created_by_its_name():
     assert isinstance(create_runtime("scripted"), ScriptedRuntime)
 
 
-def test_an_alias_stands_for_the_full_name_of_a_runtime_that_exists(monkeypatch):
-    monkeypatch.setitem(registry.ALIASES, "play", "scripted")
-    assert resolve("play") == "scripted"
-    assert create_runtime("play").name == "scripted"
+def test_an_alias_stands_for_the_full_name():
+    assert resolve("codex") == resolve("codex-sdk") == "codex-sdk"
+    assert create_runtime("codex").name == "codex-sdk"
+
+
+def test_no_name_or_alias_stands_for_two_runtimes():
+    known = [name for entry in entries().values() for name in (entry.name, entry.alias) if name]
+    assert len(registry.RUNTIMES) == len(entries())
+    assert sorted(known) == sorted(set(known))
+
+
+@pytest.mark.parametrize("entry", entries().values(), ids=lambda entry: entry.name)
+def test_an_entry_and_its_adapter_say_the_same(entry: RuntimeEntry):
+    able = create_runtime(entry.name).capabilities()
+    assert able.instruction_files == list(entry.instructions.captured)
+    assert (able.input_capture == "exact") == (entry.wire is not None)
+    assert entry.docs is None or (Path(__file__).parents[2] / "docs" / entry.docs).is_file()
 
 
 @pytest.mark.parametrize(
@@ -32,8 +47,7 @@ def test_an_alias_stands_for_the_full_name_of_a_runtime_that_exists(monkeypatch)
         ("scriptd", 'There is no runtime "scriptd". Did you mean "scripted"? Available: '),
         ("zzz", 'There is no runtime "zzz". Available: '),
         ("", 'There is no runtime "". Available: '),
-        ("gemini", "The runtime gemini-cli-core is not part of this version. Available: "),
-        ("opencode-server", "The runtime opencode-server is not part of this version. Available: "),
+        ("claud", 'There is no runtime "claud". Did you mean "claude"? Available: '),
     ],
 )
 def test_a_name_that_is_not_there_is_refused_with_what_is(name, message):
@@ -42,9 +56,10 @@ def test_a_name_that_is_not_there_is_refused_with_what_is(name, message):
     assert caught.value.message == f"{message}{', '.join(runtime_names())}."
 
 
-def test_looking_at_the_names_loads_no_runtime():
+def test_looking_at_the_entries_loads_no_adapter():
     code = (
-        "import sys; from codesdk.runtimes.registry import runtime_names; runtime_names();"
-        " sys.exit(any(name.startswith('codesdk.runtimes.') for name in sys.modules if 'registry' not in name))"
+        "import sys; from codesdk.runtimes import entries; entries();"
+        " print(*sorted(name for name in sys.modules if name.startswith('codesdk.runtimes.')))"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+    ran = subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True)
+    assert ran.stdout.split() == sorted([*registry.RUNTIMES, "codesdk.runtimes.registry"])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.tools.mcp.gates import RecordingGate, spec
+from tests.tools.mcp.tool_calls import RecordingCalls, spec
 
 from codesdk import CodeSDK, InvalidRequest
 from codesdk.contract.codec import decode
@@ -116,10 +116,10 @@ async def test_the_tools_of_an_attached_server_are_called_under_the_same_policy_
 
 
 async def test_a_call_of_a_server_at_an_address_is_replayed_as_one_that_ran(workspace: Path):
-    gate = RecordingGate(offered=[spec("notes.find")], reply="found")
+    calls = RecordingCalls(offered=[spec("notes.find")], reply="found")
     runtime = calling("mcp.notes.notes_find", {"path": "a"})
     async with McpHost() as host, CodeSDK.open(runtimes={"scripted": runtime}, allow_yolo=True) as sdk:
-        servers = {"notes": HttpServer(url=await host.admit("theirs", gate))}
+        servers = {"notes": HttpServer(url=await host.admit("theirs", calls))}
         session = await sdk.create_session(
             runtime="scripted", workspace=workspace, permission_mode="yolo", mcp_servers=servers
         )
@@ -129,10 +129,10 @@ async def test_a_call_of_a_server_at_an_address_is_replayed_as_one_that_ran(work
 
 
 async def test_a_secret_in_the_name_of_a_servers_tool_is_not_in_the_log(workspace: Path):
-    gate = RecordingGate(offered=[spec("find_canary1234")])
+    calls = RecordingCalls(offered=[spec("find_canary1234")])
     runtime = calling("mcp.notes.find_canary1234", {"path": "a"})
     async with McpHost() as host, CodeSDK.open(runtimes={"scripted": runtime}, allow_yolo=True) as sdk:
-        servers = {"notes": HttpServer(url=await host.admit("theirs", gate))}
+        servers = {"notes": HttpServer(url=await host.admit("theirs", calls))}
         session = await sdk.create_session(
             runtime="scripted",
             workspace=workspace,
@@ -147,4 +147,4 @@ async def test_a_secret_in_the_name_of_a_servers_tool_is_not_in_the_log(workspac
         frames = [frame.data async for frame in sdk.archive.frames(session.id)]
         assert [data for data in frames if b"canary1234" in data] == []
         assert [decode(data).payload.reason for data in frames if b"tool.call.denied" in data] != []
-    assert gate.asked == []
+    assert calls.asked == []

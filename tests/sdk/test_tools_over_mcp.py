@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
-from tests.tools.mcp.gates import said, within
+from tests.tools.mcp.tool_calls import said, within
 
 from codesdk import CodeSDK, Session, Task
 from codesdk.contract.codec import decode
@@ -31,7 +31,7 @@ class Rig:
         self.sdk, self.session, self.task, self.runtime, self.client = sdk, session, task, runtime, client
 
     def start_call(self, name: str, arguments: Any, call_id: str = "toolu_1") -> asyncio.Task[Any]:
-        meta: Any = {"claudecode/toolUseId": call_id}
+        meta: Any = {"codesdk/toolCallId": call_id}
         return asyncio.create_task(self.client.call_tool(name, arguments, meta=meta))
 
     async def seen(self, kind: str) -> Event:

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from codesdk.contract.canonical import content_hash
-from codesdk.contract.ports import FileChange, Kept, ToolInvocation, ToolRun
+from codesdk.contract.ports import FileChange, Kept, PreparedCall, ToolInvocation, ToolRun, ToolRunner
+from codesdk.contract.tools import SandboxSummary
 from codesdk.tools import builtin_registry
 
 REGISTRY = builtin_registry()
@@ -26,6 +27,19 @@ def call(name: str, workspace: Path, arguments: Any) -> ToolInvocation:
 async def use(workspace: Path, name: str, **arguments: Any) -> ToolRun:
     """Run a built-in tool."""
     return await REGISTRY.run(call(name, workspace, arguments), lambda *_: None)
+
+
+def ready(tools: ToolRunner, name: str, arguments: Any) -> PreparedCall:
+    """Return a tool with an input that it takes."""
+    prepared = tools.prepare(name, arguments)
+    assert isinstance(prepared, PreparedCall), prepared
+    return prepared
+
+
+def where(tools: ToolRunner, name: str, arguments: Any) -> tuple[str, SandboxSummary]:
+    """Return where and how a tool would run."""
+    prepared = ready(tools, name, arguments)
+    return prepared.execution_env, prepared.sandbox
 
 
 def error(message: str) -> ToolRun:

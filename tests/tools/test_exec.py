@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.sandbox.stage import open_directory
+from tests.tools.calling import ready, where
 
 from codesdk.contract.ports import ToolInvocation, ToolRun
 from codesdk.contract.tools import SandboxSummary, Subjects, ToolAnnotations
@@ -209,22 +210,23 @@ async def test_it_is_dangerous_and_says_where_it_runs():
     (spec,) = tools.specs()
     assert (spec.name, spec.tool_class, spec.safe_replay) == ("workspace.exec", "dangerous", False)
     assert spec.annotations == ToolAnnotations(title="Run a command", destructive=True)
-    assert tools.environment("workspace.exec") == (
+    assert where(tools, "workspace.exec", {"argv": ["ls"]}) == (
         "codesdk_bubblewrap",
         SandboxSummary(network=False, timeout_ms=5_000, mounts=["workspace"]),
     )
     host = await registry(sandbox=HostSandbox())
-    assert host.environment("workspace.exec") == (
+    assert where(host, "workspace.exec", {"argv": ["ls"]}) == (
         "codesdk_host",
         SandboxSummary(network=True, timeout_ms=120_000),
     )
     online = await registry(hosts=["example.com"])
-    assert online.environment("workspace.exec")[1].network
+    assert where(online, "workspace.exec", {"argv": ["ls"]})[1].network
 
 
 async def test_policy_is_told_the_command():
     tools = await registry()
-    assert tools.subjects("workspace.exec", {"argv": ["git", "push"]}) == Subjects(argv=["git", "push"])
+    pushing = ready(tools, "workspace.exec", {"argv": ["git", "push"]})
+    assert pushing.subjects == Subjects(argv=["git", "push"])
 
 
 class Poor(HostSandbox):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.tools.calling import ready, where
 
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.ports import ToolInvocation, ToolRun
@@ -355,7 +356,7 @@ async def test_policy_is_told_the_host_as_the_name_system_knows_it(world):
         "nonsense": [],
         "http://user@page.example/": [],
     }.items():
-        assert tools.subjects("http.fetch", {"url": url}) == Subjects(hosts=hosts)
+        assert ready(tools, "http.fetch", {"url": url}).subjects == Subjects(hosts=hosts)
 
 
 async def test_it_is_of_the_class_network_and_off_by_default(world):
@@ -363,7 +364,8 @@ async def test_it_is_of_the_class_network_and_off_by_default(world):
     (spec,) = tools.specs()
     assert (spec.name, spec.tool_class) == ("http.fetch", "network")
     assert spec.annotations == ToolAnnotations(title="Fetch a page", idempotent=True)
-    assert tools.environment("http.fetch") == ("codesdk_host", SandboxSummary(network=True, timeout_ms=5_000))
+    online = SandboxSummary(network=True, timeout_ms=5_000)
+    assert where(tools, "http.fetch", {"url": "http://a.example/"}) == ("codesdk_host", online)
 
 
 @pytest.fixture(scope="module")

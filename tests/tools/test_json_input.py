@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.tools.calling import call
+from tests.tools.calling import call, ready
 
 from codesdk.contract.ports import ToolRun
 from codesdk.contract.tools import Subjects, ToolAnnotations, ToolSpec
@@ -74,7 +74,7 @@ async def test_an_input_that_does_not_fit_is_explained_and_not_passed_on(
 async def test_an_input_that_fits_reaches_the_function_as_it_came(registry, tmp_path):
     arguments = {"city": "Oslo", "days": None, "places": [{"x": 1.5, "more": [1]}], "anything": {"a": None}}
     assert registry.check("weather.get", arguments) is None
-    assert registry.subjects("weather.get", arguments) == Subjects(hosts=["Oslo"])
+    assert ready(registry, "weather.get", arguments).subjects == Subjects(hosts=["Oslo"])
     run = await registry.run(call("weather.get", tmp_path, arguments), lambda *_: None)
     assert run == ToolRun(result={"got": arguments})
 
@@ -181,4 +181,4 @@ def test_what_a_function_returns_and_what_an_app_says_of_it_is_part_of_the_offer
         },
         "required": ["degrees"],
     }
-    assert registry.subjects("app.weather", {"city": "Oslo"}) == Subjects(hosts=["Oslo"])
+    assert ready(registry, "app.weather", {"city": "Oslo"}).subjects == Subjects(hosts=["Oslo"])

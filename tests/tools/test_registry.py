@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 from msgspec import Meta
+from tests.tools.calling import where
 
 from codesdk.contract.errors import Busy
 from codesdk.contract.ports import ToolInvocation, ToolRun, ToolRunner
@@ -92,7 +93,7 @@ def test_a_function_becomes_a_tool_that_can_be_offered(registry):
             },
         )
     ]
-    assert runner.environment("app.add") == ("codesdk_host", SandboxSummary(network=True))
+    assert where(runner, "app.add", {"a": 1}) == ("codesdk_host", SandboxSummary(network=True))
 
 
 def test_the_decorator_gives_the_function_back():
@@ -142,7 +143,7 @@ async def test_a_tool_that_is_not_there_is_said_to_be_not_there(registry):
     problem = "There is no tool named app.sub. The tools are: app.add."
     assert registry.check("app.sub", {}) == problem
     assert await registry.run(invocation("app.sub", {}), ignore) == ToolRun(result=problem, is_error=True)
-    assert registry.environment("app.sub") == ("unknown", SandboxSummary(network=False))
+    assert registry.prepare("app.sub", {}) == problem
     assert ToolRegistry().check("a.b", {}) == "There is no tool named a.b. The tools are: none."
 
 
@@ -294,6 +295,15 @@ def test_the_built_in_tools_say_honestly_where_they_run():
         ("workspace.search", "read_only", True),
         ("patch.apply", "write", False),
     ]
+    here = SandboxSummary(network=False, mounts=["workspace"])
+    inputs: dict[str, Any] = {
+        "workspace.read": {"path": "a"},
+        "workspace.write": {"path": "a", "content": ""},
+        "workspace.edit": {"path": "a", "old": "b", "new": "c"},
+        "workspace.list": {},
+        "workspace.glob": {"pattern": "*"},
+        "workspace.search": {"pattern": "x"},
+        "patch.apply": {"patch": "x"},
+    }
     for spec in registry.specs():
-        here = SandboxSummary(network=False, mounts=["workspace"])
-        assert registry.environment(spec.name) == ("codesdk_host", here)
+        assert where(registry, spec.name, inputs[spec.name]) == ("codesdk_host", here)

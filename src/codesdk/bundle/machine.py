@@ -10,7 +10,6 @@ import platform
 import shutil
 import sqlite3
 from collections.abc import Sequence
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,17 @@ from typing import Any
 import msgspec
 
 from codesdk.contract.capabilities import Capabilities
+from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.events import CONTRACT_VERSION, SCHEMA_VERSION
 from codesdk.local import DATABASE, RUNTIMES as STATE
 from codesdk.redaction import Redactor
-from codesdk.runtimes import PINS, RUNTIMES, Pin, create_runtime, runtime_names
+from codesdk.runtimes import create_runtime, entries
 from codesdk.sandbox import look_at
 
 _MAX_FILES = 500
 _MAX_HASHED = 1024 * 1024
 _KEYS = ("auth", "credential", "secret", "token", "key", ".env")
-_EXTRAS = ("claude-agent-sdk", "openai-codex-cli-bin", "opentelemetry-sdk")
+_EXTRAS = ("opentelemetry-sdk",)
 
 
 def versions() -> dict[str, Any]:
@@ -40,13 +40,13 @@ def versions() -> dict[str, Any]:
         "sqlite": sqlite3.sqlite_version,
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "packages": _packages(),
-        "runtimes": {name: _adapter(name) for name in runtime_names()},
+        "runtimes": {name: _adapter(entry) for name, entry in entries().items()},
     }
 
 
 def capabilities() -> dict[str, Capabilities]:
     """Return what each runtime of this version can do."""
-    return {name: create_runtime(name).capabilities() for name in runtime_names()}
+    return {name: create_runtime(name).capabilities() for name in entries()}
 
 
 def mcp_transports(servers: Sequence[str]) -> dict[str, Any]:
@@ -97,7 +97,8 @@ def runtime_files(data_dir: Path | None, session_id: str, redactor: Redactor) ->
 def _packages() -> dict[str, str | None]:
     names = [wanted.split(";")[0] for wanted in requires("codesdk") or [] if "extra ==" not in wanted]
     plain = {name.split(">")[0].split("=")[0].split("[")[0].strip() for name in names}
-    return {name: _installed(name) for name in sorted(plain | set(_EXTRAS))}
+    programs = {entry.program.package for entry in entries().values() if entry.program is not None}
+    return {name: _installed(name) for name in sorted({*plain, *programs, *_EXTRAS})}
 
 
 def _installed(package: str) -> str | None:
@@ -107,19 +108,17 @@ def _installed(package: str) -> str | None:
         return None
 
 
-def _adapter(name: str) -> dict[str, Any]:
+def _adapter(entry: RuntimeEntry) -> dict[str, Any]:
     program: dict[str, Any] | None = None
-    if name in PINS:
-        module, _, attribute = PINS[name].partition(":")
-        pin: Pin = getattr(import_module(module), attribute)
+    if entry.program is not None:
         program = {
-            "name": pin.program,
-            "tested_version": pin.version,
-            "package": pin.package,
-            "package_version": _installed(pin.package),
-            "on_search_path": shutil.which(pin.program),
+            "name": entry.program.command,
+            "tested_version": entry.program.version,
+            "package": entry.program.package,
+            "package_version": _installed(entry.program.package),
+            "on_search_path": shutil.which(entry.program.command),
         }
-    return {"adapter": RUNTIMES[name], "adapter_version": version("codesdk"), "program": program}
+    return {"adapter": entry.adapter, "adapter_version": version("codesdk"), "program": program}
 
 
 def _transports(able: Capabilities) -> dict[str, Any]:

@@ -10,15 +10,14 @@ import msgspec
 
 from codesdk.contract.actions import LOCAL
 from codesdk.contract.capabilities import AuthStatus, Isolation
+from codesdk.contract.entry import ProgramEntry, RuntimeEntry
 from codesdk.contract.errors import CodeSDKError, TaskFailure
 from codesdk.contract.runtime import RuntimeEnv
-from codesdk.gateway import KEY_NAMES, Wire, providers_from
+from codesdk.gateway import KEY_NAMES, providers_from
 from codesdk.local import RUNTIMES
-from codesdk.runtimes import ALIASES, PROGRAMS, create_runtime, find
+from codesdk.runtimes import create_runtime, entries, find_program, has_namespaces, login_folder
 
 _ANSWER_S = 10.0
-_WIRES: dict[str, Wire] = {"claude-agent-sdk": "anthropic", "codex-sdk": "responses"}
-"""How each runtime asks its model, which says whose key the gateway needs."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -32,24 +31,25 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 async def look_at(runtime: str, data_dir: str) -> list[Finding]:
     """Return what is found out about a runtime, without a model call."""
-    if runtime not in PROGRAMS:
+    entry = entries()[runtime]
+    if entry.program is None:
         return [Finding(check="program", state="ok", found="built in")]
-    program = await _program(runtime)
-    login = [await _login(runtime, data_dir)] if program.state == "ok" else []
+    program = await _program(entry)
+    login = [await _login(entry, entry.program, data_dir)] if program.state == "ok" else []
     return [program, *login, await _isolation(), await _gateway()]
 
 
 async def ask_status(runtime: str, data_dir: str | None = None) -> AuthStatus:
     """Ask a runtime, away from any session: about the login in a data directory, if there is one."""
     kept = None if data_dir is None else _kept_in(data_dir)
-    lasting = kept is not None and _login_folder(kept, runtime).is_dir()
+    lasting = kept is not None and login_folder(kept, LOCAL, entries()[runtime]).is_dir()
     with tempfile.TemporaryDirectory(prefix="codesdk-") as folder:
         env = RuntimeEnv(
             cwd=folder,
             env={},
             credential_namespace=LOCAL,
             isolation=Isolation(level="namespaced" if lasting else "ephemeral", mode="subprocess"),
-            state_dir=str(kept) if lasting else folder,
+            state_dir=kept if kept is not None and lasting else folder,
         )
         try:
             return await create_runtime(runtime).auth_status(env)
@@ -60,43 +60,47 @@ async def ask_status(runtime: str, data_dir: str | None = None) -> AuthStatus:
 
 
 def alias_of(runtime: str) -> str | None:
-    """Return the short name of a runtime."""
-    return next((short for short, full in ALIASES.items() if full == runtime), None)
+    """Return the short name of a runtime, which may be one that only a daemon has."""
+    entry = entries().get(runtime)
+    return entry.alias if entry else None
 
 
-async def _program(runtime: str) -> Finding:
+async def _program(entry: RuntimeEntry) -> Finding:
     try:
-        program = await find(runtime)
+        program = await find_program(entry)
     except TaskFailure as error:
         problem = error.message.partition(" Install it with: ")[0]
-        to_do = f"codesdk runtimes install {alias_of(runtime) or runtime}"
+        to_do = f"codesdk runtimes install {entry.alias or entry.name}"
         return Finding(check="program", state="failed", found=problem, to_do=to_do)
     found = f"{program.path}, version {program.version}, the one that was tested"
     return Finding(check="program", state="ok", found=found)
 
 
-async def _login(runtime: str, data_dir: str) -> Finding:
+async def _login(entry: RuntimeEntry, program: ProgramEntry, data_dir: str) -> Finding:
     """A login of the program's own, or a key that the gateway puts in: one of them is enough."""
-    status = await ask_status(runtime, data_dir)
-    name = KEY_NAMES[_WIRES[runtime]]
+    status = await ask_status(entry.name, data_dir)
     problem = (status.details or {}).get("problem")
     if problem:
         return Finding(check="login", state="failed", found=str(problem))
-    if providers_from()[_WIRES[runtime]].key:
+    if entry.wire is None:  # it reaches its model without the gateway, so no key of ours helps
+        state, found = (
+            ("ok", f"logged in: {status.account_label}") if status.ok else ("failed", "not logged in")
+        )
+        return Finding(check="login", state=state, found=found)
+    name = KEY_NAMES[entry.wire]
+    if providers_from()[entry.wire].key:
         return Finding(check="login", state="ok", found=f"{name} is set; the gateway puts it in")
     if status.logged_in and status.auth_model != "api_key":
         return Finding(check="login", state="ok", found=f"logged in: {status.account_label}")
     to_do = f"set {name} where CodeSDK runs"
-    how = PROGRAMS[runtime].login
-    if how is not None:
-        folder, program = _login_folder(_kept_in(data_dir), runtime), (await find(runtime)).path
-        to_do += f", or log in: {how.format(folder=shlex.quote(str(folder)), program=shlex.quote(program))}"
+    if program.login is not None:
+        folder, path = login_folder(_kept_in(data_dir), LOCAL, entry), (await find_program(entry)).path
+        how = program.login.format(folder=shlex.quote(str(folder)), program=shlex.quote(path))
+        to_do += f", or log in: {how}"
     return Finding(check="login", state="failed", found=f"not logged in, and {name} is not set", to_do=to_do)
 
 
 async def _isolation() -> Finding:
-    from codesdk.runtimes import has_namespaces
-
     if await has_namespaces():
         found = "a process namespace of its own: nothing that it starts outlives it"
         return Finding(check="isolation", state="ok", found=found)
@@ -144,9 +148,5 @@ async def _get(url: str) -> bool:
         writer.close()
 
 
-def _kept_in(data_dir: str) -> Path:
-    return Path(data_dir).absolute() / RUNTIMES
-
-
-def _login_folder(kept: Path, runtime: str) -> Path:
-    return kept / f"ns-{LOCAL}" / runtime / "login"
+def _kept_in(data_dir: str) -> str:
+    return str(Path(data_dir).absolute() / RUNTIMES)

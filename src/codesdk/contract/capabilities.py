@@ -20,34 +20,38 @@ IsolationLevel = Literal["shared", "namespaced", "ephemeral"]
 InputCapture = Literal["exact", "compiled"]
 
 
-class Capabilities(Record, frozen=True, kw_only=True):
-    """The honest description of one runtime adapter."""
+class Capabilities(Record, frozen=True, kw_only=True, omit_defaults=False):
+    """The honest description of one runtime adapter, which states what differs from the defaults.
 
-    supports_streaming: bool
-    supports_tool_calls: bool
-    supports_parallel_tool_calls: bool
-    supports_stop: bool
-    supports_artifacts: bool
-    supports_session_create: bool
-    supports_session_resume: bool
-    supports_usage_reporting: bool
-    supports_non_interactive: bool
-    supports_steer: bool
-    supports_fork: bool
-    supports_reasoning: bool
-    supports_images: bool
-    input_capture: InputCapture
-    auth_model: AuthModel
-    tool_execution_model: ToolExecutionModel
-    permission_model: PermissionModel
-    state_model: StateModel
-    resume_model: ResumeModel
-    tool_replay_safety: ReplaySafety
-    mcp_support: McpSupport
-    mcp_transports: list[McpTransport]
-    cancellation_model: CancellationModel
-    supported_isolation_modes: list[IsolationMode]
-    recommended_isolation_mode: IsolationMode
+    They are those of a runtime that lives in this process and can do all that the contract asks for: the conformance
+    run fails whoever promises that and does not keep it. Written out in full, so that a reader needs no defaults.
+    """
+
+    supports_streaming: bool = True
+    supports_tool_calls: bool = True
+    supports_parallel_tool_calls: bool = True
+    supports_stop: bool = True
+    supports_artifacts: bool = True
+    supports_session_create: bool = True
+    supports_session_resume: bool = True
+    supports_usage_reporting: bool = True
+    supports_non_interactive: bool = True
+    supports_steer: bool = True
+    supports_fork: bool = True
+    supports_reasoning: bool = True
+    supports_images: bool = True
+    input_capture: InputCapture = "compiled"
+    auth_model: AuthModel = "none"
+    tool_execution_model: ToolExecutionModel = "stream"
+    permission_model: PermissionModel = "codesdk"
+    state_model: StateModel = "in_process"
+    resume_model: ResumeModel = "reconstruct"
+    tool_replay_safety: ReplaySafety = "requires_reapproval"
+    mcp_support: McpSupport = "none"
+    mcp_transports: list[McpTransport] = msgspec.field(default_factory=list[McpTransport])
+    cancellation_model: CancellationModel = "guaranteed"
+    supported_isolation_modes: list[IsolationMode] = msgspec.field(default_factory=lambda: ["in_process"])
+    recommended_isolation_mode: IsolationMode = "in_process"
     max_outstanding_tool_calls: int | None = None
     native_tools: dict[str, ToolClass] = msgspec.field(default_factory=dict[str, ToolClass])
     """Those of its own tools that a session may enable, by the runtime's names, and what they may do."""

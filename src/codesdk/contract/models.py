@@ -15,8 +15,24 @@ from codesdk.contract.tools import ManifestEntry
 
 STAND_IN = "held-by-the-gateway"
 """What a runtime is given for a key, since the gateway has the real one. A request that brings only this brings no login."""
+Wire = Literal["anthropic", "responses", "chat", "gemini"]
+"""The formats of model requests that the gateway reads."""
 RequestStatus = Literal["completed", "failed", "abandoned"]
 """How a request ended: answered, with an error or cut off, given up by the runtime."""
+
+
+class InstructionSources(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a runtime may find instructions: the files there are candidates for what a request has from elsewhere."""
+
+    names: Sequence[str] = ()
+    """Names of files, wherever they are in the workspace."""
+    folders: Sequence[str] = ()
+    """Names of folders in the workspace in which every Markdown file counts."""
+    outside: Mapping[str, str] = {}
+    """Folders outside the workspace, by the names that they get in the list of implicit sources."""
+
+
+NO_SOURCES = InstructionSources()
 
 
 class OwnTexts(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,12 +152,9 @@ class ModelEndpoints(Protocol):
         tap: ModelTap,
         mode: GatewayMode,
         workspace: str,
-        folders: Mapping[str, str],
+        sources: InstructionSources,
     ) -> str:
-        """Let a session in under a token. Return the base URL that its runtime is pointed at.
-
-        `folders` are where the runtime may find instructions besides the workspace, by the names that they get.
-        """
+        """Let a session in under a token. Return the base URL that its runtime is pointed at."""
         ...
 
     async def close(self, session_id: str) -> None:

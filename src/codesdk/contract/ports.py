@@ -5,12 +5,14 @@
 times and ids, by replay.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from codesdk.contract.actions import Equipment
+from codesdk.contract.entry import McpClient
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import Event
 from codesdk.contract.ids import Prefix
@@ -271,6 +273,16 @@ ToolSink = Callable[[OutputStream, str], None]
 """Takes a running tool's output. Never blocks, never raises."""
 
 
+class PreparedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool with an input that it takes: what that would touch, where it would run, and how to run it."""
+
+    run: Callable[[ToolInvocation, ToolSink], Coroutine[Any, Any, ToolRun]]
+    """Run the tool. Cancelled when the task stops: must then end what it started."""
+    execution_env: ExecutionEnv
+    sandbox: SandboxSummary
+    subjects: Subjects = Subjects()
+
+
 class ToolRunner(Protocol):
     """Runs owned tools. Knows nothing of policy, approvals or the log."""
 
@@ -278,20 +290,8 @@ class ToolRunner(Protocol):
         """Return the tools on offer."""
         ...
 
-    def environment(self, name: str) -> tuple[ExecutionEnv, SandboxSummary]:
-        """Return where and how a tool would run."""
-        ...
-
-    def check(self, name: str, arguments: Any) -> str | None:
-        """Return what is wrong with an input, for the model to read, or None."""
-        ...
-
-    def subjects(self, name: str, arguments: Any) -> Subjects:
-        """Return what a call whose input passed `check` would touch, for the policy. Must not raise."""
-        ...
-
-    async def run(self, call: ToolInvocation, output: ToolSink) -> ToolRun:
-        """Run the tool. Cancelled when the task stops: must then end what it started."""
+    def prepare(self, name: str, arguments: Any) -> PreparedCall | str:
+        """Validate an input, once: return what can be run, or what is wrong with it, for the model to read."""
         ...
 
     async def close_session(self, session_id: str) -> None:
@@ -299,27 +299,28 @@ class ToolRunner(Protocol):
         ...
 
 
-class ToolGate(Protocol):
-    """The way in for a tool call that reaches CodeSDK itself, through the MCP host. The engine implements it."""
+class ToolCalls(Protocol):
+    """Where the tool calls of sessions are made that come from outside the runtime's stream. The engine implements it."""
 
     def specs(self, session_id: str) -> Sequence[ToolSpec]:
         """Return the tools that a session offers. `NotFound` if there is no such live session."""
         ...
 
-    async def call(
+    def call(
         self, session_id: str, name: str, arguments: Any, *, runtime_tool_call_id: str | None = None
-    ) -> ToolReply:
-        """Decide on a call, run it if it may run, and return what the model should read; a denial is an error reply.
+    ) -> "asyncio.Future[ToolReply]":
+        """Have a call decided, and run if it may run. Must not raise: what is wrong is in the future.
 
-        May take as long as an approval does. Cancelling it cancels the tool. `Conflict` if no task runs.
+        The result is what the model should read; a denial is an error reply; `Conflict` if no task runs. It may take as
+        long as an approval does. Cancelling the future means that nobody waits any more: the call is taken back.
         """
         ...
 
 
-class ToolDoor(Protocol):
+class McpEndpoints(Protocol):
     """Gives sessions an address at which their tools are offered over MCP. The MCP host implements it."""
 
-    async def admit(self, session_id: str, gate: ToolGate) -> str:
+    async def admit(self, session_id: str, calls: ToolCalls, client: McpClient) -> str:
         """Let a session in. Return the URL that its runtime is given; a token in it says whose it is."""
         ...
 

@@ -5,12 +5,13 @@ and one end; into it go tool results, denials, steering and stop. An adapter nev
 writes to the log: the engine gives each draft its seq and stores it.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from codesdk.contract.capabilities import AuthStatus, Capabilities, Isolation
+from codesdk.contract.entry import ANY_CLIENT, McpClient
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.events import (
     OutputCompleted,
@@ -22,6 +23,7 @@ from codesdk.contract.events import (
     UsageReported,
 )
 from codesdk.contract.messages import ArtifactRef, Message
+from codesdk.contract.models import NO_SOURCES, InstructionSources
 from codesdk.contract.tools import (
     InteractionMode,
     Outcome,
@@ -29,6 +31,7 @@ from codesdk.contract.tools import (
     Record,
     Subjects,
     ToolIdentity,
+    ToolOrigin,
     ToolSpec,
 )
 
@@ -52,9 +55,16 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 class ToolAnnouncement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A tool call seen in the runtime's stream. The ledger mints its id and decides on it.
+    """A tool call that a runtime tells of. The ledger mints its id and decides on it.
 
-    One that is `native` is run by the runtime itself; `subjects` is what it would touch, as far as that can be told.
+    `origin` says what follows, call by call, so that one runtime may mix them:
+
+    - `stream`: the runtime waits for `send_tool_result` or `send_tool_denied`;
+    - `mcp`: it calls the tool at `Host.tool_endpoint`, and is answered there;
+    - `native`: it runs the tool itself, asks `Host.may_run` first, and tells the end with `ToolEnded`.
+
+    Left out, it is what the runtime's `tool_execution_model` stands for. `subjects` is what a native call would touch,
+    as far as that can be told.
     """
 
     name: str
@@ -63,7 +73,7 @@ class ToolAnnouncement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     message_id: str | None = None
     index: int | None = None
     raw: Any = None
-    native: bool = False
+    origin: ToolOrigin | None = None
     subjects: Subjects | None = None
 
 
@@ -160,15 +170,14 @@ class ToolReply(msgspec.Struct, frozen=True, kw_only=True):
 class Host(Protocol):
     """What a runtime may ask of the engine while a task runs."""
 
-    async def model_endpoint(self, folders: Mapping[str, str] | None = None) -> str:
+    async def model_endpoint(self, sources: InstructionSources = NO_SOURCES) -> str:
         """Return the base URL that the runtime talks to in place of a provider. It holds a token.
 
-        `folders` are where the runtime may find instructions besides the workspace, by the names that they get in
-        the list of implicit sources. Raise `TaskFailure` if there is no gateway.
+        Raise `TaskFailure` if there is no gateway.
         """
         ...
 
-    async def tool_endpoint(self) -> str:
+    async def tool_endpoint(self, client: McpClient = ANY_CLIENT) -> str:
         """Return the URL at which the session's tools are offered over MCP (streamable HTTP). It holds a token.
 
         Raise `TaskFailure` if there is no MCP host.
@@ -178,7 +187,9 @@ class Host(Protocol):
     async def may_run(self, call: ToolAnnouncement) -> str | None:
         """Ask whether the runtime may run a tool of its own. Return why not, or None when its start is on record.
 
-        May take as long as an approval does. Cancelling it takes the question back.
+        Any runtime may ask, about any tool: one that its capabilities do not declare counts as dangerous. The call must
+        have the runtime's id, by which `ToolEnded` names it. May take as long as an approval does; cancelling it takes
+        the question back.
         """
         ...
 
@@ -237,7 +248,7 @@ class Runtime(Protocol):
         ...
 
     async def auth_status(self, env: RuntimeEnv) -> AuthStatus:
-        """Tell whether the runtime is ready, without a model call and without a secret."""
+        """Return whether the runtime is ready, without a model call and without a secret."""
         ...
 
     async def start_task(self, host: Host, task: TaskInput) -> RuntimeTask:

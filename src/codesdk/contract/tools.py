@@ -17,6 +17,8 @@ OutputStream = Literal["stdout", "stderr", "progress"]
 Outcome = Literal["known", "unknown"]
 Scope = Literal["once", "session"]
 Decision = Literal["approve", "deny"]
+ToolOrigin = Literal["stream", "mcp", "native"]
+"""How a call reaches us: handed over in the runtime's stream, made at our MCP server, or run by the runtime itself."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -50,7 +50,7 @@ class Engine:
         self._secrets = SessionSecrets(secrets)
         self._registry = SessionRegistry(ports, runtime, owner, self._secrets)
         self._actions = SessionActions(ports, runtime, self._registry, self._secrets, permits or Permits())
-        self.gate = self._registry.gate
+        self.tool_calls = self._registry.tool_calls
 
     async def open(self) -> None:
         """Close what a crash left open in the sessions of this owner, and be ready."""

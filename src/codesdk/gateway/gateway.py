@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from codesdk.contract.models import ModelTap
+from codesdk.contract.models import InstructionSources, ModelTap
 from codesdk.contract.settings import GatewayMode
 from codesdk.gateway.providers import Provider
 from codesdk.gateway.wires.exchange import Wire
@@ -43,11 +43,11 @@ class GatewayService:
         tap: ModelTap,
         mode: GatewayMode,
         workspace: str,
-        folders: Mapping[str, str],
+        sources: InstructionSources,
     ) -> str:
         """Let a session in under a token. Return the base URL that its runtime is pointed at."""
         gateway = await self._use()
-        return await gateway.open(session_id, token, tap, mode, workspace, folders)
+        return await gateway.open(session_id, token, tap, mode, workspace, sources)
 
     async def close(self, session_id: str) -> None:
         """Take a session's URL back."""

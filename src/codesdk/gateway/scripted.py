@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from itertools import repeat
 
-from codesdk.gateway.capture.names import own_names, wire_name
 from codesdk.gateway.capture.purpose import purpose_of
 from codesdk.gateway.reply import JSON, SSE, RawRequest, Reply, Reset, refuse
 from codesdk.gateway.wires.exchange import (
@@ -29,6 +28,7 @@ from codesdk.gateway.wires.exchange import (
 )
 from codesdk.script import expect, model
 from codesdk.script.model import Script, Turn
+from codesdk.tools import offered_as
 
 SILENCE_S = 3600.0
 _KINDS: dict[int, FaultKind] = {
@@ -84,7 +84,7 @@ class ScriptedModel:
             )
         self._next += 1
         offered = [tool.name for tool in ask.tools]
-        names = {step.tool: wire_name(step.tool, offered) for step in turn.calls if step.offered}
+        names = {step.tool: offered_as(step.tool, offered) for step in turn.calls if step.offered}
         problem = self._unmet(turn, ask) or _missing(names)
         if problem is not None:
             return self._fail(codec, f"turn {number + 1}: {problem}")
@@ -99,9 +99,8 @@ class ScriptedModel:
             return None
         offered = [tool.name for tool in ask.tools]
         wanted = {*turn.expect.offered, *turn.expect.not_offered}
-        seen = expect.Seen(
-            user=_last_user(ask), results=_results(ask), offered=own_names(wanted, offered) | set(offered)
-        )
+        own = {name for name in wanted if offered_as(name, offered)}
+        seen = expect.Seen(user=_last_user(ask), results=_results(ask), offered=own | set(offered))
         return expect.unmet(turn.expect, seen)
 
     def _fail(self, codec: Codec, problem: str) -> Reply:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from codesdk.contract.errors import CodeSDKError, TaskFailure
-from codesdk.contract.models import ModelTap
+from codesdk.contract.models import InstructionSources, ModelTap
 from codesdk.contract.settings import GatewayMode
 from codesdk.gateway import prices
 from codesdk.gateway.capture.observe import ObservedBackend
@@ -63,11 +63,10 @@ class SessionGateway:
         tap: ModelTap,
         mode: GatewayMode,
         workspace: str,
-        folders: Mapping[str, str],
+        sources: InstructionSources,
     ) -> str:
         """Let a session in under a token. Return the base URL that its runtime is pointed at."""
         server = await self._start()
-        places = dict(folders)
         recorder = _Recorder(tap, self._keeping) if mode == "record" else None
         inner = self._answering(session_id, mode, tap)
         lacks = inner.lacks if isinstance(inner, Upstream) else None
@@ -76,7 +75,7 @@ class SessionGateway:
         observed = ObservedBackend(
             inner,
             tap,
-            lambda: read_sources(workspace, places),
+            lambda: read_sources(workspace, sources),
             keeps=recorder is not None,
             lacks=lacks,
         )

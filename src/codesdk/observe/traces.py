@@ -15,16 +15,12 @@ from codesdk.contract import events as ev
 from codesdk.contract.errors import CodeSDKError, InvalidRequest
 from codesdk.contract.events import TERMINAL_TYPES, Event, UsageTotals
 from codesdk.engine import millis
+from codesdk.runtimes import entries
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, TracerProvider
 
 _log = logging.getLogger(__name__)
-_PROVIDERS = {
-    "claude-agent-sdk": "anthropic",
-    "codex-sdk": "openai",
-    "gemini-cli-core": "gcp.gemini",
-}
 _BY_MODEL = (("claude", "anthropic"), ("gpt", "openai"), ("gemini", "gcp.gemini"))
 
 
@@ -265,7 +261,8 @@ def _usage(usage: UsageTotals | ev.UsageReported) -> dict[str, int]:
 def _provider(runtime: str, model: str | None) -> str:
     """Return who is asked, as far as the names tell; the runtime itself if they do not."""
     known = next((name for prefix, name in _BY_MODEL if (model or "").startswith(prefix)), None)
-    return known or _PROVIDERS.get(runtime, runtime)
+    entry = entries().get(runtime)
+    return known or (entry.provider if entry else None) or runtime
 
 
 def _nanos(event: Event) -> int:

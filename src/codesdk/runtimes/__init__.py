@@ -8,29 +8,26 @@ if TYPE_CHECKING:
     from codesdk.runtimes.program.environment import (
         clean_session as clean_session,
         forget_session as forget_session,
+        login_folder as login_folder,
         session_folders as session_folders,
+    )
+    from codesdk.runtimes.program.finding import (
+        find_program as find_program,
+        install_command as install_command,
     )
     from codesdk.runtimes.program.process import (
         has_namespaces as has_namespaces,
     )
-    from codesdk.runtimes.program.programs import (
-        PROGRAMS as PROGRAMS,
-        find as find,
-        install_command as install_command,
-    )
     from codesdk.runtimes.program.sweep import (
         sweep as sweep,
     )
-    from codesdk.runtimes.program.versions import (
-        Pin as Pin,
-    )
     from codesdk.runtimes.registry import (
-        ALIASES as ALIASES,
-        PINS as PINS,
-        RUNTIMES as RUNTIMES,
         create_runtime as create_runtime,
+        entries as entries,
+        entry_of as entry_of,
         resolve as resolve,
         runtime_names as runtime_names,
+        runtime_table as runtime_table,
     )
     from codesdk.runtimes.scripted.adapter import (
         ScriptedRuntime as ScriptedRuntime,
@@ -42,23 +39,22 @@ __all__, __getattr__, __dir__ = open_door(
         ".program.environment": (
             "clean_session",
             "forget_session",
+            "login_folder",
             "session_folders",
         ),
-        ".program.process": ("has_namespaces",),
-        ".program.programs": (
-            "PROGRAMS",
-            "find",
+        ".program.finding": (
+            "find_program",
             "install_command",
         ),
+        ".program.process": ("has_namespaces",),
         ".program.sweep": ("sweep",),
-        ".program.versions": ("Pin",),
         ".registry": (
-            "ALIASES",
-            "PINS",
-            "RUNTIMES",
             "create_runtime",
+            "entries",
+            "entry_of",
             "resolve",
             "runtime_names",
+            "runtime_table",
         ),
         ".scripted.adapter": ("ScriptedRuntime",),
     },

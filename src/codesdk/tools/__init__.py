@@ -12,7 +12,7 @@ if TYPE_CHECKING:
         fetch_tool as fetch_tool,
     )
     from codesdk.tools.mcp.directory import (
-        DirectoryGate as DirectoryGate,
+        DirectoryTools as DirectoryTools,
     )
     from codesdk.tools.mcp.host import (
         PROGRESS_S as PROGRESS_S,
@@ -26,6 +26,14 @@ if TYPE_CHECKING:
         check_servers as check_servers,
         secrets_of as secrets_of,
     )
+    from codesdk.tools.names import (
+        NAMESPACE as NAMESPACE,
+        PREFIX as PREFIX,
+        SERVER as SERVER,
+        by_wire_name as by_wire_name,
+        offered_as as offered_as,
+        wire_name as wire_name,
+    )
     from codesdk.tools.options import (
         ExecOptions as ExecOptions,
         FetchOptions as FetchOptions,
@@ -36,7 +44,6 @@ if TYPE_CHECKING:
         ToolContext as ToolContext,
         ToolError as ToolError,
         ToolRegistry as ToolRegistry,
-        wire_name as wire_name,
     )
     from codesdk.tools.workspace.file_tools import (
         builtin_registry as builtin_registry,
@@ -48,7 +55,7 @@ __all__, __getattr__, __dir__ = open_door(
     {
         ".exec": ("exec_tool",),
         ".fetch": ("fetch_tool",),
-        ".mcp.directory": ("DirectoryGate",),
+        ".mcp.directory": ("DirectoryTools",),
         ".mcp.host": (
             "McpHost",
             "PROGRESS_S",
@@ -58,6 +65,14 @@ __all__, __getattr__, __dir__ = open_door(
             "McpServer",
             "check_servers",
             "secrets_of",
+        ),
+        ".names": (
+            "NAMESPACE",
+            "PREFIX",
+            "SERVER",
+            "by_wire_name",
+            "offered_as",
+            "wire_name",
         ),
         ".options": (
             "ExecOptions",
@@ -69,7 +84,6 @@ __all__, __getattr__, __dir__ = open_door(
             "ToolContext",
             "ToolError",
             "ToolRegistry",
-            "wire_name",
         ),
         ".workspace.file_tools": (
             "builtin_registry",

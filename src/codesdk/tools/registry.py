@@ -1,8 +1,9 @@
-"""Tools by name: a function and the type of its input → a tool that can be offered, checked and run.
+"""Tools by name: a function and the type of its input → a tool that can be offered, given an input and run.
 
 Implements `ToolRunner` for the engine. Knows nothing of policy, approvals or the log.
 """
 
+import functools
 import inspect
 import logging
 import re
@@ -12,7 +13,7 @@ from typing import Any, TypeVar, cast, get_type_hints
 import msgspec
 
 from codesdk.contract.errors import CodeSDKError
-from codesdk.contract.ports import ToolInvocation, ToolRun, ToolSink
+from codesdk.contract.ports import PreparedCall, ToolInvocation, ToolRun, ToolSink
 from codesdk.contract.tools import (
     ExecutionEnv,
     SandboxSummary,
@@ -22,6 +23,7 @@ from codesdk.contract.tools import (
     ToolSpec,
 )
 from codesdk.tools.json_input import Check, schema_check
+from codesdk.tools.names import wire_name
 from codesdk.tools.schema import explain, input_schema, output_schema
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
@@ -120,30 +122,45 @@ class ToolRegistry:
     def specs(self) -> Sequence[ToolSpec]:
         return [tool.spec for tool in self._tools.values()]
 
-    def environment(self, name: str) -> tuple[ExecutionEnv, SandboxSummary]:
-        tool = self._tools.get(name)
-        if tool is None:
-            return "unknown", SandboxSummary(network=False)
-        return tool.execution_env, tool.sandbox
-
     def check(self, name: str, arguments: Any) -> str | None:
+        """Return what is wrong with an input, for the model to read, or None."""
+        taken = self._take(name, arguments)
+        return taken if isinstance(taken, str) else None
+
+    def prepare(self, name: str, arguments: Any) -> PreparedCall | str:
+        """Validate an input. Return the tool, ready to run on it, or what is wrong, for the model to read."""
+        taken = self._take(name, arguments)
+        if isinstance(taken, str):
+            return taken
+        tool, value = taken
+        return PreparedCall(
+            run=functools.partial(_run, tool, value),
+            execution_env=tool.execution_env,
+            sandbox=tool.sandbox,
+            subjects=Subjects() if tool.subjects is None else tool.subjects(value),
+        )
+
+    async def run(self, call: ToolInvocation, output: ToolSink) -> ToolRun:
+        """Run a call that nobody has to decide on. An input that will not do is a result with `is_error`."""
+        taken = self._take(call.name, call.input)
+        return (
+            ToolRun(result=taken, is_error=True)
+            if isinstance(taken, str)
+            else await _run(*taken, call, output)
+        )
+
+    def _take(self, name: str, arguments: Any) -> tuple[Tool, Any] | str:
+        """Return a tool and an input as its function takes it, or what is wrong."""
         tool = self._tools.get(name)
         if tool is None:
             offered = ", ".join(sorted(self._tools)) or "none"
             return f"There is no tool named {name}. The tools are: {offered}."
         if tool.input_type is None:
-            return self._checks[name](arguments)
+            return self._checks[name](arguments) or (tool, arguments)
         try:
-            _convert(tool, arguments)
+            return tool, msgspec.convert(arguments, tool.input_type, strict=True)
         except msgspec.ValidationError as error:
             return explain(name, tool.spec.input_schema, str(error))
-        return None
-
-    def subjects(self, name: str, arguments: Any) -> Subjects:
-        tool = self._tools.get(name)
-        if tool is None or tool.subjects is None:
-            return Subjects()
-        return tool.subjects(_convert(tool, arguments))
 
     async def close_session(self, session_id: str) -> None:
         """Release what tools keep for a session."""
@@ -151,25 +168,22 @@ class ToolRegistry:
             if tool.close_session is not None:
                 await tool.close_session(session_id)
 
-    async def run(self, call: ToolInvocation, output: ToolSink) -> ToolRun:
-        """Run the tool. A failure of any kind is a result with `is_error`, except cancellation."""
-        problem = self.check(call.name, call.input)
-        if problem is not None:
-            return ToolRun(result=problem, is_error=True)
-        tool = self._tools[call.name]
-        try:
-            result = await tool.function(_convert(tool, call.input), ToolContext(call, output))
-        except ToolError as error:
-            return ToolRun(result=str(error), is_error=True)
-        except CodeSDKError as error:
-            return ToolRun(result=error.message, is_error=True)
-        except Exception as error:  # noqa: BLE001 - whatever an app's tool raises must not end the task
-            _log.exception("The tool %s failed", call.name)
-            message = (
-                f"The tool {call.name} failed unexpectedly ({type(error).__name__}). Its log has the details."
-            )
-            return ToolRun(result=message, is_error=True)
-        return result if isinstance(result, ToolRun) else ToolRun(result=result)
+
+async def _run(tool: Tool, value: Any, call: ToolInvocation, output: ToolSink) -> ToolRun:
+    """Run a tool. A failure of any kind is a result with `is_error`, except cancellation."""
+    try:
+        result = await tool.function(value, ToolContext(call, output))
+    except ToolError as error:
+        return ToolRun(result=str(error), is_error=True)
+    except CodeSDKError as error:
+        return ToolRun(result=error.message, is_error=True)
+    except Exception as error:  # noqa: BLE001 - whatever an app's tool raises must not end the task
+        _log.exception("The tool %s failed", call.name)
+        message = (
+            f"The tool {call.name} failed unexpectedly ({type(error).__name__}). Its log has the details."
+        )
+        return ToolRun(result=message, is_error=True)
+    return result if isinstance(result, ToolRun) else ToolRun(result=result)
 
 
 def make_tool(
@@ -205,16 +219,6 @@ def make_tool(
         sandbox=sandbox,
         subjects=subjects,
     )
-
-
-def _convert(tool: Tool, arguments: Any) -> Any:
-    """Return an input as the tool's function takes it."""
-    return arguments if tool.input_type is None else msgspec.convert(arguments, tool.input_type, strict=True)
-
-
-def wire_name(name: str) -> str:
-    """Return the name as providers allow it: letters, digits, `_` and `-`."""
-    return name.replace(".", "_")
 
 
 def _input_type(function: ToolFunction, name: str) -> type[msgspec.Struct]:

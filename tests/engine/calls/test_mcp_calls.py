@@ -1,4 +1,4 @@
-"""Calls that a runtime announces in its stream and makes through the gate: they meet in one attempt."""
+"""Calls that a runtime announces in its stream and makes over MCP: they meet in one attempt."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ READ, WRITE = "fake.read", "fake.write"
 
 
 class Rig:
-    """A running task of a runtime that makes its calls through the gate."""
+    """A running task of a runtime that makes its calls over MCP."""
 
     def __init__(self, sdk: CodeSDK, session: Session, runtime: FakeRuntime, tools: FakeTools) -> None:
         self.sdk, self.session, self.runtime, self.tools = sdk, session, runtime, tools
@@ -29,12 +29,12 @@ class Rig:
     def emit(self, *items: Any) -> None:
         self.runtime.tasks[-1].emit(*items)
 
-    def through(
+    def over_mcp(
         self, name: str, arguments: Any = None, call_id: str | None = "c1"
-    ) -> asyncio.Task[ToolReply]:
+    ) -> "asyncio.Future[ToolReply]":
         given = {} if arguments is None else arguments
-        gate = self.sdk.engine.gate
-        return asyncio.create_task(gate.call(self.session.id, name, given, runtime_tool_call_id=call_id))
+        calls = self.sdk.engine.tool_calls
+        return calls.call(self.session.id, name, given, runtime_tool_call_id=call_id)
 
     async def seen(self, kind: str, number: int = 1) -> Event:
         """Wait for an event of a type, the first or a later one."""
@@ -76,13 +76,13 @@ def calls(events: list[Event]) -> list[tuple[str, str | None]]:
 ONE_CALL = [("requested", "c1"), ("approved", "c1"), ("started", "c1"), ("completed", "c1")]
 
 
-async def test_an_announced_call_runs_once_when_it_comes_through_the_gate():
+async def test_an_announced_call_runs_once_when_it_is_made_over_mcp():
     async with rig() as r:
         r.tools.give(READ, "the text")
         r.emit(call(READ, {"path": "a"}))
         await r.seen("tool.call.requested")
         assert r.tools.runs == []
-        assert await r.through(READ, {"path": "a"}) == ToolReply(result="the text", is_error=False)
+        assert await r.over_mcp(READ, {"path": "a"}) == ToolReply(result="the text", is_error=False)
         events = await r.end()
         assert calls(events) == ONE_CALL
         assert [e.payload.message_id for e in events if e.type == "tool.call.requested"] == ["m1"]
@@ -90,7 +90,7 @@ async def test_an_announced_call_runs_once_when_it_comes_through_the_gate():
 
 async def test_a_call_that_comes_before_its_announcement_waits_for_it_and_has_its_place():
     async with rig() as r:
-        coming = r.through(READ, {"path": "a"})
+        coming = r.over_mcp(READ, {"path": "a"})
         await asyncio.sleep(0)
         r.emit(call(READ, {"path": "a"}))
         await coming
@@ -101,7 +101,7 @@ async def test_a_call_that_comes_before_its_announcement_waits_for_it_and_has_it
 
 async def test_a_call_whose_announcement_comes_too_late_is_one_call_all_the_same():
     async with rig() as r:
-        await r.through(READ, {"path": "a"})
+        await r.over_mcp(READ, {"path": "a"})
         r.emit(call(READ, {"path": "a"}))
         events = await r.end()
         assert calls(events) == ONE_CALL
@@ -115,7 +115,7 @@ async def test_without_an_id_calls_are_matched_by_name_and_input_in_order():
         )
         await r.seen("tool.call.requested", 3)
         for path in ("b", "a", "a"):
-            await r.through(READ, {"path": path}, None)
+            await r.over_mcp(READ, {"path": path}, None)
         events = await r.end()
         assert [i for kind, i in calls(events) if kind == "started"] == ["c2", "c1", "c3"]
 
@@ -123,10 +123,10 @@ async def test_without_an_id_calls_are_matched_by_name_and_input_in_order():
 async def test_the_same_call_again_joins_the_first_and_gets_its_result():
     async with rig() as r:
         r.tools.hold(READ)
-        first, second = r.through(READ), r.through(READ)
+        first, second = r.over_mcp(READ), r.over_mcp(READ)
         await r.seen("tool.call.started")
         r.tools.release(READ)
-        assert await first == await second == await r.through(READ)
+        assert await first == await second == await r.over_mcp(READ)
         assert calls(await r.end()) == ONE_CALL
 
 
@@ -134,7 +134,7 @@ async def test_a_call_with_another_input_than_was_announced_is_a_call_of_its_own
     async with rig() as r:
         r.emit(call(READ, {"path": "a"}))
         await r.seen("tool.call.requested")
-        await r.through(READ, {"path": "/etc/shadow"})
+        await r.over_mcp(READ, {"path": "/etc/shadow"})
         events = await r.end()
         assert [run.invocation.input for run in r.tools.runs] == [{"path": "/etc/shadow"}]
         assert calls(events)[-1] == ("denied", "c1")
@@ -142,7 +142,7 @@ async def test_a_call_with_another_input_than_was_announced_is_a_call_of_its_own
 
 async def test_a_question_is_asked_inside_the_call_and_a_denial_is_its_answer():
     async with rig("ask") as r:
-        coming = r.through(WRITE)
+        coming = r.over_mcp(WRITE)
         asked = await r.seen("approval.requested")
         await r.session.deny(asked.payload.tool_call_id, "Not today.")
         assert await coming == ToolReply(result="Not today.", is_error=True)
@@ -151,7 +151,7 @@ async def test_a_question_is_asked_inside_the_call_and_a_denial_is_its_answer():
 
 async def test_a_client_that_leaves_while_a_question_waits_has_its_call_denied_and_a_later_answer_is_a_conflict():
     async with rig("ask") as r:
-        coming = r.through(WRITE)
+        coming = r.over_mcp(WRITE)
         asked = await r.seen("approval.requested")
         coming.cancel()
         denied = await r.seen("tool.call.denied")
@@ -164,7 +164,7 @@ async def test_a_client_that_leaves_while_a_question_waits_has_its_call_denied_a
 async def test_a_client_that_leaves_while_the_tool_runs_has_it_cancelled():
     async with rig() as r:
         r.tools.hold(WRITE)
-        coming = r.through(WRITE)
+        coming = r.over_mcp(WRITE)
         await r.seen("tool.call.started")
         coming.cancel()
         ended = await r.seen("tool.call.completed")
@@ -175,7 +175,7 @@ async def test_a_client_that_leaves_while_the_tool_runs_has_it_cancelled():
 async def test_one_of_two_clients_that_leaves_does_not_take_the_call_from_the_other():
     async with rig() as r:
         r.tools.hold(READ)
-        first, second = r.through(READ), r.through(READ)
+        first, second = r.over_mcp(READ), r.over_mcp(READ)
         await r.seen("tool.call.started")
         first.cancel()
         await asyncio.wait([first])
@@ -201,7 +201,7 @@ async def test_an_announced_call_that_never_comes_is_denied_by_the_runtime():
 
 async def test_an_unknown_tool_is_refused_and_recorded():
     async with rig() as r:
-        reply = await r.through("no.such", {})
+        reply = await r.over_mcp("no.such", {})
         assert reply.is_error
         assert "There is no tool no.such" in reply.result
         assert calls(await r.end()) == [("requested", "c1"), ("denied", "c1")]
@@ -210,7 +210,7 @@ async def test_an_unknown_tool_is_refused_and_recorded():
 async def test_a_stop_reaches_the_runtime_before_the_denial_of_the_call_that_waited():
     async with rig("ask") as r:
         order: list[str] = []
-        waiting, told = r.through(WRITE), r.runtime.tasks[-1].stop
+        waiting, told = r.over_mcp(WRITE), r.runtime.tasks[-1].stop
         waiting.add_done_callback(lambda _: order.append("answered"))
         await r.seen("approval.requested")
 
@@ -231,11 +231,11 @@ async def test_a_stop_reaches_the_runtime_before_the_denial_of_the_call_that_wai
 
 async def test_a_stop_answers_what_waits_and_takes_no_more():
     async with rig("ask") as r:
-        coming = r.through(WRITE)
+        coming = r.over_mcp(WRITE)
         await r.seen("approval.requested")
         await r.session.stop()
         assert (await coming).is_error
-        [late] = await asyncio.gather(r.through(READ, {}, "c9"), return_exceptions=True)
+        [late] = await asyncio.gather(r.over_mcp(READ, {}, "c9"), return_exceptions=True)
         assert isinstance(late, Conflict) or (isinstance(late, ToolReply) and late.is_error)
         await r.seen("task.stopped")
         assert [run.invocation.name for run in r.tools.runs] == []
@@ -245,7 +245,7 @@ async def test_between_tasks_no_tool_is_called():
     async with rig() as r:
         await r.end()
         with pytest.raises(Conflict, match="no running task"):
-            await r.through(READ, {}, "c5")
+            await r.over_mcp(READ, {}, "c5")
 
 
 @pytest.mark.parametrize(

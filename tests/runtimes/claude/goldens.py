@@ -9,7 +9,8 @@ from tests.runtimes.claude.rig import EDIT, MORE, READ, native_call
 
 from codesdk.contract.events import TYPE_OF
 from codesdk.contract.runtime import Draft, RuntimeItem
-from codesdk.runtimes.claude.normalize import PREFIX, ClaudeState, normalize
+from codesdk.runtimes.claude.normalize import ClaudeState, normalize
+from codesdk.tools.names import PREFIX
 
 GOLDENS = Path(__file__).parents[2] / "golden" / "claude-agent-sdk"
 TOOLS = {f"{PREFIX}workspace_read": "workspace.read", f"{PREFIX}workspace_edit": "workspace.edit"}

@@ -12,7 +12,8 @@ from codesdk.contract.events import Event
 from codesdk.engine.checks.replay import replay_session
 from codesdk.engine.checks.verify import verify_session
 from codesdk.gateway.capture.exact import hashes_of, join
-from codesdk.runtimes.claude.adapter import NAME, ClaudeRuntime
+from codesdk.runtimes.claude import NAME
+from codesdk.runtimes.claude.adapter import ClaudeRuntime
 from codesdk.script import Script, parse_object
 
 MODEL = "claude-sonnet-4-5"

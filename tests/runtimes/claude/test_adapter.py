@@ -32,7 +32,8 @@ from codesdk import Session, Task, TaskFailure
 from codesdk.contract.events import Event
 from codesdk.runtimes.claude.input import RETOLD
 from codesdk.tools import ToolContext, ToolRegistry
-from codesdk.tools.registry import make_tool, wire_name
+from codesdk.tools.names import wire_name
+from codesdk.tools.registry import make_tool
 from codesdk.tools.workspace.file_tools import builtin_registry
 
 SLOW: dict[str, Any] = {"delay_s": 60}

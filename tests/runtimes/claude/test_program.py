@@ -9,9 +9,10 @@ import pytest
 from tests.runtimes.claude.rig import below, opened, script
 
 from codesdk import SessionSettings, TaskFailure
-from codesdk.runtimes.claude import options as claude_options
+from codesdk.runtimes.claude import ENTRY, options as claude_options
 from codesdk.runtimes.claude.adapter import ClaudeRuntime
 from codesdk.runtimes.claude.process import MAX_UNREAD
+from codesdk.runtimes.program.finding import find_program
 
 QUICK = SessionSettings(stop_grace_s=20.0)
 HEAD = """
@@ -55,7 +56,7 @@ async def failure(tmp_path: Path, **options: Any) -> TaskFailure:
 async def test_a_program_that_is_not_there_is_named_with_what_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claude_options, "_bundled", lambda: None)
+    monkeypatch.setattr(claude_options, "bundled", lambda: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     error = await failure(tmp_path)
     assert error.code == "RUNTIME_UNAVAILABLE"
@@ -73,7 +74,7 @@ async def test_another_version_than_the_tested_one_is_refused(tmp_path: Path) ->
 
 
 async def test_the_bundled_program_is_found_without_running_it() -> None:
-    found = await claude_options.find_claude()
+    found = await find_program(ENTRY)
     assert (Path(found.path).name, found.version) == ("claude", "2.1.325")
     assert ClaudeRuntime().name == "claude-agent-sdk"
 

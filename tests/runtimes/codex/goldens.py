@@ -8,7 +8,8 @@ from tests.runtimes.codex.rig import read
 
 from codesdk.contract.events import TYPE_OF
 from codesdk.contract.runtime import Draft
-from codesdk.runtimes.codex.normalize import State, normalize
+from codesdk.runtimes.codex.normalize import normalize
+from codesdk.runtimes.codex.state import State
 
 GOLDENS = Path(__file__).parents[2] / "golden" / "codex-sdk"
 TOOLS = {"workspace_read": "workspace.read", "workspace_write": "workspace.write"}

@@ -24,6 +24,7 @@ from codesdk.contract.runtime import RuntimeEnv
 from codesdk.gateway.capture.exact import hashes_of, join
 from codesdk.runtimes.codex.adapter import CodexRuntime
 from codesdk.testing.fakes import FakeTools
+from codesdk.tools.names import wire_name
 
 
 @pytest.fixture(autouse=True)
@@ -133,12 +134,12 @@ async def test_the_model_is_sent_our_words_our_tools_and_three_readers_of_resour
         (rig.workspace / "AGENTS.md").write_text("Talk like a pirate.")
         await rig.ask("Good day.")
         [body] = await bodies(rig)
-        specs = rig.sdk.engine.gate.specs(rig.session.id)
+        specs = rig.sdk.engine.tool_calls.specs(rig.session.id)
     assert texts(body) == [("user", "Good day.")]
     spaces = [tool for tool in body["tools"] if tool["type"] == "namespace"]
     assert [space["name"] for space in spaces] == ["mcp__codesdk"]
     offered = sorted(tool["name"] for tool in spaces[0]["tools"])
-    assert offered == sorted(spec.name.replace(".", "_") for spec in specs)
+    assert offered == sorted(wire_name(spec.name) for spec in specs)
     assert sorted(tool["name"] for tool in body["tools"] if tool["type"] != "namespace") == [
         "list_mcp_resource_templates",
         "list_mcp_resources",

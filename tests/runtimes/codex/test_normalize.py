@@ -13,9 +13,10 @@ from codesdk.contract.messages import Message, Reasoning, Text, ToolResult, Tool
 from codesdk.contract.runtime import Draft, Failed, Finished, ToolAnnouncement, ToolDropped, ToolEnded
 from codesdk.runtimes.codex.errors import error_of
 from codesdk.runtimes.codex.input import history, since_answer, split, turn_input
-from codesdk.runtimes.codex.normalize import State, normalize
+from codesdk.runtimes.codex.normalize import normalize
 from codesdk.runtimes.codex.server import answer
 from codesdk.runtimes.codex.signals import MAX_BYTES, MAX_OF_ALL, MAX_OF_ONE
+from codesdk.runtimes.codex.state import State
 
 
 def lines(path: Path) -> list[Any]:

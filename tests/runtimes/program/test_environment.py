@@ -9,7 +9,7 @@ from codesdk.contract.capabilities import Isolation
 from codesdk.contract.errors import StorageFailure
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.redaction.redactor import Redactor
-from codesdk.runtimes.claude.adapter import CREDENTIALS
+from codesdk.runtimes.claude.live import CREDENTIALS
 from codesdk.runtimes.program.environment import clean_session, forget_session, make_places, variables
 
 

@@ -9,7 +9,7 @@ from codesdk.tools.registry import Tool, ToolContext, ToolError, ToolRegistry, m
 
 TEXT_ONLY = "A tool of CodeSDK answers with text or JSON, which becomes one block of text."
 NO_ASKING = (
-    "The one question about a call is asked behind the gate, of the user; the host asks the client nothing."
+    "The one question about a call is asked by the engine, of the user; the host asks the client nothing."
 )
 NO_LOGGING = "What happens in a call is in the session's log. The protocol gives up its own as of 2026-07-28."
 TOOLS_ONLY = "The host offers tools and nothing else: no resources, no prompts, no completion."

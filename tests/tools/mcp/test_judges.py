@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.tools.mcp.conformance import LEFT_OUT, baseline, registry
-from tests.tools.mcp.gates import RunnerGate
+from tests.tools.mcp.tool_calls import RunnerCalls
 
 from codesdk.tools.mcp.host import McpHost
 
@@ -26,7 +26,7 @@ PATIENCE_S = 120
 async def shown() -> AsyncIterator[str]:
     """Show the suite's tools to a judge."""
     async with McpHost(progress_s=0.05) as host:
-        yield await host.admit("ses_judged", RunnerGate(registry()))
+        yield await host.admit("ses_judged", RunnerCalls(registry()))
 
 
 async def judge(cwd: Path, program: str, *arguments: str) -> tuple[int, str, str]:

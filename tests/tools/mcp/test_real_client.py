@@ -9,10 +9,11 @@ from typing import Any
 
 import claude_agent_sdk
 import pytest
-from tests.tools.mcp.gates import HeldGate, RecordingGate, within
+from tests.tools.mcp.tool_calls import HeldCalls, RecordingCalls, within
 
 from codesdk.gateway.scripted import ScriptedModel
 from codesdk.gateway.server import Gateway
+from codesdk.runtimes.claude import ENTRY
 from codesdk.script import parse_object
 from codesdk.tools.mcp.host import McpHost, bearer
 
@@ -59,9 +60,9 @@ async def start(home: Path, base_url: str, server: dict[str, Any], token: str) -
 
 @pytest.mark.parametrize("way", [over_http, over_stdio])
 async def test_it_lists_calls_reads_the_result_and_says_which_call_it_is(way: Any, tmp_path: Path):
-    gate, model = RecordingGate(reply="the text of a.txt"), ScriptedModel(parse_object(SCRIPT, "script"))
+    calls, model = RecordingCalls(reply="the text of a.txt"), ScriptedModel(parse_object(SCRIPT, "script"))
     async with McpHost() as host, Gateway() as gateway:
-        url = await host.admit("ses_1", gate)
+        url = await host.admit("ses_1", calls, ENTRY.mcp)
         claude = await start(tmp_path, gateway.admit(model), way(host, url), bearer(url))
         out, _ = await within(claude.communicate())
     frames = [json.loads(line) for line in out.splitlines()]
@@ -70,16 +71,16 @@ async def test_it_lists_calls_reads_the_result_and_says_which_call_it_is(way: An
     said = [frame["message"]["content"][0] for frame in frames if frame["type"] in ("assistant", "user")]
     call, result, _ = said
     assert result["content"] == [{"type": "text", "text": "the text of a.txt"}]
-    assert gate.asked == [("ses_1", "workspace.read", {"path": "a.txt"}, call["id"])]
+    assert calls.asked == [("ses_1", "workspace.read", {"path": "a.txt"}, call["id"])]
     assert (frames[-1]["result"], model.problems, host.refused) == ("All read.", [], 0)
 
 
 async def test_a_killed_one_ends_its_call(tmp_path: Path):
-    gate, model = HeldGate(), ScriptedModel(parse_object(SCRIPT, "script"))
+    calls, model = HeldCalls(), ScriptedModel(parse_object(SCRIPT, "script"))
     async with McpHost() as host, Gateway() as gateway:
-        url = await host.admit("ses_1", gate)
+        url = await host.admit("ses_1", calls)
         claude = await start(tmp_path, gateway.admit(model), over_http(host, url), bearer(url))
-        await within(gate.entered.acquire())
+        await within(calls.entered.acquire())
         claude.kill()
-        await within(gate.cancelled.acquire())
+        await within(calls.cancelled.acquire())
         await claude.communicate()

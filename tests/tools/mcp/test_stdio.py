@@ -13,8 +13,9 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
-from tests.tools.mcp.gates import HeldGate, RecordingGate, said, spec, within
+from tests.tools.mcp.tool_calls import HeldCalls, RecordingCalls, said, spec, within
 
+from codesdk.contract.entry import McpClient
 from codesdk.tools.mcp.host import McpHost
 
 COMMAND = ["-m", "codesdk.cli.main", "mcp"]
@@ -26,9 +27,9 @@ def program(*options: str, **env: str) -> StdioServerParameters:
 
 
 @asynccontextmanager
-async def bridged(gate: RecordingGate, mode: str = "auto") -> AsyncIterator[tuple[Client, McpHost, str]]:
+async def bridged(calls: RecordingCalls, mode: str = "auto") -> AsyncIterator[tuple[Client, McpHost, str]]:
     async with McpHost(progress_s=0.01) as host:
-        url = await host.admit("ses_1", gate)
+        url = await host.admit("ses_1", calls, McpClient(call_id_key="theirs"))
         async with Client(program(CODESDK_MCP_URL=url), mode=mode) as client:
             yield client, host, url
 
@@ -36,15 +37,15 @@ async def bridged(gate: RecordingGate, mode: str = "auto") -> AsyncIterator[tupl
 @each_era
 async def test_a_bridge_passes_tools_calls_and_ids_on(mode: str):
     output = {"type": "object", "properties": {"n": {"type": "integer"}}}
-    gate = RecordingGate(reply={"n": 1}, offered=[spec("test.count", output_schema=output)])
-    async with bridged(gate, mode) as (client, _, url):
+    calls = RecordingCalls(reply={"n": 1}, offered=[spec("test.count", output_schema=output)])
+    async with bridged(calls, mode) as (client, _, url):
         async with Client(url) as direct:
             assert (await client.list_tools()).tools == (await direct.list_tools()).tools
-        result = await client.call_tool("test_count", {"path": "a"}, meta={"claudecode/toolUseId": "toolu_1"})
+        result = await client.call_tool("test_count", {"path": "a"}, meta={"theirs": "toolu_1"})
         assert (said(result), result.structured_content) == (('{"n":1}', False), {"n": 1})
-        gate.reply, gate.is_error = "Denied.", True
+        calls.reply, calls.is_error = "Denied.", True
         assert said(await client.call_tool("test_count", {})) == ("Denied.", True)
-    assert gate.asked == [
+    assert calls.asked == [
         ("ses_1", "test.count", {"path": "a"}, "toolu_1"),
         ("ses_1", "test.count", {}, None),
     ]
@@ -52,19 +53,19 @@ async def test_a_bridge_passes_tools_calls_and_ids_on(mode: str):
 
 @each_era
 async def test_cancelling_over_a_bridge_cancels_the_tool(mode: str):
-    gate = HeldGate()
-    async with bridged(gate, mode) as (client, _, _):
+    calls = HeldCalls()
+    async with bridged(calls, mode) as (client, _, _):
         call = asyncio.create_task(client.call_tool("workspace_read", {}))
-        await within(gate.entered.acquire())
+        await within(calls.entered.acquire())
         call.cancel()
-        await within(gate.cancelled.acquire())
+        await within(calls.cancelled.acquire())
         assert len((await client.list_tools()).tools) == 2
 
 
 async def test_a_runtime_that_ends_takes_the_bridge_and_its_calls_along():
-    gate = HeldGate()
+    calls = HeldCalls()
     async with McpHost() as host:
-        env = {"CODESDK_MCP_URL": await host.admit("s", gate), "PATH": os.environ["PATH"]}
+        env = {"CODESDK_MCP_URL": await host.admit("s", calls), "PATH": os.environ["PATH"]}
         child = await asyncio.create_subprocess_exec(
             sys.executable, *COMMAND, env=env, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )
@@ -76,14 +77,14 @@ async def test_a_runtime_that_ends_takes_the_bridge_and_its_calls_along():
             b'{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"workspace_read","arguments":{}}}',
         ):
             child.stdin.write(message + b"\n")
-        await within(gate.entered.acquire())
+        await within(calls.entered.acquire())
         child.stdin.close()
-        await within(gate.cancelled.acquire())
+        await within(calls.cancelled.acquire())
         assert await within(child.wait()) == 0
 
 
 async def test_a_bridge_outlives_the_process_of_its_session_and_says_so():
-    async with bridged(RecordingGate()) as (client, host, _):
+    async with bridged(RecordingCalls()) as (client, host, _):
         await host.close()
         for _ in range(2):
             text, is_error = said(await within(client.call_tool("workspace_read", {})))
@@ -94,7 +95,7 @@ async def test_a_bridge_outlives_the_process_of_its_session_and_says_so():
 
 
 async def test_a_session_that_ends_under_a_bridge_is_an_error_that_says_so():
-    async with bridged(RecordingGate()) as (client, host, url):
+    async with bridged(RecordingCalls()) as (client, host, url):
         await host.dismiss(url)
         text, is_error = said(await client.call_tool("workspace_read", {}))
         assert is_error

@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.tools.mcp.gates import HeldGate, RecordingGate, spec, within
+from tests.tools.calling import ready, where
+from tests.tools.mcp.tool_calls import HeldCalls, RecordingCalls, spec, within
 
 from codesdk.contract.errors import CodeSDKError, InvalidRequest
 from codesdk.contract.ports import ToolInvocation, ToolRun
@@ -22,7 +23,6 @@ from codesdk.contract.tools import SandboxSummary, Subjects
 from codesdk.tools import builtin_registry
 from codesdk.tools.mcp.host import McpHost, bearer
 from codesdk.tools.mcp_client.attached import AttachedTools
-from codesdk.tools.mcp_client.naming import owned_name
 from codesdk.tools.mcp_client.servers import HttpServer, McpServer, StdioServer, secrets_of
 
 OUTSIDE = str(Path(__file__).with_name("outside.py"))
@@ -44,7 +44,10 @@ async def run(tools: AttachedTools, name: str, output: Any = silent, **arguments
         input=arguments,
         workspace="/",
     )
-    return await within(tools.run(call, output))
+    prepared = tools.prepare(name, arguments)
+    if isinstance(prepared, str):
+        return ToolRun(result=prepared, is_error=True)
+    return await within(prepared.run(call, output))
 
 
 @asynccontextmanager
@@ -84,11 +87,12 @@ async def test_tools_of_a_server_are_owned_tools_besides_the_others_and_dangerou
         assert set(kinds.values()) == {"dangerous"}
         assert found["mcp.out.echo"].description == "Outside echo."
         assert found["mcp.out.fail"].description == "The tool fail of the MCP server out."
-        assert tools.environment("mcp.out.echo") == (
+        assert where(tools, "mcp.out.echo", {"text": "a"}) == (
             "codesdk_host",
             SandboxSummary(network=True, timeout_ms=300_000),
         )
-        assert tools.environment("workspace.read") == builtin_registry().environment("workspace.read")
+        read = ("workspace.read", {"path": "a"})
+        assert where(tools, *read) == where(builtin_registry(), *read)
     left_out = [
         record.getMessage() for record in caplog.records if record.name == "codesdk.tools.mcp_client.attached"
     ]
@@ -112,16 +116,16 @@ async def test_what_is_no_text_is_named():
 
 async def test_an_input_is_checked_here_before_the_server_sees_it():
     async with attached(out=PROGRAM) as tools:
-        assert tools.check("mcp.out.echo", {"text": "a"}) is None
-        problem = tools.check("mcp.out.echo", {})
-        assert problem is not None
+        assert ready(tools, "mcp.out.echo", {"text": "a"}).subjects == Subjects()
+        problem = tools.prepare("mcp.out.echo", {})
+        assert isinstance(problem, str)
         assert problem.startswith(
             "The input of mcp.out.echo is not valid. The required field text is missing."
         )
         assert await run(tools, "mcp.out.echo", text=1) == ToolRun(
-            result=tools.check("mcp.out.echo", {"text": 1}), is_error=True
+            result=tools.prepare("mcp.out.echo", {"text": 1}), is_error=True
         )
-        assert "There is no tool named mcp.out.nope" in (tools.check("mcp.out.nope", {}) or "")
+        assert "There is no tool named mcp.out.nope" in str(tools.prepare("mcp.out.nope", {}))
 
 
 async def test_the_other_tools_are_still_there(tmp_path: Path):
@@ -136,10 +140,10 @@ async def test_the_other_tools_are_still_there(tmp_path: Path):
             input={"path": "a.txt"},
             workspace=str(tmp_path),
         )
-        assert (await tools.run(call, silent)).result == "     1\thello"
-        assert tools.subjects("workspace.read", {"path": "a.txt"}) == builtin_registry().subjects(
-            "workspace.read", {"path": "a.txt"}
-        )
+        read = ready(tools, "workspace.read", {"path": "a.txt"})
+        assert (await read.run(call, silent)).result == "     1\thello"
+        ours = ready(builtin_registry(), "workspace.read", {"path": "a.txt"})
+        assert read.subjects == ours.subjects
 
 
 async def test_a_program_gets_a_plain_path_and_what_it_was_given_and_nothing_of_ours(
@@ -241,24 +245,25 @@ async def test_a_changed_list_is_noticed(env: dict[str, str]):
 
 
 async def test_a_server_over_http_gets_the_headers_and_its_host_is_known_to_the_policy():
-    gate = RecordingGate(offered=[spec("notes.find")], reply={"found": 1})
+    calls = RecordingCalls(offered=[spec("notes.find")], reply={"found": 1})
     async with McpHost() as host:
-        token = bearer(await host.admit("theirs", gate))
+        token = bearer(await host.admit("theirs", calls))
         server = HttpServer(url=f"{host.url}/mcp", headers={"Authorization": f"Bearer {token}"})
         async with attached(notes=server) as tools:
             assert await run(tools, "mcp.notes.notes_find", path="a") == ToolRun(result='{"found":1}')
-            assert tools.subjects("mcp.notes.notes_find", {"path": "a"}) == Subjects(hosts=["127.0.0.1"])
-            assert tools.environment("mcp.notes.notes_find")[0] == "unknown"
-    assert gate.asked == [("theirs", "notes.find", {"path": "a"}, None)]
+            find = ready(tools, "mcp.notes.notes_find", {"path": "a"})
+            assert find.subjects == Subjects(hosts=["127.0.0.1"])
+            assert find.execution_env == "unknown"
+    assert calls.asked == [("theirs", "notes.find", {"path": "a"}, None)]
 
 
 async def test_cancelling_a_call_over_http_cancels_it_at_the_server():
-    gate = HeldGate(offered=[spec("notes.find")])
-    async with McpHost() as host, attached(notes=HttpServer(url=await host.admit("theirs", gate))) as tools:
+    calls = HeldCalls(offered=[spec("notes.find")])
+    async with McpHost() as host, attached(notes=HttpServer(url=await host.admit("theirs", calls))) as tools:
         call = asyncio.create_task(run(tools, "mcp.notes.notes_find"))
-        await within(gate.entered.acquire())
+        await within(calls.entered.acquire())
         call.cancel()
-        await within(gate.cancelled.acquire())
+        await within(calls.cancelled.acquire())
 
 
 @asynccontextmanager
@@ -374,22 +379,3 @@ def test_servers_are_read_from_json_and_do_not_show_their_secrets():
     }
     assert secrets_of(servers) == ["secret-1", "Bearer secret-2", "secret-2"]
     assert "secret" not in f"{servers} {servers!r}"
-
-
-def test_names_follow_our_rules_stay_short_and_unique_and_are_the_same_every_time():
-    def names(*given: tuple[str, str]) -> list[str]:
-        taken: set[str] = set()
-        return [owned_name(server, tool, taken) for server, tool in given]
-
-    assert names(("git-hub", "createIssue"), ("x", "3d"), ("X9", "äöü"), ("x", "HTTPGet")) == [
-        "mcp.git_hub.create_issue",
-        "mcp.x.t_3d",
-        "mcp.x9.t",
-        "mcp.x.httpget",
-    ]
-    clash = names(("a", "b_c"), ("a_b", "c"), ("a", "b-c"))
-    assert clash[0] == "mcp.a.b_c"
-    assert len({name.replace(".", "_") for name in clash}) == 3
-    long = names(("server", "a_tool_with_a_very_long_name_that_goes_on_and_on_and_on"), ("server", "x" * 200))
-    assert all(len(name) <= 48 for name in long)
-    assert names(("a", "b_c"), ("a_b", "c"), ("a", "b-c")) == clash

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 from tests.sandbox.traps import tree
-from tests.tools.calling import REGISTRY, changed, error, use
+from tests.tools.calling import REGISTRY, changed, error, ready, use
 
 from codesdk.contract.ports import ToolRun
 from codesdk.contract.tools import Subjects
@@ -259,7 +259,7 @@ UNREADABLE = {
 @pytest.mark.parametrize(("patch", "why"), UNREADABLE.items(), ids=[p[:30] for p in UNREADABLE])
 async def test_what_is_no_patch_is_explained_by_its_line(tmp_path, patch, why):
     assert await apply(tmp_path, patch) == error(f"The patch cannot be read: {why}. Nothing was changed.")
-    assert REGISTRY.subjects("patch.apply", {"patch": patch}) == Subjects()
+    assert ready(REGISTRY, "patch.apply", {"patch": patch}).subjects == Subjects()
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_the_policy_is_told_every_path_that_a_patch_names():
         f"{CHANGE_FIVE}--- /dev/null\n+++ b/./new//x\n@@ -0,0 +1 @@\n+x\n--- a/gone\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n"
         "diff --git a/old b/moved\nrename from old\nrename to moved\n"
     )
-    assert REGISTRY.subjects("patch.apply", {"patch": patch}) == Subjects(
+    assert ready(REGISTRY, "patch.apply", {"patch": patch}).subjects == Subjects(
         paths=["a.txt", "new/x", "gone", "old", "moved"]
     )
 

@@ -5,7 +5,6 @@ import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
-from importlib import import_module
 from inspect import signature
 from typing import Any
 
@@ -19,19 +18,23 @@ from codesdk.cli.view.out import write_json, write_text
 from codesdk.cli.view.safe import one_line
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.runtime import Runtime
-from codesdk.runtimes import create_runtime, resolve
+from codesdk.doors import load
+from codesdk.runtimes import create_runtime, entries, resolve
 from codesdk.testing.cells import Cell, Unchecked
 from codesdk.testing.conformance import MATRIX, MakeRuntime, Scenario, check_row
 from codesdk.testing.network import alone, can_be_alone
 
-DEFAULTS = ("claude-agent-sdk", "codex-sdk")
 _WIDTH = max(map(len, MATRIX))
 _MARKS = {"pass": "✓", "fail": "✗", "unsupported": "-", "not-checked": "?"}
 
 
 @click.command()
 @click.option(
-    "--runtime", "names", multiple=True, metavar="NAME", help="This runtime. Repeat for more. [default: all]"
+    "--runtime",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="This runtime. Repeat for more. [default: all that ask a model]",
 )
 @click.option(
     "--adapter", metavar="MODULE:NAME", help="A runtime of your own: what gives one when it is called."
@@ -51,7 +54,7 @@ def conformance(names: tuple[str, ...], adapter: str | None, only: tuple[str, ..
     made = (
         {adapter: _outside(adapter)}
         if adapter
-        else {name: _built_in(name) for name in map(resolve, names or DEFAULTS)}
+        else {name: _built_in(name) for name in map(resolve, names or _with_a_model())}
     )
     failed = False
     for name, make in made.items():
@@ -90,6 +93,11 @@ def _network() -> Generator[None]:
         yield
 
 
+def _with_a_model() -> list[str]:
+    """Return the runtimes that are worth a matrix: one that asks no model has nothing to hide."""
+    return [entry.name for entry in entries().values() if entry.wire is not None]
+
+
 def _built_in(name: str) -> MakeRuntime:
     @asynccontextmanager
     async def make(scenario: Scenario) -> AsyncGenerator[Runtime]:
@@ -99,9 +107,8 @@ def _built_in(name: str) -> MakeRuntime:
 
 
 def _outside(adapter: str) -> MakeRuntime:
-    module, _, attribute = adapter.partition(":")
     try:
-        factory: Any = getattr(import_module(module), attribute)
+        factory: Any = load(adapter)
     except (ImportError, AttributeError, ValueError) as error:
         raise InvalidRequest(
             f"The adapter {adapter} cannot be loaded ({error}). Write it like package.module:Name."

@@ -11,7 +11,7 @@ from codesdk.cli.loop import run_async
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.tools import PermissionMode
 from codesdk.policy import ModePolicy
-from codesdk.tools import PROGRESS_S, DirectoryGate, builtin_registry
+from codesdk.tools import PROGRESS_S, DirectoryTools, builtin_registry
 
 
 @click.command()
@@ -56,8 +56,8 @@ def mcp(url: str | None, workspace: str | None, permission_mode: PermissionMode)
     return OK
 
 
-def _directory(workspace: str, mode: PermissionMode) -> DirectoryGate:
+def _directory(workspace: str, mode: PermissionMode) -> DirectoryTools:
     path = Path(workspace)
     if not path.is_dir():
         raise InvalidRequest(f"{workspace}: this is no directory")
-    return DirectoryGate(builtin_registry(), ModePolicy(), str(path.resolve()), mode)
+    return DirectoryTools(builtin_registry(), ModePolicy(), str(path.resolve()), mode)

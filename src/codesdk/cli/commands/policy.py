@@ -128,10 +128,10 @@ async def _question(
     registry = await _known_tools()
     spec = next((spec for spec in registry.specs() if spec.name == tool), None)
     if spec is not None and told == Subjects():
-        problem = registry.check(tool, value)
-        if problem is not None:
-            raise InvalidRequest(f"--input is not what the tool takes: {problem}")
-        told = registry.subjects(tool, value)
+        prepared = registry.prepare(tool, value)
+        if isinstance(prepared, str):
+            raise InvalidRequest(f"--input is not what the tool takes: {prepared}")
+        told = prepared.subjects
     return PolicyQuestion(
         session_id="",
         name=tool,

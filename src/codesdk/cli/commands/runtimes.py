@@ -18,8 +18,16 @@ from codesdk.cli.target.place import connected
 from codesdk.cli.view.out import write_json, write_text
 from codesdk.cli.view.safe import printable
 from codesdk.contract.capabilities import AuthStatus
+from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import InvalidRequest, TaskFailure
-from codesdk.runtimes import create_runtime, find, install_command, resolve, runtime_names
+from codesdk.runtimes import (
+    create_runtime,
+    entry_of,
+    find_program,
+    install_command,
+    resolve,
+    runtime_names,
+)
 
 _MARKS = {"ok": "✓", "note": "·", "failed": "✗"}
 
@@ -78,9 +86,9 @@ def install(name: str, yes: bool, dry_run: bool) -> int:
 
     The command is shown first. Exits 1 if it fails, or if the program is not found afterwards.
     """
-    runtime = resolve(name)
-    command = install_command(runtime)
-    there = run_async(_version(runtime))
+    entry = entry_of(name)
+    command = install_command(entry)
+    there = run_async(_version(entry))
     if there is not None and not dry_run:
         write_text(sys.stdout, f"{there} is installed already.\n")
         return OK
@@ -91,34 +99,34 @@ def install(name: str, yes: bool, dry_run: bool) -> int:
         if not sys.stdin.isatty():
             raise InvalidRequest("Nobody is here to ask: say --yes to run this command.")
         click.confirm("Run it?", abort=True)
-    return _install(runtime, command)
+    return _install(entry, command)
 
 
-def _install(runtime: str, command: list[str]) -> int:
+def _install(entry: RuntimeEntry, command: list[str]) -> int:
     try:
         code = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
     except OSError as error:
         raise InvalidRequest(f"{command[0]} could not be started ({error.strerror}).") from None
     importlib.invalidate_caches()
-    there = run_async(_version(runtime)) if code == 0 else None
+    there = run_async(_version(entry)) if code == 0 else None
     if there is None:
         why = (
             f"the command ended with code {code}"
             if code
             else "the program is not there, though the command ended well"
         )
-        write_text(sys.stderr, f"{runtime} was not installed: {why}.\n")
+        write_text(sys.stderr, f"{entry.name} was not installed: {why}.\n")
         return FAILED
     write_text(sys.stdout, f"{there} is installed.\n")
     return OK
 
 
-async def _version(runtime: str) -> str | None:
+async def _version(entry: RuntimeEntry) -> str | None:
     try:
-        program = await find(runtime)
+        program = await find_program(entry)
     except TaskFailure:
         return None
-    return f"{runtime}: {printable(program.path)}, version {program.version},"
+    return f"{entry.name}: {printable(program.path)}, version {program.version},"
 
 
 async def _list_there(setup: Setup, names: list[str], as_json: bool) -> int:

@@ -15,6 +15,7 @@ from codesdk.contract.api import (
     TokenInfo,
 )
 from codesdk.contract.capabilities import Isolation
+from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import NotFound
 from codesdk.contract.events import CONTRACT_VERSION
 from codesdk.contract.retention import GcReport, Retention
@@ -22,7 +23,7 @@ from codesdk.contract.runtime import RuntimeEnv
 from codesdk.daemon.operations.operation import Call, Operation
 from codesdk.daemon.responses import Whole
 from codesdk.observe import CONTENT_TYPE
-from codesdk.runtimes import ALIASES, create_runtime, resolve, runtime_names
+from codesdk.runtimes import create_runtime, entries
 
 
 async def health(call: Call) -> Health:
@@ -64,14 +65,15 @@ async def collect_garbage(call: Call) -> GcReport:
 
 async def list_runtimes(call: Call) -> RuntimePage:
     """Return the runtimes that sessions can be created with."""
-    return RuntimePage(runtimes=[_info(name) for name in _enabled(call)])
+    return RuntimePage(runtimes=[_info(entry) for entry in _enabled(call)])
 
 
 async def runtime_auth(call: Call) -> RuntimeAuth:
     """Ask a runtime whether it is installed and logged in. No model is asked."""
-    if call.path["runtime"] not in {*_enabled(call), *ALIASES}:
-        raise NotFound(f"There is no runtime {call.path['runtime']} here.")
-    name = resolve(call.path["runtime"])
+    asked = call.path["runtime"]
+    name = next((entry.name for entry in _enabled(call) if asked in (entry.name, entry.alias)), None)
+    if name is None:
+        raise NotFound(f"There is no runtime {asked} here.")
     engine = call.sdk.engine
     with tempfile.TemporaryDirectory(prefix="codesdk-") as folder:
         env = RuntimeEnv(
@@ -84,13 +86,14 @@ async def runtime_auth(call: Call) -> RuntimeAuth:
         return RuntimeAuth(name=name, auth=await create_runtime(name).auth_status(env))
 
 
-def _enabled(call: Call) -> list[str]:
-    return [name for name in runtime_names() if name in (call.settings.permits.runtimes or runtime_names())]
+def _enabled(call: Call) -> list[RuntimeEntry]:
+    known = entries()
+    return [entry for name, entry in known.items() if name in (call.settings.permits.runtimes or known)]
 
 
-def _info(name: str) -> RuntimeInfo:
-    alias = next((short for short, full in ALIASES.items() if full == name), None)
-    return RuntimeInfo(name=name, alias=alias, capabilities=create_runtime(name).capabilities())
+def _info(entry: RuntimeEntry) -> RuntimeInfo:
+    able = create_runtime(entry.name).capabilities()
+    return RuntimeInfo(name=entry.name, alias=entry.alias, capabilities=able)
 
 
 OPERATIONS = (

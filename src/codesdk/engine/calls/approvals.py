@@ -1,60 +1,116 @@
-"""Questions to a person while a call waits: put, waited for, and closed when nobody answers.
+"""Questions to a person while a call waits: put, answered, and closed when nobody answers.
 
-What is asked and answered is written by the ledger; this is only the waiting. Used by `calls`.
+What is asked and answered is written by the ledger; this is the waiting, and who may still answer what.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Mapping
 
+from codesdk.contract.errors import Conflict, NotFound
 from codesdk.contract.events import BudgetLevel
-from codesdk.contract.tools import InteractionMode
+from codesdk.contract.tools import Actor, Decision, Scope
 from codesdk.engine.calls import ledger
+from codesdk.engine.calls.evaluation import check_identity
+from codesdk.engine.calls.live import LiveCall
 from codesdk.engine.log.clock import iso, millis
 from codesdk.engine.log.state import CallState
 from codesdk.engine.models.limits import Standing
 from codesdk.engine.sessions.scope import SessionScope
-from codesdk.engine.tasks import lifecycle
 
 
-class Questions:
-    """The open questions of one task."""
+class Approvals:
+    """The open questions of one task. `live` are its calls by the keys of their attempts."""
 
-    def __init__(self, scope: SessionScope, near_budget: Callable[[], Standing | None]) -> None:
+    def __init__(self, scope: SessionScope, live: Mapping[str, LiveCall]) -> None:
         self._scope = scope
-        self._near_budget = near_budget
+        self._live = live
         self._budgets_asked: set[BudgetLevel] = set()
         self._waiting: dict[str, asyncio.Future[None]] = {}
 
-    async def about(self, call: CallState, summary: str, is_open: Callable[[CallState], bool]) -> None:
+    async def ask(self, call: LiveCall) -> None:
         """Ask about a call and return when it is decided; no answer in time is a denial."""
-        await self._wait(ledger.ask(self._scope.journal, call, summary, self._expiry()))
-        if is_open(call) and call.phase == "waiting":
-            ledger.refuse(self._scope.journal, call, lifecycle.ENGINE, self._nobody())
+        journal, state = self._scope.journal, call.state
+        summary = ledger.summarize(state.name, call.input.stored)
+        await self._wait(ledger.ask(journal, state, summary, self._expiry()))
+        if self._scope.state.is_open(state) and state.phase == "waiting":
+            ledger.refuse(journal, state, ledger.ENGINE, self._nobody())
 
-    async def about_budget(self) -> None:
+    async def ask_budget(self, standing: Standing) -> None:
         """Ask once per task whether a budget that is nearly used up is raised. Whatever the answer, the work goes on."""
-        mode: InteractionMode = self._scope.state.config.interaction_mode
-        standing = self._near_budget() if mode == "interactive" else None
         task = self._scope.state.task
-        if standing is None or standing.level in self._budgets_asked or task is None or task.stop is not None:
+        if standing.level in self._budgets_asked or task is None or task.stop is not None:
             return
         self._budgets_asked.add(standing.level)
         journal = self._scope.journal
         approval_id = ledger.ask_budget(journal, standing.level, standing.summary, expires_at=self._expiry())
         await self._wait(approval_id)
         if approval_id in self._scope.state.budget_questions:
-            ledger.answer_budget(journal, approval_id, "deny", lifecycle.ENGINE, self._nobody())
+            ledger.answer_budget(journal, approval_id, "deny", ledger.ENGINE, self._nobody())
+
+    async def answer(
+        self,
+        tool_call_id: str,
+        decision: Decision,
+        by: Actor,
+        scope: Scope,
+        reason: str | None,
+        attempt: int | None,
+        input_hash: str | None,
+    ) -> None:
+        """Take a person's answer to a call. Agreeing with what was already decided is no error."""
+        state = self._find(tool_call_id, decision)
+        if state is None:
+            return
+        check_identity(state.identity, attempt, input_hash)
+        call = self._live.get(state.key)
+        if call is not None and not call.judged.done():
+            await asyncio.wait([call.judged])
+        approval_id = state.approval_id
+        if state.phase != "waiting" or approval_id is None or not self._scope.state.is_open(state):
+            self._find(tool_call_id, decision)
+            return
+        ledger.answer(self._scope.journal, state, decision, by, scope, reason)
+        self.wake(approval_id)
+
+    def refuse(self, state: CallState, why: str) -> None:
+        """Deny a call that nobody waits for any more, and close its question."""
+        approval_id = state.approval_id
+        ledger.refuse(self._scope.journal, state, ledger.ENGINE, why)
+        if approval_id is not None:
+            self.wake(approval_id)
+
+    def refuse_all(self, why: str) -> None:
+        """Deny the calls that wait for a person: there is nobody left to give the answer to."""
+        task = self._scope.state.task
+        for state in list(task.calls.values()) if task is not None else []:
+            if state.phase == "waiting" and state.approval_id is not None:
+                self.refuse(state, why)
 
     def wake(self, approval_id: str) -> None:
-        """Let go on what waited for an answer that is written now."""
+        """Wake whoever waits for this answer, now recorded."""
         waiting = self._waiting.pop(approval_id, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
 
     def wake_all(self) -> None:
-        """Let go on whatever waits."""
+        """Wake everyone who waits."""
         for approval_id in list(self._waiting):
             self.wake(approval_id)
+
+    def _find(self, tool_call_id: str, decision: Decision) -> CallState | None:
+        """Return the call if it still waits, or None if it was decided the same way already."""
+        task = self._scope.state.task
+        if task is not None:
+            for state in reversed(list(task.calls.values())):
+                if state.identity.tool_call_id == tool_call_id and state.phase == "waiting":
+                    return state
+        decided = [] if task is None else [k for k in task.decisions if k.startswith(f"{tool_call_id}#")]
+        if task is None or not decided:
+            raise NotFound(f"No call {tool_call_id} waits for an answer in this task.")
+        approved = task.decisions[decided[-1]]
+        if approved != (decision == "approve"):
+            raise Conflict(f"Call {tool_call_id} was already {'approved' if approved else 'denied'}.")
+        return None
 
     async def _wait(self, approval_id: str) -> None:
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,70 +1,81 @@
-"""Tool calls of one task, from announcement to reply: the async shell around the ledger.
+"""Tool calls of one task, from their arrival to the reply: one path for every origin.
 
-Each call is judged, perhaps asked about, run, and answered; several at once. What
-is decided is stored before it takes effect. Used by `run`; calls the tools.
+    stream   announce ──────────────────────────▶ ┐                          ┌▶ reply to the runtime
+    mcp      announce? ▶ matching ◀ request ────▶ ├ open ▶ decide ▶ execute ─┼▶ outcome of the request
+    native   announce? ▶ matching ◀ may_run ────▶ ┘                          └▶ yes or no; then `ended`
+
+Each call has one worker, and one more task while its tool runs. What is decided is stored before it takes effect.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any
 
-from codesdk.contract.canonical import CanonicalError
-from codesdk.contract.errors import CodeSDKError, Conflict, NotFound
-from codesdk.contract.runtime import ToolAnnouncement, ToolReply
-from codesdk.contract.tools import (
-    Actor,
-    Decision,
-    Evaluation,
-    Scope,
-    ToolClass,
-    ToolIdentity,
-    ToolSpec,
-)
+import msgspec
+
+from codesdk.contract.capabilities import Capabilities
+from codesdk.contract.errors import Conflict, InvalidRequest
+from codesdk.contract.runtime import ToolAnnouncement, ToolDropped, ToolEnded, ToolReply
+from codesdk.contract.tools import ToolIdentity, ToolOrigin
 from codesdk.engine.calls import ledger
-from codesdk.engine.calls.approvals import Questions
-from codesdk.engine.calls.evaluation import POLICY, check_identity, is_sound, judge
+from codesdk.engine.calls.approvals import Approvals
+from codesdk.engine.calls.carried import issue_again
+from codesdk.engine.calls.evaluation import NOBODY_TO_ASK, judge, known_tools
 from codesdk.engine.calls.execution import Executions
-from codesdk.engine.calls.inputs import Taken, issue_again, place, take_input
-from codesdk.engine.log.state import CallState, Carried
-from codesdk.engine.models.limits import Standing
+from codesdk.engine.calls.inputs import Arrival, UnusableCall, default_origin, take
+from codesdk.engine.calls.live import LiveCall, Resolution
+from codesdk.engine.calls.matching import Matching
+from codesdk.engine.calls.mcp_calls import ENDING, Request, Requests
+from codesdk.engine.calls.reported import UNCONFINED, drop, note_repeat, record_end
+from codesdk.engine.log.state import Carried
+from codesdk.engine.sessions.endpoints import SessionEndpoints
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
 from codesdk.engine.tasks.drafts import Intake
+from codesdk.engine.tasks.validation import is_text
 from codesdk.policy import decide
 
-NOBODY_TO_ASK = (
-    "Nobody can be asked in a non-interactive session, and this call needs an answer. "
-    "Go on without it, or say in your answer what you would have done."
-)
+NEVER_MADE = "The runtime did not go through with this call."
+NOBODY_WAITS = "The runtime no longer waits for this call."
+CHANGED = "The runtime asks about another input than it announced; that is a call of its own."
+NAMELESS = ToolIdentity(tool_call_id="", attempt=1, input_hash="")
+"""A call that never became one of ours: only the runtime has a name for it."""
 
-T = TypeVar("T")
 Reply = Callable[[ToolIdentity, ToolReply | str], Coroutine[Any, Any, None]]
 """Hands a result, or the reason of a denial, to the runtime."""
 
 
 class Calls:
-    """The tool calls of one running task."""
+    """The tool calls of one running task. `violated` ends the task and says why; so does `on_fault`."""
 
     def __init__(
         self,
         scope: SessionScope,
         intake: Intake,
         writes: asyncio.Lock,
+        endpoints: SessionEndpoints,
+        capabilities: Capabilities,
+        *,
         reply: Reply,
         on_fault: Callable[[BaseException], None],
-        near_budget: Callable[[], Standing | None],
-        natives: Mapping[str, ToolClass] | None = None,
+        violated: Callable[[str, str], None],
     ) -> None:
         self._scope = scope
-        self._natives = natives or {}
-        self._on_fault = on_fault
-        self.questions = Questions(scope, near_budget)
         self._intake = intake
+        self._endpoints = endpoints
         self._reply = reply
-        self._specs: dict[str, ToolSpec] = {spec.name: spec for spec in scope.tools.specs()}
-        self._executions = Executions(scope, writes)
-        self._judged: dict[str, asyncio.Future[None]] = {}
+        self._on_fault = on_fault
+        self._violated = violated
+        self._default_origin: ToolOrigin = default_origin(capabilities.tool_execution_model)
+        self._tools = known_tools(scope.tools.specs(), capabilities.native_tools)
+        self._live: dict[str, LiveCall] = {}
+        self._asked: dict[str, LiveCall] = {}
         self._workers: set[asyncio.Task[Any]] = set()
+        self._closed = False
+        self._matching = Matching()
+        self._executions = Executions(scope, writes)
+        self.approvals = Approvals(scope, self._live)
+        self.requests = Requests(self._abandon)
 
     @property
     def busy(self) -> bool:
@@ -72,168 +83,259 @@ class Calls:
         return bool(self._workers)
 
     async def announce(self, item: ToolAnnouncement) -> None:
-        """Open an attempt for a call seen in the stream, and see to it in the background."""
-        taken = await self.take(item)
-        if taken is not None and not self.is_repeat(item, taken.digest):
-            call = await self.open(item, taken)
-            self.spawn(self._handle(call, item.input))
+        """Take a call that the stream tells of. One handed over is seen through; others wait for the runtime's move."""
+        arrival = await self._take(item, item.origin or self._default_origin)
+        if arrival is None or self._is_known(arrival):
+            return
+        call = await self._open(arrival)
+        if call.origin == "stream":
+            call.worker = self._spawn(self._answer(call))
+        else:
+            self._matching.announce(arrival, call)
 
-    async def take(self, item: ToolAnnouncement) -> Taken | None:
-        """Return a call's input as it can be stored; None if the call cannot even be written down, which is noted."""
-        if not is_sound(item):
-            await self._reject(item, "a tool call without a usable name or id.")
-            return None
+    def request(self, name: str, arguments: Any, runtime_id: str | None) -> "asyncio.Future[ToolReply]":
+        """Take a call made over MCP. Return its outcome as it will be; cancelling that means to hang up."""
+        item = ToolAnnouncement(name=name, input=arguments, runtime_tool_call_id=runtime_id)
         try:
-            return take_input(self._scope.redactor, item.input)
-        except (CanonicalError, CodeSDKError, RecursionError) as error:
-            await self._reject(item, f"the input of a tool call is not usable ({error}).")
+            arrival = take(self._scope.redactor, item, "mcp")
+        except UnusableCall as problem:
+            raise InvalidRequest(f"The call cannot be made: {problem}") from None
+        request = self.requests.find(arrival)
+        if request.worker is None:
+            if self._closed:
+                raise Conflict("The task is ending; no more tools are called.")
+            request.worker = self._spawn(self._serve(request))
+        return self.requests.wait(request)
+
+    async def may_run(self, item: ToolAnnouncement) -> str | None:
+        """Decide on a call that the runtime is about to run. Return why it may not, or None once its start is stored."""
+        arrival = None if self._closed else await self._take(item, "native")
+        if arrival is None or item.runtime_tool_call_id is None:
+            return ENDING.result if self._closed else "The call cannot be written down, so it must not run."
+        call = self._asked.get(item.runtime_tool_call_id)
+        if call is None or call.input.digest != arrival.input.digest:
+            call = self._asked[item.runtime_tool_call_id] = await self._meet(arrival)
+            call.worker = self._spawn(self._resolve(call))
+        assert call.worker is not None, "what was asked about has a worker"
+        try:
+            await asyncio.wait([call.worker])
+        except asyncio.CancelledError:
+            self._give_up(call)
+            raise
+        return ENDING.result if call.worker.cancelled() else call.worker.result()
+
+    async def ended(self, item: ToolEnded) -> None:
+        """Write down the end of a call that the runtime ran. To run one without asking, where it had to, is a violation."""
+        runtime_id: Any = item.runtime_tool_call_id
+        if not self._has_seen(runtime_id):
+            await self._intake.malformed("the end of a call that it never announced.", item)
+            return
+        call = self._asked.pop(runtime_id, None) or self._unmet(runtime_id)
+        if call is None or not self._scope.state.is_open(call.state):
+            return  # it was denied: what the runtime tells is that
+        if call.state.phase == "waiting" and item.refused:
+            drop(self._scope, call, str(item.result))
+        elif not await record_end(self._scope, self._tools, call, item) and call.origin == "native":
+            name = call.state.name
+            self._violated(f"The runtime ran its own tool {name} without asking. The task is stopped.", name)
+
+    async def dropped(self, item: ToolDropped) -> None:
+        """Deny an announced call that the runtime says it will not make."""
+        if not self._has_seen(item.runtime_tool_call_id) or not is_text(item.reason):
+            await self._intake.malformed("a call that it drops, but never announced.", item)
+        elif (call := self._unmet(item.runtime_tool_call_id)) is not None:
+            drop(self._scope, call, item.reason)
+
+    async def run_carried(self, carried: Carried) -> None:
+        """Issue an approved call of an interrupted task once more, and wait for its end."""
+        call = await issue_again(self._scope, self._tools, carried)
+        if call.state.phase == "approved":
+            await self._executions.run(call)
+        await self._scope.recorder.settle()
+
+    def stop(self) -> None:
+        """Wake what waits and cancel what runs, after a stop was written."""
+        self.approvals.wake_all()
+        self._executions.cancel_all()
+
+    async def close(self, timeout_s: float) -> None:
+        """Take no more calls and wait for those on their way; after the time, cancel what runs and close what is open."""
+        self._closed = True
+        if self._scope.recorder.broken is not None:
+            await self._cancel_workers()
+            return
+        self.requests.release()
+        for call in self._matching.take_unmet():
+            drop(self._scope, call, NEVER_MADE)
+        if self._workers:
+            await asyncio.wait(self._workers, timeout=timeout_s)
+        if self._workers:
+            self.approvals.refuse_all("The runtime ended the task before anyone answered.")
+            self.stop()
+            await asyncio.wait(self._workers, timeout=timeout_s)
+            await self._cancel_workers()
+        if self._scope.recorder.broken is None and (task := self._scope.state.task) is not None:
+            for state in list(task.calls.values()):
+                ledger.close_left_open(self._scope.journal, state)
+
+    async def _take(self, item: ToolAnnouncement, origin: ToolOrigin) -> Arrival | None:
+        """Take a call in. One that cannot be written down is noted, and a runtime that waits for it is told."""
+        try:
+            return take(self._scope.redactor, item, origin)
+        except UnusableCall as problem:
+            await self._intake.malformed(str(problem), item)
+            runtime_id: object = item.runtime_tool_call_id
+            if origin == "stream" and isinstance(runtime_id, str):
+                nameless = msgspec.structs.replace(NAMELESS, runtime_tool_call_id=runtime_id)
+                self._spawn(self._reply(nameless, f"Refused: {problem}"))
             return None
 
-    async def open(self, item: ToolAnnouncement, taken: Taken) -> CallState:
+    def _is_known(self, arrival: Arrival) -> bool:
+        """Return whether an announced call is open already, and note one that was announced twice."""
+        if self._matching.alone and self._matching.is_late(arrival):
+            return True
+        task, runtime_id = self._scope.state.task, arrival.item.runtime_tool_call_id
+        seen = None if task is None or runtime_id is None else task.seen_calls.get(runtime_id)
+        return seen is not None and note_repeat(self._scope, seen, arrival.input.digest)
+
+    async def _meet(self, arrival: Arrival) -> LiveCall:
+        """Return the announced call that is now made or asked about, or open one."""
+        call = await self._matching.meet(arrival)
+        if call is None:
+            return await self._open(arrival)
+        if call.input.digest != arrival.input.digest:
+            drop(self._scope, call, CHANGED)
+            return await self._open(arrival)
+        # The hashes agree, but a secret that was taken out of both may differ: what is made now is what counts.
+        call.input, call.subjects = arrival.input, arrival.item.subjects
+        return call
+
+    async def _open(self, arrival: Arrival) -> LiveCall:
         """Open an attempt. After a stop it is denied at once."""
-        inline, ref = await place(self._scope, taken.stored)
+        scope, item, given = self._scope, arrival.item, arrival.input
+        inline, ref = given.stored, None
+        if len(given.data) > scope.settings.input_inline_bytes:
+            inline, ref = msgspec.UNSET, await scope.put_artifact(given.data, "application/json", "input")
         raw, raw_ref = await self._intake.raw(item.raw)
-        name = self._scope.redactor.text(item.name)
-        spec = self._specs.get(name)
-        task = self._scope.state.task
-        call = ledger.request(
-            self._scope.journal,
-            name=name,
-            tool_class=spec.tool_class if spec else self._natives.get(name, "dangerous"),
-            input_hash=taken.digest,
+        state = ledger.request(
+            scope.journal,
+            name=arrival.name,
+            tool_class=self._tools.classes.get(arrival.name, "dangerous"),
+            input_hash=given.digest,
             input=inline,
             input_ref=ref,
-            input_redacted=taken.redacted,
+            input_redacted=given.redacted,
             runtime_tool_call_id=item.runtime_tool_call_id,
             message_id=item.message_id,
             index=item.index,
             raw=raw,
             raw_ref=raw_ref,
         )
+        task = scope.state.task
         if task is not None and task.stop is not None:
-            ledger.deny(self._scope.journal, call, lifecycle.ENGINE, lifecycle.STOP_REASON)
-        self._judged[call.key] = asyncio.get_running_loop().create_future()
+            ledger.deny(scope.journal, state, ledger.ENGINE, lifecycle.STOP_REASON)
+        judged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        call = LiveCall(
+            state=state, origin=arrival.origin, input=given, subjects=item.subjects, judged=judged
+        )
+        self._live[state.key] = call
         return call
 
-    async def _reject(self, item: ToolAnnouncement, problem: str) -> None:
-        """Note a call that cannot even be written down, and tell the runtime, which may wait for it."""
-        await self._intake.malformed(problem, item)
-        runtime_id: object = item.runtime_tool_call_id
-        if isinstance(runtime_id, str):
-            nameless = ToolIdentity(
-                tool_call_id="", attempt=1, input_hash="", runtime_tool_call_id=runtime_id
-            )
-            self.spawn(self._reply(nameless, f"Refused: {problem}"))
+    async def _answer(self, call: LiveCall) -> None:
+        """See a call through that the runtime handed over, and hand the outcome back."""
+        outcome = await self._resolve(call)
+        assert outcome is not None, "only native calls are left to the runtime"
+        await self._reply(call.state.identity, outcome)
 
-    async def run_carried(self, carried: Carried) -> None:
-        """Issue an approved call of an interrupted task once more, and wait for its end."""
-        call, value = await issue_again(self._scope, self._specs, carried)
-        if call.phase == "approved":
-            await self._executions.run(call, value)
-        await self._scope.recorder.settle()
+    async def _serve(self, request: Request) -> ToolReply:
+        """See a call through that came over MCP."""
+        request.call = await self._meet(request.arrival)
+        outcome = await self._resolve(request.call)
+        reply = outcome if isinstance(outcome, ToolReply) else ToolReply(result=outcome, is_error=True)
+        self._endpoints.tap.add_result(reply.result)
+        return reply
 
-    async def answer(
-        self,
-        tool_call_id: str,
-        decision: Decision,
-        by: Actor,
-        scope: Scope,
-        reason: str | None,
-        attempt: int | None,
-        input_hash: str | None,
-    ) -> None:
-        """Take a person's answer to a call. Agreeing with what was already decided is no error."""
-        call = self._find(tool_call_id, decision)
-        if call is None:
-            return
-        check_identity(call.identity, attempt, input_hash)
-        judged = self._judged.get(call.key)
-        if judged is not None:
-            await asyncio.wait([judged])
-        if call.phase != "waiting" or call.approval_id is None or not self.is_open(call):
-            self._find(tool_call_id, decision)
-            return
-        approval_id = call.approval_id
-        ledger.answer(self._scope.journal, call, decision, by, scope, reason)
-        self.questions.wake(approval_id)
+    async def _resolve(self, call: LiveCall) -> Resolution:
+        """Decide a call, run it if it may run, and return how that went once it is stored.
 
-    def _find(self, tool_call_id: str, decision: Decision) -> CallState | None:
-        """Return the call if it still waits, or None if it was decided the same way already."""
-        task = self._scope.state.task
-        attempts = (
-            [] if task is None else [key for key in task.decisions if key.startswith(f"{tool_call_id}#")]
-        )
-        open_calls = [] if task is None else list(task.calls.values())
-        for call in reversed(open_calls):
-            if call.identity.tool_call_id == tool_call_id and call.phase == "waiting":
-                return call
-        if task is None or not attempts:
-            raise NotFound(f"No call {tool_call_id} waits for an answer in this task.")
-        approved = task.decisions[attempts[-1]]
-        if approved != (decision == "approve"):
-            raise Conflict(f"Call {tool_call_id} was already {'approved' if approved else 'denied'}.")
-        return None
-
-    def stop(self) -> None:
-        """Wake what waits and cancel what runs, after a stop was written."""
-        self.questions.wake_all()
-        self._executions.cancel_all()
-
-    def give_up_questions(self, why: str) -> None:
-        """Refuse the calls that wait for a person: there is nobody left to give the answer to."""
-        task = self._scope.state.task
-        for call in list(task.calls.values()) if task is not None else []:
-            if call.phase == "waiting" and call.approval_id is not None:
-                ledger.refuse(self._scope.journal, call, lifecycle.ENGINE, why)
-                self.questions.wake(call.approval_id)
-
-    async def drain(self, timeout_s: float) -> None:
-        """Wait for all calls to end; after the time, cancel what runs and close whatever is open."""
-        if self._workers:
-            await asyncio.wait(self._workers, timeout=timeout_s)
-        if self._workers:
-            self.give_up_questions("The runtime ended the task before anyone answered.")
-            self.stop()
-            await asyncio.wait(self._workers, timeout=timeout_s)
-            await self.abandon()
-        task = self._scope.state.task
-        if self._scope.recorder.broken is None and task is not None:
-            for call in list(task.calls.values()):
-                self._close(call)
-
-    def _close(self, call: CallState) -> None:
-        """Close a call that its worker left open."""
-        journal = self._scope.journal
-        if call.phase == "waiting":
-            ledger.refuse(journal, call, lifecycle.ENGINE, "The task ended.")
-        elif call.phase == "approved":
-            ledger.skip(journal, call, "Not run: the task ended.")
+        The ledger's state, not this coroutine, says where the call stands: a stop or a person may close it meanwhile.
+        """
+        try:
+            await self._ask_budget()
+            if self._scope.state.is_open(call.state):
+                await self._decide(call)
+        finally:
+            _mark_judged(call)
+        outcome: Resolution = None
+        if not self._scope.state.is_open(call.state):
+            outcome = call.state.closing_words
+        elif call.origin != "native":
+            outcome = await self._executions.run(call)
         else:
-            why = "It did not end when it was cancelled; whether it took effect is not known."
-            ledger.completed(journal, call, is_error=True, outcome="unknown", result_preview=why)
+            ledger.started(self._scope.journal, call.state, ledger.NATIVE, UNCONFINED)
+        await self._scope.recorder.settle()
+        self._live.pop(call.state.key, None)
+        return outcome
 
-    async def abandon(self) -> None:
-        """Cancel everything at once."""
+    async def _decide(self, call: LiveCall) -> None:
+        """Have a call decided: by policy, and by a person if the policy asks. If it stays open, it may run."""
+        opinions = judge(self._scope, self._tools, call)
+        _mark_judged(call)
+        verdict = decide(opinions)
+        if verdict.result == "ask" and self._scope.state.config.interaction_mode == "non_interactive":
+            verdict = NOBODY_TO_ASK
+            opinions.append(verdict)
+        ledger.conclude(self._scope.journal, call.state, opinions, verdict)
+        if verdict.result == "ask":
+            await self.approvals.ask(call)
+
+    async def _ask_budget(self) -> None:
+        """Ask whether a budget is raised that is nearly used up, before more of it is spent on what this call brings."""
+        config = self._scope.state.config
+        limited = config.budgets is not None or self._scope.ports.limits.principal_budget is not None
+        if limited and config.interaction_mode == "interactive":
+            standing = self._endpoints.near_budget()
+            if standing is not None:
+                await self.approvals.ask_budget(standing)
+
+    def _abandon(self, request: Request) -> None:
+        """End a request that everybody left: if it is no attempt yet, nothing of it is written."""
+        if request.call is not None:
+            self._give_up(request.call)
+        elif request.worker is not None:
+            request.worker.cancel()
+
+    def _give_up(self, call: LiveCall) -> None:
+        """End a call that nobody waits for: cancelled if it runs, else it never starts."""
+        call.left_because = NOBODY_WAITS
+        if call.tool is not None:
+            call.tool.cancel()
+        elif self._scope.state.is_open(call.state) and call.state.phase == "waiting":
+            self.approvals.refuse(call.state, NOBODY_WAITS)
+        elif self._scope.state.is_open(call.state) and call.state.phase == "approved":
+            ledger.skip(self._scope.journal, call.state, f"Not run: {NOBODY_WAITS}")
+
+    def _unmet(self, runtime_id: str) -> LiveCall | None:
+        """Return an announced call that was neither made nor asked about, and forget it."""
+        return next(iter(self._matching.take_unmet(runtime_id)), None)
+
+    def _has_seen(self, runtime_id: Any) -> bool:
+        task = self._scope.state.task
+        return is_text(runtime_id) and task is not None and runtime_id in task.seen_calls
+
+    async def _cancel_workers(self) -> None:
         workers = [*self._workers, *self._executions.running]
         for worker in workers:
             worker.cancel()
         if workers:
             await asyncio.wait(workers, timeout=self._scope.settings.stop_grace_s)
 
-    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Do a part of a call in the background. A failure of ours in it ends the task."""
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """See to a call in the background. A failure of ours in it ends the task."""
         worker = asyncio.create_task(work)
         self._workers.add(worker)
         worker.add_done_callback(self._done)
         return worker
-
-    def give_up(self, call: CallState, why: str) -> None:
-        """End a call that nobody waits for any more: refused if it has not started, cancelled if it runs."""
-        if not self._executions.cancel(call) and self.is_open(call) and call.phase == "waiting":
-            approval_id = call.approval_id
-            ledger.refuse(self._scope.journal, call, lifecycle.ENGINE, why)
-            if approval_id is not None:
-                self.questions.wake(approval_id)
 
     def _done(self, worker: asyncio.Task[Any]) -> None:
         self._workers.discard(worker)
@@ -241,77 +343,8 @@ class Calls:
         if error is not None:
             self._on_fault(error)
 
-    async def _handle(self, call: CallState, arguments: Any) -> None:
-        await self._reply(call.identity, await self.see_through(call, arguments))
 
-    async def see_through(self, call: CallState, arguments: Any) -> ToolReply | str:
-        """Decide a call, run it if it may run, and return its result or why it did not run, when that is stored.
-
-        The ledger's state, not this coroutine, says where the call stands.
-        """
-        reply: ToolReply | str
-        await self.decide(call, arguments, lambda: judge(self._scope, self._specs, call, arguments))
-        if self.is_open(call):
-            reply = await self._executions.run(call, arguments)
-        else:
-            reply = call.closing_words
-        await self._scope.recorder.settle()
-        return reply
-
-    async def decide(self, call: CallState, arguments: Any, opinions: Callable[[], list[Evaluation]]) -> None:
-        """Have a call decided, by what is thought of it and perhaps by a person. If it stays open, it may run."""
-        try:
-            await self.questions.about_budget()
-            if self.is_open(call):
-                await self._decide(call, arguments, opinions())
-        finally:
-            self._mark_judged(call)
-
-    def _mark_judged(self, call: CallState) -> None:
-        """Let an answer in that came before the question."""
-        judged = self._judged.pop(call.key, None)
-        if judged is not None and not judged.done():
-            judged.set_result(None)
-
-    async def _decide(self, call: CallState, arguments: Any, opinions: list[Evaluation]) -> None:
-        self._mark_judged(call)
-        journal = self._scope.journal
-        for opinion in opinions:
-            ledger.evaluate(journal, call, opinion)
-        opinion = decide(opinions)
-        if opinion.result == "allow":
-            ledger.approve(journal, call, POLICY)
-        elif opinion.result == "deny":
-            ledger.deny(journal, call, POLICY, opinion.reason or f"Denied by {opinion.rule}.")
-        elif self._scope.state.config.interaction_mode == "non_interactive":
-            ledger.evaluate(
-                journal,
-                call,
-                Evaluation(source="codesdk", result="deny", rule="non_interactive", reason=NOBODY_TO_ASK),
-            )
-            ledger.deny(journal, call, POLICY, NOBODY_TO_ASK)
-        else:
-            summary = ledger.summarize(call.name, self._scope.redactor.value(arguments))
-            await self.questions.about(call, summary, self.is_open)
-
-    def is_open(self, call: CallState) -> bool:
-        """Tell whether a call is still on its way."""
-        return self._scope.state.is_open(call)
-
-    def is_repeat(self, item: ToolAnnouncement, digest: str) -> bool:
-        """Tell whether a call was announced before, and note it."""
-        task = self._scope.state.task
-        if task is None or item.runtime_tool_call_id is None:
-            return False
-        seen = task.seen_calls.get(item.runtime_tool_call_id)
-        if seen is None:
-            return False
-        same = seen.input_hash == digest
-        lifecycle.notice(
-            self._scope.journal,
-            "warning" if same else "violation",
-            f"The runtime announced call {item.runtime_tool_call_id} twice"
-            + ("; it was joined to the first." if same else " with different inputs; both are kept apart."),
-            {"runtime_tool_call_id": item.runtime_tool_call_id, "tool_call_id": seen.tool_call_id},
-        )
-        return same
+def _mark_judged(call: LiveCall) -> None:
+    """Let an answer in that came before the question."""
+    if not call.judged.done():
+        call.judged.set_result(None)

@@ -1,88 +1,91 @@
-"""Questions about a tool call that are answered without waiting: is it sound, may it run, is it the one meant."""
+"""What CodeSDK thinks of a call, said without waiting: its opinions, whatever the call's origin.
 
-from collections.abc import Mapping
-from typing import Any
+An input is validated here, once: the tool that takes it is left in the call, ready to run.
+"""
+
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from codesdk.contract.errors import Conflict
 from codesdk.contract.ports import PolicyQuestion
-from codesdk.contract.runtime import ToolAnnouncement
-from codesdk.contract.tools import Actor, Evaluation, Subjects, ToolIdentity, ToolSpec, Verdict
-from codesdk.engine.log.state import CallState, Carried
+from codesdk.contract.tools import Evaluation, Subjects, ToolClass, ToolIdentity, ToolSpec, Verdict
+from codesdk.engine.calls.live import LiveCall
 from codesdk.engine.sessions.scope import SessionScope
-from codesdk.engine.tasks.validation import is_text
 from codesdk.policy import MODE, all_opinions
 
-MAX_NAME_CHARS = 256
-POLICY = Actor(kind="policy")
 LISTED = f"{MODE}native_tools"
 """What the session's list of native tools says. A part of its mode: a rule outweighs it."""
+UNDECLARED = f"{MODE}native_tools:undeclared"
+"""What is said of a native tool that neither the runtime nor the session has named."""
+
+NOBODY_TO_ASK = Evaluation(
+    source="codesdk",
+    result="deny",
+    rule="non_interactive",
+    reason="Nobody can be asked in a non-interactive session, and this call needs an answer. "
+    "Go on without it, or say in your answer what you would have done.",
+)
 
 
-def is_sound(item: ToolAnnouncement) -> bool:
-    """Check what the types promise: an adapter may pass on what a program of others said."""
-    name: Any = item.name
-    index: Any = item.index
-    texts: tuple[Any, ...] = (item.runtime_tool_call_id, item.message_id)
-    return (
-        is_text(name)
-        and 0 < len(name) <= MAX_NAME_CHARS
-        and all(text is None or is_text(text) for text in texts)
-        and isinstance(index, int | None)
-    )
+class KnownTools(msgspec.Struct, frozen=True):
+    """The tools of one task: those that we run, and those of its own that the runtime declared."""
+
+    owned: frozenset[str]
+    native: frozenset[str]
+    classes: Mapping[str, ToolClass]
+    """What each may do. A tool that is not here counts as dangerous."""
 
 
-def judge(
-    scope: SessionScope, specs: Mapping[str, ToolSpec], call: CallState, arguments: Any
-) -> list[Evaluation]:
+def known_tools(owned: Sequence[ToolSpec], native: Mapping[str, ToolClass]) -> KnownTools:
+    """Return the tools of a task, from what is on offer and what its runtime declares."""
+    classes: dict[str, ToolClass] = {**native, **{spec.name: spec.tool_class for spec in owned}}
+    return KnownTools(frozenset(spec.name for spec in owned), frozenset(native), classes)
+
+
+def judge(scope: SessionScope, tools: KnownTools, call: LiveCall) -> list[Evaluation]:
     """Return CodeSDK's opinions on a call: that it cannot be, or the mode's, the policy's and the grants'."""
-    if call.name not in specs:
-        known = scope.redactor.text(", ".join(sorted(specs)) or "none")
-        return [_opinion("deny", "tool:unknown", f"There is no tool {call.name}. On offer: {known}.")]
-    problem = scope.tools.check(call.name, arguments)
-    if problem is not None:
-        return [_opinion("deny", "input:invalid", scope.redactor.text(problem))]
-    return _opinions(scope, call, arguments, scope.tools.subjects(call.name, arguments))
+    if call.origin == "native":
+        return _judge_native(scope, tools, call)
+    name = call.state.name
+    if name not in tools.owned:
+        known = scope.redactor.text(", ".join(sorted(tools.owned)) or "none")
+        return [_opinion("deny", "tool:unknown", f"There is no tool {name}. On offer: {known}.")]
+    prepared = scope.tools.prepare(name, call.input.value)
+    if isinstance(prepared, str):
+        return [_opinion("deny", "input:invalid", scope.redactor.text(prepared))]
+    call.prepared = prepared
+    return _opinions(scope, call, prepared.subjects)
 
 
-def judge_native(
-    scope: SessionScope, call: CallState, arguments: Any, subjects: Subjects | None
-) -> list[Evaluation]:
-    """Return CodeSDK's opinions on a call of the runtime's own tool. Being listed makes nothing looser than the mode."""
-    enabled = scope.state.config.native_tools
-    if enabled == "off" or call.name not in enabled:
-        reason = f"The runtime's own tool {call.name} is not enabled in this session. Do the work without it."
+def _judge_native(scope: SessionScope, tools: KnownTools, call: LiveCall) -> list[Evaluation]:
+    """Being listed makes nothing looser than the mode; being unknown to everyone makes it a question in every mode."""
+    name, enabled = call.state.name, scope.state.config.native_tools
+    if name not in tools.native:
+        reason = f"Nobody declared the runtime's own tool {name}, so it counts as dangerous."
+        first = _opinion("ask", UNDECLARED, reason)
+    elif enabled == "off" or name not in enabled:
+        reason = f"The runtime's own tool {name} is not enabled in this session. Do the work without it."
         return [_opinion("deny", "native:off", reason)]
-    listed = _opinion("allow", LISTED, f"The session's native_tools name {call.name}.")
-    return [listed, *_opinions(scope, call, arguments, subjects or Subjects())]
+    else:
+        first = _opinion("allow", LISTED, f"The session's native_tools name {name}.")
+    return [first, *_opinions(scope, call, call.subjects or Subjects())]
 
 
-def _opinions(scope: SessionScope, call: CallState, arguments: Any, subjects: Subjects) -> list[Evaluation]:
+def _opinions(scope: SessionScope, call: LiveCall, subjects: Subjects) -> list[Evaluation]:
     question = PolicyQuestion(
         session_id=scope.state.session_id,
-        name=call.name,
-        tool_class=call.tool_class,
-        input=arguments,
+        name=call.state.name,
+        tool_class=call.state.tool_class,
+        input=call.input.value,
         permission_mode=scope.state.config.permission_mode,
         subjects=subjects,
     )
     ruled = scope.ports.policy.evaluate(question)
     redact = scope.redactor.value  # a policy may quote the input
     ruled = msgspec.structs.replace(ruled, rule=redact(ruled.rule), reason=redact(ruled.reason))
-    granted = {grant.rule for grant in scope.state.grants if grant.tool == call.name}
+    granted = {grant.rule for grant in scope.state.grants if grant.tool == call.state.name}
     return all_opinions(question, ruled, granted)
-
-
-def unfit_to_run(specs: Mapping[str, ToolSpec], carried: Carried, call: CallState) -> str | None:
-    """Return why an approved call of an interrupted task cannot be run from the store, or None."""
-    if carried.input_redacted:
-        return "Its input held a secret, which is not stored, so it cannot be run again."
-    if call.identity.input_hash != carried.input_hash:
-        return "Its stored input is not the one that was approved."
-    if carried.name not in specs:
-        return f"There is no tool {carried.name} any more."
-    return None
 
 
 def check_identity(identity: ToolIdentity, attempt: int | None, input_hash: str | None) -> None:

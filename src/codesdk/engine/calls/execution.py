@@ -1,6 +1,6 @@
 """Runs of approved calls: output, result and changes of each, as events and artifacts.
 
-`Executions` has the tools run, for `calls`; `Execution` writes down what comes of one run.
+`Executions` has the tools run; `Execution` writes down what comes of one run.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from codesdk.contract.ports import FileChange, ToolInvocation, ToolRun
 from codesdk.contract.runtime import ToolReply
 from codesdk.contract.tools import Change, Outcome, OutputStream
 from codesdk.engine.calls import ledger
+from codesdk.engine.calls.live import LiveCall
 from codesdk.engine.log.state import CallState
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
@@ -33,59 +34,57 @@ class Executions:
     def __init__(self, scope: SessionScope, writes: asyncio.Lock) -> None:
         self._scope = scope
         self._writes = writes
-        self._running: dict[str, asyncio.Task[ToolRun]] = {}
+        self._running: set[asyncio.Task[ToolRun]] = set()
 
     @property
     def running(self) -> Collection[asyncio.Task[ToolRun]]:
         """The tools at work."""
-        return self._running.values()
+        return self._running
 
-    async def run(self, call: CallState, arguments: Any) -> ToolReply | str:
+    async def run(self, call: LiveCall) -> ToolReply | str:
         """Run an approved call to its end. Return its result, or why it did not run."""
-        if call.tool_class == "read_only":
-            return await self._run_now(call, arguments)
+        if call.state.tool_class == "read_only":
+            return await self._run_now(call)
         async with self._writes:
-            return await self._run_now(call, arguments)
-
-    def cancel(self, call: CallState) -> bool:
-        """Cancel a call. Return false if it does not run."""
-        running = self._running.get(call.key)
-        if running is None:
-            return False
-        running.cancel()
-        return True
+            return await self._run_now(call)
 
     def cancel_all(self) -> None:
         """Cancel all that runs."""
-        for running in self._running.values():
+        for running in self._running:
             running.cancel()
 
-    async def _run_now(self, call: CallState, arguments: Any) -> ToolReply | str:
-        state = self._scope.state
-        if not state.is_open(call):
-            return call.closing_words
-        execution = Execution(self._scope, call)
-        execution.begin()
+    async def _run_now(self, call: LiveCall) -> ToolReply | str:
+        state, tool = self._scope.state, call.prepared
+        if not state.is_open(call.state):
+            return call.state.closing_words
+        assert tool is not None, "only a judged call is approved"
+        ledger.started(self._scope.journal, call.state, tool.execution_env, tool.sandbox)
         await self._scope.recorder.settle()
+        execution = Execution(self._scope, call.state)
         if state.task is not None and state.task.stop is not None:
-            return await execution.finish_unrun(lifecycle.STOP_REASON)
-        invocation = ToolInvocation(
-            session_id=state.session_id,
-            task_id=state.task.task_id if state.task else None,
-            tool_call_id=call.identity.tool_call_id,
-            attempt=call.identity.attempt,
-            name=call.name,
-            input=arguments,
-            workspace=state.config.workspace,
-        )
-        running = asyncio.create_task(self._scope.tools.run(invocation, execution.take_output))
-        self._running[call.key] = running
+            return execution.finish_unrun(f"{lifecycle.STOP_REASON}.")
+        if call.left_because is not None:
+            return execution.finish_unrun(call.left_because)
+        running = call.tool = asyncio.create_task(tool.run(self._invocation(call), execution.take_output))
+        self._running.add(running)
         try:
             await asyncio.wait([running])
         finally:
-            self._running.pop(call.key, None)
+            self._running.discard(running)
             running.cancel()
         return await execution.finish(running)
+
+    def _invocation(self, call: LiveCall) -> ToolInvocation:
+        state, identity = self._scope.state, call.state.identity
+        return ToolInvocation(
+            session_id=state.session_id,
+            task_id=state.task.task_id if state.task else None,
+            tool_call_id=identity.tool_call_id,
+            attempt=identity.attempt,
+            name=call.state.name,
+            input=call.input.value,
+            workspace=state.config.workspace,
+        )
 
 
 class Execution:
@@ -100,11 +99,6 @@ class Execution:
         self._truncated = False
         self._ended = False
 
-    def begin(self) -> None:
-        """Write that the call starts. To be stored before it does."""
-        env, sandbox = self._scope.tools.environment(self._call.name)
-        ledger.started(self._scope.journal, self._call, env, sandbox)
-
     def take_output(self, stream: OutputStream, text: str) -> None:
         """Pass on a running tool's output, as far as the bounds allow."""
         if (
@@ -118,9 +112,9 @@ class Execution:
             redactor = self._redactors[stream] = self._scope.redactor.stream()
         self._emit(stream, redactor.feed(mend(text)))
 
-    async def finish_unrun(self, why: str) -> ToolReply:
+    def finish_unrun(self, why: str) -> ToolReply:
         """End a call that was started on paper only."""
-        words = f"Not run: {why}."
+        words = f"Not run: {why}"
         ledger.completed(self._scope.journal, self._call, is_error=True, result_preview=words)
         return ToolReply(result=words, is_error=True)
 
@@ -174,6 +168,9 @@ class Execution:
         return refs
 
     def _clean(self, result: Any) -> Any:
+        """Return a result as it is stored: plain JSON that can be hashed, without secrets."""
+        if type(result) is str and result.isascii():  # most are, and there is nothing to mend in it
+            return self._scope.redactor.text(result)
         data = b""
         try:
             data = msgspec.json.encode(mend(msgspec.to_builtins(result)))

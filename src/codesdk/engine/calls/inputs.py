@@ -1,96 +1,92 @@
-"""How an attempt of a tool call is opened: its input made storable, and a carried call issued again."""
+"""What a call brought with it → its input, taken once: decoded, redacted and hashed. Pure.
 
-from collections.abc import Mapping
+Every call passes through `take` when it arrives, whatever its origin; everyone behind it is handed the result. The
+tool's own validation of the input is the other half, and happens in `evaluation`.
+"""
+
 from typing import Any
 
 import msgspec
 
 from codesdk.contract.canonical import CanonicalError, hash_json
-from codesdk.contract.errors import NotFound, StorageFailure
-from codesdk.contract.messages import ArtifactRef
-from codesdk.contract.tools import Evaluation, ToolSpec
-from codesdk.engine.calls import ledger
-from codesdk.engine.calls.evaluation import POLICY, judge, unfit_to_run
-from codesdk.engine.log.state import CallState, Carried
-from codesdk.engine.sessions.scope import SessionScope
-from codesdk.engine.tasks import lifecycle
+from codesdk.contract.capabilities import ToolExecutionModel
+from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.runtime import ToolAnnouncement
+from codesdk.contract.tools import ToolOrigin
 from codesdk.engine.tasks.validation import MAX_DEPTH, is_deep
-from codesdk.policy import decide
 from codesdk.redaction import Redactor
 
+MAX_NAME_CHARS = 256
 
-class Taken(msgspec.Struct, frozen=True):
-    """An input as it is stored, its hash, and whether a secret was taken out of it."""
 
+class CallInput(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A call's input: as it came, and as it is stored."""
+
+    value: Any
+    """As it came, secrets included. Only the policy and the tool may see it."""
     stored: Any
+    data: bytes
+    """`stored` as JSON."""
     digest: str
     redacted: bool
 
 
-def take_input(redactor: Redactor, value: Any) -> Taken:
-    """Return an input as it can be stored. Raise `CanonicalError` if it cannot."""
+class Arrival(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A call that reached us: announced in the stream, requested over MCP or asked about."""
+
+    item: ToolAnnouncement
+    origin: ToolOrigin
+    name: str
+    input: CallInput
+
+
+class UnusableCall(Exception):
+    """A call that cannot even be written down. The message says why."""
+
+
+def default_origin(model: ToolExecutionModel) -> ToolOrigin:
+    """Return the origin of an announcement that does not say, by what its runtime usually does."""
+    if model == "external_mcp":
+        return "mcp"
+    return "native" if model == "runtime_internal" else "stream"
+
+
+def take(redactor: Redactor, item: ToolAnnouncement, origin: ToolOrigin) -> Arrival:
+    """Take a call in. Raise `UnusableCall` if it cannot be written down."""
+    if not _is_sound(item):
+        raise UnusableCall("a tool call without a usable name or id.")
+    try:
+        given = take_input(redactor, item.input)
+    except (CanonicalError, CodeSDKError, RecursionError) as error:
+        raise UnusableCall(f"the input of a tool call is not usable ({error}).") from None
+    return Arrival(item=item, origin=origin, name=redactor.text(item.name), input=given)
+
+
+def take_input(redactor: Redactor, value: Any) -> CallInput:
+    """Return an input as it can be stored and hashed. Raise `CanonicalError` if it cannot."""
     redacted = redactor.value(value)
     digest = hash_json(redacted)
     data = msgspec.json.encode(redacted)
-    if is_deep(data):
+    if len(data) > MAX_DEPTH and is_deep(data):
         raise CanonicalError(f"it is nested deeper than {MAX_DEPTH} levels")
     stored = msgspec.json.decode(data)
     if stored != redacted:  # a set or a tuple: what is stored is what counts
         digest = hash_json(stored)
-    return Taken(stored, digest, redacted is not value)
+    return CallInput(value=value, stored=stored, data=data, digest=digest, redacted=redacted is not value)
 
 
-async def place(scope: SessionScope, value: Any) -> tuple[Any, ArtifactRef | None]:
-    """Return an input for its event: inline while it is small, else by reference."""
-    data = msgspec.json.encode(value)
-    if len(data) <= scope.settings.input_inline_bytes:
-        return value, None
-    return msgspec.UNSET, await scope.put_artifact(data, "application/json", "input")
-
-
-async def issue_again(
-    scope: SessionScope, specs: Mapping[str, ToolSpec], carried: Carried
-) -> tuple[CallState, Any]:
-    """Open the next attempt of a call that was approved after a crash, decided: approved if it can run."""
-    value = await _stored_input(scope, carried)
-    lost = value is msgspec.UNSET
-    inline, ref = (value, carried.input_ref) if lost else await place(scope, value)
-    call = ledger.request(
-        scope.journal,
-        name=carried.name,
-        tool_class=carried.tool_class,
-        input_hash=carried.input_hash if lost else hash_json(value),
-        input=inline,
-        input_ref=ref,
-        input_redacted=carried.input_redacted,
-        again=carried.identity,
-    )
-    problem = "Its stored input is gone." if lost else unfit_to_run(specs, carried, call)
-    if problem is not None:
-        ledger.evaluate(scope.journal, call, Evaluation(source="codesdk", result="deny", reason=problem))
-        ledger.deny(scope.journal, call, lifecycle.ENGINE, problem)
-    else:
-        _decide_again(scope, specs, carried, call, value)
-    return call, value
-
-
-def _decide_again(
-    scope: SessionScope, specs: Mapping[str, ToolSpec], carried: Carried, call: CallState, value: Any
-) -> None:
-    """Let a call run that a person approved, unless the policy of now forbids it."""
-    answer = Evaluation(source="user", result="allow", rule="carried", reason=carried.reason)
-    opinions = [*judge(scope, specs, call, value), answer]
-    for opinion in opinions:
-        ledger.evaluate(scope.journal, call, opinion)
-    decided = decide(opinions)
-    if decided.result == "deny":
-        ledger.deny(scope.journal, call, POLICY, decided.reason or f"Denied by {decided.rule}.")
-    else:
-        ledger.approve(scope.journal, call, carried.by or lifecycle.ENGINE, carried.reason)
-
-
-async def _stored_input(scope: SessionScope, carried: Carried) -> Any:
+def _is_sound(item: ToolAnnouncement) -> bool:
+    """Check what the types promise: an adapter may pass on what a program of others said."""
+    name: Any = item.name
+    index: Any = item.index
+    texts: list[Any] = [t for t in (name, item.runtime_tool_call_id, item.message_id) if t is not None]
     try:
-        return msgspec.json.decode(await scope.ports.blobs.get(carried.input_ref.content_hash))
-    except (NotFound, StorageFailure, ValueError):
-        return msgspec.UNSET
+        return (
+            isinstance(name, str)
+            and 0 < len(name) <= MAX_NAME_CHARS
+            and all(isinstance(text, str) for text in texts)
+            and bool(msgspec.json.encode(texts))  # half of a surrogate pair cannot be encoded
+            and isinstance(index, int | None)
+        )
+    except UnicodeEncodeError:
+        return False

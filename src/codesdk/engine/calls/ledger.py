@@ -6,6 +6,7 @@
 Pure like `lifecycle`. Only this module writes `tool.call.*` and `approval.*`.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -30,6 +31,7 @@ from codesdk.engine.log.journal import Journal
 from codesdk.engine.log.state import CallState, call_key
 
 ENGINE = Actor(kind="engine")
+POLICY = Actor(kind="policy")
 NATIVE: ExecutionEnv = "runtime_internal"
 """Where a call runs that the runtime runs itself."""
 CARRIED_REASON = "The process ended before anyone answered; the question is kept for a resume."
@@ -82,6 +84,16 @@ def evaluate(journal: Journal, call: CallState, opinion: Evaluation) -> None:
             reason=opinion.reason,
         )
     )
+
+
+def conclude(journal: Journal, call: CallState, opinions: Sequence[Evaluation], verdict: Evaluation) -> None:
+    """Note all opinions on a call and decide it by the one that counts, unless that asks."""
+    for opinion in opinions:
+        evaluate(journal, call, opinion)
+    if verdict.result == "allow":
+        approve(journal, call, POLICY)
+    elif verdict.result == "deny":
+        deny(journal, call, POLICY, verdict.reason or f"Denied by {verdict.rule}.")
 
 
 def ask(journal: Journal, call: CallState, summary: str, expires_at: str | None) -> str:
@@ -238,6 +250,17 @@ def completed(
         ),
         time=now,
     )
+
+
+def close_left_open(journal: Journal, call: CallState) -> None:
+    """Close a call whose task ends before it did."""
+    if call.phase == "waiting":
+        refuse(journal, call, ENGINE, "The task ended.")
+    elif call.phase == "approved":
+        skip(journal, call, "Not run: the task ended.")
+    else:
+        why = "It did not end when it was cancelled; whether it took effect is not known."
+        completed(journal, call, is_error=True, outcome="unknown", result_preview=why)
 
 
 UNRUN = SandboxSummary(network=False)

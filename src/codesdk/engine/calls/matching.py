@@ -1,87 +1,84 @@
-"""Where a call that a runtime announced in its stream meets the same call coming through the gate.
+"""Where a call that a runtime announced in its stream meets the same call as a request over MCP or a question.
 
-Whichever comes first opens the attempt; the gate waits a moment for the announcement, because only
-that says where in the model's message the call belongs. They are matched by the runtime's id where
-the gate is told it, else by name and input, in order. Used by `calls`.
+Whichever comes first opens the attempt; a request or question waits a moment for the announcement, because only that
+says where in the model's message the call belongs. They are matched by the runtime's id where both have it, else by
+name and input, in order.
 """
 
 import asyncio
 
-import msgspec
-
-from codesdk.engine.log.state import CallState
+from codesdk.engine.calls.inputs import Arrival
+from codesdk.engine.calls.live import LiveCall
 
 JOIN_S = 0.25
 
 
-class Announced(msgspec.Struct):
-    """A call seen in the stream whose attempt is open, waiting to come through the gate."""
-
-    call: CallState
-    runtime_id: str | None
-    name: str
-    digest: str
-
-
-class _Waiter(msgspec.Struct):
-    """A call that came through the gate and waits for its announcement."""
-
-    runtime_id: str | None
-    name: str
-    digest: str
-    met: asyncio.Future[CallState]
-
-
-class Meetings:
+class Matching:
     """The calls of one task that one side has seen and the other has not."""
 
     def __init__(self) -> None:
-        self._announced: list[Announced] = []
-        self._waiting: list[_Waiter] = []
-        self._alone: list[tuple[str | None, str, str]] = []
+        self._announced: list[tuple[Arrival, LiveCall]] = []
+        self._waiting: list[tuple[Arrival, asyncio.Future[LiveCall]]] = []
+        self.alone: list[Arrival] = []
+        """Requests and questions whose announcement did not come in time."""
 
-    def announce(self, entry: Announced) -> None:
+    def announce(self, arrival: Arrival, call: LiveCall) -> None:
         """Take a call from the stream whose attempt was just opened."""
-        for waiter in self._waiting:
-            if not waiter.met.done() and _match(waiter.runtime_id, waiter.name, waiter.digest, entry):
-                waiter.met.set_result(entry.call)
+        for wanted, met in self._waiting:
+            if not met.done() and _match(wanted, arrival):
+                met.set_result(call)
                 return
-        self._announced.append(entry)
+        self._announced.append((arrival, call))
 
-    def is_late(self, runtime_id: str | None, name: str, digest: str) -> bool:
-        """Tell whether the gate opened this call already, because its announcement took too long. Asked once for each."""
-        for known in self._alone:
-            same_id = runtime_id is not None and known[0] == runtime_id
-            if same_id or (known[0] is None and known[1:] == (name, digest)):
-                self._alone.remove(known)
+    def is_late(self, arrival: Arrival) -> bool:
+        """Return whether the call was opened already, because its announcement took too long. Asked once for each."""
+        for known in self.alone:
+            if known.origin == arrival.origin and _is_announcement_of(arrival, known):
+                self.alone.remove(known)
                 return True
         return False
 
-    async def meet(self, runtime_id: str | None, name: str, digest: str) -> CallState | None:
-        """Return the attempt that was opened for a call from the gate, waiting a moment for it; None if there is none."""
-        entry = next((e for e in self._announced if _match(runtime_id, name, digest, e)), None)
-        if entry is not None:
-            self._announced.remove(entry)
-            return entry.call
-        waiter = _Waiter(runtime_id, name, digest, asyncio.get_running_loop().create_future())
+    async def meet(self, arrival: Arrival) -> LiveCall | None:
+        """Return the announced call that this one is, waiting a moment for it; None if it was not announced."""
+        for entry in self._announced:
+            if _match(arrival, entry[0]):
+                self._announced.remove(entry)
+                return entry[1]
+        waiter = (arrival, asyncio.get_running_loop().create_future())
         self._waiting.append(waiter)
         try:
-            await asyncio.wait([waiter.met], timeout=JOIN_S)
+            await asyncio.wait([waiter[1]], timeout=JOIN_S)
         finally:
             self._waiting.remove(waiter)
-        if waiter.met.done():
-            return waiter.met.result()
-        self._alone.append((runtime_id, name, digest))
+        if waiter[1].done():
+            return waiter[1].result()
+        self.alone.append(arrival)
         return None
 
-    def take_unmet(self, runtime_id: str | None = None) -> list[CallState]:
-        """Return the announced calls that never came through the gate, or the one with an id, and forget them."""
-        unmet = [e for e in self._announced if runtime_id is None or e.runtime_id == runtime_id]
-        self._announced = [e for e in self._announced if e not in unmet]
-        return [entry.call for entry in unmet]
+    def take_unmet(self, runtime_id: str | None = None) -> list[LiveCall]:
+        """Return the announced calls that were never made, or the one with an id, and forget them."""
+        unmet = [
+            entry
+            for entry in self._announced
+            if runtime_id is None or entry[0].item.runtime_tool_call_id == runtime_id
+        ]
+        self._announced = [entry for entry in self._announced if entry not in unmet]
+        return [call for _, call in unmet]
 
 
-def _match(runtime_id: str | None, name: str, digest: str, entry: Announced) -> bool:
-    if runtime_id is not None and entry.runtime_id is not None:
-        return runtime_id == entry.runtime_id and digest == entry.digest
-    return (name, digest) == (entry.name, entry.digest)
+def _match(wanted: Arrival, announced: Arrival) -> bool:
+    if wanted.origin != announced.origin:
+        return False
+    ids = (wanted.item.runtime_tool_call_id, announced.item.runtime_tool_call_id)
+    same_input = wanted.input.digest == announced.input.digest
+    if None in ids:
+        return same_input and wanted.name == announced.name
+    # A question about another input than was announced is met, too: the announced call will not run.
+    return ids[0] == ids[1] and (same_input or wanted.origin == "native")
+
+
+def _is_announcement_of(arrival: Arrival, known: Arrival) -> bool:
+    known_id = known.item.runtime_tool_call_id
+    if known_id is not None:
+        return known_id == arrival.item.runtime_tool_call_id
+    return known.name == arrival.name and known.input.digest == arrival.input.digest

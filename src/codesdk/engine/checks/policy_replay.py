@@ -124,10 +124,11 @@ class _Judge:
                 value = msgspec.json.decode(await self._blobs.get(call.input_ref.content_hash))
             except (CodeSDKError, ValueError):
                 return Subjects(), "its stored input cannot be read"
-        if self._tools.check(call.name, value) is not None:
+        prepared = self._tools.prepare(call.name, value)
+        if isinstance(prepared, str):
             return Subjects(), "its stored input is not what the tool takes now"
         unsure = "its input is stored without the secrets that were in it" if call.input_redacted else None
-        return self._tools.subjects(call.name, value), unsure
+        return prepared.subjects, unsure
 
 
 def _question(call: CallState, mode: PermissionMode, subjects: Subjects) -> PolicyQuestion:

@@ -5,11 +5,12 @@ Made when a runtime first asks for one. A token is a secret of the session from 
 
 import asyncio
 import secrets
-from collections.abc import Mapping
 
 from codesdk.contract.capabilities import Capabilities, McpTransport
+from codesdk.contract.entry import McpClient
 from codesdk.contract.errors import TaskFailure
-from codesdk.contract.ports import ToolGate
+from codesdk.contract.models import InstructionSources
+from codesdk.contract.ports import ToolCalls
 from codesdk.engine.models.limits import Standing, find_near, is_asked
 from codesdk.engine.models.requests import SessionTap
 from codesdk.engine.models.spending import Spending
@@ -22,21 +23,21 @@ SERVED: tuple[McpTransport, ...] = ("http",)
 """How tools are offered over MCP."""
 
 
-def tool_transport(able: Capabilities) -> McpTransport | None:
+def tool_transport(capabilities: Capabilities) -> McpTransport | None:
     """Return how a runtime gets its tools: the first of its transports that is served here, if it gets them over MCP."""
-    if able.tool_execution_model != "external_mcp":
+    if capabilities.tool_execution_model != "external_mcp":
         return None
-    return next((transport for transport in able.mcp_transports if transport in SERVED), None)
+    return next((transport for transport in capabilities.mcp_transports if transport in SERVED), None)
 
 
 class SessionEndpoints:
     """The ways from one session's runtime to a model and to its tools."""
 
-    def __init__(self, scope: SessionScope, spending: Spending, gate: ToolGate) -> None:
+    def __init__(self, scope: SessionScope, spending: Spending, tool_calls: ToolCalls) -> None:
         self.tap = SessionTap(scope, spending)
         self._scope = scope
         self._spending = spending
-        self._gate = gate
+        self._tool_calls = tool_calls
         self._tool_url: str | None = None
         self._model_url: str | None = None
         self._opening = asyncio.Lock()
@@ -52,7 +53,7 @@ class SessionEndpoints:
         """Whether a runtime may still be using an address."""
         return self._model_url is not None or self._tool_url is not None
 
-    async def model_url(self, folders: Mapping[str, str]) -> str:
+    async def model_url(self, sources: InstructionSources) -> str:
         """Return the address that the runtime talks to in place of a provider."""
         door, scope = self._scope.ports.models, self._scope
         if door is None:
@@ -70,21 +71,21 @@ class SessionEndpoints:
                     self.tap,
                     scope.settings.gateway,
                     scope.state.config.workspace,
-                    folders,
+                    sources,
                 )
         return self._model_url
 
-    async def tool_url(self) -> str:
+    async def tool_url(self, client: McpClient) -> str:
         """Return the address at which the session's tools are offered over MCP."""
-        door = self._scope.ports.mcp
-        if door is None:
+        host = self._scope.ports.mcp
+        if host is None:
             raise TaskFailure(
                 "This runtime gets its tools over MCP, and there is no MCP host here.",
                 code="RUNTIME_UNAVAILABLE",
             )
         async with self._opening:
             if self._tool_url is None:
-                url = await door.admit(self._scope.state.session_id, self._gate)
+                url = await host.admit(self._scope.state.session_id, self._tool_calls, client)
                 self._scope.learn([part for part in url.split("/") if len(part) >= TOKEN_CHARS])
                 self._tool_url = url
         return self._tool_url

@@ -18,7 +18,7 @@ from codesdk.contract.ports import FIRST_EPOCH
 from codesdk.contract.records import Changes, KeyRow, SessionRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import SessionSettings
-from codesdk.engine.calls.mcp_calls import Gate
+from codesdk.engine.calls.mcp_calls import SessionToolCalls
 from codesdk.engine.log.archive import unknown_session
 from codesdk.engine.log.feed import Feeds
 from codesdk.engine.log.fold import session_row
@@ -40,12 +40,12 @@ RETRY_S = 5.0
 
 
 class SessionRegistry:
-    """Every `LiveSession` of an engine, and the door through which their runtimes call tools."""
+    """Every `LiveSession` of an engine, and where their runtimes call tools over MCP."""
 
     def __init__(
         self, ports: Ports, runtime: Callable[[str], Runtime], owner: str, secrets: SessionSecrets
     ) -> None:
-        self.gate = Gate(self._require)
+        self.tool_calls = SessionToolCalls(self._require)
         self.feeds = Feeds(ports.log, ports.strain, alone=ports.alone)
         self.slots = Slots(ports.limits)
         self._ports = ports
@@ -183,7 +183,7 @@ class SessionRegistry:
             settings=msgspec.convert(state.config.settings, type=SessionSettings),
             redactor=self._secrets.plus(secrets),
         )
-        live = LiveSession(scope, self.slots, self._find_runtime, self._spending, self.gate)
+        live = LiveSession(scope, self.slots, self._find_runtime, self._spending, self.tool_calls)
         recorder.on_broken = lambda error: self._drop(live, error)
         if secrets:
             self._secrets.keep(state.session_id, state.principal, secrets)

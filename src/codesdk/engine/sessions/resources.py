@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.errors import InvalidRequest
-from codesdk.contract.ports import ToolGate, ToolRunner
+from codesdk.contract.ports import ToolCalls, ToolRunner
 from codesdk.contract.runtime import Runtime
 from codesdk.engine.models.spending import Spending
 from codesdk.engine.sessions.endpoints import SessionEndpoints
@@ -20,12 +20,16 @@ class Resources:
     """What is kept for one session by others."""
 
     def __init__(
-        self, scope: SessionScope, find_runtime: Callable[[str], Runtime], spending: Spending, gate: ToolGate
+        self,
+        scope: SessionScope,
+        find_runtime: Callable[[str], Runtime],
+        spending: Spending,
+        tool_calls: ToolCalls,
     ) -> None:
         self._scope = scope
         self._find_runtime = find_runtime
         self._spending = spending
-        self._gate = gate
+        self._tool_calls = tool_calls
         self._endpoints: SessionEndpoints | None = None
         self._runtime: Runtime | None = None
         self._detach: Callable[[], Awaitable[None]] | None = None
@@ -46,7 +50,7 @@ class Resources:
     def endpoints(self) -> SessionEndpoints:
         """The addresses that the session gives its runtime. Most sessions in memory never need any."""
         if self._endpoints is None:
-            self._endpoints = SessionEndpoints(self._scope, self._spending, self._gate)
+            self._endpoints = SessionEndpoints(self._scope, self._spending, self._tool_calls)
         return self._endpoints
 
     def capabilities(self) -> Capabilities:

@@ -6,26 +6,27 @@ of it that a runtime may use while a task runs.
 
 import dataclasses
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from codesdk.contract.actions import Caller
+from codesdk.contract.entry import ANY_CLIENT, McpClient
 from codesdk.contract.errors import ErrorInfo, InvalidRequest, NotFound
 from codesdk.contract.events import ArtifactCreated
 from codesdk.contract.figures import Strain
 from codesdk.contract.ids import artifact_id
 from codesdk.contract.messages import ArtifactRef
-from codesdk.contract.models import ModelEndpoints
+from codesdk.contract.models import NO_SOURCES, InstructionSources, ModelEndpoints
 from codesdk.contract.ports import (
     Blobs,
     Equipper,
     EventLog,
+    McpEndpoints,
     Observer,
     Policy,
     Stamper,
-    ToolDoor,
     ToolRunner,
     UndoStore,
 )
@@ -51,7 +52,7 @@ class Ports:
     stamper: Stamper
     limits: Limits
     models: ModelEndpoints | None = None
-    mcp: ToolDoor | None = None
+    mcp: McpEndpoints | None = None
     undo: UndoStore = dataclasses.field(default_factory=MemoryUndo)
     state_dir: str = ""
     """Where runtimes keep their own state; empty if nothing stays."""
@@ -143,9 +144,9 @@ class SessionScope:
 class Endpoints(Protocol):
     """The addresses that a session gives its runtime."""
 
-    async def model_url(self, folders: Mapping[str, str]) -> str: ...
+    async def model_url(self, sources: InstructionSources) -> str: ...
 
-    async def tool_url(self) -> str: ...
+    async def tool_url(self, client: McpClient) -> str: ...
 
 
 class RuntimeHost:
@@ -161,13 +162,13 @@ class RuntimeHost:
         self._endpoints = endpoints
         self._may_run = may_run
 
-    async def model_endpoint(self, folders: Mapping[str, str] | None = None) -> str:
+    async def model_endpoint(self, sources: InstructionSources = NO_SOURCES) -> str:
         """Return the address that the runtime talks to in place of a provider."""
-        return await self._endpoints.model_url(folders or {})
+        return await self._endpoints.model_url(sources)
 
-    async def tool_endpoint(self) -> str:
+    async def tool_endpoint(self, client: McpClient = ANY_CLIENT) -> str:
         """Return the address at which the session's tools are offered over MCP."""
-        return await self._endpoints.tool_url()
+        return await self._endpoints.tool_url(client)
 
     async def may_run(self, call: ToolAnnouncement) -> str | None:
         """Ask whether the runtime may run a tool of its own. Return why not."""

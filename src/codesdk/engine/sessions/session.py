@@ -13,14 +13,14 @@ import msgspec
 
 from codesdk.contract.errors import Busy, CodeSDKError, Conflict, InvalidRequest, NotFound
 from codesdk.contract.messages import Message
-from codesdk.contract.ports import ToolGate, ToolRunner
+from codesdk.contract.ports import ToolCalls, ToolRunner
 from codesdk.contract.records import KeyRow, SessionRow, TaskRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import OnBusy
 from codesdk.contract.tools import Actor, Decision, Scope
 from codesdk.engine.calls import ledger
+from codesdk.engine.calls.calls import Calls
 from codesdk.engine.calls.evaluation import check_identity
-from codesdk.engine.calls.mcp_calls import TaskGate
 from codesdk.engine.log.fold import session_row, task_row
 from codesdk.engine.log.recorder import Recorder
 from codesdk.engine.log.state import SessionState
@@ -46,14 +46,14 @@ class LiveSession:
         slots: Slots,
         find_runtime: Callable[[str], Runtime],
         spending: Spending,
-        gate: ToolGate,
+        tool_calls: ToolCalls,
     ) -> None:
         self.session_id = scope.state.session_id
         self.scope = scope
         self.equipped = False
         """Whether it was given what is not stored with it, since it was loaded."""
         self._find_runtime = find_runtime
-        self._resources = Resources(scope, find_runtime, spending, gate)
+        self._resources = Resources(scope, find_runtime, spending, tool_calls)
         self._queue = TaskQueue(scope, self._resources, slots)
 
     @property
@@ -71,9 +71,9 @@ class LiveSession:
         await self._resources.attach(tools, close)
 
     @property
-    def gate(self) -> TaskGate | None:
-        """Where calls of the running task come in, if its runtime makes them over MCP."""
-        return None if self._queue.run is None else self._queue.run.gate
+    def calls(self) -> Calls | None:
+        """The tool calls of the running task."""
+        return None if self._queue.run is None else self._queue.run.calls
 
     @property
     def writes(self) -> asyncio.Lock:
@@ -168,7 +168,7 @@ class LiveSession:
             elif decision == "deny":
                 raise Conflict(f"Call {tool_call_id} was already approved; resume the session to run it.")
         elif (run := self._queue.run) is not None:
-            await run.calls.answer(tool_call_id, decision, by, scope, reason, attempt, input_hash)
+            await run.calls.approvals.answer(tool_call_id, decision, by, scope, reason, attempt, input_hash)
         else:
             raise NotFound(f"No call {tool_call_id} waits for an answer in session {self.session_id}.")
         await self._commit(None, key)
@@ -176,7 +176,7 @@ class LiveSession:
     def _answer_budget(self, approval_id: str, decision: Decision, by: Actor, reason: str | None) -> None:
         ledger.answer_budget(self.recorder.journal, approval_id, decision, by, reason)
         if self._queue.run is not None:
-            self._queue.run.calls.questions.wake(approval_id)
+            self._queue.run.calls.approvals.wake(approval_id)
 
     async def revoke(self, tool: str, by: Actor, key: KeyRow | None = None) -> None:
         """Ask about a tool again from now on. Calls that were decided before stay as they are."""

@@ -6,7 +6,6 @@ silence ends the task after a grace period, with or without it.
 
 import asyncio
 from contextlib import aclosing
-from typing import Any
 
 from codesdk.contract.errors import CodeSDKError, Conflict, ErrorInfo, TaskFailure
 from codesdk.contract.events import TaskSteered
@@ -26,9 +25,8 @@ from codesdk.contract.runtime import (
     ToolReply,
 )
 from codesdk.contract.tools import Actor, ToolIdentity
-from codesdk.engine.calls.calls import Calls, ledger
-from codesdk.engine.calls.mcp_calls import TaskGate
-from codesdk.engine.calls.native_calls import NativeCalls
+from codesdk.engine.calls import ledger
+from codesdk.engine.calls.calls import Calls
 from codesdk.engine.models.limits import Standing, is_asked
 from codesdk.engine.sessions.endpoints import SessionEndpoints
 from codesdk.engine.sessions.scope import RuntimeHost, SessionScope
@@ -81,19 +79,16 @@ class TaskRun:
         self._input_seq = 0
         self._early_steering: list[tuple[int, list[Message]]] = []
         self._ending = False
-        able = runtime.capabilities()
         self.calls = Calls(
             scope,
             self._intake,
             writes,
-            self._reply,
-            self._on_fault,
-            endpoints.near_budget,
-            able.native_tools,
+            endpoints,
+            runtime.capabilities(),
+            reply=self._reply,
+            on_fault=self._on_fault,
+            violated=self._on_violation,
         )
-        through_gate = able.tool_execution_model == "external_mcp"
-        self.gate = TaskGate(scope, self.calls, endpoints.tap.add_result) if through_gate else None
-        self._natives = NativeCalls(scope, self.calls, self.gate, self._on_violation) if self.gate else None
 
     async def run(self) -> None:
         """Play the task to its end. Raises only if the log cannot be written."""
@@ -103,8 +98,7 @@ class TaskRun:
         finally:
             if self._stopping is not None:
                 self._stopping.cancel()
-            if self.gate is not None:
-                self.gate.release()
+            self.calls.requests.release()
 
     def give_up(self, cause: ErrorInfo, excess: Standing | None) -> None:
         """End the task for a cause that the engine knows. The runtime has a grace period to end by itself."""
@@ -163,12 +157,14 @@ class TaskRun:
                 await self.calls.run_carried(carried)
         if self._is_stopping():
             return Finished(stop_reason="stopped")
-        able = self._runtime.capabilities()
-        captured = await capture(self._scope, able.instruction_files)
-        compiled, self._input_seq = await write_input(self._scope, self._window, able.input_capture, captured)
+        capabilities = self._runtime.capabilities()
+        captured = await capture(self._scope, capabilities.instruction_files)
+        compiled, self._input_seq = await write_input(
+            self._scope, self._window, capabilities.input_capture, captured
+        )
         given = task_input(self._scope, self.task_id, compiled, captured.files if captured else ())
         self._endpoints.tap.hand_over(given.messages, given.tools)
-        host = RuntimeHost(self._scope, self._endpoints, self._may_run)
+        host = RuntimeHost(self._scope, self._endpoints, self.calls.may_run)
         handle = self._handle = await start(self._runtime, host, given, self._scope.settings.start_timeout_s)
         self._last_item_s = asyncio.get_running_loop().time()
         if self._is_stopping():
@@ -202,12 +198,11 @@ class TaskRun:
         if isinstance(item, Draft):
             await self._intake.draft(item)
         elif isinstance(item, ToolAnnouncement):
-            is_own = item.native and self._natives is not None
-            await ((self._natives if is_own else None) or self.gate or self.calls).announce(item)
+            await self.calls.announce(item)
         elif isinstance(item, ToolEnded):
-            await self._end_native(item)
+            await self.calls.ended(item)
         elif isinstance(item, ToolDropped):
-            await self._drop(item)
+            await self.calls.dropped(item)
         elif isinstance(item, Identified) and all(
             name is None or is_text(name) for name in (item.model, item.runtime_session_id)
         ):
@@ -215,25 +210,6 @@ class TaskRun:
             self._scope.journal.identify(redact(item.model), redact(item.runtime_session_id))
         else:
             await self._intake.malformed("an item of an unknown kind.", item)
-
-    async def _drop(self, item: ToolDropped) -> None:
-        reason: Any = item.reason
-        if self.gate is None or not is_text(item.runtime_tool_call_id) or not is_text(reason):
-            await self._intake.malformed("a call that it drops, but never announced.", item)
-        else:
-            self.gate.drop(item.runtime_tool_call_id, self._scope.redactor.text(reason))
-
-    async def _end_native(self, item: ToolEnded) -> None:
-        if self._natives is None or not is_text(item.runtime_tool_call_id):
-            await self._intake.malformed("the end of a call that it never announced.", item)
-        else:
-            await self._natives.ended(item)
-
-    async def _may_run(self, item: ToolAnnouncement) -> str | None:
-        """Answer a runtime that asks whether it may run a tool of its own."""
-        if self._natives is None or self._ending:
-            return "No tool of the runtime's own may run here."
-        return await self._natives.may_run(item)
 
     def _on_violation(self, message: str, tool: str) -> None:
         """End a task whose runtime ran what it had to ask about."""
@@ -246,17 +222,15 @@ class TaskRun:
         scope = self._scope
         self._ending = True
         if scope.recorder.broken is not None:
-            await self.calls.abandon()
+            await self.calls.close(0)
             await self._close_handle()
             raise scope.recorder.broken
         task = scope.state.task
         grace = scope.settings.stop_grace_s if self._is_stopping() else scope.settings.end_grace_s
         if isinstance(ending, Failed) or self._cause is not None:
-            self.calls.give_up_questions("The runtime ended the task before anyone answered.")
+            self.calls.approvals.refuse_all("The runtime ended the task before anyone answered.")
             grace = min(grace, scope.settings.stop_grace_s)
-        if self.gate is not None:
-            self.gate.close()
-        await self.calls.drain(0 if self._halted.done() else grace)
+        await self.calls.close(0 if self._halted.done() else grace)
         await self._close_handle()
         await self._endpoints.tap.idle(grace)
         self._intake.release()
@@ -271,8 +245,7 @@ class TaskRun:
         await scope.recorder.settle()
 
     def _pressing(self, reason: str) -> asyncio.Task[None]:
-        if self.gate is not None:
-            self.gate.hold()
+        self.calls.requests.hold()
         return asyncio.create_task(self._press(reason))
 
     async def _press(self, reason: str) -> None:
@@ -281,8 +254,7 @@ class TaskRun:
         deadline = asyncio.get_running_loop().time() + grace
         if self._handle is not None:
             await call_within(grace, self._handle.stop, reason)
-        if self.gate is not None:
-            self.gate.release()
+        self.calls.requests.release()
         await asyncio.sleep(max(0.0, deadline - asyncio.get_running_loop().time()))
         if not self._halted.done():
             error = ErrorInfo(
@@ -310,13 +282,12 @@ class TaskRun:
         if handle is None:
             return
         self._endpoints.tap.add_result(reply if isinstance(reply, str) else reply.result)
-        sending = (
-            call(handle.send_tool_denied, identity, reply)
-            if isinstance(reply, str)
-            else call(handle.send_tool_result, identity, reply)
-        )
         try:
-            await asyncio.wait_for(sending, self._scope.settings.start_timeout_s)
+            async with asyncio.timeout(self._scope.settings.start_timeout_s):
+                if isinstance(reply, str):
+                    await call(handle.send_tool_denied, identity, reply)
+                else:
+                    await call(handle.send_tool_result, identity, reply)
         except Exception as error:  # noqa: BLE001 - whatever an adapter raises ends the task, nothing else
             if not self._halted.done():
                 self._halted.set_result(

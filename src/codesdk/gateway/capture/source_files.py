@@ -1,4 +1,4 @@
-"""Where runtimes look for instructions → the files that are there, by label: candidates for implicit sources.
+"""Where a runtime looks for instructions → the files that are there, by label: candidates for implicit sources.
 
 Read without following links and within bounds. A file that is not among them is still listed when it reaches a
 model, as the runtime's.
@@ -6,65 +6,58 @@ model, as the runtime's.
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+
+from codesdk.contract.models import InstructionSources
 
 MAX_FILES = 256
 MAX_FILE_BYTES = 256 * 1024
 MAX_DEPTH = 4
 MAX_ENTRIES = 5_000
-_NAMES = frozenset(
-    {
-        "agents.md",
-        "agents.override.md",
-        "agent.md",
-        "claude.md",
-        "claude.local.md",
-        "gemini.md",
-        "skill.md",
-        "memory.md",
-        ".cursorrules",
-        "copilot-instructions.md",
-        "opencode.md",
-        "context.md",
-    }
-)
-_FOLDERS = frozenset({".claude", ".codex", ".gemini", ".opencode", ".agents", ".cursor", ".github"})
 _SKIPPED = frozenset({".git", "node_modules", ".venv", "__pycache__"})
 
 
-def read_sources(workspace: str, folders: Mapping[str, str]) -> dict[str, bytes]:
+def read_sources(workspace: str, sources: InstructionSources) -> dict[str, bytes]:
     """Return the candidates in a workspace and in a runtime's own folders. Blocking; must not raise."""
     found: dict[str, bytes] = {}
-    for label, root in {"workspace": workspace, **folders}.items():
-        candidates = _candidates(Path(root), MAX_DEPTH, label != "workspace", [MAX_ENTRIES])
-        for path in islice(candidates, MAX_FILES):
+    for label, root in {"workspace": workspace, **sources.outside}.items():
+        walk = _Walk(sources)
+        for path in islice(walk.candidates(Path(root), MAX_DEPTH, label != "workspace"), MAX_FILES):
             data = _read(path)
             if data:
                 found[f"{label}/{path.relative_to(root).as_posix()}"] = data
     return found
 
 
-def _candidates(folder: Path, depth: int, inside: bool, left: list[int]) -> Iterator[Path]:
-    """Yield files by their names; inside a runtime's folder, every Markdown file. `left` is how many may be looked at."""
-    try:
-        with os.scandir(folder) as listing:
-            entries = sorted(islice(listing, left[0]), key=lambda entry: (entry.is_dir(), entry.name))
-    except OSError:
-        return
-    left[0] -= len(entries)
-    for entry in entries:
-        name = entry.name.lower()
-        if entry.is_file(follow_symlinks=False):
-            if name in _NAMES or (inside and name.endswith((".md", ".mdc"))):
-                yield Path(entry.path)
-        elif depth and entry.is_dir(follow_symlinks=False) and _is_entered(name, inside):
-            yield from _candidates(Path(entry.path), depth - 1, inside or name in _FOLDERS, left)
+class _Walk:
+    """A search below one root. It looks at so many entries in all: a workspace may be of any size."""
 
+    def __init__(self, sources: InstructionSources) -> None:
+        # In lower case: on some file systems a program finds `claude.md` when it looks for `CLAUDE.md`.
+        self._names = {name.lower() for name in sources.names}
+        self._folders = {name.lower() for name in sources.folders}
+        self._left = MAX_ENTRIES
 
-def _is_entered(name: str, inside: bool) -> bool:
-    return name not in _SKIPPED and (inside or name in _FOLDERS or not name.startswith("."))
+    def candidates(self, folder: Path, depth: int, inside: bool) -> Iterator[Path]:
+        """Yield files by their names; inside a runtime's folder, every Markdown file."""
+        try:
+            with os.scandir(folder) as listing:
+                entries = sorted(islice(listing, self._left), key=lambda entry: (entry.is_dir(), entry.name))
+        except OSError:
+            return
+        self._left -= len(entries)
+        for entry in entries:
+            name = entry.name.lower()
+            if entry.is_file(follow_symlinks=False):
+                if name in self._names or (inside and name.endswith((".md", ".mdc"))):
+                    yield Path(entry.path)
+            elif depth and entry.is_dir(follow_symlinks=False) and self._is_entered(name, inside):
+                yield from self.candidates(Path(entry.path), depth - 1, inside or name in self._folders)
+
+    def _is_entered(self, name: str, inside: bool) -> bool:
+        return name not in _SKIPPED and (inside or name in self._folders or not name.startswith("."))
 
 
 def _read(path: Path) -> bytes:

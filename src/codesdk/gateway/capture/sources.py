@@ -12,10 +12,10 @@ import msgspec
 
 from codesdk.contract.canonical import content_hash
 from codesdk.contract.models import OwnTexts
-from codesdk.gateway.capture.names import wire_name
 from codesdk.gateway.capture.sources_blocks import Block, Kind, Role, blocks_of
 from codesdk.gateway.capture.sources_cut import Cut, Files, Piece, Pool
 from codesdk.gateway.wires.exchange import Ask
+from codesdk.tools import offered_as
 
 __all__ = [
     "ImplicitSource",
@@ -127,7 +127,7 @@ class _Judge:
 
     def _is_own_tool(self, block: Block) -> bool:
         for name, description in self._unmet.items():
-            if wire_name(name, [block.tool]) and block.description.strip() == description.strip():
+            if offered_as(name, [block.tool]) and block.description.strip() == description.strip():
                 del self._unmet[name]
                 return True
         return False
@@ -136,7 +136,7 @@ class _Judge:
         """Return the texts that a block may be, or None for a result that is not looked into."""
         if block.part != "result":
             return self._texts
-        is_runtimes = block.tool and all(wire_name(name, [block.tool]) is None for name in self._tools)
+        is_runtimes = block.tool and all(offered_as(name, [block.tool]) is None for name in self._tools)
         return None if is_runtimes else self._results
 
     def _cut(self, block: Block) -> list[Piece]:

@@ -9,9 +9,8 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from codesdk.contract.models import Tokens
+from codesdk.contract.models import Tokens, Wire
 
-Wire = Literal["anthropic", "responses", "chat", "gemini"]
 AskKind = Literal["generate", "count_tokens"]
 StopReason = Literal["end_turn", "tool_use", "max_tokens", "refusal"]
 FaultKind = Literal[

@@ -1,1 +1,38 @@
-"""The runtime `claude-agent-sdk`."""
+"""The runtime `claude-agent-sdk`: the claude program, driven over its pipes. `ENTRY` is what others know of it."""
+
+from codesdk.contract.entry import MARK, InstructionFiles, McpClient, ProgramEntry, RuntimeEntry
+
+NAME = "claude-agent-sdk"
+ENTRY = RuntimeEntry(
+    name=NAME,
+    alias="claude",
+    adapter="codesdk.runtimes.claude.adapter:ClaudeRuntime",
+    docs="runtimes/claude-agent-sdk.md",
+    program=ProgramEntry(
+        command="claude",
+        version="2.1.325",
+        package="claude-agent-sdk",
+        extra="claude",
+        bundled="codesdk.runtimes.claude.options:bundled",
+        login="CLAUDE_CONFIG_DIR={folder} {program} auth login",
+        login_files=(".credentials.json",),
+    ),
+    wire="anthropic",
+    provider="anthropic",
+    mcp=McpClient(
+        call_id_key="claudecode/toolUseId",
+        # Up to where claude hands a result on. It puts a longer one into a file, of which the model can read nothing.
+        tool_meta={"anthropic/maxResultSizeChars": 500_000},
+    ),
+    instructions=InstructionFiles(
+        captured=("CLAUDE.md",),
+        # AGENTS.md because a CLAUDE.md often includes it.
+        others=("CLAUDE.local.md", "AGENTS.md", "SKILL.md", "MEMORY.md"),
+        folders=(".claude",),
+    ),
+    state_folder="claude",
+    own_tools={
+        "Bash": {"command": f"touch {MARK}", "description": "Leave a mark"},
+        "Write": {"file_path": MARK, "content": "x"},
+    },
+)

@@ -1,23 +1,18 @@
-"""The runtime claude-agent-sdk: drives the claude program that the package of that name brings along.
+"""The runtime claude-agent-sdk: tasks of a session → turns of one claude, which stays between them.
 
-A live session has one process, which stays between its tasks. `claude_process` speaks with it, `claude_normalize`
-says what its frames mean, `claude_options` how it is started, `claude_input` what it is told.
+`live` starts the process, `process` speaks with it, `normalize` says what its frames mean, `input` what it is told.
 """
 
 import asyncio
 import contextlib
-import shutil
-import tempfile
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from pathlib import Path
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 import msgspec
 
 from codesdk.contract.capabilities import AuthStatus, Capabilities
 from codesdk.contract.errors import CodeSDKError, Conflict, ErrorInfo, TaskFailure
-from codesdk.contract.messages import Message, text_of
-from codesdk.contract.models import STAND_IN
+from codesdk.contract.messages import Message
 from codesdk.contract.runtime import (
     Failed,
     Finished,
@@ -29,96 +24,29 @@ from codesdk.contract.runtime import (
     ToolReply,
 )
 from codesdk.contract.tools import ToolIdentity
+from codesdk.runtimes.claude import ENTRY, NAME
 from codesdk.runtimes.claude.auth import ask_auth
-from codesdk.runtimes.claude.copy import has_copy
-from codesdk.runtimes.claude.errors import NAME
-from codesdk.runtimes.claude.input import Content, content_of, new_for_file, new_for_process, retold
+from codesdk.runtimes.claude.input import Content, content_of, new_for_process
+from codesdk.runtimes.claude.live import Live, begin, launch_of
 from codesdk.runtimes.claude.native import NATIVE_TOOLS, question
-from codesdk.runtimes.claude.normalize import PREFIX, ClaudeState, Frame, normalize
-from codesdk.runtimes.claude.options import (
-    Launch,
-    command,
-    find_claude,
-    own_variables,
-    read_wishes,
-    tool_token,
-)
-from codesdk.runtimes.claude.process import ClaudeProcess, start_claude
-from codesdk.runtimes.program.environment import Places, make_places, variables
-from codesdk.runtimes.program.instructions import framed
-from codesdk.runtimes.program.versions import Program
-from codesdk.tools import wire_name
+from codesdk.runtimes.claude.normalize import ClaudeState, Frame, normalize
+from codesdk.runtimes.claude.options import own_variables
+from codesdk.runtimes.program import PROGRAM_CAPABILITIES
+from codesdk.runtimes.program.environment import LOGIN, make_places, variables
+from codesdk.runtimes.program.finding import Program, find_program
+from codesdk.tools import PREFIX, by_wire_name
 
-START_S = 50.0
 INTERRUPT_S = 2.0
 QUEUED_S = 5.0
 MAX_RETRIES = 6
 NOWHERE = "http://127.0.0.1:9/-/-"
-_LOGIN = "login"
-"""Where a namespace's login is, in place of a session's id."""
-CREDENTIALS = ".credentials.json"
-_CAPABILITIES = Capabilities(
-    supports_streaming=True,
-    supports_tool_calls=True,
-    supports_parallel_tool_calls=True,
-    supports_stop=True,
-    supports_artifacts=True,
-    supports_session_create=True,
-    supports_session_resume=True,
-    supports_usage_reporting=True,
-    supports_non_interactive=True,
-    supports_steer=True,
-    supports_fork=True,
-    supports_reasoning=True,
-    supports_images=True,
-    input_capture="exact",
+"""In place of the addresses that a session has: to ask for a login needs neither."""
+_CAPABILITIES = msgspec.structs.replace(
+    PROGRAM_CAPABILITIES,
     auth_model="both",
-    tool_execution_model="external_mcp",
-    permission_model="codesdk",
-    state_model="local_disk",
-    resume_model="native",
-    tool_replay_safety="requires_reapproval",
-    mcp_support="client_only",
-    mcp_transports=["http"],
-    cancellation_model="guaranteed",
-    supported_isolation_modes=["subprocess"],
-    recommended_isolation_mode="subprocess",
     native_tools=NATIVE_TOOLS,
-    instruction_files=["CLAUDE.md"],
+    instruction_files=list(ENTRY.instructions.captured),
 )
-
-
-class Folders(msgspec.Struct, frozen=True):
-    """Where a process has its state, and its socket: the address of one must be short, and no other session's."""
-
-    places: Places
-    sockets: str
-
-    def remove(self) -> None:
-        """Delete what is not to stay. Must not raise."""
-        self.places.remove()
-        shutil.rmtree(self.sockets, ignore_errors=True)
-
-
-class Live:
-    """A session's process, and what it was started with and told."""
-
-    def __init__(self, process: ClaudeProcess, launch: Launch, folders: Folders) -> None:
-        self.process = process
-        self.folders = folders
-        self.told: list[Message] = []
-        self.owed: list[Message] = []
-        """What a stop took back: it is told again with the next task."""
-        self.model = launch.model
-        """The model that claude settled on."""
-        self._launch = launch
-
-    def fits(self, launch: Launch) -> bool:
-        """Tell whether it would be started the same way again."""
-        same = msgspec.structs.replace(launch, model=None) == msgspec.structs.replace(
-            self._launch, model=None
-        )
-        return self.process.alive and same and launch.model in (self._launch.model, self.model)
 
 
 class ClaudeRuntime:
@@ -138,19 +66,20 @@ class ClaudeRuntime:
 
     async def find(self) -> Program:
         """Return the program that is driven. Raise `TaskFailure` if there is none, or not the tested version."""
-        return await find_claude(self._program)
+        return await find_program(ENTRY, self._program)
 
     async def auth_status(self, env: RuntimeEnv) -> AuthStatus:
-        """Ask claude itself. A program that is not there is said in the details."""
+        """Ask claude itself. The details say so if the program is missing."""
         try:
             program = await self.find()
         except TaskFailure as error:
             return AuthStatus(
                 ok=False, logged_in=False, auth_model="both", details={"problem": error.message}
             )
-        places = make_places(env, NAME, _LOGIN)
+        places = make_places(env, NAME, LOGIN)
         try:
-            own = own_variables(places.folder("claude"), NOWHERE, NOWHERE, max_retries=0, key=None)
+            config = places.folder(ENTRY.state_folder)
+            own = own_variables(config, NOWHERE, NOWHERE, max_retries=0, key=None)
             return await ask_auth(program.path, str(places.root), variables(places, env, own))
         finally:
             places.remove()
@@ -158,19 +87,20 @@ class ClaudeRuntime:
     async def start_task(self, host: Host, task: TaskInput) -> RuntimeTask:
         """Hand the new messages to the session's process, or to a new one."""
         messages = [message for message in task.messages if message.role != "system"]
-        launch = _launch(task)
+        launch = launch_of(task)
         live = self._live.get(task.session_id)
         fresh = new_for_process(live.told, messages) if live is not None and live.fits(launch) else None
         if live is None or fresh is None:
             await self.close_session(task.session_id)
-            live, content = await self._begin(host, task, launch, messages)
+            program = (await self.find()).path
+            live, content = await begin(host, task, launch, messages, program, self._max_retries)
             self._live[task.session_id] = live
         else:
             live.process.forget_unread()
             content = await content_of([*live.owed, *fresh], host.read_artifact)
             live.owed = []
         live.told = [message for message in messages if message.role == "user"]
-        tools = {PREFIX + wire_name(spec.name): spec.name for spec in task.tools}
+        tools = by_wire_name((spec.name for spec in task.tools), PREFIX)
         state = ClaudeState(tools, task.native_tools, task.env.cwd)
         started = ClaudeTask(live, state, host, lambda: self._forget(task.session_id, live))
         await started.say(content)
@@ -184,67 +114,14 @@ class ClaudeRuntime:
             live.folders.remove()
 
     def _forget(self, session_id: str, live: Live) -> None:
-        """Let go of a process that was killed."""
+        """Drop a process that was killed."""
         if self._live.get(session_id) is live:
             del self._live[session_id]
         live.folders.remove()
 
-    async def _begin(
-        self, host: Host, task: TaskInput, launch: Launch, messages: Sequence[Message]
-    ) -> tuple[Live, Content]:
-        """Start a process that goes on with claude's own copy of the conversation, or with ours retold."""
-        program = await self.find()
-        places = make_places(task.env, NAME, task.session_id)
-        folders = Folders(places, tempfile.mkdtemp(prefix="codesdk-"))
-        try:
-            start = await self._starter(host, task, launch, folders, program.path)
-            known, fresh = task.runtime_session_id, new_for_file(messages)
-            config = _config_dir(task.env, places)
-            if (
-                known is not None
-                and fresh is not None
-                and await asyncio.to_thread(has_copy, config, known, messages)
-            ):
-                content = await content_of(fresh, host.read_artifact)
-                with contextlib.suppress(TaskFailure):  # a damaged copy
-                    return Live(await start(f"--resume={known}"), launch, folders), content
-            content = await retold(messages, host.read_artifact)
-            return Live(await start(f"--session-id={uuid.uuid4()}"), launch, folders), content
-        except BaseException:
-            folders.remove()
-            raise
-
-    async def _starter(
-        self, host: Host, task: TaskInput, launch: Launch, folders: Folders, program: str
-    ) -> Callable[[str], Awaitable[ClaudeProcess]]:
-        """Return what starts a process for a conversation."""
-        places = folders.places
-        config = _config_dir(task.env, places)
-        model_url = await host.model_endpoint({"home": str(places.home), "claude": str(config)})
-        tool_url = await host.tool_endpoint()
-        prompt = places.folder("prompt") / "system.txt"
-        prompt.write_text(launch.system_prompt)
-        key = None if (config / CREDENTIALS).exists() else STAND_IN
-        own = own_variables(config, model_url, tool_url, max_retries=self._max_retries, key=key)
-        env = variables(places, task.env, own | {"XDG_RUNTIME_DIR": folders.sockets})
-        secrets = [tool_token(tool_url), model_url.rstrip("/").rpartition("/")[2]]
-
-        async def start(conversation: str) -> ClaudeProcess:
-            argv = command(program, launch, tool_url, prompt, conversation)
-            return await start_claude(
-                argv,
-                task.env,
-                env=env,
-                secrets=secrets,
-                timeout_s=START_S,
-                natives=launch.native_tools,
-            )
-
-        return start
-
 
 class ClaudeTask:
-    """One task: from the words that are handed over to the moment claude waits for more."""
+    """One task: from the first words handed over until claude waits for more."""
 
     def __init__(self, live: Live, state: ClaudeState, host: Host, forget: Callable[[], None]) -> None:
         self._live = live
@@ -273,7 +150,7 @@ class ClaudeTask:
             self._over.set()
 
     async def say(self, content: Content, added: Sequence[Message] = ()) -> None:
-        """Hand over what a user says. The id is how claude tells what became of it."""
+        """Hand over what a user says. Claude reports by its id what became of it."""
         number = str(uuid.uuid4())
         self._state.waiting.add(number)
         if added:
@@ -284,7 +161,7 @@ class ClaudeTask:
             "parent_tool_use_id": None,
             "session_id": "",
             "uuid": number,
-            "client_composed": True,  # taken as it is: no mentions of files, no commands
+            "client_composed": True,  # else claude reads files that are mentioned, and runs commands
         }
         process = self._live.process
         await (process.hand_over(frame, QUEUED_S) if added else process.say(frame))
@@ -304,7 +181,7 @@ class ClaudeTask:
         await self.say(content, messages)
 
     async def stop(self, reason: str) -> None:
-        """Interrupt the turn; kill claude if it does not heed that."""
+        """Interrupt the turn; kill claude if it does not react."""
         self._stopping = True
         with contextlib.suppress(TimeoutError, CodeSDKError):
             await self._withdraw()
@@ -315,7 +192,7 @@ class ClaudeTask:
             await self._live.process.close(force=True)
 
     async def close(self) -> None:
-        """Keep the process if it waits for more, else kill it."""
+        """Keep the process if it waits for more, else kill it: the next task could not tell its frames from these."""
         if not self._idle:
             self._idle = True
             self._forget()
@@ -326,7 +203,7 @@ class ClaudeTask:
         return await self._host.may_run(question(request, self._state.workspace))
 
     async def _withdraw(self) -> None:
-        """Take back what was added and not taken up, so that the turn that is stopped is the last."""
+        """Take back input that claude has not taken up; else it would begin another turn with it."""
         for number in self._state.waiting & self._added.keys():
             if await self._live.process.withdraw(number, INTERRUPT_S):
                 self._state.waiting.discard(number)
@@ -345,25 +222,3 @@ class ClaudeTask:
             details={"stderr": said} if said else None,
         )
         return Failed(error=error)
-
-
-def _launch(task: TaskInput) -> Launch:
-    wishes = read_wishes(task.runtime_config)
-    texts = [text_of(message.content) for message in task.messages if message.role == "system"]
-    return Launch(
-        model=task.model,
-        system_prompt="\n\n".join(filter(None, [wishes.system_prompt, *texts, *framed(task.instructions)])),
-        effort=wishes.effort,
-        permission_mode=task.permission_mode,
-        native_tools=tuple(sorted(set(task.native_tools))),
-    )
-
-
-def _config_dir(env: RuntimeEnv, places: Places) -> Path:
-    """Return claude's own folder. Each session has one, with the namespace's login in it if there is one."""
-    config = places.folder("claude")
-    if places.lasting:
-        login = make_places(env, NAME, _LOGIN).folder("claude") / CREDENTIALS
-        if login.exists() and not (config / CREDENTIALS).exists():
-            (config / CREDENTIALS).symlink_to(login)
-    return config

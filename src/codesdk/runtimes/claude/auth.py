@@ -15,7 +15,7 @@ _KEY = "A key that the model gateway has takes the place of a login."
 
 
 async def ask_auth(program: str, cwd: str, env: Mapping[str, str]) -> AuthStatus:
-    """Return what `claude auth status` says. A login that is there may still be refused by the provider."""
+    """Return what `claude auth status` says. The provider may still refuse a login that is there."""
     told = await _run([program, "auth", "status"], cwd, env)
     logged_in = told.get("loggedIn") is True
     details = {"method": told.get("authMethod", "unknown"), "provider": told.get("apiProvider"), "note": _KEY}

@@ -1,7 +1,6 @@
-"""Claude's own file of a conversation: whether it is there, and has all of what was said by then.
+"""Claude's own file of a conversation → whether claude can resume from it: it must hold all that was said.
 
-Claude writes it a while after it spoke, so a claude that was killed may have left out the end. Used by the runtime
-before it has claude go on with its copy.
+Claude writes the file some time after it spoke, so the end may be missing if it was killed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ from codesdk.contract.messages import Message, Text
 
 
 def has_copy(config: Path, conversation: str, messages: Sequence[Message]) -> bool:
-    """Tell whether claude wrote a conversation down as far as the last answer; what came before is in it, then. Blocking."""
+    """Return whether claude's file has the last answer, and with it everything before. Blocking."""
     answer = next((message for message in reversed(messages) if message.role == "assistant"), None)
     folders = config / "projects"
     if answer is None or answer.message_id is None or not folders.is_dir():
@@ -24,7 +23,7 @@ def has_copy(config: Path, conversation: str, messages: Sequence[Message]) -> bo
 
 
 def _holds(data: bytes, answer: Message) -> bool:
-    """Tell whether a message is there with all of its texts: each of its blocks is a line of its own."""
+    """Return whether a message is there with all of its texts. Each of its blocks is a line of its own."""
     lines = [line for line in data.split(b"\n") if (answer.message_id or "").encode() in line]
     blocks = [block for line in lines for block in _blocks(line, answer.message_id)]
     written = [block.get("text") for block in blocks]

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from codesdk.contract.errors import ErrorCode, ErrorInfo
+from codesdk.runtimes.claude import NAME
 
-NAME = "claude-agent-sdk"
 _STATUS: dict[int, tuple[ErrorCode, bool]] = {
     401: ("AUTH_FAILED", False),
     403: ("AUTH_FAILED", False),
@@ -27,7 +27,7 @@ _OTHER_MODEL = "Check the model's name, or choose another model."
 
 
 def error_of(result: Mapping[str, Any], reason: str | None) -> ErrorInfo:
-    """Return the error of a result that is one. `reason` is claude's own word for it, from the message before it."""
+    """Return the error of a failed result. `reason` is claude's own name for it, from the message before."""
     code, retryable = _classify(result, reason)
     advice = _ADVICE.get(code, "Try again." if retryable else _OTHER_MODEL)
     message = f"claude gave up: {_text(result)} {advice}"
@@ -47,7 +47,7 @@ def _classify(result: Mapping[str, Any], reason: str | None) -> tuple[ErrorCode,
     if reason == "authentication_failed":
         return "AUTH_REQUIRED", False
     if result.get("terminal_reason") == "api_error":
-        return "MODEL_ERROR", True  # without a status: the connection was lost, time and again
+        return "MODEL_ERROR", True  # no status: the connection was lost, again and again
     return "RUNTIME_CRASHED", True
 
 

@@ -1,7 +1,7 @@
-"""Messages of a task → what claude is told: only what is new where it knows the rest, else the conversation retold.
+"""Messages of a task → what claude is told: only the new ones if it knows the rest, else the whole conversation.
 
-Claude keeps its own copy of a conversation, in its process and in a file. Whether that copy is ours, up to
-the new messages, is decided here; if it may not be, a new conversation begins with ours as text.
+Claude keeps its own copy of a conversation, in its process and in a file. Here it is decided whether that copy is
+ours up to the new messages; if that is not certain, a new conversation begins with ours as text.
 """
 
 import base64
@@ -21,7 +21,7 @@ from codesdk.contract.messages import (
     ToolResult,
     ToolUse,
 )
-from codesdk.runtimes.claude.errors import NAME
+from codesdk.runtimes.claude import NAME
 
 GO_ON = "Go on where you left off."
 RETOLD = "This conversation was held before, with the tool calls that were made. Go on from its end."
@@ -33,10 +33,10 @@ Reader = Callable[[str], Awaitable[bytes]]
 
 
 def new_for_process(told: Sequence[Message], now: Sequence[Message]) -> list[Message] | None:
-    """Return the messages that a process lacks that was told the first ones, or None if it holds another conversation.
+    """Return the messages that a process which was told `told` does not have, or None if its conversation is another.
 
-    What came between two tasks is the answers that the process gave, and users' messages that it got on the way;
-    `told` holds those, too. The oldest messages may have been left out since.
+    Between two tasks there are the answers that the process gave, and users' messages that it got while it worked;
+    `told` has those, too. The oldest messages may have been left out of the context since.
     """
     asked = [message for message in told if message.role == "user"]
     users = [message for message in now if message.role == "user"]
@@ -49,9 +49,9 @@ def new_for_process(told: Sequence[Message], now: Sequence[Message]) -> list[Mes
 
 
 def new_for_file(now: Sequence[Message]) -> list[Message] | None:
-    """Return the messages that claude's own file of the conversation lacks, or None if it may lack more than a user said.
+    """Return the messages that claude's own file does not have, or None if it may miss more than users' messages.
 
-    After an answer it lacks what follows. After a tool call it may not have the result: it was cut off there.
+    After an answer, those are all that follow. After a tool call the result may be missing: claude was cut off there.
     """
     fresh: list[Message] = []
     for message in reversed(now):
@@ -65,7 +65,7 @@ def new_for_file(now: Sequence[Message]) -> list[Message] | None:
 
 
 async def content_of(messages: Iterable[Message], read: Reader) -> Content:
-    """Return what a user says, as blocks. Raise `InvalidRequest` if something is attached that claude cannot take."""
+    """Return what a user says, as blocks. Raise `InvalidRequest` for an attachment that claude cannot read."""
     content: Content = []
     for message in messages:
         for block in message.content:
@@ -74,7 +74,7 @@ async def content_of(messages: Iterable[Message], read: Reader) -> Content:
 
 
 async def retold(messages: Sequence[Message], read: Reader) -> Content:
-    """Return a whole conversation for a claude that knows nothing of it: what was said before as text, then the new."""
+    """Return a whole conversation for a claude that does not know it: what was said before as text, then the new."""
     count = next((n for n, message in enumerate(reversed(messages)) if message.role != "user"), len(messages))
     before, fresh = messages[: len(messages) - count], messages[len(messages) - count :]
     if not before:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from codesdk.contract.runtime import ToolAnnouncement, ToolEnded
 from codesdk.contract.tools import Subjects, ToolClass
-from codesdk.runtimes.program.touched import touched
+from codesdk.runtimes.program.workspace import touched
 
 NATIVE_TOOLS: dict[str, ToolClass] = {
     "Bash": "dangerous",
@@ -17,7 +17,7 @@ NATIVE_TOOLS: dict[str, ToolClass] = {
     "Read": "read_only",
     "Write": "write",
 }
-"""Those that were tried. The ones that start agents, reach the network or ask the user cannot be enabled."""
+"""Those that were tested. Tools that start agents, reach the network or ask the user cannot be enabled."""
 HOOK = "codesdk-native"
 _PLACES = ("file_path", "notebook_path", "path")
 _REFUSED = "<tool_use_error>"
@@ -25,7 +25,7 @@ _EXIT = re.compile(r"Exit code (\d+)")
 
 
 def hooks(natives: Sequence[str]) -> dict[str, Any] | None:
-    """Return the hook that makes claude ask about every call of these: left alone, it does not ask before it reads."""
+    """Return the hook that makes claude ask about every call of these. Without it, claude reads files unasked."""
     if not natives:
         return None
     return {"PreToolUse": [{"matcher": "|".join(natives), "hookCallbackIds": [HOOK], "timeout": 60}]}
@@ -37,7 +37,7 @@ ASK: dict[str, Any] = {
 
 
 def inputs_of(frame: Mapping[str, Any], natives: Collection[str]) -> dict[str, Any]:
-    """Return what the model gave to calls of these tools in a frame, by the ids of the calls."""
+    """Return the inputs that the model gave to calls of these tools in a frame, by call id."""
     blocks = [block for block in frame["message"]["content"] if block["type"] == "tool_use"]
     return {block["id"]: block["input"] for block in blocks if block["name"] in natives}
 
@@ -49,13 +49,13 @@ def question(request: Mapping[str, Any], workspace: str) -> ToolAnnouncement:
         input=request["input"],
         runtime_tool_call_id=request["tool_use_id"],
         raw=dict(request),
-        native=True,
+        origin="native",
         subjects=subjects_of(request["tool_name"], request["input"], workspace),
     )
 
 
 def subjects_of(name: str, arguments: Any, workspace: str) -> Subjects:
-    """Return the paths that a call names, relative to the workspace if they are in it. Of a command it is not known."""
+    """Return the paths that a call names, relative to the workspace if they are in it. A command's are not known."""
     if name == "Bash" or not isinstance(arguments, dict):
         return Subjects()
     given = cast("dict[str, Any]", arguments)
@@ -64,7 +64,7 @@ def subjects_of(name: str, arguments: Any, workspace: str) -> Subjects:
 
 
 def ended(name: str, call_id: str, text: str, is_error: bool) -> ToolEnded:
-    """Return the end of a call. Claude refuses an input that it cannot use by itself, before anyone is asked."""
+    """Return the end of a call. Claude itself refuses an input that it cannot use, before it asks anyone."""
     code = _EXIT.match(text) if name == "Bash" and is_error else None
     return ToolEnded(
         runtime_tool_call_id=call_id,

@@ -1,23 +1,16 @@
 """Frames that claude writes → items of the runtime protocol. Pure: no clock, no randomness, no I/O.
 
-A model message comes as raw stream events, with one `assistant` frame for each block when it is whole; they are
-joined into one completed message. What it will not show again is retracted. A run ends with `idle`, not with `result`:
-input that was added meanwhile makes another result. Used by the driver, which answers control requests itself.
+A model message comes as raw stream events, with one `assistant` frame for each block when it is whole; `message`
+joins them into one. A run ends with `idle`, not with `result`: input that was added meanwhile makes another result.
+Control requests are not for here: `process` answers them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from codesdk.contract.errors import ErrorInfo
-from codesdk.contract.events import (
-    DeltaKind,
-    OutputCompleted,
-    OutputDelta,
-    OutputRetracted,
-    RuntimeNotice,
-    UsageReported,
-)
-from codesdk.contract.messages import AssistantBlock, Reasoning, Text
+from codesdk.contract.events import RuntimeNotice
+from codesdk.contract.messages import Reasoning, Text
 from codesdk.contract.runtime import (
     Draft,
     Failed,
@@ -27,18 +20,12 @@ from codesdk.contract.runtime import (
     ToolAnnouncement,
     ToolDropped,
 )
-from codesdk.runtimes.claude.errors import NAME, error_of
+from codesdk.runtimes.claude import NAME
+from codesdk.runtimes.claude.errors import error_of
+from codesdk.runtimes.claude.message import Frame, OpenMessage
 from codesdk.runtimes.claude.native import ended, subjects_of
+from codesdk.tools import PREFIX, SERVER
 
-Frame = dict[str, Any]
-SERVER = "codesdk"
-PREFIX = f"mcp__{SERVER}__"
-"""What claude puts before the names of our tools."""
-_DELTAS: dict[str, tuple[DeltaKind, str]] = {
-    "text_delta": ("text_delta", "text"),
-    "thinking_delta": ("reasoning_delta", "thinking"),
-    "input_json_delta": ("json_delta", "partial_json"),
-}
 _QUIET = frozenset(
     {
         "session_state_changed",
@@ -54,7 +41,7 @@ _NO_TOOLS = frozenset({"failed", "needs-auth", "disabled"})
 
 
 class ClaudeState:
-    """What is known between the frames of one task."""
+    """What is remembered between the frames of one task."""
 
     def __init__(self, tools: Mapping[str, str], natives: Sequence[str] = (), workspace: str = "") -> None:
         self.tools = tools
@@ -63,34 +50,16 @@ class ClaudeState:
         """Claude's own tools that the session enables."""
         self.workspace = workspace
         self.waiting: set[str] = set()
-        """The ids of the inputs that claude has not dealt with."""
-        self.message: _Message | None = None
+        """The ids of the inputs that claude has not taken up."""
+        self.message: OpenMessage | None = None
         self.result: Frame | None = None
         self.reason: str | None = None
         self.known: tuple[str | None, str | None] = (None, None)
         self.foreign: dict[str, str] = {}
 
 
-class _Message:
-    """A model message while it comes."""
-
-    def __init__(self, message_id: str, model: str | None, *, streams: bool) -> None:
-        self.id = message_id
-        self.model = model
-        self.streams = streams
-        self.begun: set[int] = set()
-        self.blocks = 0
-        self.content: list[AssistantBlock] = []
-        self.stop_reason: str | None = None
-        self.usage: Frame = {}
-        self.partial = False
-
-    def block_id(self, index: int) -> str:
-        return f"{self.id}.{index}"
-
-
 def normalize(state: ClaudeState, raw: Any) -> list[RuntimeItem]:
-    """Return what a frame means. One that is not understood becomes a notice that holds it."""
+    """Return what a frame means. Must not raise: a frame that is not understood becomes a notice that holds it."""
     frame: Frame = raw if isinstance(raw, dict) else {}  # pyright: ignore[reportUnknownVariableType]
     kind = frame.get("type")
     reader = _READERS.get(kind) if isinstance(kind, str) else None
@@ -109,12 +78,12 @@ def _stream_event(state: ClaudeState, frame: Frame) -> Iterator[RuntimeItem]:
     if kind == "message_start":
         yield from _close(state, frame)
         start: Frame = event["message"]
-        state.message = _Message(start["id"], start.get("model"), streams=True)
+        state.message = OpenMessage(start["id"], start.get("model"), streams=True)
         return
     if message is None:
         return
     if kind == "content_block_delta":
-        yield from _delta(message, event, frame)
+        yield from message.delta(event, frame)
     elif kind == "message_delta":
         message.stop_reason = event["delta"].get("stop_reason")
         message.usage = event.get("usage") or {}
@@ -122,55 +91,11 @@ def _stream_event(state: ClaudeState, frame: Frame) -> Iterator[RuntimeItem]:
         yield from _close(state, frame)
 
 
-def _delta(message: _Message, event: Frame, frame: Frame) -> Iterator[RuntimeItem]:
-    found = _DELTAS.get(event["delta"]["type"])
-    if found is None:
-        return  # the signature of a thought
-    kind, field = found
-    text: str = event["delta"][field]
-    index: int = event["index"]
-    if text:
-        message.begun.add(index)
-        block_id = message.block_id(index)
-        yield Draft(OutputDelta(kind=kind, block_id=block_id, message_id=message.id, delta=text), frame)
-
-
 def _close(state: ClaudeState, frame: Frame) -> Iterator[RuntimeItem]:
-    """Complete the open message, less what claude gave up of it."""
+    """Complete the open message, if there is one."""
     message, state.message = state.message, None
-    if message is None:
-        return
-    abandoned: Frame = frame.get("abandoned_blocks") or {}
-    first: int = abandoned.get("from_block_index", message.blocks)
-    lost = [message.block_id(index) for index in sorted(message.begun) if index >= first]
-    if lost:
-        reason = "The stream broke off before these were whole."
-        yield Draft(OutputRetracted(block_ids=lost, reason=reason), frame)
-    if lost and not message.blocks:
-        return
-    completed = OutputCompleted(
-        message_id=message.id,
-        content=message.content,
-        partial=message.partial,
-        stop_reason=message.stop_reason,
-    )
-    yield Draft(completed, frame)
-    if any(isinstance(count, int) and count for count in message.usage.values()):
-        yield Draft(_usage(message))
-
-
-def _usage(message: _Message) -> UsageReported:
-    usage = message.usage
-    return UsageReported(
-        model=message.model,
-        input=usage.get("input_tokens") or 0,
-        output=usage.get("output_tokens") or 0,
-        cache_read=usage.get("cache_read_input_tokens") or 0,
-        cache_write=usage.get("cache_creation_input_tokens") or 0,
-        reasoning=0,
-        cost_usd=None,
-        source="runtime",
-    )
+    if message is not None:
+        yield from message.close(frame)
 
 
 def _assistant(state: ClaudeState, frame: Frame) -> Iterator[RuntimeItem]:
@@ -183,7 +108,7 @@ def _assistant(state: ClaudeState, frame: Frame) -> Iterator[RuntimeItem]:
         return
     if state.message is None or state.message.id != told["id"]:
         yield from _close(state, {})
-        state.message = _Message(told["id"], told.get("model"), streams=False)
+        state.message = OpenMessage(told["id"], told.get("model"), streams=False)
         state.message.stop_reason, state.message.usage = told.get("stop_reason"), told.get("usage") or {}
     message = state.message
     message.partial = message.partial or bool(frame.get("aborted"))
@@ -192,7 +117,7 @@ def _assistant(state: ClaudeState, frame: Frame) -> Iterator[RuntimeItem]:
         message.blocks += 1
 
 
-def _block(state: ClaudeState, message: _Message, block: Frame, frame: Frame) -> Iterator[RuntimeItem]:
+def _block(state: ClaudeState, message: OpenMessage, block: Frame, frame: Frame) -> Iterator[RuntimeItem]:
     match block["type"]:
         case "text":
             message.content.append(Text(text=block["text"]))
@@ -207,7 +132,7 @@ def _block(state: ClaudeState, message: _Message, block: Frame, frame: Frame) ->
             yield _unknown(frame)
 
 
-def _announce(state: ClaudeState, message: _Message, block: Frame, frame: Frame) -> ToolAnnouncement:
+def _announce(state: ClaudeState, message: OpenMessage, block: Frame, frame: Frame) -> ToolAnnouncement:
     name: str = block["name"]
     own = state.tools.get(name)
     if own is None:
@@ -220,7 +145,7 @@ def _announce(state: ClaudeState, message: _Message, block: Frame, frame: Frame)
         message_id=message.id,
         index=message.blocks,
         raw=frame,
-        native=native,
+        origin="native" if native else None,
         subjects=subjects_of(name, block["input"], state.workspace) if native else None,
     )
 
@@ -240,7 +165,10 @@ def _user(state: ClaudeState, frame: Frame) -> Iterator[RuntimeItem]:
 
 
 def _tool_result(state: ClaudeState, block: Frame, frame: Frame) -> Iterator[RuntimeItem]:
-    """End a call of claude's own. Give up one of ours that was answered with an error: if it never came, claude refused it."""
+    """End a call of claude's own tool. Drop one of ours that ended with an error.
+
+    If the call never reached us, claude refused it by itself, and this is the only place that says so.
+    """
     call_id: str = block["tool_use_id"]
     foreign = state.foreign.pop(call_id, None)
     if foreign is not None and (foreign in state.natives or not block.get("is_error")):
@@ -285,7 +213,7 @@ def _system(state: ClaudeState, frame: Frame) -> Iterator[RuntimeItem]:
 
 
 def _init(state: ClaudeState, frame: Frame) -> Iterator[RuntimeItem]:
-    """Take in how claude is set up. It says so at each turn."""
+    """Take in how claude is set up. It says so at the beginning of each turn."""
     known = (frame["session_id"], frame.get("model"))
     if known != state.known:
         state.known = known
@@ -315,7 +243,7 @@ def _lifecycle(state: ClaudeState, frame: Frame) -> Iterator[RuntimeItem]:
 
 
 def _idle(state: ClaudeState) -> Iterator[RuntimeItem]:
-    """End the task, unless claude has not seen all of its input yet."""
+    """End the task, unless claude has not taken up all of its input yet."""
     result = state.result
     if result is None or state.waiting:
         return

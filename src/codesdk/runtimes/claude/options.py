@@ -1,7 +1,7 @@
 """How claude is started: the pinned program, a command line with everything of its own switched off, its environment.
 
-It gets no tools but ours and those of its own that the session names, reads no settings, sends nothing but model requests to the gateway. No token is in the
-command line, which every user of the machine can read.
+It gets no tools but ours and those of its own that the session names, reads no settings, and sends nothing but model
+requests to the gateway. No token is in the command line, which every user of the machine can read.
 """
 
 import json
@@ -15,22 +15,15 @@ import msgspec
 
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.tools import PermissionMode
-from codesdk.runtimes.claude.errors import NAME
-from codesdk.runtimes.claude.normalize import SERVER
-from codesdk.runtimes.program.versions import Pin, Program, find_program
+from codesdk.runtimes.claude import NAME
+from codesdk.runtimes.program.finding import Program
+from codesdk.tools import SERVER
 
-PIN = Pin(
-    runtime=NAME,
-    program="claude",
-    package="claude-agent-sdk",
-    version="2.1.325",
-    install="pip install 'codesdk[claude]'",
-)
 TOOL_TIMEOUT_MS = 7 * 24 * 3600 * 1000
 """How long claude waits for a tool. Longer than anyone takes to answer a question; the default is a minute."""
 PERMISSIONS: dict[PermissionMode, str] = dict.fromkeys(get_args(PermissionMode), "manual")
-"""Claude's own mode for each of ours. It always asks: it is told yes for owned tools, about which is decided where they
-are called, and no for all else, but for those of its own that the session enables: about them is decided when it asks."""
+"""Claude's own mode for each of ours. It always asks. Owned tools are a yes, because they are decided on when they are
+called; tools of its own that the session enables are decided on when it asks; everything else is a no."""
 _OFF = (
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
     "DISABLE_AUTOUPDATER",
@@ -51,7 +44,7 @@ class Wishes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process is started with, but for its conversation. One that was started otherwise is not used again."""
+    """What a process is started with, apart from its conversation. A task that wants another launch gets a new process."""
 
     model: str | None
     system_prompt: str
@@ -70,19 +63,11 @@ def read_wishes(config: Mapping[str, Any]) -> Wishes:
         ) from None
 
 
-async def find_claude(given: str | None = None) -> Program:
-    """Return the program: the one given, else the one of the package, else the one on the search path.
+def bundled() -> Program | None:
+    """Return the program that the package brings along, with the version that is written beside it.
 
-    Raise `TaskFailure` with RUNTIME_UNAVAILABLE if there is none, or another version than the tested one.
+    Its own version is not the package's, and to ask the program for it would take a second at each start.
     """
-    bundled = _bundled() if given is None else None
-    if bundled is not None and bundled.version == PIN.version:
-        return bundled
-    return await find_program(PIN, _nowhere, given if bundled is None else bundled.path)
-
-
-def _bundled() -> Program | None:
-    """Return the program that the package brings along, with the version that is written beside it."""
     found = find_spec("claude_agent_sdk")
     if found is None or found.origin is None:
         return None
@@ -92,10 +77,6 @@ def _bundled() -> Program | None:
     except OSError:
         return None
     return Program(str(folder / "claude"), told.partition(" ")[0]) if (folder / "claude").exists() else None
-
-
-def _nowhere() -> Path:
-    raise FileNotFoundError
 
 
 def command(program: str, launch: Launch, tool_url: str, prompt_file: Path, conversation: str) -> list[str]:

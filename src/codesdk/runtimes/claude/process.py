@@ -1,9 +1,8 @@
-"""A running claude: frames in and out over its pipes, its control protocol answered.
+"""A running claude: frames in and out over its pipes, and answers to its control requests.
 
-The reader never waits for anyone who decides: a question about a tool is answered at once from its name, or by a task
-of its own if it is one of claude's own tools. It waits only
-when too many frames are unread, so that claude feels a slow store; not when claude is asked to stop, because
-the answer to that comes behind them.
+The reader never waits for a decision: a question about one of our tools is answered at once by its name, one about a
+tool of claude's own by a separate task. It waits only while too many frames are unread, so that a slow store slows
+claude down; not when claude is asked to stop, because its answer comes behind those frames.
 """
 
 import asyncio
@@ -17,11 +16,12 @@ import msgspec
 
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.runtime import RuntimeEnv
-from codesdk.runtimes.claude.errors import NAME
+from codesdk.runtimes.claude import NAME
 from codesdk.runtimes.claude.native import ASK, hooks, inputs_of
-from codesdk.runtimes.claude.normalize import PREFIX, Frame
+from codesdk.runtimes.claude.normalize import Frame
 from codesdk.runtimes.program.framing import TooLong, read_lines
 from codesdk.runtimes.program.process import Child, start_child
+from codesdk.tools import PREFIX
 
 MAX_UNREAD = 1024
 NOT_OURS = "This session allows only the tools of CodeSDK."
@@ -40,10 +40,10 @@ class ClaudeProcess:
         self._child = child
         self._natives = frozenset(natives)
         self._given: dict[str, Any] = {}
-        """What the model gave to calls of claude's own tools: that is decided about and that is run, not what claude makes of it."""
+        """The inputs that the model gave to claude's own tools. They are decided on and run, not what claude makes of them."""
         self._asking: dict[str, asyncio.Task[None]] = {}
         self.decide: Decide | None = None
-        """Decides about claude's own tools, while a task runs."""
+        """Decides on calls of claude's own tools while a task runs."""
         self._numbers = itertools.count(1)
         self._answers: dict[str, asyncio.Future[Frame]] = {}
         self._unread: deque[Any] = deque()
@@ -80,17 +80,20 @@ class ClaudeProcess:
         self._hurry = False
 
     async def say(self, frame: Frame) -> None:
-        """Write a frame. Raise `TaskFailure` if claude does not take it any more."""
+        """Write a frame. Raise `TaskFailure` if claude has ended."""
         try:
             self._child.stdin.write(msgspec.json.encode(frame) + b"\n")
             await self._child.stdin.drain()
         except (OSError, RuntimeError) as error:
             raise TaskFailure(
-                "claude has ended.", code="RUNTIME_CRASHED", retryable=True, runtime=NAME
+                "claude has ended. Start the task again.",
+                code="RUNTIME_CRASHED",
+                retryable=True,
+                runtime=NAME,
             ) from error
 
     async def hand_over(self, frame: Frame, timeout_s: float) -> None:
-        """Write input and wait until claude has it in its queue: what is only in the pipe may miss the next request."""
+        """Write input and wait until claude has queued it: input that is still in the pipe may miss the next request."""
         queued = self._answers[frame["uuid"]] = asyncio.get_running_loop().create_future()
         try:
             with contextlib.suppress(TimeoutError):
@@ -118,7 +121,7 @@ class ClaudeProcess:
         await self.ask("interrupt", timeout_s)
 
     async def withdraw(self, number: str, timeout_s: float) -> bool:
-        """Take input back that claude has not taken up; else it would begin a turn with it. Return whether it was not."""
+        """Take back input, or claude would begin a turn with it. Return whether claude had not taken it up yet."""
         self._hurry_up()
         answer = await self.ask("cancel_async_message", timeout_s, message_uuid=number)
         return answer.get("cancelled") is True
@@ -128,14 +131,14 @@ class ClaudeProcess:
         self._room.set()
 
     async def last_words(self) -> tuple[int | None, str]:
-        """Return how claude ended and the end of its stderr, redacted."""
+        """Return claude's exit code and the end of its stderr, redacted."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
                 await self._child.wait()
         return self._child.exit_code, self._child.stderr_tail()
 
     async def close(self, *, force: bool) -> None:
-        """End claude, in good order unless forced: then it gets the time to write down its conversation."""
+        """End claude. Unless forced, give it the time to write down its conversation."""
         if not force:
             with contextlib.suppress(OSError, RuntimeError, TimeoutError):
                 self._child.stdin.close()
@@ -156,11 +159,13 @@ class ClaudeProcess:
         finally:
             for answer in self._answers.values():
                 if not answer.done():
-                    failure = "claude ended before it answered."
+                    failure = "claude ended before it answered. Start the task again."
                     answer.set_exception(
                         TaskFailure(failure, code="RUNTIME_CRASHED", retryable=True, runtime=NAME)
                     )
-            asyncio.get_running_loop().call_soon(self._news.set)  # when this task counts as done
+            asyncio.get_running_loop().call_soon(
+                self._news.set
+            )  # after this task is done: `next_frame` looks at that
 
     async def _deliver(self, frame: Any) -> None:
         while len(self._unread) >= MAX_UNREAD and not self._hurry:
@@ -170,7 +175,7 @@ class ClaudeProcess:
         self._news.set()
 
     def _control(self, frame: Any) -> bool:
-        """Deal with a frame of the control protocol. Return whether it was one that means nothing else."""
+        """Handle a frame of the control protocol. Return whether it has no other meaning."""
         if not isinstance(frame, dict):
             return False
         known: Frame = frame  # pyright: ignore[reportUnknownVariableType]
@@ -201,7 +206,7 @@ class ClaudeProcess:
             answer.set_exception(TaskFailure(said, code="RUNTIME_PROTOCOL", runtime=NAME))
 
     def _answer(self, number: str, request: Frame) -> None:
-        """Answer claude's own question at once, but for one about a tool of its own: that is decided elsewhere."""
+        """Answer a question of claude's at once, except one about a tool of its own, which is decided elsewhere."""
         kind = request["subtype"]
         if kind == "can_use_tool" and request["tool_name"] in self._natives and self.decide is not None:
             request |= {"input": self._given.pop(request["tool_use_id"], request["input"])}
@@ -218,7 +223,7 @@ class ClaudeProcess:
             self._respond({"subtype": "error", "request_id": number, "error": error})
 
     async def _ask(self, number: str, request: Frame, decide: "Decide") -> None:
-        """Have a call of claude's own tool decided. Whatever goes wrong is a no."""
+        """Get a decision on a call of claude's own tool. Whatever goes wrong is a no."""
         reason: str | None = UNDECIDED
         try:
             reason = await decide(request)
@@ -234,7 +239,7 @@ class ClaudeProcess:
         self._respond({"subtype": "success", "request_id": number, "response": verdict})
 
     def _respond(self, response: Frame) -> None:
-        """Write an answer. Small enough for the pipe, so nothing waits here."""
+        """Write an answer. It fits into the pipe's buffer, so nothing waits here."""
         with contextlib.suppress(OSError, RuntimeError):
             frame = {"type": "control_response", "response": response}
             self._child.stdin.write(msgspec.json.encode(frame) + b"\n")
@@ -258,7 +263,7 @@ async def start_claude(
         code, said = await process.last_words() if isinstance(error, TaskFailure) else (None, "")
         await process.close(force=True)
         if isinstance(error, TimeoutError):
-            message = f"claude did not answer within {timeout_s:g} s. Install it anew, or try again."
+            message = f"claude did not answer within {timeout_s:g} s. Try again, or install it again."
             raise TaskFailure(message, code="RUNTIME_PROTOCOL", retryable=True, runtime=NAME) from error
         if isinstance(error, TaskFailure):
             message = f"claude ended before it was ready (exit code {code}). {said}".rstrip()

@@ -1,1 +1,35 @@
-"""The runtime `codex-sdk`."""
+"""The runtime `codex-sdk`: the server of the codex program, driven over its pipes. `ENTRY` is what others know of it."""
+
+from codesdk.contract.entry import MARK, InstructionFiles, McpClient, ProgramEntry, RuntimeEntry
+
+NAME = "codex-sdk"
+ENTRY = RuntimeEntry(
+    name=NAME,
+    alias="codex",
+    adapter="codesdk.runtimes.codex.adapter:CodexRuntime",
+    docs="runtimes/codex-sdk.md",
+    program=ProgramEntry(
+        command="codex",
+        version="0.163.0",
+        package="openai-codex-cli-bin",
+        extra="codex",
+        bundled="codesdk.runtimes.codex.adapter:bundled",
+    ),
+    wire="responses",
+    provider="openai",
+    mcp=McpClient(call_id_key="callId"),
+    instructions=InstructionFiles(
+        captured=("AGENTS.md",),
+        others=("AGENTS.override.md", "SKILL.md"),
+        folders=(".codex", ".agents"),
+    ),
+    state_folder="codex",
+    # The names have changed from version to version: a model may try any of them.
+    own_tools={
+        "shell": {"command": ["touch", MARK]},
+        "shell_command": {"command": f"touch {MARK}"},
+        "local_shell": {"command": ["touch", MARK]},
+        "exec_command": {"cmd": f"touch {MARK}"},
+        "apply_patch": {"input": f"*** Begin Patch\n*** Add File: {MARK}\n+x\n*** End Patch"},
+    },
+)

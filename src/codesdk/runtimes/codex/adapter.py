@@ -1,14 +1,17 @@
 """The runtime `codex-sdk`: tasks of a session → turns of one thread in the real `codex app-server`.
 
-The program is locked down (`codex_config`), its models come through the gateway and its tools over MCP, so that what
-it may do is decided by us. `codex_normalize` says what its frames mean.
+The program is locked down (`config`), its models come through the gateway and its tools over MCP, so that CodeSDK
+decides what it may do. `normalize` says what its frames mean.
 """
 
 import asyncio
 import tempfile
 from collections.abc import AsyncGenerator, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from codesdk.contract.capabilities import AuthStatus, Capabilities
 from codesdk.contract.errors import CodeSDKError, ErrorInfo
@@ -28,60 +31,33 @@ from codesdk.contract.runtime import (
     ToolReply,
 )
 from codesdk.contract.tools import ToolIdentity
+from codesdk.runtimes.codex import ENTRY, NAME
 from codesdk.runtimes.codex.config import DEFAULT_MODEL, list_models
-from codesdk.runtimes.codex.errors import NAME
 from codesdk.runtimes.codex.input import history, since_answer, split, turn_input
 from codesdk.runtimes.codex.native import NATIVE_TOOLS, QUESTIONS
-from codesdk.runtimes.codex.normalize import State, cut_off, normalize
-from codesdk.runtimes.codex.server import CodexServer, Setup
+from codesdk.runtimes.codex.normalize import cut_off, normalize
+from codesdk.runtimes.codex.server import CodexServer, Setup, home_of
+from codesdk.runtimes.codex.state import State
+from codesdk.runtimes.program import PROGRAM_CAPABILITIES
 from codesdk.runtimes.program.environment import Places, make_places
-from codesdk.runtimes.program.instructions import framed
+from codesdk.runtimes.program.finding import Program, find_program
 from codesdk.runtimes.program.jsonrpc import Garbage, Gone
-from codesdk.runtimes.program.versions import Pin, Program, find_program
+from codesdk.runtimes.program.workspace import framed
+from codesdk.tools import by_wire_name
 
-PIN = Pin(
-    runtime=NAME,
-    program="codex",
-    package="openai-codex-cli-bin",
-    version="0.163.0",
-    install="pip install 'codesdk[codex]'",
-)
 INTERRUPT_S = 2.0
 _NOWHERE = "http://127.0.0.1:9"
 
-_CAPABILITIES = Capabilities(
-    supports_streaming=True,
-    supports_tool_calls=True,
-    supports_parallel_tool_calls=True,
-    supports_stop=True,
+_CAPABILITIES = msgspec.structs.replace(
+    PROGRAM_CAPABILITIES,
     supports_artifacts=False,
-    supports_session_create=True,
-    supports_session_resume=True,
-    supports_usage_reporting=True,
-    supports_non_interactive=True,
-    supports_steer=True,
-    supports_fork=True,
-    supports_reasoning=True,
-    supports_images=True,
-    input_capture="exact",
-    auth_model="api_key",
-    tool_execution_model="external_mcp",
-    permission_model="codesdk",
-    state_model="local_disk",
-    resume_model="native",
-    tool_replay_safety="requires_reapproval",
-    mcp_support="client_only",
-    mcp_transports=["http"],
-    cancellation_model="guaranteed",
-    supported_isolation_modes=["subprocess"],
-    recommended_isolation_mode="subprocess",
     native_tools=NATIVE_TOOLS,
-    instruction_files=["AGENTS.md"],
+    instruction_files=list(ENTRY.instructions.captured),
 )
 
 
 class CodexRuntime:
-    """Drives codex. `program` is another one than that of the package or the search path."""
+    """Codex behind the runtime protocol. `program` is a path to use in place of the bundled one."""
 
     def __init__(self, program: str | None = None) -> None:
         self._given = program
@@ -134,7 +110,7 @@ class CodexRuntime:
                 notices.append(_rebuilt())
         turn_id = await server.start_turn(await turn_input(new, host.read_artifact))
         server.unanswered = list(since_answer(task.messages))
-        tools = {tool.name.replace(".", "_"): tool.name for tool in task.tools}
+        tools = by_wire_name(tool.name for tool in task.tools)
         state = State(
             turn_id=turn_id,
             model=server.setup.model,
@@ -152,18 +128,18 @@ class CodexRuntime:
             await asyncio.to_thread(places.remove)
 
     async def _server(self, host: Host, task: TaskInput) -> CodexServer:
-        """Return the session's server, started if there is none, or if the one there is not the right one any more."""
+        """Return the session's server. Start one if there is none, or if the task needs it set up in another way."""
         program = await self.find()
         places = self._places.get(task.session_id)
         if places is None:
             places = self._places[task.session_id] = make_places(task.env, NAME, task.session_id)
-        folders = {"codex_home": str(places.root / "codex"), "home": str(places.home)}
+        sources = ENTRY.sources(str(places.home), str(home_of(places)))
         setup = Setup(
             program=program.path,
             cwd=task.env.cwd,
             model=task.model or DEFAULT_MODEL,
-            model_url=await host.model_endpoint(folders),
-            tool_url=await host.tool_endpoint(),
+            model_url=await host.model_endpoint(sources),
+            tool_url=await host.tool_endpoint(ENTRY.mcp),
             native_tools=tuple(sorted(set(task.native_tools))),
             instructions=tuple(framed(task.instructions)),
         )
@@ -178,7 +154,7 @@ class CodexRuntime:
 
     async def find(self) -> Program:
         """Return the program that is driven. Raise `TaskFailure` if there is none, or not the tested version."""
-        return await find_codex(self._given)
+        return await find_program(ENTRY, self._given)
 
     async def _known_models(self, program: Program) -> list[dict[str, Any]]:
         if self._models is None:
@@ -230,7 +206,7 @@ class CodexTask:
         await self._break_off()
 
     async def close(self) -> None:
-        """A turn or a command that still runs is ended with the program: the next task starts it anew."""
+        """End the program if a turn or a command still runs. The next task starts it again."""
         for asking in self._asking:
             asking.cancel()
         if not self._over or self._state.own:
@@ -239,7 +215,7 @@ class CodexTask:
             await self._server.stop()
 
     async def _break_off(self) -> None:
-        """Interrupt the turn; a program that does not answer is ended. Only a turn that runs: else it never answers."""
+        """Interrupt the turn, if it runs: codex never answers for one that has ended. A program that does not answer is ended."""
         if not self._over and not await self._server.interrupt(self._state.turn_id, INTERRUPT_S):
             await self._server.stop()
 
@@ -273,7 +249,7 @@ class CodexTask:
         if isinstance(message, Garbage):
             details = {"size": message.size}
             notice = RuntimeNotice(
-                kind="unknown_frame", message="codex wrote a line that is no message.", details=details
+                kind="unknown_frame", message="codex wrote a line that is not a message.", details=details
             )
             return [Draft(notice, message.start)]
         items = normalize(self._state, message)
@@ -282,19 +258,18 @@ class CodexTask:
         return items
 
 
-async def find_codex(given: str | None = None) -> Program:
-    """Return the program: the one given, else the one of the package, else the one on the search path."""
-    return await find_program(PIN, _bundled, given)
+def bundled() -> Program | None:
+    """Return the program that the package brings along. Their versions are the same."""
+    try:
+        from codex_cli_bin import bundled_codex_path  # pyright: ignore[reportMissingTypeStubs]
 
-
-def _bundled() -> Path:
-    from codex_cli_bin import bundled_codex_path  # pyright: ignore[reportMissingTypeStubs]
-
-    return bundled_codex_path()
+        return Program(str(bundled_codex_path()), version("openai-codex-cli-bin"))
+    except (ImportError, PackageNotFoundError, FileNotFoundError):
+        return None
 
 
 def _rebuilt() -> Draft:
-    message = "codex does not have this thread any more; its history was made anew from the transcript."
+    message = "codex no longer has this thread; its history was rebuilt from the transcript."
     return Draft(RuntimeNotice(kind="warning", message=message, details={}))
 
 

@@ -1,8 +1,8 @@
-"""A session → the files that lock codex down: `config.toml` and a catalog of models, both made anew for each start.
+"""A session → the files that lock codex down: `config.toml` and a catalog of models, both rewritten at each start.
 
 Everything that codex does by itself is off: its tools, instruction files, skills, apps, history, analytics, updates.
-Its only model is the session's gateway, its only tools are those that the session offers over MCP, and those of its own
-that the session names.
+Its only model is the session's gateway. Its only tools are those that the session offers over MCP, and those of its
+own that the session enables.
 """
 
 import asyncio
@@ -14,15 +14,14 @@ from typing import Any
 from codesdk.contract.errors import TaskFailure
 from codesdk.redaction import Redactor
 from codesdk.runtimes.program.environment import SEARCH_PATH
+from codesdk.tools import SERVER
 
 DEFAULT_MODEL = "gpt-5.5"
-SERVER = "codesdk"
-"""What codex calls the MCP server that offers our tools."""
 PROVIDER = "codesdk"
 _CATALOG_S = 30.0
 _IDLE_MS = 15 * 60 * 1000
 TOOL_TIMEOUT_S = 24 * 3600
-"""How long codex waits for a tool. A question may wait for its answer; the engine's own limits are the ones that count."""
+"""How long codex waits for a tool. Long, because a person may be asked; the engine's own limits are the ones that count."""
 
 INSTRUCTIONS = (
     "You are a coding agent. You work on the files of one workspace, and only through the tools that are offered"
@@ -97,7 +96,7 @@ _OFF = (
     "instant_interrupt",
     "unbounded_connection_retries",
 )
-"""The last two are no tools: input for a running turn must wait for its place, and a gateway that is gone is an error."""
+"""The last two are not tools: input for a running turn must wait for its place, and a lost gateway must be an error."""
 
 _DIRECT: dict[str, Any] = {
     "tool_mode": "direct",
@@ -108,11 +107,14 @@ _DIRECT: dict[str, Any] = {
     "use_responses_lite": False,
     "upgrade": None,
 }
-"""What a model's entry says so that tools are offered one by one, and none of codex's own."""
+"""The part of a model's entry by which tools are offered one by one, and none of codex's own."""
 
 
 def config_toml(base_url: str, model: str, catalog: Path, natives: Sequence[str] = ()) -> str:
-    """Return the locked configuration, but for the tools of its own that codex may use. `--strict-config` has codex refuse it if it does not know a key."""
+    """Return the configuration, locked except for the native tools that the session enables.
+
+    With `--strict-config` codex refuses it if it does not know a key, so that no lock is lost to a renamed one.
+    """
     head = (
         f"model = {json.dumps(model)}\n"
         f"model_provider = {json.dumps(PROVIDER)}\n"
@@ -139,9 +141,9 @@ def write_config(
 
 
 def forget_tokens(home: Path, tokens: Sequence[str]) -> None:
-    """Take tokens out of what an ended codex leaves: out of its configuration, and away with its log of everything.
+    """Remove tokens from what codex leaves when it has ended: from its configuration, and its whole log.
 
-    The log cannot be switched off, names the address of each request, and is read by nobody. Blocking, but short.
+    The log cannot be switched off, has the address of each request, and nobody reads it. Blocking, but short.
     """
     for log in home.glob("logs_*.sqlite*"):
         log.unlink(missing_ok=True)
@@ -180,13 +182,13 @@ async def list_models(program: str, scratch: Path) -> list[dict[str, Any]]:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    raise TaskFailure("codex did not list its models; install it anew.", code="RUNTIME_UNAVAILABLE")
+    raise TaskFailure("codex did not list its models. Install it again.", code="RUNTIME_UNAVAILABLE")
 
 
 def thread_options(
     cwd: str, model: str, tool_url: str | None, natives: Sequence[str] = (), instructions: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return what a thread is started and resumed with. The tools are not kept by codex, so each time all of it.
+    """Return what a thread is started and resumed with. Codex does not keep the tools, so they are given each time.
 
     With tools of its own codex asks about each call, and keeps what it runs from writing outside the workspace.
     """
@@ -203,7 +205,7 @@ def thread_options(
 
 
 def _server(tool_url: str) -> dict[str, Any]:
-    """Describe our MCP server. Codex asks nobody: whether a call may run is decided when it comes to us."""
+    """Describe our MCP server. Codex itself asks nobody: a call is decided on when it reaches us."""
     return {
         "url": tool_url,
         "required": True,

@@ -3,8 +3,8 @@
 from typing import Any, NamedTuple, cast
 
 from codesdk.contract.errors import ErrorCode, ErrorInfo
+from codesdk.runtimes.codex import NAME
 
-NAME = "codex-sdk"
 _LONGEST = 1_000
 
 
@@ -45,7 +45,7 @@ _TEXTS: tuple[tuple[str, _Kind], ...] = (
     ("Missing environment variable", _Kind("AUTH_REQUIRED", False, "Give the session a way to its model.")),
     ("stream disconnected", _LATER),
 )
-"""What is only said in words. Codex has no name for these."""
+"""Errors that codex has no name for, by words in their messages."""
 
 
 def error_of(error: Any) -> ErrorInfo:
@@ -67,7 +67,7 @@ def error_of(error: Any) -> ErrorInfo:
 
 
 def shorten(message: str) -> str:
-    """Return a message of a size for reading; providers put whole documents there."""
+    """Return a message short enough to read: providers put whole documents there."""
     return message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…"
 
 

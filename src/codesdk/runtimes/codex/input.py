@@ -7,21 +7,21 @@ from typing import Any
 
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.messages import ArtifactBlock, Code, ContentBlock, Message, Text, ToolResult, ToolUse
-from codesdk.runtimes.codex.config import SERVER
+from codesdk.tools import NAMESPACE, wire_name
 
 GO_ON = "Go on."
-"""What a turn begins with if nobody said anything: a task that is resumed."""
+"""What a turn begins with if nobody said anything, as in a resumed task."""
 ReadArtifact = Callable[[str], Awaitable[bytes]]
 Input = list[dict[str, Any]]
 
 
 def since_answer(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return what came after the last answer of the model: what a thread that codex knows has not seen yet."""
+    """Return what came after the model's last answer: a thread that codex knows has not seen it yet."""
     return messages[_after_last(messages, lambda role: role == "assistant") :]
 
 
 def split(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:
-    """Return the history and, apart, what the user said since: what a thread that codex does not know begins with."""
+    """Return the history and what the user said since: a thread that codex does not know begins with them."""
     place = _after_last(messages, lambda role: role != "user")
     return messages[:place], messages[place:]
 
@@ -31,7 +31,7 @@ def _after_last(messages: Sequence[Message], wanted: Callable[[str], bool]) -> i
 
 
 async def turn_input(messages: Sequence[Message], read: ReadArtifact) -> Input:
-    """Return the input of a turn. Results of calls that codex did not see the end of are told in words."""
+    """Return the input of a turn. Results of calls whose end codex did not see are given as text."""
     parts: Input = []
     for message in messages:
         for block in message.content:
@@ -42,7 +42,7 @@ async def turn_input(messages: Sequence[Message], read: ReadArtifact) -> Input:
 
 
 def history(messages: Sequence[Message]) -> Input:
-    """Return messages as items of the Responses API. Reasoning is left out: it belongs to who thought it."""
+    """Return messages as items of the Responses API. Reasoning is left out: it is never sent to another runtime."""
     items: Input = []
     for message in messages:
         spoken = [text for block in message.content if (text := _words(block))]
@@ -94,8 +94,8 @@ def _function_call(block: ToolUse) -> dict[str, Any]:
     return {
         "type": "function_call",
         "call_id": _call_id(block),
-        "namespace": f"mcp__{SERVER}",
-        "name": block.name.replace(".", "_"),
+        "namespace": NAMESPACE,
+        "name": wire_name(block.name),
         "arguments": json.dumps(block.input, ensure_ascii=False, separators=(",", ":")),
     }
 

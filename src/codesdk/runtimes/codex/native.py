@@ -1,7 +1,7 @@
 """Codex's own tools that a session may enable: what they may do, and what codex's items say of a call. Pure.
 
-Codex asks before each of their calls. A call is announced with that question, because only the question tells
-whether it is to leave codex's sandbox; one that nobody was asked about is announced when it ends.
+Codex asks before each of their calls. A call is announced with that question, because only the question says
+whether the call leaves codex's sandbox. A call that codex did not ask about is announced when it ends.
 """
 
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ import msgspec
 
 from codesdk.contract.runtime import ToolAnnouncement, ToolEnded
 from codesdk.contract.tools import ToolClass
-from codesdk.runtimes.program.touched import touched
+from codesdk.runtimes.program.workspace import touched
 
 Frame = dict[str, Any]
 
 NATIVE_TOOLS: dict[str, ToolClass] = {"apply_patch": "write", "exec_command": "dangerous"}
-"""Those that were tried. `write_stdin` comes with `exec_command` and cannot be left out; to use it ends the task."""
+"""Those that were tested. `write_stdin` comes with `exec_command` and cannot be left out; its use ends the task."""
 KINDS = {"commandExecution": "exec_command", "fileChange": "apply_patch"}
-"""The kinds of items that calls of these are."""
+"""The tool that an item of a kind is a call of."""
 QUESTIONS = frozenset({"item/commandExecution/requestApproval", "item/fileChange/requestApproval"})
 BY_ITSELF = "codex began this by itself and was ended for it; whether it took effect is not known."
 
@@ -41,14 +41,14 @@ class OwnCall(msgspec.Struct):
             message_id=self.message_id,
             index=self.index,
             raw=frame,
-            native=True,
+            origin="native",
             subjects=touched([str(change["path"]) for change in self.item.get("changes") or ()], workspace),
         )
         return self.announced
 
 
 def input_of(item: Mapping[str, Any]) -> Frame:
-    """Return what a call was given, as far as its item tells."""
+    """Return the input of a call, as far as its item has it."""
     fields = ("changes",) if item.get("type") == "fileChange" else ("command", "cwd", "query", "path")
     return {name: item[name] for name in fields if item.get(name) is not None}
 
@@ -70,7 +70,7 @@ def ended(item: Mapping[str, Any]) -> ToolEnded:
 
 
 def violating(item: Mapping[str, Any], frame: Frame) -> list[ToolAnnouncement | ToolEnded]:
-    """Return the record of something that codex does by itself although it is switched off."""
+    """Return the record of something that codex did although it is switched off."""
     kind, call_id = str(item["type"]), str(item["id"])
     announced = ToolAnnouncement(
         name=KINDS.get(kind, kind), input=input_of(item), runtime_tool_call_id=call_id, raw=frame

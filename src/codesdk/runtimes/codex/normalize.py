@@ -1,23 +1,14 @@
 """Frames of `codex app-server` → drafts, announcements and the end of a task. Pure: no clock, no randomness, no I/O.
 
-Codex speaks of items; the contract of messages. A message is what one model request answered: its reasoning and texts
-until its first tool call starts, its token counts are told, or the turn ends. A frame that no event of ours stands for is
-kept as a signal (`codex_signals`), one that nobody knows as a notice.
+Codex speaks of items, the contract of messages. A message is the answer to one model request: its reasoning and texts
+until its first tool call starts, its token counts come, or the turn ends; `state` puts it together. A known frame
+without an event of ours is kept as a signal (`signals`), an unknown one as a notice.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, cast
+from collections.abc import Callable
+from typing import Any, cast
 
-import msgspec
-
-from codesdk.contract.events import (
-    OutputCompleted,
-    OutputDelta,
-    OutputRetracted,
-    RuntimeNotice,
-    UsageReported,
-)
-from codesdk.contract.messages import AssistantBlock, Reasoning, Text
+from codesdk.contract.events import OutputDelta, OutputRetracted, RuntimeNotice, UsageReported
 from codesdk.contract.runtime import (
     Draft,
     Failed,
@@ -27,10 +18,11 @@ from codesdk.contract.runtime import (
     ToolAnnouncement,
     ToolDropped,
 )
-from codesdk.runtimes.codex.config import SERVER
 from codesdk.runtimes.codex.errors import error_of, shorten
 from codesdk.runtimes.codex.native import KINDS, QUESTIONS, OwnCall, ended, violating
-from codesdk.runtimes.codex.signals import QUIET, Signals
+from codesdk.runtimes.codex.signals import QUIET
+from codesdk.runtimes.codex.state import BlockKind, State
+from codesdk.tools import SERVER
 
 Frame = dict[str, Any]
 Items = list[RuntimeItem]
@@ -45,43 +37,8 @@ _NOTICES = {
 }
 _ITSELF = "codex"
 _RESOURCE_READERS = frozenset({"list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource"})
-"""What codex always offers as soon as there is an MCP server. It can only reach ours, which has tools and nothing else."""
+"""Tools that codex always offers with an MCP server. They are harmless: ours has no resources."""
 _OWNED_QUESTIONS = "mcpServer/elicitation/request"
-
-
-class Block(msgspec.Struct):
-    """A reasoning or text item of the message that is being put together."""
-
-    kind: Literal["text", "reasoning"]
-    text: str = ""
-    done: bool = False
-
-
-class State(msgspec.Struct, kw_only=True):
-    """What must be remembered from frame to frame of one turn."""
-
-    turn_id: str
-    model: str
-    tools: Mapping[str, str]
-    """Our names of the tools, by those on the wire."""
-    number: int = 0
-    blocks: dict[str, Block] = {}
-    calls: int = 0
-    completed: bool = False
-    open_calls: set[str] = set()
-    signals: Signals = msgspec.field(default_factory=Signals)
-    natives: frozenset[str] = frozenset()
-    """Codex's own tools that the session enables. If there are any, codex asks about calls of all of them."""
-    workspace: str = ""
-    own: dict[str, OwnCall] = {}
-    """Calls of codex's own tools that are not over."""
-    violation: str | None = None
-    """The first thing that codex did by itself although it must not; the driver ends the turn then."""
-
-    @property
-    def message_id(self) -> str:
-        """The id of the message that is being put together."""
-        return f"{self.turn_id}.{self.number}"
 
 
 def normalize(state: State, frame: Frame) -> Items:
@@ -113,7 +70,7 @@ def cut_off(state: State, frame: Frame | None = None) -> Items:
     ]
     state.open_calls = set()
     partial = any(not block.done for block in state.blocks.values())
-    return [*_complete(state, frame, "interrupted" if partial else "end_turn", partial), *dropped]
+    return [*state.complete(frame, "interrupted" if partial else "end_turn", partial=partial), *dropped]
 
 
 # --- items ----------------------------------------------------------------------------------------------
@@ -123,7 +80,8 @@ def _item_started(state: State, params: Frame, frame: Frame) -> Items:
     item = params["item"]
     kind = item["type"]
     if kind in ("agentMessage", "reasoning"):
-        return _open_block(state, item["id"], "text" if kind == "agentMessage" else "reasoning")
+        state.open_block(item["id"], "text" if kind == "agentMessage" else "reasoning")
+        return []
     if kind == "mcpToolCall":
         return _call(state, item, frame)
     if kind in KINDS and state.natives:
@@ -140,10 +98,12 @@ def _item_completed(state: State, params: Frame, frame: Frame) -> Items:
     item = params["item"]
     kind = item["type"]
     if kind == "agentMessage":
-        return _close_block(state, item["id"], "text", item["text"])
+        state.close_block(item["id"], "text", item["text"])
+        return []
     if kind == "reasoning":
         told = "\n".join(item.get("content") or item.get("summary") or [])
-        return _close_block(state, item["id"], "reasoning", told)
+        state.close_block(item["id"], "reasoning", told)
+        return []
     if kind == "mcpToolCall":
         return _call_ended(state, item)
     if kind in KINDS and state.natives:
@@ -154,30 +114,14 @@ def _item_completed(state: State, params: Frame, frame: Frame) -> Items:
 
 
 def _own_item(state: State, kind: str, frame: Frame) -> Items:
-    """An item that is no part of a message. What the user said is ours, and written down already."""
+    """Keep an item that is not part of a message. What the user said is ours, and recorded already."""
     return [] if kind == "userMessage" else [*state.signals.keep(f"{frame['method']} {kind}", frame)]
 
 
-def _open_block(state: State, item_id: str, kind: Literal["text", "reasoning"]) -> Items:
-    if state.completed:
-        _next_message(state)
-    state.blocks.setdefault(item_id, Block(kind))
-    return []
-
-
-def _close_block(state: State, item_id: str, kind: Literal["text", "reasoning"], text: str) -> Items:
-    """Take an item as it counts. What was not streamed is one delta, so that the deltas make up the text."""
-    _open_block(state, item_id, kind)
-    block = state.blocks[item_id]
-    block.text, block.done = text or block.text, True
-    return []
-
-
-def _delta(kind: Literal["text", "reasoning"]) -> Callable[[State, Frame, Frame], Items]:
+def _delta(kind: BlockKind) -> Callable[[State, Frame, Frame], Items]:
     def take(state: State, params: Frame, frame: Frame) -> Items:
         item_id, text = params["itemId"], params["delta"]
-        _open_block(state, item_id, kind)
-        state.blocks[item_id].text += text
+        state.open_block(item_id, kind).text += text
         payload = OutputDelta(
             kind="text_delta" if kind == "text" else "reasoning_delta",
             block_id=item_id,
@@ -195,7 +139,7 @@ def _call(state: State, item: Frame, frame: Frame) -> Items:
         return [_notice("native_tool", message, {"tool": item["tool"], "executed_by": "runtime"}, frame)]
     if item["server"] != SERVER:
         return _violation(state, f"the tool {item['tool']} of the server {item['server']}", frame)
-    ended = _complete(state, frame, "tool_use", partial=False)
+    ended = state.complete(frame, "tool_use")
     call = ToolAnnouncement(
         name=state.tools.get(item["tool"], item["tool"]),
         input=item["arguments"],
@@ -210,7 +154,7 @@ def _call(state: State, item: Frame, frame: Frame) -> Items:
 
 
 def _call_ended(state: State, item: Frame) -> Items:
-    """A call that failed may never have come to us: then this is why."""
+    """Drop a call that failed. If it never reached us, only this says why."""
     state.open_calls.discard(item["id"])
     if item.get("status") != "failed":
         return []
@@ -219,7 +163,7 @@ def _call_ended(state: State, item: Frame) -> Items:
 
 
 def _own_call(state: State, item: Frame, frame: Frame) -> Items:
-    items = _complete(state, frame, "tool_use", partial=False)
+    items: Items = [*state.complete(frame, "tool_use")]
     state.own[item["id"]] = OwnCall(item, state.message_id, len(state.blocks) + state.calls)
     state.calls += 1
     return items
@@ -233,7 +177,7 @@ def _own_call_ended(state: State, item: Frame, frame: Frame) -> Items:
 
 
 def _own_question(state: State, params: Frame, frame: Frame) -> Items:
-    """A question about a call of its own, which the driver has decided. A second one about the same call is declined."""
+    """Announce a call of its own that codex asks about; the driver gets the decision. A second question is declined."""
     own = state.own.get(params["itemId"])
     if own is None or own.announced is not None:
         return []
@@ -241,38 +185,15 @@ def _own_question(state: State, params: Frame, frame: Frame) -> Items:
 
 
 def _typed(state: State, params: Frame, frame: Frame) -> Items:
-    """Codex typed something into a command that runs: nobody was asked about that. To look for output is no such thing."""
+    """Codex typed into a running command, which nobody was asked about. Only to look for output is allowed."""
     return _violation(state, f"write_stdin {params['stdin']}", frame) if params.get("stdin") else []
 
 
 # --- messages and turns ---------------------------------------------------------------------------------
 
 
-def _complete(state: State, frame: Frame | None, stop_reason: str, partial: bool) -> Items:
-    """Write the message down, unless that was done or there is none."""
-    if state.completed or (not state.blocks and stop_reason != "tool_use"):
-        return []
-    state.completed = True
-    content: list[AssistantBlock] = [
-        Text(text=block.text) if block.kind == "text" else Reasoning(text=block.text)
-        for block in state.blocks.values()
-        if block.text
-    ]
-    payload = OutputCompleted(
-        message_id=state.message_id, content=content, partial=partial, stop_reason=stop_reason
-    )
-    return [Draft(payload, frame)]
-
-
-def _next_message(state: State) -> None:
-    state.number += 1
-    state.blocks = {}
-    state.calls = 0
-    state.completed = False
-
-
 def _usage(state: State, params: Frame, frame: Frame) -> Items:
-    """The counts of one model request, which has ended with them."""
+    """Take the counts of one model request. They come at its end, so its message is complete."""
     last = params["tokenUsage"]["last"]
     cached, written = last.get("cachedInputTokens", 0), last.get("cacheWriteInputTokens", 0)
     reasoning = last.get("reasoningOutputTokens", 0)
@@ -286,16 +207,16 @@ def _usage(state: State, params: Frame, frame: Frame) -> Items:
         cost_usd=None,
         source="runtime",
     )
-    ended = _complete(state, frame, "end_turn", partial=False)
+    ended = state.complete(frame, "end_turn")
     if state.completed:
-        _next_message(state)
+        state.next_message()
     return [*ended, Draft(usage, frame)]
 
 
 def _error(state: State, params: Frame, frame: Frame) -> Items:
-    """An attempt that failed. What it streamed without finishing comes again, so it is taken back."""
+    """An attempt failed. What it streamed without finishing comes again, so it is retracted."""
     if not params.get("willRetry"):
-        return []  # the end of the turn says it again
+        return []  # the end of the turn repeats it
     failure = _dict(params.get("error"))
     unfinished = [key for key, block in state.blocks.items() if not block.done and block.text]
     state.blocks = {key: block for key, block in state.blocks.items() if block.done}
@@ -325,7 +246,7 @@ def _rerouted(state: State, params: Frame, frame: Frame) -> Items:
 
 
 def _question(state: State, method: str, params: Frame, frame: Frame) -> Items:
-    """A request of codex, answered already: an owned tool may go on, everything else was declined."""
+    """A request of codex that was answered already: owned tools were allowed, everything else declined."""
     if method == _OWNED_QUESTIONS and params.get("serverName") == SERVER:
         return [*state.signals.keep(method, frame)]
     if method in QUESTIONS and state.natives:

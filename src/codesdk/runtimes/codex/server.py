@@ -1,7 +1,7 @@
-"""One `codex app-server` for one live session: started locked down, introduced, with the session's one thread.
+"""One `codex app-server` for one live session: started locked down, initialized, with the session's one thread.
 
-Used by the runtime. It outlives a task, because starting it takes most of a second; a killed one is started anew and
-picks its thread up from what codex wrote down.
+It outlives a task, because starting it takes most of a second. One that was killed is started again, and resumes its
+thread from the file in which codex keeps it.
 """
 
 import asyncio
@@ -16,12 +16,14 @@ from codesdk.contract.errors import TaskFailure
 from codesdk.contract.messages import Message
 from codesdk.contract.models import STAND_IN
 from codesdk.contract.runtime import RuntimeEnv
-from codesdk.runtimes.codex.config import SERVER, forget_tokens, thread_options, write_config
-from codesdk.runtimes.codex.errors import NAME, shorten
+from codesdk.runtimes.codex import ENTRY, NAME
+from codesdk.runtimes.codex.config import forget_tokens, thread_options, write_config
+from codesdk.runtimes.codex.errors import shorten
 from codesdk.runtimes.codex.native import QUESTIONS
 from codesdk.runtimes.program.environment import Places, variables
 from codesdk.runtimes.program.jsonrpc import Connection, Frame, RequestFailed
 from codesdk.runtimes.program.process import Child, start_child
+from codesdk.tools import SERVER
 
 REQUEST_S = 50.0
 STOP_S = 1.0
@@ -50,13 +52,13 @@ class CodexServer:
         self.connection = Connection(child, answer_later if setup.native_tools else answer)
         self.thread_id: str | None = None
         self.unanswered: list[Message] = []
-        """What the thread was told since the model last said something."""
+        """What the thread was told since the model's last answer."""
 
     @classmethod
     async def start(
         cls, setup: Setup, places: Places, env: RuntimeEnv, models: list[dict[str, Any]]
     ) -> "CodexServer":
-        """Start the program and introduce ourselves."""
+        """Start the program and initialize the connection."""
         home = home_of(places)
         write_config(home, f"{setup.model_url}/v1", setup.model, models, setup.native_tools)
         own = {"CODEX_HOME": str(home), "CODESDK_MODEL_KEY": STAND_IN}
@@ -77,11 +79,11 @@ class CodexServer:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be talked to."""
+        """Whether it still takes requests."""
         return self.connection.open and self.child.exit_code is None
 
     async def open_thread(self, known: str | None) -> bool:
-        """Pick up the thread that codex wrote down, or start one. Return whether it was picked up."""
+        """Resume the thread if codex has it, or start one. Return whether it was resumed."""
         if known is not None and has_rollout(self.places, known):
             with contextlib.suppress(RequestFailed):
                 params = {"threadId": known, "excludeTurns": True, **self._options()}
@@ -94,7 +96,7 @@ class CodexServer:
         return False
 
     def unseen(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return those of the messages since the last answer that the thread was not told already."""
+        """Return those of the messages since the last answer that the thread was not told yet."""
         told = len(self.unanswered)
         return messages[told:] if list(messages[:told]) == self.unanswered else messages
 
@@ -114,7 +116,7 @@ class CodexServer:
         await self._request("turn/steer", params)
 
     async def interrupt(self, turn_id: str, timeout_s: float) -> bool:
-        """End a running turn. Return whether codex said that it does; for a turn that has ended it says nothing."""
+        """End a running turn. Return whether codex confirmed it; for a turn that has ended it does not answer."""
         params = {"threadId": self.thread_id, "turnId": turn_id}
         try:
             await self.connection.request("turn/interrupt", params, timeout_s=timeout_s)
@@ -127,13 +129,13 @@ class CodexServer:
         return await self._request("account/read", {"refreshToken": False})
 
     async def crash(self) -> TaskFailure:
-        """Return the error of a program that ended, with its last words."""
+        """Return the error of a program that ended, with the end of its stderr."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_S):
                 await self.child.wait()
         code, tail = self.child.exit_code, shorten(self.child.stderr_tail())
         how = f" with code {code}" if code is not None else ""
-        words = f" Its last words: {tail}" if tail else ""
+        words = f" It wrote: {tail}" if tail else ""
         return TaskFailure(
             f"codex ended in the middle of its work{how}. Start the task again.{words}",
             code="RUNTIME_CRASHED",
@@ -143,7 +145,7 @@ class CodexServer:
         )
 
     async def stop(self) -> None:
-        """End the program and everything it started, and forget the session's address. Must not raise."""
+        """End the program with all it started, and remove the session's tokens from its files. Must not raise."""
         await self.child.stop(STOP_S)
         await self.connection.close()
         with contextlib.suppress(OSError):
@@ -156,12 +158,12 @@ class CodexServer:
         await self.connection.notify("initialized")
 
     async def _request(self, method: str, params: dict[str, Any]) -> Any:
-        """Ask codex. A failure is told in words that say what it was doing."""
+        """Ask codex. A failure says which request it was."""
         try:
             return await self.connection.request(method, params, timeout_s=REQUEST_S)
         except TimeoutError:
             raise TaskFailure(
-                f"codex did not answer {method} within {REQUEST_S:g} s. Install it anew, or try again.",
+                f"codex did not answer {method} within {REQUEST_S:g} s. Try again, or install it again.",
                 code="RUNTIME_PROTOCOL",
                 retryable=True,
                 runtime=NAME,
@@ -182,18 +184,18 @@ class CodexServer:
 
 def home_of(places: Places) -> Path:
     """Return what CODEX_HOME points to. Not below TMPDIR: codex refuses to work there."""
-    return places.folder("codex")
+    return places.folder(ENTRY.state_folder)
 
 
 def has_rollout(places: Places, thread_id: str) -> bool:
-    """Tell whether codex wrote a thread down. Its ids have no characters that a pattern would read otherwise."""
+    """Return whether codex has a file of a thread. An id that a pattern could read in another way is not codex's."""
     if not thread_id.replace("-", "").isalnum():
         return False
     return any(home_of(places).glob(f"sessions/*/*/*/rollout-*-{thread_id}.jsonl"))
 
 
 def answer(method: str, params: Any) -> Frame:
-    """Answer what codex asks: an owned tool may go on, because we decide when it comes to us; all else is declined."""
+    """Answer a request of codex: owned tools are allowed, because they are decided on when they reach us; all else is declined."""
     given = _dict(params)
     match method:
         case "mcpServer/elicitation/request":
@@ -216,7 +218,7 @@ def answer(method: str, params: Any) -> Frame:
 
 
 def answer_later(method: str, params: Any) -> Frame | None:
-    """Answer what codex asks, but for questions about tools of its own, which the running task has decided."""
+    """Answer a request of codex, except questions about tools of its own, which the running task answers."""
     return None if method in QUESTIONS else answer(method, params)
 
 

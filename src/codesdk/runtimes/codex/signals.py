@@ -1,6 +1,6 @@
-"""Frames of codex that no event of ours stands for → notices of kind `signal` with the frame as raw, for whoever wants more.
+"""Frames of codex that have no event of ours → notices of kind `signal` with the frame as raw, for whoever wants more.
 
-Bounded for each turn, in number and in size. Pure, like `codex_normalize`, which says what a signal is.
+Bounded for each turn, in number and in size. Pure, like `normalize`, which decides what becomes a signal.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ QUIET = frozenset(
         "turn/started",
     }
 )
-"""What says nothing that an event would say: kept as signals."""
+"""Known frames that no event would be made of."""
 MAX_OF_ONE = 20
 """How many frames of one method are kept of a turn."""
 MAX_OF_ALL = 200

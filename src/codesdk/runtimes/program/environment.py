@@ -1,7 +1,7 @@
 """A runtime's environment, made from nothing: the folders in which a program keeps its own state, and its variables.
 
-Nothing of our own environment is passed on. Every folder that a program writes to lies below one root: that of
-the session in the credential namespace, one that all namespaces share, or a temporary one that goes with the session.
+Nothing of our own environment is passed on. Every folder that a program writes to is below one root: the session's in
+its credential namespace, one that all namespaces share, or a temporary one that is removed with the session.
 """
 
 import contextlib
@@ -10,18 +10,20 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import msgspec
 
+from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import StorageFailure
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.redaction import Redactor
+from codesdk.runtimes.registry import entries
 
 SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
-LOGINS = frozenset({".credentials.json"})
-"""Files in which programs keep a login. They are the programs' own, and hold a secret for as long as they are there."""
+LOGIN = "login"
+"""Where a namespace's login to a program is, in place of a session's id."""
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
@@ -30,7 +32,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
 
     root: Path
     lasting: bool
-    """Whether they are still there when the session is opened again."""
+    """Whether they stay until the session is opened again."""
 
     @property
     def home(self) -> Path:
@@ -39,11 +41,11 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tmp(self) -> Path:
-        """What TMPDIR points to. Not above or below any of the others: some programs refuse a home in there."""
+        """What TMPDIR points to. Apart from all others: some programs refuse a home that is in there."""
         return self.root / "tmp"
 
     def folder(self, name: str) -> Path:
-        """Return a folder of the runtime's own, made if need be."""
+        """Return a folder of the runtime's own, and make it if it is missing."""
         return _make(self.root / name)
 
     def remove(self) -> None:
@@ -62,7 +64,7 @@ def make_places(env: RuntimeEnv, runtime: str, session_id: str) -> Places:
             _make(folder)
     except OSError as error:
         raise StorageFailure(
-            f"The folders for the runtime {runtime} could not be made ({error.strerror}). Look at the data directory."
+            f"The folders for the runtime {runtime} could not be made ({error.strerror}). Check the data directory."
         ) from error
     return places
 
@@ -74,14 +76,26 @@ def forget_session(state_dir: str, session_id: str) -> None:
 
 
 def clean_session(state_dir: str, session_id: str, redactor: Redactor) -> None:
-    """Delete what the runtimes of a session kept if a secret is in it: a model may say one, and programs write down
-    what it says. The transcript, from which a program goes on without its own copy, has it without. A login stays.
-    For a session whose programs have ended. Blocking; must not raise.
+    """Delete what the runtimes of a session kept if a secret is in it, except a login.
+
+    A model may say a secret, and programs write down what it says. Without its own copy a program goes on from the
+    transcript, which does not have it. For a session whose programs have ended. Blocking; must not raise.
     """
+    logins = {
+        name
+        for entry in entries().values()
+        if entry.program is not None
+        for name in entry.program.login_files
+    }
     for root in session_folders(state_dir, session_id):
         with contextlib.suppress(OSError):
-            if any(redactor.finds(_told_by(path, root)) for path in root.rglob("*")):
-                _empty(root)
+            if any(redactor.finds(_told_by(path, root, logins)) for path in root.rglob("*")):
+                _empty(root, logins)
+
+
+def login_folder(state_dir: str, namespace: str, entry: RuntimeEntry) -> Path:
+    """Return where a program keeps a namespace's login, whether or not there is one."""
+    return Path(state_dir) / _owner(namespace) / _segment(entry.name) / LOGIN / entry.state_folder
 
 
 def session_folders(state_dir: str, session_id: str) -> list[Path]:
@@ -90,7 +104,7 @@ def session_folders(state_dir: str, session_id: str) -> list[Path]:
 
 
 def variables(places: Places, env: RuntimeEnv, own: Mapping[str, str]) -> dict[str, str]:
-    """Return all the environment that a program gets: the folders, the session's variables, then the runtime's own."""
+    """Return the whole environment of a program: the folders, the session's variables, then the runtime's own."""
     plain = {
         "PATH": SEARCH_PATH,
         "LANG": "C.UTF-8",
@@ -110,29 +124,33 @@ _XDG = {
 }
 
 
-def _told_by(path: Path, root: Path) -> bytes:
-    """Return all that a file or a folder tells, by its name and its content."""
-    readable = path.is_file() and not path.is_symlink() and path.name not in LOGINS
+def _told_by(path: Path, root: Path, logins: Collection[str]) -> bytes:
+    """Return everything that a file or a folder says, by its name and its content."""
+    readable = path.is_file() and not path.is_symlink() and path.name not in logins
     return bytes(path.relative_to(root)) + b"\n" + (path.read_bytes() if readable else b"")
 
 
-def _empty(root: Path) -> None:
+def _empty(root: Path, logins: Collection[str]) -> None:
     for folder, _, names in os.walk(root, topdown=False):
         for name in names:
-            if name not in LOGINS:
+            if name not in logins:
                 Path(folder, name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # a login is in it
             Path(folder).rmdir()
 
 
 def _root(env: RuntimeEnv, runtime: str, session_id: str) -> Path:
-    """Return where a session's state stays. Each has its own: two live programs must not share theirs."""
-    owner = "shared" if env.isolation.level == "shared" else f"ns-{_segment(env.credential_namespace)}"
+    """Return where a session's state is kept. Each has its own: two live programs must not share theirs."""
+    owner = "shared" if env.isolation.level == "shared" else _owner(env.credential_namespace)
     return _make(Path(env.state_dir) / owner / _segment(runtime)) / _segment(session_id)
 
 
+def _owner(namespace: str) -> str:
+    return f"ns-{_segment(namespace)}"
+
+
 def _segment(name: str) -> str:
-    """Return a name as one part of a path; a name that cannot be one is told apart by its hash."""
+    """Return a name as one part of a path; a name that cannot be one is replaced by its hash."""
     if _SAFE.fullmatch(name):
         return name
     return "x-" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]

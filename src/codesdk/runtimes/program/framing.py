@@ -1,6 +1,6 @@
 r"""A stream of bytes → lines, split on `\n` and nothing else, of bounded length.
 
-A line that is too long is dropped while it comes in; what is left of it is its length and its beginning.
+A line that is too long is dropped while it comes in; only its length and its beginning are kept.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class LineSplitter:
         return lines
 
     def rest(self) -> bytes | TooLong | None:
-        """Return what came after the last end of a line, if anything."""
+        """Return what came after the last newline, if anything."""
         return self._take() if self._size else None
 
     def _add(self, piece: bytes) -> None:

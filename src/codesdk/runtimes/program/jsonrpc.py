@@ -1,7 +1,7 @@
 """A child that speaks JSON-RPC in lines → requests with answers, and a queue of what it says by itself.
 
-One task reads and never waits for anyone but the one who takes the messages: a request of the child is answered
-on the spot by a plain function, or else by who takes the messages. What is not JSON is handed on as `Garbage`. The field "jsonrpc" is not needed.
+One task reads, and waits only for whoever takes the messages. A request of the child is answered at once by a plain
+function, or later by whoever takes it. What is not JSON becomes `Garbage`. The field "jsonrpc" is not required.
 """
 
 import asyncio
@@ -23,19 +23,19 @@ Frame = dict[str, Any]
 Answer = Callable[[str, Any], Frame | None]
 """A request of the child, by method and params → `{"result": …}` or `{"error": …}`. Must not raise, must not wait.
 
-None: whoever takes the message answers it, with `respond`.
+None if whoever takes the message answers it, with `respond`.
 """
 
 
 class Garbage(msgspec.Struct, frozen=True):
-    """A line that is no message: how long it was, and how it began."""
+    """A line that is not a message: how long it was, and how it began."""
 
     size: int
     start: str
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """The child said its last. Always the last message of a connection."""
+    """The child closed its output. Always the last message of a connection."""
 
 
 class RequestFailed(Exception):
@@ -49,7 +49,7 @@ class RequestFailed(Exception):
 
 
 class Connection:
-    """The talk with one child."""
+    """The connection to one child."""
 
     def __init__(self, child: Child, answer: Answer, *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         self._child = child
@@ -60,12 +60,12 @@ class Connection:
         self._writing = asyncio.Lock()
         self._gone = False
         self.messages: asyncio.Queue[Frame | Garbage | Gone] = asyncio.Queue(MAX_WAITING)
-        """What the child says by itself, requests included, most of them answered already. Bounded: a slow reader slows it."""
+        """What the child says by itself, with its requests, most of them answered already. Bounded, so that a slow reader slows the child."""
         self._reading = asyncio.create_task(self._read())
 
     @property
     def open(self) -> bool:
-        """Whether the child can still say something."""
+        """Whether the child may still say something."""
         return not self._gone
 
     async def request(self, method: str, params: Any, *, timeout_s: float) -> Any:
@@ -82,7 +82,7 @@ class Connection:
             self._waiting.pop(number, None)
 
     async def notify(self, method: str, params: Any = None) -> None:
-        """Say something that has no answer."""
+        """Send a message that gets no answer."""
         frame: Frame = {"method": method}
         await self._write(frame if params is None else {**frame, "params": params})
 
@@ -92,7 +92,7 @@ class Connection:
             self._child.stdin.write(msgspec.json.encode({"id": number, **answer}) + b"\n")
 
     async def close(self) -> None:
-        """Read no more. Who still waits for an answer is told that the child is gone."""
+        """Stop reading. Requests that still wait for an answer fail."""
         self._reading.cancel()
         await asyncio.wait([self._reading])
         self._end()
@@ -128,7 +128,7 @@ class Connection:
             await self.messages.put(message)
 
     def _settle(self, reply: Frame) -> None:
-        """Hand an answer to whoever waits for it; a late one is forgotten."""
+        """Hand an answer to whoever waits for it. One that comes too late is dropped."""
         number: Any = reply.get("id")
         waiting = self._waiting.pop(number, None) if isinstance(number, int) else None
         if waiting is not None and not waiting.done():
@@ -163,4 +163,4 @@ def _result(method: str, reply: Frame) -> Any:
 
 
 def _no_child() -> TaskFailure:
-    return TaskFailure("The program has ended.", code="RUNTIME_CRASHED", retryable=True)
+    return TaskFailure("The program has ended. Start the task again.", code="RUNTIME_CRASHED", retryable=True)

@@ -1,8 +1,8 @@
-"""A command → a supervised child: both pipes, the end of its stderr, and an end that takes all of it along.
+"""A command → a supervised child: both pipes, the end of its stderr, and a stop that leaves nothing of it running.
 
-It runs in a process namespace of its own where that is allowed, so that nothing it starts outlives it or us;
-elsewhere in a process group that is killed as a whole, with a signal to the child should we die first, and a note on
-disk, by which the next of us ends what that spared.
+Where that is allowed, it runs in a process namespace of its own, so that nothing it starts outlives it or us.
+Elsewhere it has a process group, which is killed as a whole. Should we die first, the kernel kills the child but not
+what it started; a note on disk tells the next CodeSDK to end that (`sweep`).
 """
 
 import asyncio
@@ -64,13 +64,13 @@ class Child:
         return self._redactor.text(tail.decode("utf-8", "replace")).strip()
 
     async def wait(self) -> int:
-        """Wait until it ends by itself, and what it said last is read. Return its exit code."""
+        """Wait until it ends by itself and its last stderr is read. Return its exit code."""
         code = await _exit_of(self._process)
         await asyncio.wait([self._reading], timeout=_LAST_WORDS_S)
         return code
 
     async def stop(self, grace_s: float = 1.0) -> None:
-        """Ask it to end, then kill all of it. Return when nothing of it is left. Must not raise; may be called twice."""
+        """Ask it to end, then kill it with all it started. Return when nothing is left. Must not raise; may be called twice."""
         try:
             if self._process.returncode is None and grace_s > 0:
                 self._ask_to_end()
@@ -102,7 +102,7 @@ class Child:
                     os.kill(pid, signal.SIGTERM)
 
     async def _kill(self) -> None:
-        """Kill the first process of the namespace, and everything else in it with it; then the whole group."""
+        """Kill the first process of the namespace, with which all others in it die; then the whole group."""
         if self._first is not None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._first, signal.SIGKILL)
@@ -124,7 +124,7 @@ async def start_child(
 ) -> Child:
     """Start a program with this environment and no other. Raise `TaskFailure` if it cannot be started.
 
-    Where it gets no namespace and could outlive us, that is written down below `state_dir` (`sweep`).
+    If it gets no namespace and could outlive us, a note is kept below `state_dir` while it runs.
     """
     if await has_namespaces():
         return await _start_apart(argv, cwd, env, secrets)
@@ -149,7 +149,7 @@ async def _start_apart(
         try:
             first = await _first_process(told)
         except BaseException:
-            process.kill()  # what is in it dies with it
+            process.kill()  # the namespace dies with its wrapper
             raise
     finally:
         os.close(told)
@@ -185,12 +185,13 @@ async def _spawn(argv: Sequence[str], cwd: str, env: Mapping[str, str], fds: Seq
         )
     except OSError as error:
         raise TaskFailure(
-            f"The program {argv[0]} could not be started ({error.strerror}).", code="RUNTIME_UNAVAILABLE"
+            f"The program {argv[0]} could not be started ({error.strerror}). Check that it may be run.",
+            code="RUNTIME_UNAVAILABLE",
         ) from error
 
 
 async def has_namespaces() -> bool:
-    """Tell whether a process namespace can be made here. Each bubblewrap is tried once."""
+    """Return whether a process namespace can be made here. Each bubblewrap is tried once."""
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         return False
@@ -218,7 +219,7 @@ async def _within(seconds: float, process: Process) -> None:
 
 
 async def _exit_of(process: Process) -> int:
-    """Wait for the end of a process itself. asyncio's own way waits for its pipes, too, which others may hold."""
+    """Wait for the end of a process itself. `Process.wait` waits for its pipes, too, which a grandchild may hold open."""
     try:
         handle = os.pidfd_open(process.pid)
     except ProcessLookupError:
@@ -228,18 +229,18 @@ async def _exit_of(process: Process) -> int:
             await _readable(handle)
         finally:
             os.close(handle)
-    while process.returncode is None:  # noqa: ASYNC110 - nobody tells
+    while process.returncode is None:  # noqa: ASYNC110 - asyncio sets it a moment later, and signals nobody
         await asyncio.sleep(0.002)
     return process.returncode
 
 
 def _children(pid: int) -> list[int]:
-    with open(f"/proc/{pid}/task/{pid}/children") as listed:  # noqa: PTH123 - of the kernel, read at once
+    with open(f"/proc/{pid}/task/{pid}/children") as listed:  # noqa: PTH123 - a file of the kernel: reading does not block
         return [int(child) for child in listed.read().split()]
 
 
 async def _readable(fd: int) -> None:
-    """Wait until a descriptor has something to read. That of a process has when it ended."""
+    """Wait until a descriptor is readable. A process descriptor is when the process has ended."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
     loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))

@@ -1,7 +1,7 @@
-"""Children that could outlive us → a note on disk for each, and an end for those that a killed CodeSDK left behind.
+"""Children that could outlive us → a note on disk for each, so that those a killed CodeSDK left behind can be ended.
 
-Only for machines where a child gets no process namespace. A process is told by its number, its start time and the boot
-of the machine, so that one that has the number by now is left alone. Whoever sweeps must be the only writer of the folder.
+Only for machines where a child gets no process namespace. A process is identified by its number, its start time and
+the boot of the machine, so that another one with the same number is left alone. Only the writer of the folder may sweep.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 PROCESSES = "processes"
-"""Where notes are, below the folder for the runtimes' state."""
+"""The folder of the notes, below that of the runtimes' state."""
 _ROUNDS = 10
 _DYING_S = 1.0
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -37,7 +37,7 @@ class _Process(msgspec.Struct, frozen=True):
 
 
 def write_note(state_dir: str, pid: int, home: str) -> Path | None:
-    """Write down that a child runs. Return the note, which is to be removed at its end; None if there could be none.
+    """Note that a child runs. Return the note, to be removed when it ends, or None if it could not be written.
 
     Blocking, but short; must not raise.
     """
@@ -54,7 +54,7 @@ def write_note(state_dir: str, pid: int, home: str) -> Path | None:
 
 
 def sweep(state_dir: str) -> int:
-    """Kill what is left of the children that are written down, and forget them. Return how many processes that were.
+    """Kill what is left of the noted children and remove the notes. Return how many processes were killed.
 
     Blocking; must not raise.
     """
@@ -68,7 +68,7 @@ def sweep(state_dir: str) -> int:
 
 
 def _end(note: Note) -> int:
-    """Kill a child's session. What was started meanwhile by those who are killed is found in the next round."""
+    """Kill a child's session, in rounds: its processes may start others before they die."""
     killed = 0
     for _ in range(_ROUNDS):
         handles = list(_left_of(note))
@@ -88,7 +88,7 @@ def _left_of(note: Note) -> Iterator[int]:
     """Yield handles on the processes of a child's session, if it is still the same session."""
     first = _look(note.pid)
     if note.boot != _boot() or (first is not None and first.started != note.started):
-        return  # the number is another one's by now
+        return  # another process has this number now
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -107,7 +107,7 @@ def _left_of(note: Note) -> Iterator[int]:
 
 
 def _look(pid: int) -> _Process | None:
-    """Return what the kernel says of a process; None if it is gone, or only waits to be forgotten."""
+    """Return what the kernel says of a process, or None if it is gone or a zombie."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -116,7 +116,7 @@ def _look(pid: int) -> _Process | None:
 
 
 def _is_at(pid: int, home: str) -> bool:
-    """Tell whether a process has this home. Asked where the first of a session is gone and its number alone says little."""
+    """Return whether a process has this HOME. Without the leader, the number of a session alone could be another one's."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:

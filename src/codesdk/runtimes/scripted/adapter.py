@@ -1,7 +1,7 @@
 """The scripted runtime: plays a script in process, without a model. For tests, demos and load.
 
-It keeps no state of its own: a task begins at the turn that the session's count of
-model messages points at, so a session goes on where it was after a restart, too.
+It keeps no state: a task begins at the turn that the session's count of model messages
+points at, so that a session continues where it was after a restart, too.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ from codesdk.contract.runtime import (
     ToolReply,
 )
 from codesdk.contract.tools import ToolIdentity
+from codesdk.runtimes.scripted import NAME
 from codesdk.runtimes.scripted.turn import (
-    NAME,
     AwaitReplies,
     Control,
     Emit,
@@ -49,33 +49,7 @@ from codesdk.script.model import (
     StallStep,
 )
 
-_CAPABILITIES = Capabilities(
-    supports_streaming=True,
-    supports_tool_calls=True,
-    supports_parallel_tool_calls=True,
-    supports_stop=True,
-    supports_artifacts=False,
-    supports_session_create=True,
-    supports_session_resume=True,
-    supports_usage_reporting=True,
-    supports_non_interactive=True,
-    supports_steer=True,
-    supports_fork=True,
-    supports_reasoning=True,
-    supports_images=False,
-    input_capture="compiled",
-    auth_model="none",
-    tool_execution_model="stream",
-    permission_model="codesdk",
-    state_model="in_process",
-    resume_model="reconstruct",
-    tool_replay_safety="requires_reapproval",
-    mcp_support="none",
-    mcp_transports=[],
-    cancellation_model="guaranteed",
-    supported_isolation_modes=["in_process"],
-    recommended_isolation_mode="in_process",
-)
+_CAPABILITIES = Capabilities(supports_artifacts=False, supports_images=False)
 
 
 class ScriptedRuntime:
@@ -104,7 +78,7 @@ class ScriptedRuntime:
         self._loaded.pop(session_id, None)
 
     async def _script_of(self, task: TaskInput) -> Script:
-        """Return the session's script. A session plays on with what it loaded first."""
+        """Return the session's script. It is loaded once: a session does not change its script halfway."""
         given = task.runtime_config.get("script")
         known = self._loaded.get(task.session_id)
         if known is not None and known[0] == given:
@@ -143,7 +117,7 @@ class ScriptedTask:
         self._wake = asyncio.Event()
 
     async def events(self) -> AsyncGenerator[RuntimeItem, None]:
-        """Play. One flat loop, because a burst is only as fast as the layers it passes."""
+        """Play. One flat loop, because each layer of generators would slow down a burst."""
         for part in self._parts() if not self._ending else ():
             if isinstance(part, Emit):
                 item = part.item
@@ -195,7 +169,7 @@ class ScriptedTask:
         return self._closed or (self._stopping and not self._ignore_stop)
 
     def _parts(self) -> Iterator[Part]:
-        """Yield what there is to do, turn by turn. Each turn is opened when the one before it is answered."""
+        """Yield what there is to do, turn by turn. A turn is opened when all calls of the one before are answered."""
         task, number = self._task, self._task.model_messages
         yield Emit(Identified(runtime_session_id=f"{NAME}-{task.session_id}", model=task.model))
         while True:

@@ -13,6 +13,7 @@ from codesdk.contract.errors import ErrorCode, ErrorInfo
 from codesdk.contract.events import OutputCompleted, OutputDelta, OutputRetracted, UsageReported
 from codesdk.contract.messages import AssistantBlock, Reasoning, Text
 from codesdk.contract.runtime import Draft, Failed, Finished, RuntimeItem, ToolAnnouncement
+from codesdk.runtimes.scripted import NAME
 from codesdk.script.model import (
     AnyStep,
     AwaitSteerStep,
@@ -32,8 +33,6 @@ from codesdk.script.model import (
     Turn,
     key_of,
 )
-
-NAME = "scripted"
 
 
 class AwaitReplies(msgspec.Struct, frozen=True):
@@ -62,7 +61,7 @@ Part = Emit | End | Control
 
 
 class TurnPlay:
-    """The playing of one turn: iterate `parts` to its end, then look at `call_ids`."""
+    """One turn being played: iterate `parts` to its end, then look at `call_ids`."""
 
     def __init__(self, turn: Turn, task_id: str, number: int, model: str | None) -> None:
         self.turn = turn
@@ -205,7 +204,7 @@ class _Block:
 
 
 def failed(code: ErrorCode, message: str, raw: Any, retryable: bool = False) -> Failed:
-    """Return the end of a task that did not go well."""
+    """Return the end of a task that failed."""
     return Failed(error=ErrorInfo(code=code, message=message, retryable=retryable, runtime=NAME), raw=raw)
 
 

@@ -50,33 +50,8 @@ def done(stop_reason: str = "end_turn") -> Finished:
 Play = Callable[["FakeTask"], AsyncIterator[RuntimeItem]]
 """An async generator function: yields what a task's stream says, and may wait for its replies."""
 
-FAKE_CAPABILITIES = Capabilities(
-    supports_streaming=True,
-    supports_tool_calls=True,
-    supports_parallel_tool_calls=True,
-    supports_stop=True,
-    supports_artifacts=True,
-    supports_session_create=True,
-    supports_session_resume=True,
-    supports_usage_reporting=True,
-    supports_non_interactive=True,
-    supports_steer=True,
-    supports_fork=True,
-    supports_reasoning=True,
-    supports_images=True,
-    input_capture="compiled",
-    auth_model="none",
-    tool_execution_model="stream",
-    permission_model="codesdk",
-    state_model="in_process",
-    resume_model="reconstruct",
-    tool_replay_safety="requires_reapproval",
-    mcp_support="none",
-    mcp_transports=[],
-    cancellation_model="guaranteed",
-    supported_isolation_modes=["in_process"],
-    recommended_isolation_mode="in_process",
-)
+FAKE_CAPABILITIES = Capabilities()
+"""All that a runtime in this process can do."""
 
 
 class FakeRuntime:

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from codesdk.contract.ports import ToolInvocation, ToolRun, ToolSink
+from codesdk.contract.ports import PreparedCall, ToolInvocation, ToolRun, ToolSink
 from codesdk.contract.tools import ExecutionEnv, OutputStream, SandboxSummary, Subjects, ToolClass, ToolSpec
 
 
@@ -109,7 +109,16 @@ class FakeTools:
     def specs(self) -> Sequence[ToolSpec]:
         return list(self._specs.values())
 
+    def prepare(self, name: str, arguments: Any) -> PreparedCall | str:
+        problem = self.check(name, arguments)
+        if problem is not None:
+            return problem
+        env, sandbox = self.environment(name)
+        subjects = self.subjects(name, arguments)
+        return PreparedCall(run=self.run, execution_env=env, sandbox=sandbox, subjects=subjects)
+
     def environment(self, name: str) -> tuple[ExecutionEnv, SandboxSummary]:
+        """Return where a tool would run. For a subclass to change, as `check`, `subjects` and `run` are."""
         return "codesdk_host", SandboxSummary(network=False)
 
     def check(self, name: str, arguments: Any) -> str | None:

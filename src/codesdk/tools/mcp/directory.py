@@ -1,19 +1,20 @@
-"""The tools on a directory, without a session: a `ToolGate` that decides by a policy and can ask nobody.
+"""The tools on a directory, without a session: a `ToolCalls` that decides by a policy and can ask nobody.
 
 Nothing is recorded. For `codesdk mcp --workspace`, where a client that is not CodeSDK's brings its own log.
 """
 
+import asyncio
 import itertools
 from collections.abc import Sequence
 from typing import Any
 
 from codesdk.contract.ports import Policy, PolicyQuestion, ToolInvocation, ToolRunner
 from codesdk.contract.runtime import ToolReply
-from codesdk.contract.tools import Evaluation, OutputStream, PermissionMode, ToolClass, ToolSpec
+from codesdk.contract.tools import Evaluation, OutputStream, PermissionMode, Subjects, ToolClass, ToolSpec
 from codesdk.policy import all_opinions, decide
 
 
-class DirectoryGate:
+class DirectoryTools:
     """Runs what the policy allows. What it would ask about is refused, in words that tell what to do."""
 
     def __init__(self, runner: ToolRunner, policy: Policy, workspace: str, mode: PermissionMode) -> None:
@@ -27,38 +28,40 @@ class DirectoryGate:
         """Return all tools, also those that are refused: a model is told why when it tries."""
         return self._runner.specs()
 
-    async def call(
+    def call(
         self, session_id: str, name: str, arguments: Any, *, runtime_tool_call_id: str | None = None
-    ) -> ToolReply:
+    ) -> "asyncio.Future[ToolReply]":
         """Check, judge and run."""
-        problem = self._runner.check(name, arguments)
-        if problem is not None:
-            return ToolReply(result=problem, is_error=True)
-        verdict = self._judge(session_id, name, arguments)
-        if verdict.result != "allow":
-            return ToolReply(result=_refusal(verdict), is_error=True)
-        number = next(self._numbers)
         call = ToolInvocation(
             session_id=session_id,
             task_id=None,
-            tool_call_id=runtime_tool_call_id or f"call_{number}",
+            tool_call_id=runtime_tool_call_id or f"call_{next(self._numbers)}",
             attempt=1,
             name=name,
             input=arguments,
             workspace=self._workspace,
         )
-        run = await self._runner.run(call, _unheard)
+        return asyncio.ensure_future(self._call(call))
+
+    async def _call(self, call: ToolInvocation) -> ToolReply:
+        prepared = self._runner.prepare(call.name, call.input)
+        if isinstance(prepared, str):
+            return ToolReply(result=prepared, is_error=True)
+        verdict = self._judge(call, prepared.subjects)
+        if verdict.result != "allow":
+            return ToolReply(result=_refusal(verdict), is_error=True)
+        run = await prepared.run(call, _unheard)
         return ToolReply(result=run.result, is_error=run.is_error)
 
-    def _judge(self, session_id: str, name: str, arguments: Any) -> Evaluation:
+    def _judge(self, call: ToolInvocation, subjects: Subjects) -> Evaluation:
         kinds: dict[str, ToolClass] = {spec.name: spec.tool_class for spec in self._runner.specs()}
         question = PolicyQuestion(
-            session_id=session_id,
-            name=name,
-            tool_class=kinds[name],
-            input=arguments,
+            session_id=call.session_id,
+            name=call.name,
+            tool_class=kinds[call.name],
+            input=call.input,
             permission_mode=self._mode,
-            subjects=self._runner.subjects(name, arguments),
+            subjects=subjects,
         )
         return decide(all_opinions(question, self._policy.evaluate(question)))
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from codesdk.contract.ports import ToolGate
-from codesdk.tools.mcp.gate_tools import GateTools
+from codesdk.contract.entry import McpClient
+from codesdk.contract.ports import ToolCalls
 from codesdk.tools.mcp.server import GONE, ToolServer
+from codesdk.tools.mcp.session_tools import SessionTools
 
 MAX_CLIENTS = 4_096
 IDLE_S = 4 * 3600.0
@@ -25,8 +26,10 @@ Send = Callable[[Message], Awaitable[None]]
 class Endpoint:
     """An ASGI application for one session. Must be started, and closed on the same loop."""
 
-    def __init__(self, session_id: str, gate: ToolGate, *, progress_s: float, max_body_bytes: int) -> None:
-        self._server = ToolServer(GateTools(gate, session_id), progress_s)
+    def __init__(
+        self, session_id: str, calls: ToolCalls, client: McpClient, *, progress_s: float, max_body_bytes: int
+    ) -> None:
+        self._server = ToolServer(SessionTools(calls, session_id, client), progress_s)
         self._sessions = StreamableHTTPSessionManager(
             self._server.mcp,
             session_idle_timeout=IDLE_S,
@@ -51,12 +54,12 @@ class Endpoint:
         await self._server.close()  # what came in between
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        gone = asyncio.Event()
+        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         async def listen() -> Message:
             message = await receive()
-            if message["type"] == "http.disconnect":
-                gone.set()
+            if message["type"] == "http.disconnect" and not gone.done():
+                gone.set_result(None)
             return message
 
         await self._sessions.handle_request({**scope, GONE: gone}, listen, send)

@@ -1,7 +1,7 @@
 """The MCP host: a loopback server where each session has an address with a token in it, behind which its tools are.
 
 `/m/TOKEN/mcp`, or `/mcp` with the token as a bearer, for runtimes that show addresses in their command line. Started at
-the first `admit`, in the process of the engine. The one question about a call is asked behind the gate, not here.
+the first `admit`, in the process of the engine. The one question about a call is asked by the engine, not here.
 """
 
 import asyncio
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from codesdk.contract.ports import ToolGate
+from codesdk.contract.entry import ANY_CLIENT, McpClient
+from codesdk.contract.ports import ToolCalls
 
 if TYPE_CHECKING:
     from mcp.client.client import Client
@@ -54,12 +55,12 @@ class McpHost:
         """The server's address, without a token. There is none before the first `admit`."""
         return f"http://127.0.0.1:{self._port}"
 
-    async def admit(self, session_id: str, gate: ToolGate) -> str:
+    async def admit(self, session_id: str, calls: ToolCalls, client: McpClient = ANY_CLIENT) -> str:
         """Let a session in. Return the URL that its runtime is given as an MCP server."""
         await self._start()
         found = await _load("codesdk.tools.mcp.endpoint")
         endpoint: Endpoint = found.Endpoint(
-            session_id, gate, progress_s=self._progress_s, max_body_bytes=self._max_body_bytes
+            session_id, calls, client, progress_s=self._progress_s, max_body_bytes=self._max_body_bytes
         )
         await endpoint.start()
         token = secrets.token_urlsafe(24)
@@ -127,11 +128,11 @@ class McpHost:
 
 @contextlib.asynccontextmanager
 async def in_memory(
-    session_id: str, gate: ToolGate, *, progress_s: float = PROGRESS_S
+    session_id: str, calls: ToolCalls, *, progress_s: float = PROGRESS_S
 ) -> "AsyncGenerator[Client]":
     """Give a client that is connected to a session's tools in this process. Enter and leave it in one task."""
     found = await _load("codesdk.tools.mcp.memory")
-    async with found.connected(session_id, gate, progress_s) as client:
+    async with found.connected(session_id, calls, progress_s) as client:
         yield client
 
 

@@ -5,15 +5,15 @@ from contextlib import asynccontextmanager
 
 from mcp.client.client import Client
 
-from codesdk.contract.ports import ToolGate
-from codesdk.tools.mcp.gate_tools import GateTools
+from codesdk.contract.ports import ToolCalls
 from codesdk.tools.mcp.server import ToolServer
+from codesdk.tools.mcp.session_tools import SessionTools
 
 
 @asynccontextmanager
-async def connected(session_id: str, gate: ToolGate, progress_s: float) -> AsyncGenerator[Client]:
+async def connected(session_id: str, calls: ToolCalls, progress_s: float) -> AsyncGenerator[Client]:
     """Give a connected client. Calls that it leaves behind are cancelled, and have ended when this returns."""
-    server = ToolServer(GateTools(gate, session_id), progress_s)
+    server = ToolServer(SessionTools(calls, session_id), progress_s)
     try:
         async with Client(server.mcp, cache=None) as client:
             yield client

@@ -7,51 +7,54 @@ client cancels the call or hangs up, the call is cancelled. Needs `mcp`: loaded 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 
 from codesdk.contract.errors import CodeSDKError
+from codesdk.tools.names import SERVER
 
 GONE = "codesdk.gone"
-"""Where the scope of an HTTP request has the event that is set when the client hangs up."""
-NAME = "codesdk"
-ID_KEY = "codesdk/toolCallId"
-_ID_KEYS = (ID_KEY, "claudecode/toolUseId", "callId")
-"""Where clients put the id that the model gave a call: ours when we pass a call on, Claude's, Codex's."""
+"""Where the scope of an HTTP request has the future that is done when the client hangs up."""
 _log = logging.getLogger(__name__)
 
 Context = ServerRequestContext[Any, Any]
+T = TypeVar("T")
 Report = Callable[[float], Awaitable[None]]
 
 
-class ToolSource(Protocol):
-    """Where the tools of one session are."""
+class ToolSource(Protocol[T]):
+    """Where the tools of one session are. `T` is what a call of one gives back."""
 
     async def offer(self) -> list[types.Tool]:
         """Return the tools as MCP describes them. A `CodeSDKError` becomes an error of the protocol."""
         ...
 
-    async def call(
-        self, name: str, arguments: dict[str, Any], runtime_tool_call_id: str | None
-    ) -> types.CallToolResult:
-        """Call a tool by the name it was offered under. Cancelling this cancels the tool."""
+    def call(self, name: str, arguments: dict[str, Any], marks: Mapping[str, str]) -> "asyncio.Future[T]":
+        """Begin a call of a tool by the name it was offered under. Cancelling the future takes the call back.
+
+        `marks` are the texts that the client sent along in `_meta`, among them the id that the model gave the call.
+        """
+        ...
+
+    def shown(self, name: str, outcome: T) -> types.CallToolResult:
+        """Return what a call gave back as MCP has it."""
         ...
 
 
-class ToolServer:
+class ToolServer(Generic[T]):
     """An MCP server for a source. `mcp` is the server itself, to be run over some transport."""
 
-    def __init__(self, source: ToolSource, progress_s: float) -> None:
+    def __init__(self, source: ToolSource[T], progress_s: float) -> None:
         self._source = source
         self._progress_s = progress_s
-        self._calls: set[asyncio.Task[types.CallToolResult]] = set()
+        self._calls: set[asyncio.Future[T]] = set()
         self.mcp: Server[Any] = Server(
-            NAME, version=version(NAME), on_list_tools=self._list, on_call_tool=self._call
+            SERVER, version=version("codesdk"), on_list_tools=self._list, on_call_tool=self._call
         )
 
     async def close(self) -> None:
@@ -70,46 +73,42 @@ class ToolServer:
             raise refusal(error.message) from None
 
     async def _call(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        """Run the call in a task of its own: `mcp` cancels again and again, a tool is to be cancelled once."""
-        given = self._source.call(params.name, params.arguments or {}, _runtime_id(params.meta))
-        work = asyncio.create_task(given)
-        self._calls.add(work)
-        work.add_done_callback(self._calls.discard)
+        """Wait for a call that goes on by itself: `mcp` cancels this again and again, a tool is to be cancelled once."""
+        given = self._source.call(params.name, params.arguments or {}, _marks(params.meta))
+        self._calls.add(given)
+        given.add_done_callback(self._calls.discard)
         gone = context.request.scope.get(GONE) if context.request is not None else None
         try:
-            await _attend(work, gone or asyncio.Event(), context.session.report_progress, self._progress_s)
+            await _attend(given, gone, context.session.report_progress, self._progress_s)
         finally:
-            work.cancel()
-        if not work.done():
+            over = given.done()
+            given.cancel()  # no effect on one that is done
+        if not over:
             raise refusal("The client hung up; the call was cancelled.")
-        return _outcome(work, params.name)
+        return self._outcome(given, params.name)
+
+    def _outcome(self, given: "asyncio.Future[T]", name: str) -> types.CallToolResult:
+        if given.cancelled():
+            return failed(f"The call of {name} was cancelled.")
+        error = given.exception()
+        if error is None:
+            return self._source.shown(name, given.result())
+        if isinstance(error, CodeSDKError):
+            return failed(error.message)
+        _log.error("A call of %s over MCP failed", name, exc_info=error)
+        return failed(f"The call of {name} failed unexpectedly ({type(error).__name__}).")
 
 
 async def _attend(
-    work: "asyncio.Task[types.CallToolResult]", gone: asyncio.Event, report: Report, every_s: float
+    given: "asyncio.Future[Any]", gone: "asyncio.Future[None] | None", report: Report, every_s: float
 ) -> None:
-    """Return when the work is done or the client is gone; report the seconds from time to time until then."""
-    leaving = asyncio.create_task(gone.wait())
+    """Return when the call is over or the client is gone; report the seconds from time to time until then."""
+    ends: list[asyncio.Future[Any]] = [given] if gone is None else [given, gone]
     started = time.monotonic()
-    try:
-        while not work.done() and not leaving.done():
-            await asyncio.wait((work, leaving), timeout=every_s, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done() and not leaving.done():
-                await report(round(time.monotonic() - started, 3))
-    finally:
-        leaving.cancel()
-
-
-def _outcome(work: "asyncio.Task[types.CallToolResult]", name: str) -> types.CallToolResult:
-    if work.cancelled():
-        return failed(f"The call of {name} was cancelled.")
-    error = work.exception()
-    if error is None:
-        return work.result()
-    if isinstance(error, CodeSDKError):
-        return failed(error.message)
-    _log.error("A call of %s over MCP failed", name, exc_info=error)
-    return failed(f"The call of {name} failed unexpectedly ({type(error).__name__}).")
+    while not any(end.done() for end in ends):
+        await asyncio.wait(ends, timeout=every_s, return_when=asyncio.FIRST_COMPLETED)
+        if not any(end.done() for end in ends):
+            await report(round(time.monotonic() - started, 3))
 
 
 def failed(message: str) -> types.CallToolResult:
@@ -124,6 +123,7 @@ def refusal(message: str) -> Exception:
     return MCPError(code=types.INVALID_REQUEST, message=message)
 
 
-def _runtime_id(meta: "types.RequestParamsMeta | None") -> str | None:
-    found = ((meta or {}).get(key) for key in _ID_KEYS)
-    return next((value for value in found if isinstance(value, str) and value), None)
+def _marks(meta: "types.RequestParamsMeta | None") -> dict[str, str]:
+    texts = {key: value for key, value in (meta or {}).items() if isinstance(value, str) and value}
+    texts.pop("progressToken", None)  # belongs to this connection, and must not be passed on over another one
+    return texts

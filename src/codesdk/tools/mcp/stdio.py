@@ -1,20 +1,23 @@
 """Tools → an MCP server on this process's stdin and stdout. Needs `mcp`: load it at first use.
 
-Either it passes everything on to a session's address, for a runtime that only starts programs, or it serves a gate.
+Either it passes everything on to a session's address, for a runtime that only starts programs, or it serves the tools on a directory.
 Ends when stdin does.
 """
 
+import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import mcp_types as types
 from mcp.server.stdio import stdio_server
 
 from codesdk.contract.errors import NotFound
-from codesdk.contract.ports import ToolGate
-from codesdk.tools.mcp.gate_tools import GateTools
-from codesdk.tools.mcp.server import ID_KEY, NAME, ToolServer, ToolSource, failed
+from codesdk.contract.ports import ToolCalls
+from codesdk.tools.mcp.server import ToolServer, ToolSource, failed
+from codesdk.tools.mcp.session_tools import SessionTools
 from codesdk.tools.mcp_client.connection import Connection, Unreachable
 from codesdk.tools.mcp_client.servers import HttpServer
+from codesdk.tools.names import SERVER
 from codesdk.tools.registry import ToolError
 
 PATIENCE_S = 30 * 24 * 3600.0
@@ -34,11 +37,20 @@ class RemoteTools:
         except Unreachable as error:
             raise _nobody(error) from None
 
-    async def call(
-        self, name: str, arguments: dict[str, Any], runtime_tool_call_id: str | None
+    def call(
+        self, name: str, arguments: dict[str, Any], marks: Mapping[str, str]
+    ) -> "asyncio.Future[types.CallToolResult]":
+        """Pass a call on. Only the session's own server knows what the marks mean."""
+        return asyncio.ensure_future(self._pass_on(name, arguments, marks))
+
+    def shown(self, name: str, outcome: types.CallToolResult) -> types.CallToolResult:
+        """Pass the answer back as it is."""
+        return outcome
+
+    async def _pass_on(
+        self, name: str, arguments: dict[str, Any], marks: Mapping[str, str]
     ) -> types.CallToolResult:
-        """Pass a call on, and its answer back as it is."""
-        meta: Any = {ID_KEY: runtime_tool_call_id} if runtime_tool_call_id else None
+        meta: Any = dict(marks) or None
         params = types.CallToolRequestParams(name=name, arguments=arguments, _meta=meta)
         try:
             return await self._connection.ask(params)
@@ -48,7 +60,7 @@ class RemoteTools:
 
 async def bridge(url: str, progress_s: float) -> None:
     """Serve what is behind a session's address. Raise `NotFound` if nobody is there."""
-    connection = Connection(NAME, HttpServer(url=url, timeout_s=PATIENCE_S), lambda: None)
+    connection = Connection(SERVER, HttpServer(url=url, timeout_s=PATIENCE_S), lambda: None)
     try:
         await connection.open()
         await _serve(RemoteTools(connection), progress_s)
@@ -58,12 +70,12 @@ async def bridge(url: str, progress_s: float) -> None:
         await connection.close()
 
 
-async def serve(gate: ToolGate, session_id: str, progress_s: float) -> None:
-    """Serve what a gate offers."""
-    await _serve(GateTools(gate, session_id), progress_s)
+async def serve(calls: ToolCalls, session_id: str, progress_s: float) -> None:
+    """Serve the tools of a session, or of what stands for one."""
+    await _serve(SessionTools(calls, session_id), progress_s)
 
 
-async def _serve(source: ToolSource, progress_s: float) -> None:
+async def _serve(source: ToolSource[Any], progress_s: float) -> None:
     server = ToolServer(source, progress_s)
     async with stdio_server() as (reading, writing):
         await server.mcp.run(reading, writing, server.mcp.create_initialization_options())

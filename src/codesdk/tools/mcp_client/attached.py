@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from codesdk.contract.errors import CodeSDKError
-from codesdk.contract.ports import ToolInvocation, ToolRun, ToolRunner, ToolSink
-from codesdk.contract.tools import ExecutionEnv, SandboxSummary, Subjects, ToolSpec
-from codesdk.tools.mcp_client.naming import owned_name, wire_names
+from codesdk.contract.ports import PreparedCall, ToolRun, ToolRunner
+from codesdk.contract.tools import SandboxSummary, Subjects, ToolSpec
 from codesdk.tools.mcp_client.servers import McpServer, StdioServer, check_servers, host_of
+from codesdk.tools.names import by_wire_name, owned_name
 from codesdk.tools.registry import Tool, ToolContext, ToolRegistry
 
 if TYPE_CHECKING:
@@ -73,27 +73,15 @@ class AttachedTools:
     def specs(self) -> Sequence[ToolSpec]:
         return [*self._base.specs(), *self._attached.specs()]
 
-    def environment(self, name: str) -> tuple[ExecutionEnv, SandboxSummary]:
-        return self._of(name).environment(name)
-
-    def check(self, name: str, arguments: Any) -> str | None:
-        return self._of(name).check(name, arguments)
-
-    def subjects(self, name: str, arguments: Any) -> Subjects:
-        return self._of(name).subjects(name, arguments)
-
-    async def run(self, call: ToolInvocation, output: ToolSink) -> ToolRun:
-        return await self._of(call.name).run(call, output)
+    def prepare(self, name: str, arguments: Any) -> PreparedCall | str:
+        return (self._attached if name in self._names else self._base).prepare(name, arguments)
 
     async def close_session(self, session_id: str) -> None:
         await self._base.close_session(session_id)
 
-    def _of(self, name: str) -> ToolRunner:
-        return self._attached if name in self._names else self._base
-
     def _collect(self) -> None:
         """Make tools of what the servers offer now. One whose schema will not do is left out."""
-        taken = wire_names(spec.name for spec in self._base.specs())
+        taken = set(by_wire_name(spec.name for spec in self._base.specs()))
         registry = ToolRegistry()
         for connection in self._connections:
             for offered in connection.tools:

@@ -1,13 +1,14 @@
-"""Gates for tests of the MCP host: one that runs the tools of a registry, and one whose calls wait to be let go."""
+"""Tool calls for tests of the MCP host: run at once, recorded, or held until they are let go."""
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from codesdk.contract.ports import ToolInvocation, ToolRunner
+from codesdk.contract.ports import ToolInvocation
 from codesdk.contract.runtime import ToolReply
 from codesdk.contract.tools import ToolClass, ToolSpec
+from codesdk.tools.registry import ToolRegistry
 
 PATIENCE_S = 120.0
 
@@ -20,18 +21,21 @@ def spec(name: str, tool_class: ToolClass = "read_only", **fields: Any) -> ToolS
 
 
 @dataclass
-class RunnerGate:
+class RunnerCalls:
     """Runs what a runner offers, without asking anyone."""
 
-    runner: ToolRunner
+    runner: ToolRegistry
     workspace: str = "/"
 
     def specs(self, session_id: str) -> Sequence[ToolSpec]:
         return self.runner.specs()
 
-    async def call(
+    def call(
         self, session_id: str, name: str, arguments: Any, *, runtime_tool_call_id: str | None = None
-    ) -> ToolReply:
+    ) -> "asyncio.Future[ToolReply]":
+        return asyncio.ensure_future(self._run(session_id, name, arguments))
+
+    async def _run(self, session_id: str, name: str, arguments: Any) -> ToolReply:
         call = ToolInvocation(
             session_id=session_id,
             task_id=None,
@@ -46,7 +50,7 @@ class RunnerGate:
 
 
 @dataclass
-class RecordingGate:
+class RecordingCalls:
     """Keeps what it was asked and answers with `reply`, which may be an error to raise."""
 
     reply: Any = "done"
@@ -59,8 +63,13 @@ class RecordingGate:
     def specs(self, session_id: str) -> Sequence[ToolSpec]:
         return self.offered
 
-    async def call(
+    def call(
         self, session_id: str, name: str, arguments: Any, *, runtime_tool_call_id: str | None = None
+    ) -> "asyncio.Future[ToolReply]":
+        return asyncio.ensure_future(self._answer(session_id, name, arguments, runtime_tool_call_id))
+
+    async def _answer(
+        self, session_id: str, name: str, arguments: Any, runtime_tool_call_id: str | None
     ) -> ToolReply:
         self.asked.append((session_id, name, arguments, runtime_tool_call_id))
         if isinstance(self.reply, Exception):
@@ -69,15 +78,15 @@ class RecordingGate:
 
 
 @dataclass
-class HeldGate(RecordingGate):
+class HeldCalls(RecordingCalls):
     """A call waits here until it is let go or cancelled, and then needs several turns of the loop to clean up."""
 
     entered: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
     let_go: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
 
-    async def call(
-        self, session_id: str, name: str, arguments: Any, *, runtime_tool_call_id: str | None = None
+    async def _answer(
+        self, session_id: str, name: str, arguments: Any, runtime_tool_call_id: str | None
     ) -> ToolReply:
         self.entered.release()
         try:
@@ -87,7 +96,7 @@ class HeldGate(RecordingGate):
                 await asyncio.sleep(0)
             self.cancelled.release()
             raise
-        return await super().call(session_id, name, arguments, runtime_tool_call_id=runtime_tool_call_id)
+        return await super()._answer(session_id, name, arguments, runtime_tool_call_id)
 
 
 async def within(waiting: Any) -> Any:

@@ -1,0 +1,87 @@
+"""A call that a person approved after its task had crashed → its next attempt, opened and decided."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from codesdk.contract.canonical import hash_json
+from codesdk.contract.errors import NotFound, StorageFailure
+from codesdk.contract.tools import Evaluation
+from codesdk.engine.calls import ledger
+from codesdk.engine.calls.evaluation import KnownTools, judge
+from codesdk.engine.calls.inputs import CallInput
+from codesdk.engine.calls.live import LiveCall
+from codesdk.engine.log.state import Carried
+from codesdk.engine.sessions.scope import SessionScope
+from codesdk.policy import decide
+
+
+async def issue_again(scope: SessionScope, tools: KnownTools, carried: Carried) -> LiveCall:
+    """Open the next attempt, decided: approved if it can run."""
+    given = await _stored_input(scope, carried)
+    inline: Any = msgspec.UNSET
+    ref = carried.input_ref
+    if given.data and len(given.data) <= scope.settings.input_inline_bytes:
+        inline, ref = given.stored, None
+    elif given.data:
+        ref = await scope.put_artifact(given.data, "application/json", "input")
+    state = ledger.request(
+        scope.journal,
+        name=carried.name,
+        tool_class=carried.tool_class,
+        input_hash=given.digest,
+        input=inline,
+        input_ref=ref,
+        input_redacted=carried.input_redacted,
+        again=carried.identity,
+    )
+    judged = asyncio.get_running_loop().create_future()
+    judged.set_result(None)
+    call = LiveCall(state=state, origin="stream", input=given, judged=judged)
+    problem = _unfit_to_run(tools, carried, given)
+    if problem is not None:
+        ledger.evaluate(scope.journal, state, Evaluation(source="codesdk", result="deny", reason=problem))
+        ledger.deny(scope.journal, state, ledger.ENGINE, problem)
+    else:
+        _decide_again(scope, tools, carried, call)
+    return call
+
+
+def _unfit_to_run(tools: KnownTools, carried: Carried, given: CallInput) -> str | None:
+    """Return why an approved call of an interrupted task cannot be run from the store, or None."""
+    if not given.data:
+        return "Its stored input is gone."
+    if carried.input_redacted:
+        return "Its input held a secret, which is not stored, so it cannot be run again."
+    if given.digest != carried.input_hash:
+        return "Its stored input is not the one that was approved."
+    if carried.name not in tools.owned:
+        return f"There is no tool {carried.name} any more."
+    return None
+
+
+def _decide_again(scope: SessionScope, tools: KnownTools, carried: Carried, call: LiveCall) -> None:
+    """Let a call run that a person approved, unless the policy of now forbids it."""
+    answer = Evaluation(source="user", result="allow", rule="carried", reason=carried.reason)
+    opinions = [*judge(scope, tools, call), answer]
+    for opinion in opinions:
+        ledger.evaluate(scope.journal, call.state, opinion)
+    decided = decide(opinions)
+    if decided.result == "deny":
+        reason = decided.reason or f"Denied by {decided.rule}."
+        ledger.deny(scope.journal, call.state, ledger.POLICY, reason)
+    else:
+        ledger.approve(scope.journal, call.state, carried.by or ledger.ENGINE, carried.reason)
+
+
+async def _stored_input(scope: SessionScope, carried: Carried) -> CallInput:
+    """Return the input as it was stored; without data if it is gone."""
+    redacted = carried.input_redacted
+    try:
+        data = await scope.ports.blobs.get(carried.input_ref.content_hash)
+        value = msgspec.json.decode(data)
+    except (NotFound, StorageFailure, ValueError):
+        return CallInput(value=None, stored=None, data=b"", digest=carried.input_hash, redacted=redacted)
+    data = msgspec.json.encode(value)
+    return CallInput(value=value, stored=value, data=data, digest=hash_json(value), redacted=redacted)

@@ -1,0 +1,64 @@
+"""What a runtime reports of its calls → what the log says: that it ran one itself, drops one, announced one twice.
+
+CodeSDK does not run native calls and cannot confine them. It answers the runtime's question, if there is one, by the
+same path as for every other call; writes down what the runtime tells; and ends a task whose runtime did not ask.
+"""
+
+from codesdk.contract.ports import ToolRun
+from codesdk.contract.runtime import ToolEnded
+from codesdk.contract.tools import Actor, Evaluation, SandboxSummary, ToolIdentity
+from codesdk.engine.calls import ledger
+from codesdk.engine.calls.evaluation import KnownTools, judge
+from codesdk.engine.calls.execution import Execution
+from codesdk.engine.calls.live import LiveCall
+from codesdk.engine.sessions.scope import SessionScope
+from codesdk.engine.tasks import lifecycle
+from codesdk.policy import decide
+
+RUNTIME = Actor(kind="runtime")
+UNCONFINED = SandboxSummary(network=True)
+UNASKED = "The runtime ran this itself, without asking."
+
+
+async def record_end(scope: SessionScope, tools: KnownTools, call: LiveCall, item: ToolEnded) -> bool:
+    """Write down how an open call ended. Return false if it ran although someone had to be asked."""
+    asked = call.state.phase != "waiting"
+    allowed = asked or _admit(scope, tools, call)
+    run = ToolRun(result=item.result, is_error=item.is_error, exit_code=item.exit_code)
+    await Execution(scope, call.state).record(run, item.outcome)
+    return allowed
+
+
+def drop(scope: SessionScope, call: LiveCall, reason: str) -> None:
+    """Deny a call that the runtime did not go through with."""
+    if scope.state.is_open(call.state) and call.state.phase == "waiting":
+        reason = scope.redactor.text(reason)
+        opinion = Evaluation(source="runtime", result="deny", reason=reason)
+        ledger.evaluate(scope.journal, call.state, opinion)
+        ledger.deny(scope.journal, call.state, RUNTIME, reason)
+
+
+def note_repeat(scope: SessionScope, seen: ToolIdentity, digest: str) -> bool:
+    """Note a call that was announced before. Return whether it is the same one."""
+    same, runtime_id = seen.input_hash == digest, seen.runtime_tool_call_id
+    lifecycle.notice(
+        scope.journal,
+        "warning" if same else "violation",
+        f"The runtime announced call {runtime_id} twice"
+        + ("; it was joined to the first." if same else " with different inputs; both are kept apart."),
+        {"runtime_tool_call_id": runtime_id, "tool_call_id": seen.tool_call_id},
+    )
+    return same
+
+
+def _admit(scope: SessionScope, tools: KnownTools, call: LiveCall) -> bool:
+    """Write down that a call ran that was not asked about. Return whether it would have been allowed anyway."""
+    opinions = judge(scope, tools, call) if call.origin == "native" else []
+    allowed = bool(opinions) and decide(opinions).result == "allow"
+    if not allowed:
+        opinions = [Evaluation(source="runtime", result="allow", reason=UNASKED)]
+    for opinion in opinions:
+        ledger.evaluate(scope.journal, call.state, opinion)
+    ledger.approve(scope.journal, call.state, ledger.POLICY if allowed else RUNTIME, UNASKED)
+    ledger.started(scope.journal, call.state, ledger.NATIVE, UNCONFINED)
+    return allowed

@@ -1,0 +1,142 @@
+"""A session's claude: a process that goes on with claude's own copy of the conversation, or with ours retold.
+
+`launch_of` says how a task wants it started, `begin` starts it, and `Live` is what is kept of it between tasks.
+"""
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from codesdk.contract.errors import TaskFailure
+from codesdk.contract.messages import Message, text_of
+from codesdk.contract.models import STAND_IN
+from codesdk.contract.runtime import Host, RuntimeEnv, TaskInput
+from codesdk.runtimes.claude import ENTRY
+from codesdk.runtimes.claude.copy import has_copy
+from codesdk.runtimes.claude.input import Content, content_of, new_for_file, retold
+from codesdk.runtimes.claude.options import Launch, command, own_variables, read_wishes, tool_token
+from codesdk.runtimes.claude.process import ClaudeProcess, start_claude
+from codesdk.runtimes.program.environment import LOGIN, Places, make_places, variables
+from codesdk.runtimes.program.workspace import framed
+
+START_S = 50.0
+CREDENTIALS = ".credentials.json"
+
+
+class Folders(msgspec.Struct, frozen=True):
+    """Where a process has its state and its socket.
+
+    The socket is apart, because the kernel allows it only a short path.
+    """
+
+    places: Places
+    sockets: str
+
+    def remove(self) -> None:
+        """Delete what must not stay. Must not raise."""
+        self.places.remove()
+        shutil.rmtree(self.sockets, ignore_errors=True)
+
+
+class Live:
+    """A session's process, what it was started with, and what it was told."""
+
+    def __init__(self, process: ClaudeProcess, launch: Launch, folders: Folders) -> None:
+        self.process = process
+        self.folders = folders
+        self.told: list[Message] = []
+        self.owed: list[Message] = []
+        """What a stop took back. It is told again with the next task."""
+        self.model = launch.model
+        """The model that claude settled on."""
+        self._launch = launch
+
+    def fits(self, launch: Launch) -> bool:
+        """Return whether it would be started the same way again."""
+        same = msgspec.structs.replace(launch, model=None) == msgspec.structs.replace(
+            self._launch, model=None
+        )
+        return self.process.alive and same and launch.model in (self._launch.model, self.model)
+
+
+def launch_of(task: TaskInput) -> Launch:
+    """Return how a task wants claude started. Raise `InvalidRequest` if its `runtime_config` is not understood."""
+    wishes = read_wishes(task.runtime_config)
+    texts = [text_of(message.content) for message in task.messages if message.role == "system"]
+    return Launch(
+        model=task.model,
+        system_prompt="\n\n".join(filter(None, [wishes.system_prompt, *texts, *framed(task.instructions)])),
+        effort=wishes.effort,
+        permission_mode=task.permission_mode,
+        native_tools=tuple(sorted(set(task.native_tools))),
+    )
+
+
+async def begin(
+    host: Host, task: TaskInput, launch: Launch, messages: Sequence[Message], program: str, max_retries: int
+) -> tuple[Live, Content]:
+    """Start a process for a task. Return it with what it must be told first."""
+    places = make_places(task.env, ENTRY.name, task.session_id)
+    folders = Folders(places, tempfile.mkdtemp(prefix="codesdk-"))
+    try:
+        config = _config_dir(task.env, places)
+        start = await _starter(host, task, launch, folders, config, program, max_retries)
+        known, fresh = task.runtime_session_id, new_for_file(messages)
+        if (
+            known is not None
+            and fresh is not None
+            and await asyncio.to_thread(has_copy, config, known, messages)
+        ):
+            content = await content_of(fresh, host.read_artifact)
+            with contextlib.suppress(TaskFailure):  # claude refuses a damaged copy; ours is whole
+                return Live(await start(f"--resume={known}"), launch, folders), content
+        content = await retold(messages, host.read_artifact)
+        return Live(await start(f"--session-id={uuid.uuid4()}"), launch, folders), content
+    except BaseException:
+        folders.remove()
+        raise
+
+
+async def _starter(
+    host: Host,
+    task: TaskInput,
+    launch: Launch,
+    folders: Folders,
+    config: Path,
+    program: str,
+    max_retries: int,
+) -> Callable[[str], Awaitable[ClaudeProcess]]:
+    """Return a function that starts a process for a conversation."""
+    places = folders.places
+    model_url = await host.model_endpoint(ENTRY.sources(str(places.home), str(config)))
+    tool_url = await host.tool_endpoint(ENTRY.mcp)
+    prompt = places.folder("prompt") / "system.txt"
+    prompt.write_text(launch.system_prompt)
+    key = None if (config / CREDENTIALS).exists() else STAND_IN
+    own = own_variables(config, model_url, tool_url, max_retries=max_retries, key=key)
+    env = variables(places, task.env, own | {"XDG_RUNTIME_DIR": folders.sockets})
+    secrets = [tool_token(tool_url), model_url.rstrip("/").rpartition("/")[2]]
+
+    async def start(conversation: str) -> ClaudeProcess:
+        argv = command(program, launch, tool_url, prompt, conversation)
+        return await start_claude(
+            argv, task.env, env=env, secrets=secrets, timeout_s=START_S, natives=launch.native_tools
+        )
+
+    return start
+
+
+def _config_dir(env: RuntimeEnv, places: Places) -> Path:
+    """Return claude's own folder. Each session has one, with the namespace's login in it if there is one."""
+    config = places.folder(ENTRY.state_folder)
+    if places.lasting:
+        login = make_places(env, ENTRY.name, LOGIN).folder(ENTRY.state_folder) / CREDENTIALS
+        if login.exists() and not (config / CREDENTIALS).exists():
+            (config / CREDENTIALS).symlink_to(login)
+    return config

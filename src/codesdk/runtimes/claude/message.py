@@ -1,0 +1,72 @@
+"""A model message while claude streams it: deltas, then one completed message, less what claude gave up of it. Pure."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from codesdk.contract.events import DeltaKind, OutputCompleted, OutputDelta, OutputRetracted, UsageReported
+from codesdk.contract.messages import AssistantBlock
+from codesdk.contract.runtime import Draft
+
+Frame = dict[str, Any]
+_DELTAS: dict[str, tuple[DeltaKind, str]] = {
+    "text_delta": ("text_delta", "text"),
+    "thinking_delta": ("reasoning_delta", "thinking"),
+    "input_json_delta": ("json_delta", "partial_json"),
+}
+
+
+class OpenMessage:
+    """What has come of a message so far. `streams`: its parts come as stream events, and its end is one, too."""
+
+    def __init__(self, message_id: str, model: str | None, *, streams: bool) -> None:
+        self.id = message_id
+        self.model = model
+        self.streams = streams
+        self.blocks = 0
+        """How many blocks are whole."""
+        self.content: list[AssistantBlock] = []
+        self.stop_reason: str | None = None
+        self.usage: Frame = {}
+        self.partial = False
+        self._begun: set[int] = set()
+
+    def delta(self, event: Frame, frame: Frame) -> Iterator[Draft]:
+        """Yield the piece of a block that a stream event brings. The signature of a thought is none."""
+        kind, field = _DELTAS.get(event["delta"]["type"], (None, ""))
+        text: str = event["delta"][field] if kind else ""
+        if kind and text:
+            self._begun.add(event["index"])
+            block_id = self._block_id(event["index"])
+            yield Draft(OutputDelta(kind=kind, block_id=block_id, message_id=self.id, delta=text), frame)
+
+    def close(self, frame: Frame) -> Iterator[Draft]:
+        """Yield the whole message and its usage. Blocks that claude abandoned are retracted first."""
+        abandoned: Frame = frame.get("abandoned_blocks") or {}
+        first: int = abandoned.get("from_block_index", self.blocks)
+        lost = [self._block_id(index) for index in sorted(self._begun) if index >= first]
+        if lost:
+            reason = "The stream broke off before these were whole."
+            yield Draft(OutputRetracted(block_ids=lost, reason=reason), frame)
+        if lost and not self.blocks:
+            return
+        completed = OutputCompleted(
+            message_id=self.id, content=self.content, partial=self.partial, stop_reason=self.stop_reason
+        )
+        yield Draft(completed, frame)
+        if any(isinstance(count, int) and count for count in self.usage.values()):
+            yield Draft(self._used())
+
+    def _block_id(self, index: int) -> str:
+        return f"{self.id}.{index}"
+
+    def _used(self) -> UsageReported:
+        return UsageReported(
+            model=self.model,
+            input=self.usage.get("input_tokens") or 0,
+            output=self.usage.get("output_tokens") or 0,
+            cache_read=self.usage.get("cache_read_input_tokens") or 0,
+            cache_write=self.usage.get("cache_creation_input_tokens") or 0,
+            reasoning=0,
+            cost_usd=None,
+            source="runtime",
+        )

@@ -1,0 +1,123 @@
+"""A runtime's entry → the program that it drives: where it is, whether it is the tested version, what installs it."""
+
+import asyncio
+import os
+import re
+import shutil
+import sys
+import tempfile
+from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
+
+import msgspec
+
+from codesdk.contract.entry import ProgramEntry, RuntimeEntry
+from codesdk.contract.errors import CodeSDKError, InvalidRequest, TaskFailure
+from codesdk.doors import load
+
+_ASK_S = 20.0
+_NUMBER = re.compile(rb"\d+\.\d+\.\d+")
+
+
+class Program(msgspec.Struct, frozen=True):
+    """A program that was found, and its version."""
+
+    path: str
+    version: str
+
+
+async def find_program(entry: RuntimeEntry, given: str | None = None) -> Program:
+    """Return the program: the one given, else the one of the package, else the one on the search path.
+
+    Raise `TaskFailure` with RUNTIME_UNAVAILABLE if there is none, or another version than the tested one.
+    """
+    wanted = _program_of(entry)
+    found = await _look(entry, wanted, given)
+    if found.version != wanted.version:
+        problem = f"{found.path} is version {found.version}, and {wanted.version} is the one that was tested"
+        raise _unavailable(entry, problem)
+    return found
+
+
+def install_command(entry: RuntimeEntry, python: str = sys.executable) -> list[str]:
+    """Return the command that installs a runtime's program for an interpreter: uv where there is one, else pip."""
+    wanted = _requirements(_program_of(entry).extra)
+    uv = shutil.which("uv", path=str(Path(python).parent)) or shutil.which("uv")
+    if uv is not None:
+        return [uv, "pip", "install", "--python", python, *wanted]
+    return [python, "-m", "pip", "install", *wanted]
+
+
+def _program_of(entry: RuntimeEntry) -> ProgramEntry:
+    if entry.program is None:
+        raise InvalidRequest(f"The runtime {entry.name} comes with CodeSDK: there is nothing to install.")
+    return entry.program
+
+
+async def _look(entry: RuntimeEntry, wanted: ProgramEntry, given: str | None) -> Program:
+    if given is None:
+        bundled: Program | None = load(wanted.bundled)()
+        if bundled is not None:
+            return bundled
+        given = shutil.which(wanted.command)
+        if given is None:
+            raise _unavailable(entry, f"the program {wanted.command} is not installed")
+    elif not os.access(given, os.X_OK):
+        raise _unavailable(entry, f"there is no program at {given}")
+    version = await _ask_version(given)
+    if version is None:
+        raise _unavailable(entry, f"{given} does not say its version, so it is not the program")
+    return Program(given, version)
+
+
+async def _ask_version(path: str) -> str | None:
+    """Ask a program for its version, without our environment and in a temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="codesdk-") as scratch:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                path,
+                "--version",
+                env={"PATH": os.defpath, "HOME": scratch, "TMPDIR": scratch},
+                cwd=scratch,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+            )
+        except OSError:
+            return None
+        try:
+            async with asyncio.timeout(_ASK_S):
+                told, _ = await process.communicate()
+        except TimeoutError:
+            return None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    number = _NUMBER.search(told)
+    return number.group().decode() if number else None
+
+
+def _unavailable(entry: RuntimeEntry, problem: str) -> TaskFailure:
+    program = _program_of(entry)
+    return TaskFailure(
+        f"The runtime {entry.name} cannot run: {problem}. Install it with: {program.install}",
+        code="RUNTIME_UNAVAILABLE",
+        runtime=entry.name,
+        details={"wanted": program.version, "install": program.install},
+    )
+
+
+def _requirements(extra: str) -> list[str]:
+    """Return what an extra of this installation asks for, so that CodeSDK itself is not touched."""
+    marker = re.compile(rf"""extra\s*==\s*['"]{re.escape(extra)}['"]""")
+    try:
+        listed = [entry.partition(";") for entry in requires("codesdk") or []]
+    except PackageNotFoundError:
+        listed = []
+    wanted = [requirement.strip() for requirement, _, condition in listed if marker.search(condition)]
+    if not wanted:
+        raise CodeSDKError(
+            f"This installation of CodeSDK does not say what its extra {extra} needs. Install CodeSDK again."
+        )
+    return wanted

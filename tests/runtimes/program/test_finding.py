@@ -1,0 +1,107 @@
+"""Finding the program that a runtime drives."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from codesdk.contract.entry import ProgramEntry, RuntimeEntry
+from codesdk.contract.errors import InvalidRequest, TaskFailure
+from codesdk.runtimes.program.finding import Program, find_program, install_command
+
+PROGRAM = ProgramEntry(
+    command="someprogram",
+    version="1.2.3",
+    package="no-such-package",
+    extra="some",
+    bundled=f"{__name__}:nowhere",
+)
+ENTRY = RuntimeEntry(name="some-runtime", adapter="some.where:Else", program=PROGRAM)
+INSTALL = "pip install 'codesdk[some]'"
+
+
+def nowhere() -> Program | None:
+    return None
+
+
+def in_a_package() -> Program | None:
+    return Program("/bundled", "1.2.3")
+
+
+def older_in_a_package() -> Program | None:
+    return Program("/bundled", "1.2.2")
+
+
+def with_package(function: str) -> RuntimeEntry:
+    program = msgspec.structs.replace(PROGRAM, bundled=f"{__name__}:{function}")
+    return msgspec.structs.replace(ENTRY, program=program)
+
+
+def program(folder: Path, says: str) -> str:
+    path = folder / "someprogram"
+    path.write_text(f"#!/bin/sh\n{says}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+async def problem(given: str | None = None, entry: RuntimeEntry = ENTRY) -> str:
+    with pytest.raises(TaskFailure) as raised:
+        await find_program(entry, given)
+    assert raised.value.code == "RUNTIME_UNAVAILABLE"
+    assert raised.value.details == {"wanted": "1.2.3", "install": INSTALL}
+    return raised.value.message.replace(str(given), "PATH")
+
+
+async def test_a_program_on_the_search_path_is_asked_for_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = program(tmp_path, 'echo "someprogram 1.2.3 (abc)"')
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert await find_program(ENTRY) == Program(path, "1.2.3")
+
+
+async def test_a_package_that_brings_the_program_says_its_version():
+    assert await find_program(with_package("in_a_package")) == Program("/bundled", "1.2.3")
+
+
+async def test_a_package_of_another_version_is_refused():
+    told = await problem(entry=with_package("older_in_a_package"))
+    assert "/bundled is version 1.2.2, and 1.2.3 is the one that was tested" in told
+
+
+async def test_a_program_that_is_nowhere_is_named_with_what_installs_it():
+    assert await problem() == (
+        "The runtime some-runtime cannot run: the program someprogram is not installed."
+        f" Install it with: {INSTALL}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("says", "expected"),
+    [
+        ("echo 2.0.0", "PATH is version 2.0.0, and 1.2.3 is the one that was tested"),
+        ("echo hello", "PATH does not say its version, so it is not the program"),
+        ("exit 1", "PATH does not say its version, so it is not the program"),
+    ],
+)
+async def test_another_version_is_refused(tmp_path: Path, says: str, expected: str):
+    told = await problem(program(tmp_path, says))
+    assert told == f"The runtime some-runtime cannot run: {expected}. Install it with: {INSTALL}"
+
+
+async def test_a_given_program_that_is_not_there_is_named():
+    assert "there is no program at PATH" in await problem("/no/such")
+
+
+async def test_a_program_is_asked_without_our_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SECRET_OF_OURS", "9.9.9")
+    told = await problem(program(tmp_path, 'echo "[$SECRET_OF_OURS] 4.5.6"'))
+    assert "4.5.6" in told
+
+
+def test_a_runtime_without_a_program_has_nothing_to_install():
+    with pytest.raises(InvalidRequest) as raised:
+        install_command(msgspec.structs.replace(ENTRY, program=None))
+    assert raised.value.message == (
+        "The runtime some-runtime comes with CodeSDK: there is nothing to install."
+    )
