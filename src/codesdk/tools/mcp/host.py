@@ -119,7 +119,7 @@ class McpHost:
         await endpoint(scope, receive, send)
 
     def _is_local(self, headers: dict[bytes, bytes]) -> bool:
-        """Tell whether the request names this server, and no page of another site is behind it."""
+        """Return whether the request names this server, and no page of another site is behind it."""
         names = [f"{name}:{self._port}".encode() for name in ("127.0.0.1", "localhost")]
         origin = headers.get(b"origin")
         return headers.get(b"host") in names and (origin is None or origin.removeprefix(b"http://") in names)
