@@ -67,7 +67,7 @@ class McpHost:
         return f"{self.url}{PREFIX}{token}{SUFFIX}"
 
     async def dismiss(self, url: str) -> None:
-        """Take a session's token back. Its streams end and its calls are cancelled; return when they have ended."""
+        """Take a session's token back. Its streams end and its calls are taken back."""
         endpoint = self._endpoints.pop(_key(bearer(url)), None)
         if endpoint is not None:
             await endpoint.close()
