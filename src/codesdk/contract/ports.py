@@ -5,9 +5,8 @@
 times and ids, by replay.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -37,6 +36,9 @@ from codesdk.contract.tools import (
     ToolClass,
     ToolSpec,
 )
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class Stamper(Protocol):
