@@ -5,9 +5,8 @@
 times and ids, by replay.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -39,6 +38,9 @@ from codesdk.contract.tools import (
     ToolClass,
     ToolSpec,
 )
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class Stamper(Protocol):

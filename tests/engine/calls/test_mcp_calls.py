@@ -252,8 +252,8 @@ async def test_between_tasks_no_tool_is_called():
     ("capture", "words"), [("exact", "listed with each exact request"), ("compiled", "reads nothing")]
 )
 async def test_the_compiled_input_says_where_the_sources_are_listed(capture: Any, words: str):
-    able = msgspec.structs.replace(FAKE_CAPABILITIES, input_capture=capture)
-    runtime = FakeRuntime([message("Done."), done()], capabilities=able)
+    capabilities = msgspec.structs.replace(FAKE_CAPABILITIES, input_capture=capture)
+    runtime = FakeRuntime([message("Done."), done()], capabilities=capabilities)
     async with memory_sdk(runtimes=[runtime]) as sdk:
         session = await sdk.create_session(runtime="fake")
         await (await session.start("Go")).result()

@@ -73,8 +73,10 @@ class Rig:
 @asynccontextmanager
 async def rig(mode: Any = "yolo", model: Any = "stream", **options: Any) -> AsyncIterator[Rig]:
     natives: Any = options.pop("declared", {})
-    able = msgspec.structs.replace(FAKE_CAPABILITIES, tool_execution_model=model, native_tools=natives)
-    runtime, tools = FakeRuntime(capabilities=able), FakeTools()
+    capabilities = msgspec.structs.replace(
+        FAKE_CAPABILITIES, tool_execution_model=model, native_tools=natives
+    )
+    runtime, tools = FakeRuntime(capabilities=capabilities), FakeTools()
     async with memory_sdk(runtimes=[runtime], tools=tools) as sdk:
         session = await sdk.create_session(runtime="fake", permission_mode=mode, **options)
         await session.start("Go")
@@ -92,8 +94,7 @@ def ended(call_id: str = "n1") -> ToolEnded:
 
 async def test_a_runtime_mixes_all_three_origins_in_one_task():
     async with rig(model="hybrid", declared={"Bash": "dangerous"}, native_tools=["Bash"]) as r:
-        over_mcp = msgspec.structs.replace(call("fake.read", {}, "m1"), origin="mcp")
-        r.task.emit(call("fake.read", {}, "s1"), over_mcp, native())
+        r.task.emit(call("fake.read", {}, "s1"), call("fake.read", {}, "m1", origin="mcp"), native())
         assert await r.task.reply("s1") == ToolReply(result="ok", is_error=False)
         assert await r.over_mcp("fake.read", "m1") == ToolReply(result="ok", is_error=False)
         assert await r.task.host.may_run(native()) is None

@@ -104,7 +104,7 @@ class Calls:
         if request.worker is None:
             if self._closed:
                 raise Conflict("The task is ending; no more tools are called.")
-            request.worker = self._spawn(self._serve(request))
+            request.worker = self._spawn(self._serve(request, arrival))
         return self.requests.wait(request)
 
     async def may_run(self, item: ToolAnnouncement) -> str | None:
@@ -247,10 +247,10 @@ class Calls:
         assert outcome is not None, "only native calls are left to the runtime"
         await self._reply(call.state.identity, outcome)
 
-    async def _serve(self, request: Request) -> ToolReply:
+    async def _serve(self, request: Request, arrival: Arrival) -> ToolReply:
         """See a call through that came over MCP."""
-        request.call = await self._meet(request.arrival)
-        outcome = await self._resolve(request.call)
+        request.call = call = await self._meet(arrival)
+        outcome = await self._resolve(call)
         reply = outcome if isinstance(outcome, ToolReply) else ToolReply(result=outcome, is_error=True)
         self._endpoints.tap.add_result(reply.result)
         return reply

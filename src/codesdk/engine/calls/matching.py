@@ -7,10 +7,13 @@ name and input, in order.
 
 import asyncio
 
+from codesdk.contract.tools import ToolOrigin
 from codesdk.engine.calls.inputs import Arrival
 from codesdk.engine.calls.live import LiveCall
 
 JOIN_S = 0.25
+_Trace = tuple[ToolOrigin, str | None, str, str]
+"""Origin, the runtime's id, name and input hash of a call."""
 
 
 class Matching:
@@ -19,8 +22,8 @@ class Matching:
     def __init__(self) -> None:
         self._announced: list[tuple[Arrival, LiveCall]] = []
         self._waiting: list[tuple[Arrival, asyncio.Future[LiveCall]]] = []
-        self.alone: list[Arrival] = []
-        """Requests and questions whose announcement did not come in time."""
+        self.alone: list[_Trace] = []
+        """Requests and questions whose announcement did not come in time; what they brought is not kept."""
 
     def announce(self, arrival: Arrival, call: LiveCall) -> None:
         """Take a call from the stream whose attempt was just opened."""
@@ -32,8 +35,11 @@ class Matching:
 
     def is_late(self, arrival: Arrival) -> bool:
         """Return whether the call was opened already, because its announcement took too long. Asked once for each."""
+        item, name, digest = arrival.item, arrival.name, arrival.input.digest
         for known in self.alone:
-            if known.origin == arrival.origin and _is_announcement_of(arrival, known):
+            origin, runtime_id, *rest = known
+            same = rest == [name, digest] if runtime_id is None else runtime_id == item.runtime_tool_call_id
+            if same and origin == arrival.origin:
                 self.alone.remove(known)
                 return True
         return False
@@ -52,7 +58,8 @@ class Matching:
             self._waiting.remove(waiter)
         if waiter[1].done():
             return waiter[1].result()
-        self.alone.append(arrival)
+        runtime_id = arrival.item.runtime_tool_call_id
+        self.alone.append((arrival.origin, runtime_id, arrival.name, arrival.input.digest))
         return None
 
     def take_unmet(self, runtime_id: str | None = None) -> list[LiveCall]:
@@ -75,10 +82,3 @@ def _match(wanted: Arrival, announced: Arrival) -> bool:
         return same_input and wanted.name == announced.name
     # A question about another input than was announced is met, too: the announced call will not run.
     return ids[0] == ids[1] and (same_input or wanted.origin == "native")
-
-
-def _is_announcement_of(arrival: Arrival, known: Arrival) -> bool:
-    known_id = known.item.runtime_tool_call_id
-    if known_id is not None:
-        return known_id == arrival.item.runtime_tool_call_id
-    return known.name == arrival.name and known.input.digest == arrival.input.digest

@@ -22,7 +22,8 @@ ENDING = ToolReply(result="The call was not run: the task is ending.", is_error=
 class Request(msgspec.Struct, kw_only=True, eq=False):
     """A call that was requested over MCP, the task that sees it through, and those who wait for its outcome."""
 
-    arrival: Arrival
+    key: tuple[str, str] | None
+    """The runtime's id and the input's hash. Without the id no two requests are the same."""
     call: LiveCall | None = None
     worker: "asyncio.Task[ToolReply] | None" = None
     waiting: "list[asyncio.Future[ToolReply]]" = msgspec.field(default_factory=list[Any])
@@ -37,10 +38,11 @@ class Requests:
         self._held: list[Request] | None = None
 
     def find(self, arrival: Arrival) -> Request:
-        """Return the same request if it came before, else a new one. Without the runtime's id no two are the same."""
-        key = _key(arrival)
+        """Return the same request if it came before, else a new one."""
+        runtime_id = arrival.item.runtime_tool_call_id
+        key = None if runtime_id is None else (runtime_id, arrival.input.digest)
         known = None if key is None else self._known.get(key)
-        return known or Request(arrival=arrival)
+        return known or Request(key=key)
 
     def wait(self, request: Request) -> "asyncio.Future[ToolReply]":
         """Return the outcome as it will be. Cancelling it means to hang up."""
@@ -50,9 +52,8 @@ class Requests:
         waiter.add_done_callback(lambda _: self._leave(request, waiter))
         if not request.waiting and not worker.done():
             worker.add_done_callback(lambda _: self._deliver(request))
-        key = _key(request.arrival)
-        if key is not None:
-            self._known[key] = request
+        if request.key is not None:
+            self._known[request.key] = request
         request.waiting.append(waiter)
         if worker.done():
             self._deliver(request)
@@ -69,6 +70,7 @@ class Requests:
             self._deliver(request)
 
     def _deliver(self, request: Request) -> None:
+        request.call = None  # the outcome is kept for the whole task, what led to it is not
         if self._held is not None:
             self._held.append(request)
             return
@@ -79,15 +81,9 @@ class Requests:
     def _leave(self, request: Request, waiter: "asyncio.Future[ToolReply]") -> None:
         request.waiting.remove(waiter)
         if waiter.cancelled() and not request.waiting and request.worker and not request.worker.done():
-            key = _key(request.arrival)
-            if key is not None:
-                self._known.pop(key, None)  # asked again, it is a call of its own
+            if request.key is not None:
+                self._known.pop(request.key, None)  # made again, it is a call of its own
             self._abandoned(request)
-
-
-def _key(arrival: Arrival) -> tuple[str, str] | None:
-    runtime_id = arrival.item.runtime_tool_call_id
-    return None if runtime_id is None else (runtime_id, arrival.input.digest)
 
 
 def _finish(waiter: "asyncio.Future[ToolReply]", worker: "asyncio.Task[ToolReply] | None") -> None:

@@ -193,7 +193,7 @@ def _read(files: Beneath, entry: Kept) -> Opened | None:
 
 
 def _is(now: Opened | None, digest: str | None, mode: int | None) -> bool:
-    """Tell whether a file has this content and these permissions; without a content, whether it is not there."""
+    """Return whether a file has this content and these permissions; without a content, whether it is not there."""
     if now is None or digest is None:
         return now is None and digest is None
     return content_hash(now.data) == digest and (mode is None or now.mode & 0o777 == mode & 0o777)

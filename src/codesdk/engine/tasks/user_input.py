@@ -16,11 +16,11 @@ from codesdk.engine.tasks.validation import check_size
 
 
 async def take_messages(
-    scope: SessionScope, messages: list[Message], able: Callable[[], Capabilities]
+    scope: SessionScope, messages: list[Message], capabilities: Callable[[], Capabilities]
 ) -> list[Message]:
     """Check user messages, take secrets out of them, and make the files that they attach the session's.
 
-    The runtime is asked what it is `able` to take only if there are such files.
+    The runtime is asked for its `capabilities` only if there are such files.
     """
     check_size(messages, "The messages", scope.ports.limits.max_message_bytes)
     if not messages:
@@ -29,7 +29,7 @@ async def take_messages(
         if message.role != "user" or not message.content:
             raise InvalidRequest("A task takes user messages with at least one block each.")
     if any(isinstance(block, ArtifactBlock) for message in messages for block in message.content):
-        messages = await take_attachments(scope, able(), messages)
+        messages = await take_attachments(scope, capabilities(), messages)
     plain = msgspec.to_builtins(messages)
     clean = scope.redactor.value(plain)
     return messages if clean is plain else msgspec.convert(clean, type=list[Message])

@@ -11,7 +11,7 @@ MAX_DEPTH = 100
 
 
 def is_text(value: object) -> bool:
-    """Tell whether a value is text that can be encoded."""
+    """Return whether a value is text that can be encoded."""
     try:
         return isinstance(value, str) and (value.isascii() or bool(value.encode()))
     except UnicodeEncodeError:
@@ -32,7 +32,7 @@ def mend(value: Any) -> Any:
 
 
 def is_deep(data: bytes) -> bool:
-    """Tell whether a JSON document is nested deeper than `MAX_DEPTH`."""
+    """Return whether a JSON document is nested deeper than `MAX_DEPTH`."""
     if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return False
     depth = deepest = 0

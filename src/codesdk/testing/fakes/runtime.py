@@ -22,7 +22,7 @@ from codesdk.contract.runtime import (
     ToolAnnouncement,
     ToolReply,
 )
-from codesdk.contract.tools import ToolIdentity
+from codesdk.contract.tools import ToolIdentity, ToolOrigin
 
 
 def delta(text: str, message_id: str = "m1", block_id: str | None = None) -> Draft:
@@ -36,10 +36,18 @@ def message(text: str, message_id: str = "m1") -> Draft:
     return Draft(OutputCompleted(message_id=message_id, content=[Text(text=text)]))
 
 
-def call(name: str, arguments: Any = None, call_id: str = "c1", message_id: str = "m1") -> ToolAnnouncement:
-    """Return the announcement of a tool call."""
+def call(
+    name: str,
+    arguments: Any = None,
+    call_id: str = "c1",
+    message_id: str = "m1",
+    origin: ToolOrigin | None = None,
+) -> ToolAnnouncement:
+    """Return the announcement of a tool call. Without `origin` it is handed over in the stream, as the fake does."""
     given: Any = {} if arguments is None else arguments
-    return ToolAnnouncement(name=name, input=given, runtime_tool_call_id=call_id, message_id=message_id)
+    return ToolAnnouncement(
+        name=name, input=given, runtime_tool_call_id=call_id, message_id=message_id, origin=origin
+    )
 
 
 def done(stop_reason: str = "end_turn") -> Finished:

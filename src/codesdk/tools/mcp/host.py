@@ -68,7 +68,7 @@ class McpHost:
         return f"{self.url}{PREFIX}{token}{SUFFIX}"
 
     async def dismiss(self, url: str) -> None:
-        """Take a session's token back. Its streams end and its calls are cancelled; return when they have ended."""
+        """Take a session's token back. Its streams end and its calls are taken back."""
         endpoint = self._endpoints.pop(_key(bearer(url)), None)
         if endpoint is not None:
             await endpoint.close()
@@ -120,7 +120,7 @@ class McpHost:
         await endpoint(scope, receive, send)
 
     def _is_local(self, headers: dict[bytes, bytes]) -> bool:
-        """Tell whether the request names this server, and no page of another site is behind it."""
+        """Return whether the request names this server, and no page of another site is behind it."""
         names = [f"{name}:{self._port}".encode() for name in ("127.0.0.1", "localhost")]
         origin = headers.get(b"origin")
         return headers.get(b"host") in names and (origin is None or origin.removeprefix(b"http://") in names)

@@ -58,7 +58,7 @@ class ToolServer(Generic[T]):
         )
 
     async def close(self) -> None:
-        """Cancel what still runs and return when it has ended. Its clients read that it was cancelled."""
+        """Take back the calls that are left; return when those that run here have ended. Clients read that they were cancelled."""
         for call in self._calls:
             call.cancel()
         if self._calls:
