@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from codesdk import runtimes
 from codesdk.cli.app import run
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.runtime import Runtime
 from codesdk.runtimes.codex import adapter as codex
-from codesdk.runtimes.program import process
 from codesdk.runtimes.program.versions import Program
 from codesdk.testing.network import alone
 
@@ -156,7 +156,7 @@ def test_a_missing_program_and_missing_namespaces_are_told_apart(
     async def missing() -> Program:
         raise TaskFailure("It is not there. Install it with: magic", code="RUNTIME_UNAVAILABLE")
 
-    monkeypatch.setattr(process, "has_namespaces", none)
+    monkeypatch.setattr(runtimes, "has_namespaces", none)
     monkeypatch.setattr(codex, "find_codex", missing)
     assert run(["runtimes", "doctor", "codex", "--json"]) == 1
     findings = json.loads(capfd.readouterr().out)["findings"]
