@@ -5,13 +5,13 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from tests.counts import COUNTS
 
 from codesdk import CodeSDK, SessionSettings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 SCRIPT = {"loop": True, "turns": [{"steps": [{"burst": {"count": 1_000, "size": 64}}]}]}
-TASKS = 50
 
 
 async def test_a_subscriber_that_does_not_read_costs_no_memory_and_loses_nothing(tmp_path: Path):
@@ -28,7 +28,7 @@ async def test_a_subscriber_that_does_not_read_costs_no_memory_and_loses_nothing
         gc.collect()
         tracemalloc.start()
         try:
-            for number in range(TASKS):
+            for number in range(COUNTS.unread_tasks):
                 await (await session.start(f"task {number}")).result()
             gc.collect()
             grown, _ = tracemalloc.get_traced_memory()
@@ -36,8 +36,8 @@ async def test_a_subscriber_that_does_not_read_costs_no_memory_and_loses_nothing
             tracemalloc.stop()
         head = await sdk.archive.log.head(session.id)
         stored = (tmp_path / "data" / "codesdk.db").stat().st_size
-        assert head > 50_000
-        assert stored > 15_000_000
+        assert head > 1_000 * COUNTS.unread_tasks
+        assert stored > 300_000 * COUNTS.unread_tasks
         assert grown < 3_000_000
         while seen[-1] < head:
             seen += [item.event.seq for item in await anext(lazy)]
