@@ -53,7 +53,7 @@ _TEST = Counts(
     chaos_seeds=100,
     examples=100,
 )
-_SOAK = Counts(
+SOAK = Counts(
     kill_seeds=(11, 12, 13, 14, 15),
     program_sessions=20,
     claude_retries=6,
@@ -72,4 +72,4 @@ _SOAK = Counts(
 )
 # What `make check` leaves out needs no figures of its own.
 _CHECK = _TEST._replace(chaos_seeds=20, examples=20)
-COUNTS = {"check": _CHECK, "test": _TEST, "soak": _SOAK}[os.environ.get("CODESDK_COUNTS", "test")]
+COUNTS = {"check": _CHECK, "test": _TEST, "soak": SOAK}[os.environ.get("CODESDK_COUNTS", "test")]

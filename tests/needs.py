@@ -31,12 +31,12 @@ def needs_of(item: pytest.Function) -> frozenset[str]:
     """Return the markers of a test."""
     fixtures = item._fixtureinfo.name2fixturedefs
     used = [fixtures[name][-1].func for name in item.fixturenames if name in fixtures]
-    found = [_needs(item.obj), *map(_needs, used)]
-    return frozenset().union(*found)
+    return frozenset[str]().union(*map(needs, [item.obj, *used]))
 
 
 @cache
-def _needs(start: Any) -> frozenset[str]:
+def needs(start: Any) -> frozenset[str]:
+    """Return the markers for what a function, or a class, starts."""
     found, seen, waiting = set[str](), set[Any](), [start]
     while waiting:
         for function in _functions(waiting.pop()):
