@@ -5,8 +5,7 @@ BIN    := .venv/bin
 READY  := .venv/.ready
 UV     := $(BIN)/uv
 ARGS   ?=
-# Three workers keep two cores busy, because tests of processes wait a lot.
-PYTEST  = HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/pytest -q -n 3 --dist worksteal --inline-snapshot=disable
+PYTEST  = HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/pytest -q --dist worksteal --inline-snapshot=disable
 FAST    = not program and not container and not process and not slow
 TYPES   = $(BIN)/pyright --pythonpath $(BIN)/python
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
@@ -34,7 +33,7 @@ $(READY): pyproject.toml requirements/bootstrap.lock requirements/dev.lock requi
 
 check: lint layers ## all checks, and the tests that need no program, no container and no minutes: for the work in between
 	@scripts/quietly types $(TYPES) & types=$$!; \
-	CODESDK_COUNTS=check $(PYTEST) -m "$(FAST)" $(ARGS) </dev/null; tests=$$?; \
+	CODESDK_COUNTS=check $(PYTEST) -n 2 -m "$(FAST)" $(ARGS) </dev/null; tests=$$?; \
 	wait $$types && exit $$tests
 
 test: lint types layers unit ## all checks and all tests, each with small counts: before a commit
@@ -53,7 +52,7 @@ layers: $(READY) ## which package may import which (import-linter)
 	@scripts/quietly layers $(BIN)/lint-imports
 
 unit: $(READY) ## the tests alone; ARGS="-k name" chooses some
-	@$(PYTEST) $(ARGS) </dev/null
+	@$(PYTEST) -n 3 $(ARGS) </dev/null # three keep two cores busy: tests of processes wait a lot
 
 coverage: $(READY) ## the tests, with a report of the lines they do not reach
 	@$(BIN)/coverage erase

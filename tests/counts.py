@@ -71,5 +71,5 @@ SOAK = Counts(
     examples=1_000,
 )
 # What `make check` leaves out needs no figures of its own.
-_CHECK = _TEST._replace(chaos_seeds=20, examples=20)
+_CHECK = _TEST._replace(examples=20)
 COUNTS = {"check": _CHECK, "test": _TEST, "soak": SOAK}[os.environ.get("CODESDK_COUNTS", "test")]

