@@ -39,7 +39,8 @@ async def test_the_file_shrinks_while_a_session_goes_on_writing(tmp_path: Path):
     for number in range(3):
         await log.delete(f"ses_old{number}")
     before = written
-    unused = await log.unused_bytes()  # not the size of the file, which has only what was merged into it so far
+    # Not the size of the file, which has only what was merged into it so far.
+    unused = await log.unused_bytes()
     assert unused > 20_000_000
     assert await log.vacuum() == 0
     during = written - before
