@@ -5,13 +5,18 @@ BIN    := .venv/bin
 READY  := .venv/.ready
 UV     := $(BIN)/uv
 ARGS   ?=
+PYTEST  = HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/pytest -q --dist worksteal --inline-snapshot=disable
+FAST    = not program and not container and not process and not slow
+TYPES   = $(BIN)/pyright --pythonpath $(BIN)/python
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
           --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint types layers unit coverage format bench demo record lock clean
+.PHONY: help setup check test soak lint types layers unit coverage format bench demo record lock clean
 # The targets share one .venv and the checks read best in order.
 .NOTPARALLEL:
+# Tests start hundreds of interpreters: without compiled modules each would compile all of the package again.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,20 +31,28 @@ $(READY): pyproject.toml requirements/bootstrap.lock requirements/dev.lock requi
 .venv/.installer: requirements/bootstrap.in
 	@scripts/setup installer </dev/null
 
-test: lint types layers unit ## all checks and all tests
+check: lint layers ## all checks, and the tests that need no program, no container and no minutes: for the work in between
+	@scripts/quietly types $(TYPES) & types=$$!; \
+	CODESDK_COUNTS=check $(PYTEST) -n 2 -m "$(FAST)" $(ARGS) </dev/null; tests=$$?; \
+	wait $$types && exit $$tests
+
+test: lint types layers unit ## all checks and all tests, each with small counts: before a commit
+
+soak: $(READY) ## all tests with the large counts, and a table of what ran: ARGS="--write docs/soak.md" keeps it
+	@$(BIN)/python -m tests.soak $(ARGS) </dev/null
 
 lint: $(READY) ## style and formatting (ruff)
 	@scripts/quietly lint $(BIN)/ruff check .
 	@scripts/quietly format $(BIN)/ruff format --check .
 
 types: $(READY) ## types: strict on src, basic on tests (pyright)
-	@scripts/quietly types $(BIN)/pyright --pythonpath $(BIN)/python
+	@scripts/quietly types $(TYPES)
 
 layers: $(READY) ## which package may import which (import-linter)
 	@scripts/quietly layers $(BIN)/lint-imports
 
 unit: $(READY) ## the tests alone; ARGS="-k name" chooses some
-	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/pytest -q -n 2 --inline-snapshot=disable $(ARGS) </dev/null
+	@$(PYTEST) -n 3 $(ARGS) </dev/null # three keep two cores busy: tests of processes wait a lot
 
 coverage: $(READY) ## the tests, with a report of the lines they do not reach
 	@$(BIN)/coverage erase

@@ -1,20 +1,22 @@
-"""`python -m bench [NAME …] [--quick] [--json FILE]`: run the measurements and print the table.
+"""`python -m bench [NAME …] [--quick] [--rounds N] [--json FILE] [--against FILE_OR_DIRECTORY]`: run the measurements.
 
-Each benchmark runs in a process of its own, so that none finds the heap of another.
+Prints the table, or what got slower than the other side. Each benchmark runs in a process of its own, so that none
+finds the heap of another.
 """
 
 import argparse
 import gc
 import importlib
-import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import uvloop
 
+from bench.against import Checkout, Failed, Stored, held_against, key_of, verdict
 from bench.measure import facts, load
 from bench.table import Line, Report, Table, to_json
 
@@ -37,7 +39,10 @@ BENCHES = (
     "containers",
     "programs",
 )
+ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
+ROUNDS = 5
+"""Of each side, when two are compared."""
 
 
 def main() -> int:
@@ -45,21 +50,47 @@ def main() -> int:
     if options.child:
         _measure(options.child, options.quick)
         return 0
-    started = time.perf_counter()
     known = facts() | {"quick": options.quick}
     print(" · ".join(f"{name} {value}" for name, value in known.items()), flush=True)
-    table = Table().head()
-    failed = [name for name in options.names or BENCHES if not _run(name, options.quick, table)]
+    return _compare(options, known) if options.against else _table(options, known)
+
+
+def _table(options: argparse.Namespace, known: dict[str, Any]) -> int:
+    """Measure this checkout, print each line as it is there, and keep the figures."""
+    started = time.perf_counter()
+    table, failed = Table().head(), list[str]()
+    for name in options.names or BENCHES:
+        try:
+            _run(name, options.quick, options.rounds or 1, table)
+        except Failed as error:
+            failed.append(str(error))
     known["load_after"] = load()
     known["seconds"] = round(time.perf_counter() - started, 1)
     target = _target(options.json)
     target.write_bytes(to_json(known, table))
     print(f"\n{table.verdict()}")
+    return _last_words(known, failed, f"{known['seconds']:.0f} s; {target.name} has all of it.")
+
+
+def _compare(options: argparse.Namespace, known: dict[str, Any]) -> int:
+    """Measure this checkout against another one or an earlier run. Return 1 if a line is slower beyond the noise."""
+    rounds, names = options.rounds or ROUNDS, options.names or BENCHES
+    compared, failed = held_against(options.against, _here(), names, rounds, options.quick)
+    known["load_after"] = load()
+    slower = any(line.verdict == "slower" for line in compared)
+    return _last_words(known, failed, f"\n{verdict(compared)}") or int(slower or not compared)
+
+
+def _last_words(known: dict[str, Any], failed: Sequence[str], words: str) -> int:
     print(_weather(known), end="")
-    if failed:
-        print(f"Failed: {', '.join(failed)}; the messages are above.")
-    print(f"{known['seconds']:.0f} s; {target.name} has all of it.")
+    for failure in failed:
+        print(failure)
+    print(words)
     return 1 if failed else 0
+
+
+def _here() -> Checkout:
+    return Checkout(ROOT, Path(sys.executable))
 
 
 def _weather(known: dict[str, Any]) -> str:
@@ -78,12 +109,39 @@ def _options() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(BENCHES)} (all)")
     parser.add_argument("--quick", action="store_true", help="small numbers: does it run at all?")
     parser.add_argument("--json", metavar="FILE", type=Path, help="where the figures go (bench/results)")
+    parser.add_argument("--rounds", metavar="N", type=_count, help=f"how often (1; {ROUNDS} with --against)")
+    parser.add_argument(
+        "--against",
+        metavar="FILE_OR_DIRECTORY",
+        type=_other_side,
+        help="compare with figures that --json wrote, or with another checkout, measured in turn with this one",
+    )
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if isinstance(options.against, Stored) and options.against.quick != options.quick:
+        parser.error(
+            "a quick run and a whole one cannot be compared: give or leave out --quick as that run did"
+        )
+    if options.against and options.json:
+        parser.error("--json keeps the figures of one side: leave it or --against out")
     unknown = [name for name in options.names if name not in BENCHES]
     if unknown:
         parser.error(f"there is no {', '.join(unknown)}; there are {', '.join(BENCHES)}")
     return options
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of rounds: give 1 or more")
+    return int(text)
+
+
+def _other_side(text: str) -> Checkout | Stored:
+    path = Path(text)
+    try:
+        return Checkout(path) if path.is_dir() else Stored(path)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _measure(name: str, quick: bool) -> None:
@@ -99,13 +157,28 @@ def _measure(name: str, quick: bool) -> None:
     report.progress(f"garbage collections by generation: {collections}")
 
 
-def _run(name: str, quick: bool, table: Table) -> bool:
-    command = [sys.executable, "-m", "bench", "--child", name, *(["--quick"] if quick else [])]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        for line in child.stdout:
-            table.add(msgspec.json.decode(line, type=Line))
-    return child.returncode == 0
+def _run(name: str, quick: bool, rounds: int, table: Table) -> None:
+    if rounds == 1:
+        for line in _here().round(name, quick):
+            table.add(line)
+        return
+    found: dict[tuple[str, str, str], list[Line]] = {}
+    for _ in range(rounds):
+        for line in _here().round(name, quick):
+            found.setdefault(key_of(line), []).append(line)
+    for lines in found.values():
+        table.add(_middle(lines))
+
+
+def _middle(lines: Sequence[Line]) -> Line:
+    """Return the line of the median round as it was, with the figures of all rounds."""
+    measured = sorted(
+        (line for line in lines if line.figure is not None), key=lambda line: line.figure or 0.0
+    )
+    if not measured:
+        return lines[0]
+    figures = [line.figure for line in measured if line.figure is not None]
+    return msgspec.structs.replace(measured[(len(measured) - 1) // 2], rounds=figures)
 
 
 def _target(given: Path | None) -> Path:

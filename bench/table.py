@@ -23,7 +23,7 @@ class Goal(msgspec.Struct, frozen=True):
         return value >= self.bound if self.at_least else value <= self.bound
 
     def __str__(self) -> str:
-        return f"{'≥' if self.at_least else '≤'} {_short(self.bound)}{'x' if self.of == 'ratio' else ''}"
+        return f"{'≥' if self.at_least else '≤'} {short(self.bound)}{'x' if self.of == 'ratio' else ''}"
 
 
 def at_most(bound: float) -> Goal:
@@ -45,7 +45,8 @@ def ratio_at_least(bound: float) -> Goal:
 class Line(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One measured figure, what it is held against, and whether that is good enough.
 
-    `figure` is null when it could not be measured; `note` then says why.
+    `figure` is null when it could not be measured; `note` then says why. After several rounds it is their median,
+    and `rounds` has each of them.
     """
 
     bench: str
@@ -58,6 +59,7 @@ class Line(msgspec.Struct, kw_only=True, omit_defaults=True):
     goal: str | None = None
     ok: bool | None = None
     note: str | None = None
+    rounds: list[float] | None = None
 
 
 class Report:
@@ -121,9 +123,9 @@ class Table:
         self.lines.append(line)
         against = ""
         if line.against is not None and line.against_figure is not None:
-            against = f"{line.against}: {_short(line.against_figure)}"
+            against = f"{line.against}: {short(line.against_figure)}"
         ratio = "" if line.ratio is None else f"{line.ratio:.2f}x"
-        figure = "-" if line.figure is None else f"{_short(line.figure)} {line.unit}"
+        figure = "-" if line.figure is None else f"{short(line.figure)} {line.unit}"
         verdict = {None: "", True: "ok", False: "SHORT"}[line.ok]
         print(_row(f"  {line.name}", figure, against, ratio, line.goal or "", verdict), flush=True)
         if line.note:
@@ -132,18 +134,18 @@ class Table:
     def verdict(self) -> str:
         """Say which lines are short of their goal."""
         judged = [line for line in self.lines if line.ok is not None]
-        short = [line for line in judged if not line.ok]
-        missing = [line for line in self.lines if line.figure is None]
-        words = f"{len(judged) - len(short)} of {len(judged)} goals are met."
-        if short:
+        missed = [line for line in judged if not line.ok]
+        unmeasured = [line for line in self.lines if line.figure is None]
+        words = f"{len(judged) - len(missed)} of {len(judged)} goals are met."
+        if missed:
             listed = "; ".join(
-                f"{line.bench}, {line.name} ({_short(line.figure or 0)} {line.unit}"
+                f"{line.bench}, {line.name} ({short(line.figure or 0)} {line.unit}"
                 f"{'' if line.ratio is None else f', {line.ratio:.2f}x'}, goal {line.goal})"
-                for line in short
+                for line in missed
             )
             words += f" Short: {listed}."
-        if missing:
-            words += f" Not measured: {'; '.join(f'{line.bench}, {line.name}' for line in missing)}."
+        if unmeasured:
+            words += f" Not measured: {'; '.join(f'{line.bench}, {line.name}' for line in unmeasured)}."
         return words
 
 
@@ -152,7 +154,8 @@ def to_json(facts: dict[str, Any], table: Table) -> bytes:
     return msgspec.json.format(msgspec.json.encode(document), indent=1)
 
 
-def _short(number: float) -> str:
+def short(number: float) -> str:
+    """Write a figure with as many digits as anyone reads."""
     if abs(number) >= 1000:
         return f"{number:,.0f}"
     if number == int(number):

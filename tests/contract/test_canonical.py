@@ -15,6 +15,7 @@ import msgspec
 import pytest
 import rfc8785
 from hypothesis import example, given, settings, strategies as st
+from tests.counts import COUNTS
 
 from codesdk.contract import canonical as canonical_module
 from codesdk.contract.canonical import CanonicalError, canonical, content_hash, hash_json
@@ -264,14 +265,14 @@ def nest(leaves: st.SearchStrategy[Any], keys: st.SearchStrategy[Any]) -> st.Sea
     return st.recursive(leaves, extend, max_leaves=25)
 
 
-@settings(max_examples=500)
+@settings(max_examples=5 * COUNTS.examples)
 @given(nest(scalars, texts))
 @example({"\U0001f600": 1.0, "\uffee": -0.0})
 def test_every_json_value_is_written_as_rfc8785_writes_it(value: Any) -> None:
     assert canonical(value) == rfc8785.dumps(value)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=10 * COUNTS.examples)
 @given(floats)
 def test_every_double_is_written_as_rfc8785_writes_it_and_reads_back(number: float) -> None:
     written = canonical([number])
@@ -301,7 +302,7 @@ def canonical_or_none(value: object) -> bytes | None:
         return None
 
 
-@settings(max_examples=500)
+@settings(max_examples=5 * COUNTS.examples)
 @given(nest(broken_leaves, broken_keys))
 @example([math.nan])
 @example({"a": 2**53})

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from jsonschema import Draft202012Validator
 from tests.contract.examples import ERROR, EVENTS, TRANSCRIPT
 from tests.contract.strategies import events, required_fields, structs, without
+from tests.counts import COUNTS
 
 from codesdk.contract.codec import encode
 from codesdk.contract.errors import ErrorInfo
@@ -111,7 +112,7 @@ def test_whatever_the_codec_writes_is_valid(name):
     check = validator(SCHEMAS[name])
 
     @given(events(name))
-    @settings(max_examples=25)
+    @settings(max_examples=COUNTS.examples // 4)
     def agree(event):
         check.validate(json.loads(encode(event)))
 
@@ -119,13 +120,13 @@ def test_whatever_the_codec_writes_is_valid(name):
 
 
 @given(structs(ErrorInfo))
-@settings(max_examples=25)
+@settings(max_examples=COUNTS.examples // 4)
 def test_every_error_is_valid(error):
     validator(json.loads(schema_files()["error.json"])).validate(plain(error))
 
 
 @given(structs(Message))
-@settings(max_examples=25)
+@settings(max_examples=COUNTS.examples // 4)
 def test_every_message_is_valid(message):
     validator(json.loads(schema_files()["message.json"])).validate(plain(message))
 

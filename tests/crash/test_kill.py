@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.counts import COUNTS
 from tests.crash.checks import ALL, Promises, check_after_recovery, check_before_recovery
 
 from codesdk import CodeSDK
@@ -19,7 +20,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 WORKER = str(Path(__file__).with_name("worker.py"))
 KILLS = 10
-SEEDS = (11, 12, 13, 14, 15)
+"""With each seed."""
 
 TALK = """
 loop: true
@@ -104,7 +105,7 @@ def draw_lines(chance: random.Random) -> int:
     return chance.choice([chance.randrange(4), chance.randrange(4, 40), *(chance.randrange(40, 1500),) * 3])
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", COUNTS.kill_seeds)
 async def test_a_killed_process_loses_nothing_that_was_seen(seed: int, tmp_path: Path, workspace: Path):
     chance = random.Random(seed)
     path, promises = tmp_path / "data", Promises()

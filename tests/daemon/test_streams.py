@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from bench.stored import store_history
+from tests.counts import COUNTS
 from tests.daemon.readers import SMALL_BUFFER, CuttingProxy, Memory, Reader
 from tests.daemon.rig import Daemon, daemon
 
@@ -97,11 +98,8 @@ async def test_a_reader_that_stalls_for_three_seconds_of_a_burst_loses_nothing_a
         assert grown_mb < STALL_MB
 
 
-@pytest.mark.parametrize(
-    "missed", [5_000, pytest.param(500_000, marks=pytest.mark.slow)], ids=["5_000", "500_000"]
-)
-async def test_a_reader_that_comes_back_gets_all_that_it_missed(tmp_path: Path, missed: int):
-    seen = 100
+async def test_a_reader_that_comes_back_gets_all_that_it_missed(tmp_path: Path):
+    seen, missed = 100, COUNTS.missed_events
     session = await store_history(tmp_path / "data", seen + missed)
     with daemon(tmp_path / "data") as running:
         memory = Memory(running.process.pid)

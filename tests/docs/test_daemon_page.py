@@ -41,7 +41,8 @@ def test_the_options_that_are_named_are_there():
 def test_the_commands_work_as_printed(tmp_path: Path):
     (script,) = re.findall(r"<!-- run -->\n```sh\n(.*?)```", PAGE, re.DOTALL)
     (tmp_path / "work").mkdir()
-    with daemon(tmp_path / "data") as running:
+    # curl notices that nobody reads any more when the next heartbeat comes.
+    with daemon(tmp_path / "data", "--heartbeat", "0.1") as running:
         python = shlex.quote(sys.executable)
         given = f'URL={running.url}; WORK={shlex.quote(str(tmp_path / "work"))}; python3() {{ {python} "$@"; }}\nset -eu\n'
         ran = subprocess.run(

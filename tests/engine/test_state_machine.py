@@ -6,13 +6,13 @@ After every step all readers have seen only what is stored; at the end every ses
 """
 
 import asyncio
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.counts import COUNTS
 from tests.engine.acting import (
     close_session,
     create_session,
@@ -52,8 +52,7 @@ from codesdk.contract.settings import Limits, SessionConfig, SessionSettings
 from codesdk.contract.tools import Actor, ToolIdentity
 from codesdk.testing.fakes import READ, WRITE, FakeRuntime, FakeTask, FakeTools, tool_spec
 
-EXAMPLES = int(os.environ.get("STATE_MACHINE_EXAMPLES", "120"))
-STEPS = int(os.environ.get("STATE_MACHINE_STEPS", "50"))
+EXAMPLES, STEPS = COUNTS.machine_examples, COUNTS.machine_steps
 SQLITE_EXAMPLES = max(1, EXAMPLES // 6)
 
 SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]

@@ -4,9 +4,11 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.counts import COUNTS
 from tests.runtimes.alone import alone, tried_outside
 
 from codesdk.contract.runtime import Runtime
+from codesdk.runtimes.claude.adapter import ClaudeRuntime
 from codesdk.runtimes.registry import create_runtime
 from codesdk.testing.conformance import (
     MATRIX,
@@ -39,7 +41,10 @@ def loopback_only() -> Iterator[None]:
 def made(name: str) -> MakeRuntime:
     @asynccontextmanager
     async def make(scenario: Scenario) -> AsyncIterator[Runtime]:
-        yield create_runtime(name, program=scenario.program)
+        if name == "claude-agent-sdk":  # as the registry makes it, but for how long it tries again
+            yield ClaudeRuntime(scenario.program, max_retries=COUNTS.claude_retries)
+        else:
+            yield create_runtime(name, program=scenario.program)
 
     return make
 

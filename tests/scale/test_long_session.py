@@ -1,4 +1,4 @@
-"""A session of 100,000 events costs no more to open, list, page and continue than a short one."""
+"""A session of very many events costs no more to open, list, page and continue than a short one."""
 
 import asyncio
 import shutil
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.counts import COUNTS
 
 from codesdk import CodeSDK, Session, SessionSettings
 from codesdk.engine.checks.verify import verify_session
@@ -15,7 +16,7 @@ from codesdk.store.sqlite.log import SqliteLog
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 BURST = str(Path(__file__).with_name("burst.py"))
-EVENTS = 100_000
+EVENTS = COUNTS.history_events
 TASKS = 200
 FEW_ROWS = 500
 

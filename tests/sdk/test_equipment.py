@@ -21,7 +21,7 @@ from codesdk.tools.mcp.host import McpHost
 from codesdk.tools.mcp_client.servers import HttpServer, StdioServer
 from codesdk.tools.options import ExecOptions, FetchOptions
 
-OUTSIDE = Path(__file__).parents[1] / "tools" / "mcp" / "outside.py"
+OUTSIDE = Path(__file__).parents[1] / "tools" / "mcp_client" / "outside.py"
 
 
 def calling(tool: str, given: Any) -> ScriptedRuntime:

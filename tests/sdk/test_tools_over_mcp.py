@@ -13,7 +13,7 @@ from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 from tests.tools.mcp.tool_calls import said, within
 
-from codesdk import CodeSDK, Session, Task
+from codesdk import CodeSDK, Session, SessionSettings, Task
 from codesdk.contract.codec import decode
 from codesdk.contract.events import Event
 from codesdk.engine.checks.replay import replay_session
@@ -160,7 +160,7 @@ async def test_a_client_that_disappears_gives_its_question_up(tmp_path: Path):
 
 
 async def test_stopping_the_task_ends_a_waiting_call_with_an_answer(tmp_path: Path):
-    async with rig(tmp_path) as r:
+    async with rig(tmp_path, settings=SessionSettings(stop_grace_s=0.1)) as r:
         running = r.start_call("workspace_edit", EDIT)
         await r.seen("approval.requested")
         await r.task.stop()

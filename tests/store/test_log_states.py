@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.counts import COUNTS
 from tests.store.samples import session, task
 
 from codesdk.contract.errors import CodeSDKError, Conflict
@@ -181,6 +182,6 @@ class SqliteMachine(LogMachine):
 
 
 TestMemoryStates = LogMachine.TestCase
-TestMemoryStates.settings = settings(max_examples=50, stateful_step_count=20)
+TestMemoryStates.settings = settings(max_examples=COUNTS.examples // 2, stateful_step_count=20)
 TestSqliteStates = SqliteMachine.TestCase
-TestSqliteStates.settings = settings(max_examples=25, stateful_step_count=15)
+TestSqliteStates.settings = settings(max_examples=COUNTS.examples // 4, stateful_step_count=15)

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.counts import COUNTS
 from tests.testing.fast import run
 
 from codesdk import CodeSDK, CodeSDKError, Session, SessionSettings
@@ -18,7 +19,9 @@ from codesdk.engine.checks.verify import verify_session
 from codesdk.testing.chaos import MISDEEDS, ChaosRuntime, Misdeed
 from codesdk.testing.fakes import FakeRuntime, FakeTools, delta, done, memory_sdk
 
-SEEDS = 200
+pytestmark = pytest.mark.slow
+
+SEEDS = COUNTS.chaos_seeds
 BATCHES = 20
 PATIENCE = 150
 SETTINGS = SessionSettings(

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
+from tests.counts import COUNTS
 from tests.engine.acting import follow, live_session, resume, start
 from tests.engine.checks.broken_logs import BROKEN, OTHER_HASH, RAW, Broken, changed, find, frames, renumber
 from tests.engine.checks.healthy_logs import (
@@ -587,7 +588,7 @@ async def play(
     return findings
 
 
-@settings(max_examples=25)
+@settings(max_examples=COUNTS.examples // 4)
 @given(turns=TURNS, answers=ANSWERS, cut=BREAK)
 def test_whatever_the_engine_writes_keeps_the_invariants(
     turns: list[Any], answers: list[Any], cut: tuple[str, int] | None

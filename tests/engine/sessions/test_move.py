@@ -2,7 +2,7 @@
 
 import pytest
 
-from codesdk import Busy, InvalidRequest
+from codesdk import Busy, InvalidRequest, SessionSettings
 from codesdk.contract.codec import decode
 from codesdk.contract.messages import text_of
 from codesdk.contract.runtime import Identified
@@ -43,7 +43,7 @@ async def test_the_other_runtime_has_the_transcript_and_nothing_of_the_first_one
 async def test_a_session_at_work_is_not_moved_and_nowhere_is_no_place_to_go():
     one, two = FakeRuntime(name="one"), FakeRuntime(name="two")
     async with memory_sdk(runtimes=[one, two]) as sdk:
-        session = await sdk.create_session(runtime="one")
+        session = await sdk.create_session(runtime="one", settings=SessionSettings(stop_grace_s=0.1))
         with pytest.raises(InvalidRequest, match="already"):
             await session.move("one")
         await session.start("First")

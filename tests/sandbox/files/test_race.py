@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.counts import COUNTS
 from tests.sandbox.traps import SECRET, tree
 
 from codesdk.contract.ports import ToolInvocation
@@ -22,10 +23,10 @@ from codesdk.sandbox.files.paths import Beneath, PathRefused
 from codesdk.sandbox.files.tree import entries
 from codesdk.tools import builtin_registry
 
-READS = 20_000
-LISTS = 5_000
-WRITES = 4_000
-CALLS = 1_000
+READS = 20_000 * COUNTS.races
+LISTS = 5_000 * COUNTS.races
+WRITES = 4_000 * COUNTS.races
+CALLS = 1_000 * COUNTS.races
 NAIVE_AT_MOST = 400_000
 
 SWAP = """

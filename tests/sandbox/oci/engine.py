@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import docker
+import docker.errors
 from tests.sandbox.attacks import SECRET
 
 IMAGE = "codesdk-test:1"
@@ -35,6 +36,14 @@ class RunningEngine(NamedTuple):
     def containers(self) -> list[str]:
         """Return the ids of all containers, running or not."""
         return [item["Id"] for item in self.client.containers(all=True)]
+
+    def kill(self, container_id: str) -> None:
+        """Kill a container, which then removes itself; who must know that it is gone looks.
+
+        Podman looks at how it ended before it answers, and says so with an error if it was removed before that.
+        """
+        with contextlib.suppress(docker.errors.APIError):
+            self.client.kill(container_id)
 
 
 @contextlib.contextmanager
@@ -57,7 +66,8 @@ def running_engine() -> Generator[RunningEngine]:
             "http_proxy": f"http://user:{SECRET}@proxy.invalid",
             "HTTPS_PROXY": f"http://{SECRET}@proxy.invalid",
         }
-        with subprocess.Popen(service, env=env | proxies, stdin=subprocess.DEVNULL) as process:
+        # In its own directory: the monitor of a container that ran out of memory makes a file `oom` where it is.
+        with subprocess.Popen(service, cwd=home, env=env | proxies, stdin=subprocess.DEVNULL) as process:
             client = None
             try:
                 client = _connect(socket, process)
@@ -65,7 +75,7 @@ def running_engine() -> Generator[RunningEngine]:
                 engine = RunningEngine(socket, client)
                 yield engine
                 for container in engine.containers():
-                    client.kill(container)
+                    engine.kill(container)
             finally:
                 if client is not None:
                     client.close()

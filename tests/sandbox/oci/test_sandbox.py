@@ -260,7 +260,7 @@ async def test_cancelling_while_the_container_starts_leaves_none(sandbox, engine
 
 async def test_a_kept_container_that_somebody_killed_is_replaced(sandbox, engine, workspace):
     await run(sandbox, command(["true"], workspace))
-    engine.client.kill(engine.containers()[0])
+    engine.kill(engine.containers()[0])
     await until(lambda: not engine.containers())
     assert (await run(sandbox, command(["true"], workspace))).end.exit_code == 0
 
@@ -269,7 +269,7 @@ async def test_a_command_whose_container_somebody_kills_ends_as_killed(sandbox, 
     started = asyncio.Event()
     running = asyncio.ensure_future(sandbox.run(sh("echo; sleep 1000", workspace), lambda *_: started.set()))
     await asyncio.wait_for(started.wait(), 60)
-    engine.client.kill(engine.containers()[0])
+    engine.kill(engine.containers()[0])
     assert (await running).exit_code == 137
 
 

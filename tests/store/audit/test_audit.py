@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
+from tests.counts import COUNTS
 from tests.store.audit.samples import entry
 
 from codesdk.contract.errors import StorageFailure
@@ -253,7 +254,7 @@ def test_an_audit_of_which_all_segments_are_gone_still_says_how_many_records_the
     assert kinds(verify_audit(tmp_path)) == [("noted", 13), ("missing", 1)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=COUNTS.examples // 2)
 @given(
     parts=st.lists(st.lists(st.text(max_size=20), max_size=5), max_size=8),
     segment_bytes=st.integers(1, 3_000),

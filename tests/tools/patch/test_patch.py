@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings, strategies as st
+from tests.counts import COUNTS
 from tests.sandbox.traps import tree
 from tests.tools.calling import REGISTRY, changed, error, ready, use
 
@@ -398,7 +399,7 @@ def outcome(target: bytes, diff: str) -> bytes | str:
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=COUNTS.examples)
 @given(PLAIN, PLAIN, PLAIN.map(lambda data: data and data + b"\n"), st.integers(0, 3))
 def test_git_agrees_on_what_a_patch_makes_of_a_file(before, after, extra, copies):
     """What git applies, we apply with the same result, unless it could go to several places: git picks one.
@@ -431,7 +432,7 @@ TREES = st.dictionaries(NAMES, TEXT.filter(lambda data: b"\0" not in data), max_
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=COUNTS.examples // 4)
 @given(TREES, TREES, st.booleans())
 def test_what_git_diff_writes_for_a_whole_tree_is_applied(before, after, move):
     """Renames and all. A text that is not UTF-8 cannot be in a patch that comes as JSON."""

@@ -16,7 +16,7 @@ from codesdk.sandbox.owner import User
 from codesdk.sandbox.survey import Found, Survey
 
 WORKSPACE = "/workspace"
-PROFILE = Path(__file__).with_name("oci_seccomp.json")
+PROFILE = Path(__file__).with_name("seccomp.json")
 _KEEPERS = (65_533, 65_532)
 _MB = 1 << 20
 _SHARED_MEMORY = 64 * _MB

@@ -1,4 +1,4 @@
-"""Twenty sessions of each program, used and ended in every way: nothing is left of them."""
+"""Sessions of each program, used and ended in every way: nothing is left of them."""
 
 import asyncio
 import os
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.counts import COUNTS
 from tests.runtimes.alone import alone, tried_outside
 from tests.runtimes.test_both import MODELS
 
@@ -18,7 +19,7 @@ from codesdk.contract.errors import CodeSDKError
 from codesdk.engine.checks.verify import verify_session
 from codesdk.script import parse_object
 
-SESSIONS, AT_ONCE = 20, 4
+AT_ONCE = 4
 ENDINGS = ("used", "stopped", "killed", "closed")
 STORY = {"steps": [{"text": ["Once upon ", "a time"]}, {"delay_s": 3600}, {"text": "The end."}]}
 
@@ -91,9 +92,10 @@ async def kill_one(sdk: CodeSDK, session: Session) -> None:
 @pytest.mark.parametrize("runtime", MODELS)
 async def test_no_process_socket_file_or_port_is_left(tmp_path: Path, runtime: str, scratch: Path):
     chance, before = random.Random(7), below()
-    endings = [chance.choice(ENDINGS) for _ in range(SESSIONS)]
+    endings = list((ENDINGS * COUNTS.program_sessions)[: COUNTS.program_sessions])
+    chance.shuffle(endings)
     async with CodeSDK.open(tmp_path / "data", providers={}) as sdk:
-        for start in range(0, SESSIONS, AT_ONCE):
+        for start in range(0, len(endings), AT_ONCE):
             batch = endings[start : start + AT_ONCE]
             sessions = await asyncio.gather(*(live(sdk, tmp_path, runtime, ending) for ending in batch))
             for session in sessions:

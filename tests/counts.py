@@ -1,0 +1,75 @@
+"""How often, how many, how long: few in `make check`, some in `make test`, many in `make soak`. Decided here alone."""
+
+import os
+from typing import NamedTuple
+
+
+class Counts(NamedTuple):
+    """What is larger in a soak, by name."""
+
+    kill_seeds: tuple[int, ...]
+    """Each kills a process ten times, at moments that it draws: tests/crash."""
+    program_sessions: int
+    """Of each program, used and ended in every way: tests/runtimes/test_starts.py."""
+    claude_retries: int
+    """How often claude may try again in the conformance matrix; six is what it does in use, for half a minute."""
+    crowd: int
+    """Clients that stream at once, and how long one beside them does not read: tests/daemon."""
+    stall_s: float
+    stall_events: int
+    missed_events: int
+    """What a reader that comes back has missed."""
+    gateway_rounds: int
+    """Of twenty requests each: tests/gateway."""
+    machine_examples: int
+    machine_steps: int
+    """What the state machine of the engine tries: tests/engine."""
+    history_events: int
+    """In a session that must cost no more to open than a short one: tests/scale."""
+    unread_tasks: int
+    """Of a thousand events each, that nobody reads: tests/scale."""
+    races: int
+    """How much longer than once a directory is swapped for a link under the file tools: tests/sandbox/files."""
+    chaos_seeds: int
+    """Runtimes that misbehave by chance: tests/testing."""
+    examples: int
+    """What hypothesis tries where a test says nothing else."""
+
+
+_TEST = Counts(
+    kill_seeds=(11,),
+    program_sessions=4,
+    claude_retries=1,
+    crowd=100,
+    stall_s=3,
+    stall_events=20_000,
+    missed_events=50_000,
+    gateway_rounds=50,
+    machine_examples=60,
+    machine_steps=40,
+    history_events=20_000,
+    unread_tasks=15,
+    races=1,
+    chaos_seeds=100,
+    examples=100,
+)
+SOAK = Counts(
+    kill_seeds=(11, 12, 13, 14, 15),
+    program_sessions=20,
+    claude_retries=6,
+    crowd=1_000,
+    stall_s=60,
+    stall_events=100_000,
+    missed_events=500_000,
+    gateway_rounds=500,
+    machine_examples=1_000,
+    machine_steps=100,
+    history_events=100_000,
+    unread_tasks=50,
+    races=10,
+    chaos_seeds=1_000,
+    examples=1_000,
+)
+# What `make check` leaves out needs no figures of its own.
+_CHECK = _TEST._replace(examples=20)
+COUNTS = {"check": _CHECK, "test": _TEST, "soak": SOAK}[os.environ.get("CODESDK_COUNTS", "test")]

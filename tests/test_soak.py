@@ -1,0 +1,52 @@
+"""The table of the soak: every row runs tests that there are, and says what came of them."""
+
+from pathlib import Path
+
+import pytest
+from tests.counts import COUNTS, SOAK
+from tests.soak import ROOT, ROWS, Outcome, line_of, main, outcome_of, page
+
+REPORT = '<testsuites><testsuite tests="{}" failures="{}" errors="{}" skipped="0"/></testsuites>'
+
+
+def test_every_row_names_tests_that_are_there():
+    assert [path for row in ROWS for path in row.tests if not (ROOT / path).exists()] == []
+    assert len({row.name for row in ROWS}) == len(ROWS)
+
+
+def test_a_soak_does_no_less_of_anything_than_a_test():
+    larger = [
+        SOAK.kill_seeds >= COUNTS.kill_seeds,
+        *(a >= b for a, b in zip(SOAK[1:], COUNTS[1:], strict=True)),
+    ]
+    assert all(larger)
+
+
+@pytest.mark.parametrize(
+    ("report", "outcome"),
+    [
+        (REPORT.format(7, 0, 0), Outcome(7, 0, 3.0)),
+        (REPORT.format(7, 1, 2), Outcome(7, 3, 3.0)),
+        (REPORT.format(0, 0, 0), Outcome(0, 1, 3.0)),
+        (None, Outcome(0, 1, 3.0)),
+    ],
+    ids=["passed", "failed", "no tests", "no report"],
+)
+def test_what_came_of_a_row_is_read_from_the_report(tmp_path: Path, report: str | None, outcome: Outcome):
+    path = tmp_path / "report.xml"
+    if report is not None:
+        path.write_text(report)
+    assert outcome_of(path, 3.0) == outcome
+
+
+def test_the_page_has_the_lines_as_they_were_printed():
+    lines = [line_of(ROWS[0], Outcome(6, 0, 41.4)), line_of(ROWS[1], Outcome(2, 1, 9.0))]
+    assert lines[0].endswith("| 6 | passed | 41 |")
+    assert lines[1].endswith("| 2 | **1 failed** | 9 |")
+    assert "\n".join(lines) in page(lines)
+
+
+def test_an_unknown_row_is_refused(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["nonsense"])
+    assert "there is no nonsense; there are kills," in capsys.readouterr().err
