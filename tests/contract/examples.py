@@ -59,17 +59,16 @@ def _json_artifact(value: Any, name: str) -> ArtifactRef:
 def _event(
     seq: int,
     seconds: float,
-    payload: msgspec.Struct,
+    payload: Any,
     *,
     task: str | None = FIRST,
     identified: bool = True,
     raw: Any = None,
 ) -> ev.Event:
-    return ev.Event(
+    return ev.EVENT_OF[type(payload)](
         schema_version=ev.SCHEMA_VERSION,
         seq=seq,
         time=_at(seconds),
-        type=ev.TYPE_OF[type(payload)],
         trace=ev.Trace(session_id=SESSION, task_id=task),
         runtime=ev.RuntimeInfo(
             name=RUNTIME,

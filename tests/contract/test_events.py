@@ -12,7 +12,7 @@ import pytest
 
 import codesdk.contract
 from codesdk.contract import events
-from codesdk.contract.events import EVENT_TYPES, TERMINAL_TYPES, TYPE_OF
+from codesdk.contract.events import EVENT_TYPES, EVENTS, TERMINAL_TYPES, TYPE_OF
 from codesdk.contract.runtime import DraftPayload
 from codesdk.contract.tools import Record, ToolIdentity
 
@@ -36,13 +36,18 @@ STABLE_NAMES = {
     ],
     "events": [
         "CONTRACT_VERSION",
+        "EVENT_OF",
         "EVENT_TYPES",
+        "EVENTS",
         "Event",
+        "KnownEvent",
         "RuntimeInfo",
         "SCHEMA_VERSION",
         "TERMINAL_TYPES",
         "TYPE_OF",
+        "TaskEndEvent",
         "Trace",
+        "UnknownEvent",
         "UsageTotals",
     ],
     "ids": ["artifact_id", "is_id", "is_task_id", "ulid"],
@@ -82,6 +87,10 @@ FORBIDDEN += ["threading", "uvloop", "yaml"]
 def test_each_type_has_one_payload_and_each_payload_one_type():
     assert {name: TYPE_OF[payload] for name, payload in EVENT_TYPES.items()} == {n: n for n in EVENT_TYPES}
     assert len(TYPE_OF) == len(EVENT_TYPES)
+
+
+def test_the_tag_that_is_stored_is_the_type_that_is_read():
+    assert [event.__struct_config__.tag for event in EVENTS] == [event.type for event in EVENTS]
 
 
 def test_every_type_that_documents_name_is_in_the_list():

@@ -29,7 +29,7 @@ async def tell(sdk: CodeSDK, workspace: Path) -> str:
     task = await session.start(f"Write it down: {SECRET}")
     async for event in task.events():
         if event.type == "approval.requested":
-            call = event.payload.tool_call_id
+            call = event.payload.tool_call_id or ""
             if (workspace / "a.txt").exists():
                 await task.deny(call, f"Once is enough, {SECRET}.")
             else:

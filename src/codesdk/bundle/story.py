@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from codesdk.contract import events as ev
-from codesdk.contract.events import TERMINAL_TYPES, Event
+from codesdk.contract.events import Event
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.tools import ToolIdentity
 
@@ -120,7 +120,7 @@ class Story:
         self.errors.append({"seq": event.seq, "time": event.time, "kind": kind, "message": message})
 
     def _task(self, event: Event) -> None:
-        payload, task_id = event.payload, event.trace.task_id or ""
+        task_id = event.trace.task_id or ""
         if event.type == "task.started":
             task = {
                 "task_id": task_id,
@@ -130,7 +130,8 @@ class Story:
             }
             self._by_task[task_id] = task
             self.tasks.append(task)
-        elif event.type in TERMINAL_TYPES:
+        elif isinstance(event, ev.TaskEndEvent):
+            payload = event.payload
             task = self._by_task.pop(task_id, {})
             task |= {
                 "state": event.type.removeprefix("task."),

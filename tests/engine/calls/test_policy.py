@@ -174,7 +174,7 @@ def test_a_runtime_cannot_take_a_grant_back():
         r.get(session.approve(r.call(session), scope="session"))
         said = ev.RuntimeNotice(kind="grant_revoked", message="hm", details={"tool": "fake.write"})
         r.emit(Draft(said))
-        assert r.last(session).payload.kind == "unknown_frame"
+        assert getattr(r.last(session).payload, "kind", None) == "unknown_frame"
         assert [grant.tool for grant in r.get(session.grants())] == ["fake.write"]
 
 

@@ -12,6 +12,7 @@ import msgspec
 from codesdk.contract.codec import encode
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.events import (
+    EVENT_OF,
     Event,
     OutputDelta,
     Resumes,
@@ -60,7 +61,7 @@ def find(events: list[Event], type_: str, nth: int = 0, **fields: Any) -> int:
     return places[nth]
 
 
-def later(events: list[Event], at: int, type_: str) -> int:
+def later(events: list[Any], at: int, type_: str) -> int:
     """Return the index of the next event of this type that speaks of the same call."""
     key = (events[at].payload.tool_call_id, events[at].payload.attempt)
     return next(
@@ -71,7 +72,7 @@ def later(events: list[Event], at: int, type_: str) -> int:
     )
 
 
-def changed(event: Event, **fields: Any) -> Event:
+def changed(event: Any, **fields: Any) -> Event:
     """Return the event with other fields, wherever they live."""
     envelope = {name: fields.pop(name) for name in ("time", "seq") if name in fields}
     trace = {name: fields.pop(name) for name in ("task_id", "session_id") if name in fields}
@@ -81,8 +82,15 @@ def changed(event: Event, **fields: Any) -> Event:
     )
 
 
-def with_payload(event: Event, type_: str, payload: Any) -> Event:
-    return msgspec.structs.replace(event, type=type_, payload=payload)
+def with_payload(event: Event, payload: Any) -> Event:
+    return EVENT_OF[type(payload)](
+        schema_version=event.schema_version,
+        seq=event.seq,
+        time=event.time,
+        trace=event.trace,
+        runtime=event.runtime,
+        payload=payload,
+    )
 
 
 class At(NamedTuple):
@@ -173,8 +181,8 @@ def _at_time_of(event: Event, neighbour: Event) -> Event:
     return msgspec.structs.replace(event, time=neighbour.time)
 
 
-def output_of(event: Event, _: list[Event]) -> Event:
-    call = event.payload
+def output_of(event: Any, _: list[Event]) -> Event:
+    call: Any = event.payload
     payload = ToolOutputDelta(
         tool_call_id=call.tool_call_id,
         attempt=call.attempt,
@@ -183,11 +191,11 @@ def output_of(event: Event, _: list[Event]) -> Event:
         stream="stdout",
         delta="more",
     )
-    return with_payload(event, "tool.output.delta", payload)
+    return with_payload(event, payload)
 
 
 def start_of(event: Event, _: list[Event]) -> Event:
-    call = event.payload
+    call: Any = event.payload
     payload = ToolCallStarted(
         tool_call_id=call.tool_call_id,
         attempt=call.attempt,
@@ -197,7 +205,7 @@ def start_of(event: Event, _: list[Event]) -> Event:
         execution_env="codesdk_host",
         sandbox=SandboxSummary(network=False),
     )
-    return with_payload(event, "tool.call.started", payload)
+    return with_payload(event, payload)
 
 
 def delta_like(event: Event, events: list[Event]) -> Event:
@@ -209,18 +217,18 @@ def start_again(event: Event, events: list[Event]) -> Event:
     return _at_time_of(events[find(events, "task.started")], event)
 
 
-def late_words(event: Event, _: list[Event]) -> Event:
+def late_words(event: Any, _: list[Event]) -> Event:
     message = event.payload.message_id
     payload = OutputDelta(kind="text_delta", block_id="late", message_id=message, delta="and")
-    return with_payload(event, "model.output.delta", payload)
+    return with_payload(event, payload)
 
 
-def fail(events: list[Event]) -> int:
+def fail(events: list[Any]) -> int:
     place = find(events, "task.stopped")
     stopped = events[place].payload
     error = ErrorInfo(code="TIMEOUT", message="too slow", retryable=True)
     payload = TaskFailed(error=error, usage=stopped.usage, duration_ms=stopped.duration_ms)
-    events[place] = with_payload(events[place], "task.failed", payload)
+    events[place] = with_payload(events[place], payload)
     return place
 
 
@@ -257,7 +265,7 @@ def output_before_the_call(events: list[Event]) -> int:
 
 
 def other_snapshot(type_: str, **fields: Any) -> Edit:
-    def apply(events: list[Event]) -> int:
+    def apply(events: list[Any]) -> int:
         place = find(events, type_)
         snapshot = msgspec.structs.replace(events[place].payload.policy_snapshot, **fields)
         events[place] = changed(events[place], policy_snapshot=snapshot)
@@ -266,7 +274,7 @@ def other_snapshot(type_: str, **fields: Any) -> Edit:
     return apply
 
 
-def approved_against_an_opinion(events: list[Event]) -> int:
+def approved_against_an_opinion(events: list[Any]) -> int:
     place = find(events, "tool.call.approved")
     snapshot = events[place].payload.policy_snapshot
     against = Evaluation(source="extension", result="deny", reason="no")
@@ -289,7 +297,7 @@ def drop_answer(events: list[Event]) -> int:
     return next(i for i in range(place, len(events)) if events[i].type == "tool.call.approved")
 
 
-def drop_question(events: list[Event]) -> int:
+def drop_question(events: list[Any]) -> int:
     place = find(events, "approval.requested")
     name = events[place].payload.approval_id
     del events[place]
@@ -298,7 +306,7 @@ def drop_question(events: list[Event]) -> int:
 
 def close_early(events: list[Event]) -> int:
     place = find(events, "task.failed")
-    closed = with_payload(events[place], "session.closed", SessionClosed(reason="done"))
+    closed = with_payload(events[place], SessionClosed(reason="done"))
     events.insert(place + 1, changed(closed, task_id=None))
     return place + 2
 
@@ -309,7 +317,7 @@ def give_up_a_call(events: list[Event]) -> int:
     return next(i for i in range(place, len(events)) if events[i].type == "tool.call.approved")
 
 
-def interrupted_differently(events: list[Event]) -> int:
+def interrupted_differently(events: list[Any]) -> int:
     place = find(events, "task.failed")
     error = msgspec.structs.replace(events[place].payload.error, retryable=False)
     events[place] = changed(events[place], error=error)

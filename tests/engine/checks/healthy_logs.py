@@ -142,7 +142,7 @@ async def ended(session: LiveSession, count: int = 1) -> list[Event]:
     return await until(session, *TERMINAL_TYPES, count=count)
 
 
-async def answer(session: LiveSession, asked: Event, decision: Any = "approve", **more: Any) -> None:
+async def answer(session: LiveSession, asked: Any, decision: Any = "approve", **more: Any) -> None:
     await session.answer(asked.payload.tool_call_id, decision, by=PERSON, **more)
 
 
@@ -153,7 +153,7 @@ class Story(msgspec.Struct):
     """A log and what it lies in."""
 
     session_id: str
-    events: list[Event]
+    events: list[Any]
     log: MemoryLog
     blobs: MemoryBlobs
 

@@ -24,7 +24,7 @@ from tests.engine.checks.healthy_logs import (
     wait_for,
 )
 
-from codesdk.contract.codec import encode
+from codesdk.contract.codec import decode, encode
 from codesdk.contract.errors import Conflict, NotFound
 from codesdk.contract.events import Event
 from codesdk.contract.messages import user
@@ -188,7 +188,8 @@ def test_a_live_log_may_end_anywhere(stories: dict[str, Story], name: str) -> No
 
 def test_events_of_a_later_version_are_passed_over(stories: dict[str, Story]) -> None:
     story = stories["busy"]
-    stranger = msgspec.structs.replace(story.events[5], type="model.dreamt", payload={"of": "sheep"})
+    dream = {"type": "model.dreamt", "payload": {"of": "sheep"}}
+    stranger = decode(msgspec.json.encode(msgspec.json.decode(encode(story.events[5])) | dream))
     newer = msgspec.structs.replace(story.events[6], schema_version=2)
     events = renumber([*story.events[:6], stranger, newer, *story.events[7:]])
     assert check(story.session_id, frames(events)) == []

@@ -258,11 +258,10 @@ class Ring:
 
     def _item(self, seq: int, size: int) -> feeds.Published:
         payload = ev.RuntimeNotice(kind="warning", message="", details={})
-        event = Event(
+        event = ev.RuntimeNoticeEvent(
             schema_version=1,
             seq=seq,
             time="",
-            type="runtime.notice",
             trace=ev.Trace(session_id="ses_a"),
             runtime=ev.RuntimeInfo(name="fake"),
             payload=payload,

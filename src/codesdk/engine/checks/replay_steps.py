@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -128,7 +129,7 @@ def _pass_on(deck: Deck, event: Event) -> None:
         task_id=event.trace.task_id,
         raw=event.runtime.raw,
         raw_ref=event.runtime.raw_ref,
-        type_name=event.type,
+        make=partial(ev.UnknownEvent, type=event.type) if isinstance(event, ev.UnknownEvent) else None,
     )
 
 

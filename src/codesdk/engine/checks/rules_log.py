@@ -13,7 +13,6 @@ from codesdk.contract.codec import decode
 from codesdk.contract.events import EVENT_TYPES, TERMINAL_TYPES, Event
 from codesdk.contract.messages import Message, text_of
 from codesdk.contract.records import StoredFrame
-from codesdk.contract.tools import Record
 from codesdk.engine.checks.rules_calls import CallChecks
 from codesdk.engine.checks.rules_ends import check_end
 from codesdk.engine.checks.rules_state import Finding, TaskCheck
@@ -139,7 +138,7 @@ class Checker:
             self._report(None, f"the stored frame is damaged ({error})")
             self._hole()
             return None
-        if event.type in EVENT_TYPES and not isinstance(event.payload, Record):
+        if isinstance(event, ev.UnknownEvent) and event.type in EVENT_TYPES:
             self._hole()  # of a newer schema version: nothing is wrong with it, but it cannot be judged
             return None
         return event
