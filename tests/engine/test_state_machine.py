@@ -25,6 +25,7 @@ from codesdk.contract.events import (
     RequestStarted,
     RuntimeNotice,
     TaskSteered,
+    TaskStopRequested,
     UsageReported,
 )
 from codesdk.contract.messages import Message, Reasoning, Text, user
@@ -208,8 +209,9 @@ GARBAGE: st.SearchStrategy[Any] = st.sampled_from(
         Draft(OutputDelta(kind="text_delta", block_id="\ud800", message_id="m1", delta="x")),
         Draft(OutputCompleted(message_id=5, content=[])),  # type: ignore[arg-type]
         Draft(OutputCompleted(message_id="\udfff", content=[])),
-        Draft(RuntimeNotice(kind="stop_requested", message="x", details={})),
+        Draft(RuntimeNotice(kind="stop_requested", message="x", details={"by": {"kind": "user"}})),
         Draft(RuntimeNotice(kind="recovered", message="x", details={})),
+        Draft(TaskStopRequested(reason="x", by=Actor(kind="user"))),  # type: ignore[arg-type]
         Draft(RuntimeNotice(kind="odd", message="x", details={"k": object()})),
         Draft(RuntimeNotice(kind="odd", message="x", details={1: (2,)})),  # type: ignore[dict-item]
         ToolAnnouncement(name=None, input={}),  # type: ignore[arg-type]

@@ -94,8 +94,10 @@ class Story:
             self.created = payload
         elif isinstance(payload, ev.ModelInput):
             self.sources[payload.implicit_sources_ref.content_hash] = payload.implicit_sources_ref
-        elif isinstance(payload, ev.RuntimeNotice) and payload.kind in ("violation", "warning", "recovered"):
+        elif isinstance(payload, ev.RuntimeNotice) and payload.kind in ("violation", "warning"):
             self._error(event, payload.kind, payload.message)
+        elif isinstance(payload, ev.SessionRecovered):
+            self._error(event, "recovered", f"{payload.task_id} was closed after a crash ({payload.cause}).")
         elif isinstance(payload, ToolIdentity):
             return self._call(event, payload)
         elif event.type.startswith("task."):

@@ -23,6 +23,7 @@ from codesdk.contract.tools import (
     Scope,
     ToolClass,
     ToolIdentity,
+    UndoReport,
     Verdict,
 )
 
@@ -87,6 +88,13 @@ class ApprovalCarried(Record, frozen=True, kw_only=True):
     input_redacted: bool = False
 
 
+class GrantRevoked(Record, frozen=True, kw_only=True):
+    """A tool that was approved for the session is asked about again."""
+
+    tool: str
+    by: Actor
+
+
 class ToolCallApproved(ToolIdentity, frozen=True, kw_only=True):
     """The one effective decision on the attempt: it may run."""
 
@@ -144,3 +152,9 @@ class ToolCallCompleted(ToolIdentity, frozen=True, kw_only=True):
     result_ref: ArtifactRef | None = None
     result_preview: Any = None
     exit_code: int | None = None
+
+
+class FilesUndone(UndoReport, frozen=True, kw_only=True):
+    """Somebody took back what tools did to files: all that could be, the newest change first."""
+
+    by: Actor

@@ -65,6 +65,11 @@ class SessionClosedEvent(Envelope, frozen=True, kw_only=True, tag="session.close
     payload: SessionClosed
 
 
+class SessionRecoveredEvent(Envelope, frozen=True, kw_only=True, tag="session.recovered"):
+    type: ClassVar[Literal["session.recovered"]] = "session.recovered"
+    payload: SessionRecovered
+
+
 class TaskQueuedEvent(Envelope, frozen=True, kw_only=True, tag="task.queued"):
     type: ClassVar[Literal["task.queued"]] = "task.queued"
     payload: TaskQueued
@@ -78,6 +83,11 @@ class TaskStartedEvent(Envelope, frozen=True, kw_only=True, tag="task.started"):
 class TaskSteeredEvent(Envelope, frozen=True, kw_only=True, tag="task.steered"):
     type: ClassVar[Literal["task.steered"]] = "task.steered"
     payload: TaskSteered
+
+
+class TaskStopRequestedEvent(Envelope, frozen=True, kw_only=True, tag="task.stop_requested"):
+    type: ClassVar[Literal["task.stop_requested"]] = "task.stop_requested"
+    payload: TaskStopRequested
 
 
 class ModelInputEvent(Envelope, frozen=True, kw_only=True, tag="model.input"):
@@ -135,6 +145,11 @@ class ApprovalCarriedEvent(Envelope, frozen=True, kw_only=True, tag="approval.ca
     payload: ApprovalCarried
 
 
+class GrantRevokedEvent(Envelope, frozen=True, kw_only=True, tag="grant.revoked"):
+    type: ClassVar[Literal["grant.revoked"]] = "grant.revoked"
+    payload: GrantRevoked
+
+
 class ToolCallApprovedEvent(Envelope, frozen=True, kw_only=True, tag="tool.call.approved"):
     type: ClassVar[Literal["tool.call.approved"]] = "tool.call.approved"
     payload: ToolCallApproved
@@ -163,6 +178,11 @@ class ToolOutputCompletedEvent(Envelope, frozen=True, kw_only=True, tag="tool.ou
 class ToolCallCompletedEvent(Envelope, frozen=True, kw_only=True, tag="tool.call.completed"):
     type: ClassVar[Literal["tool.call.completed"]] = "tool.call.completed"
     payload: ToolCallCompleted
+
+
+class FilesUndoneEvent(Envelope, frozen=True, kw_only=True, tag="files.undone"):
+    type: ClassVar[Literal["files.undone"]] = "files.undone"
+    payload: FilesUndone
 
 
 class UsageReportedEvent(Envelope, frozen=True, kw_only=True, tag="usage.reported"):
@@ -218,9 +238,11 @@ KnownEvent = (
     SessionCreatedEvent
     | SessionResumedEvent
     | SessionClosedEvent
+    | SessionRecoveredEvent
     | TaskQueuedEvent
     | TaskStartedEvent
     | TaskSteeredEvent
+    | TaskStopRequestedEvent
     | ModelInputEvent
     | RequestStartedEvent
     | RequestCompletedEvent
@@ -232,12 +254,14 @@ KnownEvent = (
     | ApprovalRequestedEvent
     | ApprovalAnsweredEvent
     | ApprovalCarriedEvent
+    | GrantRevokedEvent
     | ToolCallApprovedEvent
     | ToolCallDeniedEvent
     | ToolCallStartedEvent
     | ToolOutputDeltaEvent
     | ToolOutputCompletedEvent
     | ToolCallCompletedEvent
+    | FilesUndoneEvent
     | UsageReportedEvent
     | RuntimeNoticeEvent
     | ArtifactCreatedEvent

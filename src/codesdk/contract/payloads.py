@@ -105,6 +105,16 @@ class SessionClosed(Record, frozen=True, kw_only=True):
     reason: str
 
 
+class SessionRecovered(Record, frozen=True, kw_only=True):
+    """The engine found a task that nobody had ended, and closes it: the events that follow do. `cause` is the
+    code of the error that it ends with: the process died, or the log could not be written."""
+
+    task_id: str
+    cause: Literal["INTERRUPTED", "STORAGE_FAILED"]
+    open_calls: list[str]
+    """The attempts that were open, as `id#attempt`."""
+
+
 class TaskQueued(Record, frozen=True, kw_only=True):
     """A task waits for its turn. Has no `trace.task_id`, so that `task.started` stays first."""
 
@@ -125,6 +135,13 @@ class TaskSteered(Record, frozen=True, kw_only=True):
     """More user input reached the running task."""
 
     messages: list[Message]
+
+
+class TaskStopRequested(Record, frozen=True, kw_only=True):
+    """Somebody asked the running task to stop. From here on it starts nothing new."""
+
+    reason: str
+    by: Actor
 
 
 class ModelInput(Record, frozen=True, kw_only=True):
@@ -200,8 +217,8 @@ class UsageReported(Record, frozen=True, kw_only=True):
 
 
 class RuntimeNotice(Record, frozen=True, kw_only=True):
-    """Something worth knowing. The engine's own kinds: stop_requested, recovered, violation,
-    late_event, unknown_frame, undone, warning."""
+    """What a runtime says of itself, or the engine of a runtime. It changes no state, and no audit record
+    comes from it: a runtime may write what it likes here."""
 
     kind: str
     message: str

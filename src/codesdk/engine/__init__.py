@@ -11,9 +11,6 @@ from codesdk.doors import open_door
 
 if TYPE_CHECKING:
     from codesdk.engine.calls.undo import (
-        NOTICE as NOTICE,
-    )
-    from codesdk.engine.calls.undo import (
         changed_calls as changed_calls,
     )
     from codesdk.engine.calls.undo import (
@@ -81,7 +78,6 @@ __all__, __getattr__, __dir__ = open_door(
     __name__,
     {
         ".calls.undo": (
-            "NOTICE",
             "changed_calls",
             "undo",
         ),

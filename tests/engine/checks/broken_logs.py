@@ -17,14 +17,18 @@ from codesdk.contract.events import (
     OutputDelta,
     Resumes,
     SessionClosed,
+    SessionRecovered,
     TaskFailed,
+    TaskStopRequested,
     ToolCallStarted,
     ToolOutputDelta,
     UsageTotals,
 )
 from codesdk.contract.messages import user
 from codesdk.contract.records import StoredFrame
-from codesdk.contract.tools import Evaluation, SandboxSummary
+from codesdk.contract.tools import Actor, Evaluation, SandboxSummary
+
+STOP_REQUEST = TaskStopRequested(reason="enough", by=Actor(kind="user"))
 
 Edit = Callable[[list[Event]], int | None]
 OTHER_HASH = "sha256:" + "1" * 64
@@ -324,6 +328,30 @@ def interrupted_differently(events: list[Any]) -> int:
     return place
 
 
+def recover_another(events: list[Any]) -> int:
+    place = find(events, "session.recovered")
+    other = msgspec.structs.replace(events[place].payload, task_id="task_x")
+    events[place] = with_payload(events[place], other)
+    return place
+
+
+def recover_the_ended(events: list[Any]) -> int:
+    place = find(events, "task.completed", 2)
+    task_id = events[place].trace.task_id
+    payload = SessionRecovered(task_id=task_id, cause="INTERRUPTED", open_calls=[])
+    events.insert(place + 1, changed(with_payload(events[place], payload), task_id=None))
+    return place + 1
+
+
+def stop_of_nothing(event: Event, _: list[Event]) -> Event:
+    return changed(with_payload(event, STOP_REQUEST), task_id=None)
+
+
+def stop_in_task(event: Event, events: list[Event]) -> Event:
+    task_id = events[find(events, "task.failed")].trace.task_id
+    return changed(with_payload(event, STOP_REQUEST), task_id=task_id)
+
+
 # --- the table ---------------------------------------------------------------------------------------
 
 STARTED, QUEUED, DONE = "task.started", "task.queued", "task.completed"
@@ -331,11 +359,9 @@ REQUEST, EVALUATED = "tool.call.requested", "tool.call.policy_evaluated"
 APPROVED, DENIED = "tool.call.approved", "tool.call.denied"
 RUN, OVER, OUTPUT = "tool.call.started", "tool.call.completed", "tool.output.delta"
 ASKED, ANSWERED, CARRIED = "approval.requested", "approval.answered", "approval.carried"
-DELTA, MESSAGE, NOTICE = "model.output.delta", "model.output.completed", "runtime.notice"
-STOP = At(NOTICE, 0, {"kind": "stop_requested"})
-CRASH = At(NOTICE, 0, {"kind": "recovered"})
+DELTA, MESSAGE = "model.output.delta", "model.output.completed"
+STOP, CRASH, REVOKED = At("task.stop_requested"), At("session.recovered"), At("grant.revoked")
 GRANT = {"decision": "approve"}
-REVOKED = At(NOTICE, 0, {"kind": "grant_revoked"})
 GRANTED = At(EVALUATED, 0, {"rule": "grant:mode:auto:write"})
 
 BROKEN = [
@@ -409,6 +435,8 @@ BROKEN = [
     Broken(7, "stopped", "stopped although nobody asked", drop(STOP, At("task.stopped"))),
     Broken(7, "stopped", "another end than stopped", fail),
     Broken(7, "stopped", "asked to stop twice", repeat(STOP)),
+    Broken(3, "busy", "a stop of no task", insert(At(DONE, 2), stop_of_nothing)),
+    Broken(8, "interrupted", "a stop after the crash", insert(CRASH, stop_in_task)),
     Broken(7, "stopped", "a question after the stop", move(STOP, At(ASKED, 2), At(ASKED, 2))),
     Broken(
         7, "stopped", "a grant after the stop", move(STOP, At(ANSWERED, 1, GRANT), At(ANSWERED, 1, GRANT))
@@ -421,8 +449,13 @@ BROKEN = [
     Broken(7, "failed", "a message is left open by a failure", drop(At(MESSAGE), At("task.failed"))),
     Broken(7, "busy", "a message is completed twice", repeat(At(MESSAGE))),
     Broken(7, "busy", "a delta after the message", insert(At(MESSAGE), late_words)),
-    Broken(8, "interrupted", "closed without a notice", drop(CRASH, At(DENIED))),
-    Broken(8, "interrupted", "a notice that names no task", edit(CRASH, task_id=None)),
+    Broken(8, "interrupted", "closed without a recovery", drop(CRASH, At(DENIED))),
+    Broken(8, "interrupted", "a recovery with a task_id", edit(CRASH, task_id="task_x")),
+    Broken(8, "interrupted", "another task is recovered", recover_another),
+    Broken(8, "interrupted", "recovered twice", repeat(CRASH)),
+    Broken(8, "interrupted", "other calls were open", edit(CRASH, open_calls=[])),
+    Broken(8, "interrupted", "another cause", edit_seen(CRASH, At("task.failed"), cause="STORAGE_FAILED")),
+    Broken(8, "busy", "recovered when nothing was open", recover_the_ended),
     Broken(8, "interrupted", "an open question is simply denied", edit(At(DENIED), carried=False)),
     Broken(8, "busy", "carried without a crash", edit(At(DENIED), carried=True)),
     Broken(8, "interrupted", "the end of a lost call is known", edit(At(OVER), outcome="known")),

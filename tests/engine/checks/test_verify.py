@@ -144,7 +144,9 @@ def test_checking_goes_on_after_damage(stories: dict[str, Story]) -> None:
 
 LOUD = {
     "session.created",
+    "session.recovered",
     "task.started",
+    "task.stop_requested",
     "tool.call.requested",
     "tool.call.approved",
     "tool.call.denied",

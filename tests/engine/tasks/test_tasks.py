@@ -12,13 +12,13 @@ from codesdk.contract.errors import Busy, Conflict, ErrorInfo, InvalidRequest, N
 from codesdk.contract.events import (
     ModelInput,
     OutputCompleted,
-    RuntimeNotice,
     TaskCompleted,
     TaskFailed,
     TaskQueued,
     TaskStarted,
     TaskSteered,
     TaskStopped,
+    TaskStopRequested,
     UsageReported,
     UsageTotals,
 )
@@ -388,7 +388,7 @@ def test_what_a_runtime_says_after_a_stop_still_belongs_to_the_task_until_it_end
     w.stop(session)
     w.emit(delta("late"), done())
     assert w.types(session, task_id)[-4:] == [
-        "runtime.notice",
+        "task.stop_requested",
         "model.output.delta",
         "model.output.completed",
         "task.stopped",
@@ -420,7 +420,7 @@ def test_stopping_twice_is_stopping_once(w: World):
     w.stop(session, "first")
     w.stop(session, "second")
     w.emit(done())
-    assert [notice.message for notice in payloads(w.events(session), RuntimeNotice)] == ["first"]
+    assert [asked.reason for asked in payloads(w.events(session), TaskStopRequested)] == ["first"]
     assert ending(w, session).reason == "first"
 
 

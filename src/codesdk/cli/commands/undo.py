@@ -1,7 +1,6 @@
 """`codesdk undo`: the files that a session's tools changed, put back as they were."""
 
 import click
-import msgspec
 
 from codesdk.cli.app import Setup
 from codesdk.cli.commands.answer import deliver
@@ -13,9 +12,8 @@ from codesdk.cli.target.place import Place, open_place
 from codesdk.cli.view.out import write_json
 from codesdk.cli.view.safe import one_line
 from codesdk.contract.codec import decode
-from codesdk.contract.events import RuntimeNotice
+from codesdk.contract.events import FilesUndone
 from codesdk.contract.tools import UndoReport
-from codesdk.engine import NOTICE
 from codesdk.local import Command
 
 
@@ -50,8 +48,8 @@ async def _undo(setup: Setup, given: str, given_call: str | None, as_json: bool)
 async def _report(archive: Place, session: str, after: int) -> UndoReport:
     """Return what the log says was undone: whoever did it wrote it there."""
     found = [decode(frame.data).payload async for frame in archive.frames(session, after_seq=after)]
-    notices = [one for one in found if isinstance(one, RuntimeNotice) and one.kind == NOTICE]
-    return msgspec.convert(notices[-1].details, type=UndoReport)
+    undone = [one for one in found if isinstance(one, FilesUndone)][-1]
+    return UndoReport(restored=undone.restored, refused=undone.refused)
 
 
 def _show(report: UndoReport) -> None:

@@ -37,7 +37,7 @@ Teller = Callable[[Any, Any, Event], Awaitable[None]]
 """Shows one event: a method of the view, given the payload and the event."""
 
 REASONING = "dim italic"
-_HIDDEN_NOTICES = frozenset({"stop_requested", "signal"})
+_HIDDEN_NOTICES = frozenset({"signal"})
 
 
 class LiveView:

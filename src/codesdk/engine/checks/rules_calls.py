@@ -37,6 +37,7 @@ class CallChecks:
             ev.ApprovalRequested: self._asked,
             ev.ApprovalAnswered: self._answered,
             ev.ApprovalCarried: self._carry,
+            ev.GrantRevoked: self._revoked,
             ev.ToolCallApproved: self._approved,
             ev.ToolCallDenied: self._denied,
             ev.ToolCallStarted: self._started,
@@ -52,14 +53,17 @@ class CallChecks:
         if handler is not None:
             handler(event, payload, task)
 
-    def revoke(self, payload: ev.RuntimeNotice) -> None:
-        """Forget what was granted for a tool."""
-        tool = payload.details.get("tool")
-        left = {grant for grant in self._granted if grant[0] != tool}
+    def check_undone(self, payload: ev.FilesUndone) -> None:
+        """Check that what was undone, or refused, are calls of this session."""
+        for undone in (*payload.restored, *payload.refused):
+            if self.whole and undone.attempt > self._attempts.get(undone.tool_call_id, 0):
+                key = call_key(undone.tool_call_id, undone.attempt)
+                self._report(5, f"files.undone names {key}, which was never requested")
+
+    def _revoked(self, event: Event, payload: ev.GrantRevoked, task: TaskCheck | None) -> None:
+        left = {grant for grant in self._granted if grant[0] != payload.tool}
         if self.whole and left == self._granted:
-            self._report(
-                6, f"runtime.notice grant_revoked for {tool}, which was not approved for the session"
-            )
+            self._report(6, f"grant.revoked for {payload.tool}, which was not approved for the session")
         self._granted = left
 
     def close(self, event: Event, task: TaskCheck) -> None:
@@ -255,7 +259,7 @@ class CallChecks:
             why = "was never approved" if attempt.phase == "requested" else "had already started"
             self._report(5, f"tool.call.started for {attempt.key}, which {why}")
         attempt.phase = "running"
-        attempt.unrun = task.recovered or task.stop is not None
+        attempt.unrun = bool(task.recovered or task.stop)
         attempt.started = payload
         attempt.started_at = event.time
 

@@ -49,9 +49,8 @@ class TaskCheck(msgspec.Struct, kw_only=True):
     started_at: str
     time: str
     executed: bool = True
-    stop: ev.RuntimeNotice | None = None
-    recovered: bool = False
-    unstored: bool = False
+    stop: ev.TaskStopRequested | None = None
+    recovered: ev.SessionRecovered | None = None
     gave_up: bool = False
     calls: dict[str, Attempt] = {}
     ended: dict[str, str] = {}

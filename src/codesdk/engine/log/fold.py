@@ -8,15 +8,12 @@ and tolerates anything that a log can hold.
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from codesdk.contract import events as ev
 from codesdk.contract.events import Event
 from codesdk.contract.messages import text_of
 from codesdk.contract.records import Changes, SessionRow, Spent, TaskRow, TaskState
-from codesdk.contract.tools import Actor
 from codesdk.engine.log import transcript
-from codesdk.engine.log.fold_calls import HANDLERS, drop_carried, revoke, seal_done
+from codesdk.engine.log.fold_calls import HANDLERS, drop_carried, seal_done
 from codesdk.engine.log.state import ActiveTask, OpenBlock, QueuedTask, SessionState, StopAsked
 from codesdk.engine.log.usage import add_usage
 
@@ -201,18 +198,9 @@ def _spend(state: SessionState, task: ActiveTask | None, spent: Spent) -> None:
         task.spent = task.spent.plus(spent)
 
 
-def _notice(state: SessionState, event: Event, payload: ev.RuntimeNotice, _: Changes) -> None:
-    if payload.kind == "stop_requested" and state.task is not None and event.trace.task_id is not None:
-        state.task.stop = StopAsked(by=_actor(payload.details.get("by")), reason=payload.message)
-    elif payload.kind == "grant_revoked":
-        revoke(state, payload.details.get("tool"))
-
-
-def _actor(value: Any) -> Actor:
-    try:
-        return msgspec.convert(value, type=Actor)
-    except msgspec.ValidationError:
-        return Actor(kind="engine")
+def _stop_requested(state: SessionState, event: Event, payload: ev.TaskStopRequested, _: Changes) -> None:
+    if state.task is not None:
+        state.task.stop = StopAsked(by=payload.by, reason=payload.reason)
 
 
 def _terminal(state: SessionState, event: Event, payload: Any, changes: Changes) -> None:
@@ -283,7 +271,7 @@ _HANDLERS: dict[type, Handler] = {
     ev.OutputRetracted: _retracted,
     ev.OutputCompleted: _completed,
     ev.UsageReported: _usage,
-    ev.RuntimeNotice: _notice,
+    ev.TaskStopRequested: _stop_requested,
     ev.TaskCompleted: _terminal,
     ev.TaskFailed: _terminal,
     ev.TaskStopped: _terminal,

@@ -157,9 +157,8 @@ def _grant(state: SessionState, event: Event, call: CallState, payload: ev.Appro
             )
 
 
-def revoke(state: SessionState, tool: object) -> None:
-    """Forget what was granted for a tool."""
-    state.grants = [grant for grant in state.grants if grant.tool != tool]
+def _revoked(state: SessionState, event: Event, payload: ev.GrantRevoked, _: Changes) -> None:
+    state.grants = [grant for grant in state.grants if grant.tool != payload.tool]
 
 
 def _carried(state: SessionState, event: Event, payload: ev.ApprovalCarried, changes: Changes) -> None:
@@ -289,6 +288,7 @@ HANDLERS: dict[type, Any] = {
     ev.ApprovalRequested: _asked,
     ev.ApprovalAnswered: _answered,
     ev.ApprovalCarried: _carried,
+    ev.GrantRevoked: _revoked,
     ev.ToolCallApproved: _approved,
     ev.ToolCallDenied: _denied,
     ev.ToolCallStarted: _tool_started,

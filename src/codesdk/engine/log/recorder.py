@@ -30,6 +30,8 @@ DURABLE_TYPES = TERMINAL_TYPES | {
     "tool.call.denied",
     "tool.call.started",
     "tool.call.completed",
+    "grant.revoked",
+    "files.undone",
 }
 """Decisions and ends: committed so that they survive a power cut."""
 
