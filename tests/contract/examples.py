@@ -440,6 +440,12 @@ _EVENTS = [
         ev.SessionResumed(resume_model="reconstruct", from_seq=49, runtime=RUNTIME, lost=[]),
         task=None,
     ),
+    _event(
+        56,
+        370,
+        ev.SettingsChanged(title="Greeting and scale", permission_mode="ask", values={"ticket": 12}, by=ADA),
+        task=None,
+    ),
     _event(57, 380, ev.GrantRevoked(tool="workspace.edit", by=ADA), task=None),
     _event(
         58,

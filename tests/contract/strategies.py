@@ -61,7 +61,7 @@ _MAKERS: dict[type, Callable[[Any], st.SearchStrategy[Any]]] = {
     mi.AnyType: lambda _: JSON,
     mi.BoolType: lambda _: st.booleans(),
     mi.DictType: lambda info: st.dictionaries(st.text(max_size=8), _of(info.value_type), max_size=3),
-    mi.FloatType: lambda _: FLOATS,
+    mi.FloatType: lambda info: FLOATS if info.ge is None else FLOATS.map(abs),
     mi.IntType: lambda _: INTEGERS,
     mi.ListType: lambda info: st.lists(_of(info.item_type), max_size=3),
     mi.LiteralType: lambda info: st.sampled_from(info.values),

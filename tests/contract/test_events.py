@@ -77,7 +77,7 @@ STABLE_NAMES = {
         "ToolReply",
     ],
     "schema": ["event_schemas", "schema_files"],
-    "settings": ["Limits", "SessionConfig", "SessionSettings"],
+    "settings": ["Limits", "SessionConfig", "SessionSettings", "SettingsChange"],
     "tools": ["Actor", "Evaluation", "PolicySnapshot", "SandboxSummary", "ToolIdentity", "ToolSpec"],
 }
 FORBIDDEN = ["asyncio", "click", "rich", "select", "selectors", "socket", "sqlite3", "ssl", "subprocess"]
@@ -99,6 +99,7 @@ def test_every_type_that_documents_name_is_in_the_list():
         "session.resumed",
         "session.closed",
         "session.recovered",
+        "session.settings_changed",
         "task.queued",
         "task.started",
         "task.steered",

@@ -1,5 +1,6 @@
 """Facts are events that the engine alone writes: whatever a runtime says changes no state and names nobody."""
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,7 +16,13 @@ from codesdk.testing.fakes import call, done
 
 EVE = Actor(kind="user", id="eve")
 KINDS = ("stop_requested", "recovered", "grant_revoked", "undone", "settings_changed", "retry", "violation")
-FACTS = ("task.stop_requested", "session.recovered", "grant.revoked", "files.undone")
+FACTS = (
+    "task.stop_requested",
+    "session.recovered",
+    "grant.revoked",
+    "files.undone",
+    "session.settings_changed",
+)
 DETAILS: dict[str, Any] = {
     "by": {"kind": "user", "id": "eve"},
     "tool": "fake.write",
@@ -55,6 +62,7 @@ def test_a_notice_of_a_runtime_is_kept_and_changes_nothing_and_no_record_of_the_
         ev.TaskStopRequested(reason="stop", by=EVE),
         ev.SessionRecovered(task_id="task_1", cause="INTERRUPTED", open_calls=[]),
         ev.GrantRevoked(tool="fake.write", by=EVE),
+        ev.SettingsChanged(by=EVE, permission_mode="yolo"),
         ev.FilesUndone(by=EVE, restored=[UndoneFile(path="a", tool_call_id="c", attempt=1)], refused=[]),
     ],
 )
@@ -68,3 +76,19 @@ def test_a_runtime_cannot_draft_a_fact(payload: Any):
         assert refused.message.endswith(f"a runtime may not draft {ev.TYPE_OF[type(payload)]}.")
         r.emit(done())
         assert [type(payload) for payload in r.ended(session)] == [ev.TaskCompleted]
+
+
+def test_an_event_of_a_type_that_nobody_knows_yet_is_folded_checked_and_replayed():
+    with rig() as r:
+        session = r.open()
+        live = r.get(r.engine.session(session.id))
+        name: Any = "session.painted"
+        make = partial(ev.UnknownEvent, type=name)
+        live.recorder.journal.write({"colour": "blue"}, in_task=False, make=make)
+        r.get(live.recorder.settle())
+        stranger = r.last(session)
+        assert (type(stranger), stranger.type, stranger.payload) == (
+            ev.UnknownEvent,
+            "session.painted",
+            {"colour": "blue"},
+        )

@@ -41,7 +41,7 @@ from codesdk.contract.runtime import (
     ToolAnnouncement,
     ToolReply,
 )
-from codesdk.contract.settings import Limits, SessionConfig, SessionSettings
+from codesdk.contract.settings import Limits, SessionConfig, SessionSettings, SettingsChange
 from codesdk.contract.tools import Actor, ToolIdentity
 from codesdk.engine.sessions.grants import revoke
 from codesdk.testing.fakes import READ, WRITE, FakeRuntime, FakeTask, FakeTools, tool_spec
@@ -56,6 +56,12 @@ SECRET = "hunter2-canary"
 PERSON = Actor(kind="user", id="tester")
 STUBBORN = tool_spec("fake.stubborn", "write")
 BIG = "x" * 300
+CHANGES = [
+    SettingsChange(permission_mode="yolo", title=SECRET),
+    SettingsChange(permission_mode="ask", model="another"),
+    SettingsChange(permission_mode="auto", values={SECRET: BIG, "n": None}, budgets=None),
+    SettingsChange(approval_timeout_s=1.0, idle_timeout_s=50.0, stop_grace_s=0.5),
+]
 
 
 class Puppet(FakeTask):
@@ -170,7 +176,7 @@ OWN_IDS = st.sampled_from([None, None, None, "task_a", "task_b"])
 KEYS = st.sampled_from([None, None, None, "k1", "k2"])
 SCOPES = st.sampled_from(["once", "once", "session"])
 ATTEMPTS = st.sampled_from([None, None, None, 1, 2])
-ACTIONS = st.sampled_from(["stop", "stop", "steer", "resume", "resume", "revoke"])
+ACTIONS = st.sampled_from(["stop", "stop", "steer", "resume", "resume", "revoke", "set"])
 TURNS = st.one_of(st.none(), st.none(), st.integers(0, 8))
 PICK = st.integers(0, 7)
 MESSAGE_IDS = st.sampled_from(["m1", "m2", "m3"])
@@ -412,6 +418,8 @@ class EngineMachine(RuleBasedStateMachine):
                 await engine.resume(live, [user(text)] if which % 2 else None)
             elif action == "revoke":
                 await revoke(live, WRITE.name, PERSON)
+            elif action == "set":
+                await engine.change_settings(live, CHANGES[which % len(CHANGES)], PERSON)
 
         self.world.do(call(), turns)
 

@@ -70,6 +70,11 @@ class SessionRecoveredEvent(Envelope, frozen=True, kw_only=True, tag="session.re
     payload: SessionRecovered
 
 
+class SettingsChangedEvent(Envelope, frozen=True, kw_only=True, tag="session.settings_changed"):
+    type: ClassVar[Literal["session.settings_changed"]] = "session.settings_changed"
+    payload: SettingsChanged
+
+
 class TaskQueuedEvent(Envelope, frozen=True, kw_only=True, tag="task.queued"):
     type: ClassVar[Literal["task.queued"]] = "task.queued"
     payload: TaskQueued
@@ -239,6 +244,7 @@ KnownEvent = (
     | SessionResumedEvent
     | SessionClosedEvent
     | SessionRecoveredEvent
+    | SettingsChangedEvent
     | TaskQueuedEvent
     | TaskStartedEvent
     | TaskSteeredEvent

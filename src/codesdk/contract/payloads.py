@@ -8,7 +8,7 @@ from typing import Any, Literal
 from codesdk.contract.capabilities import Isolation, McpTransport, ResumeModel
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.messages import ArtifactRef, AssistantBlock, Message
-from codesdk.contract.settings import Budgets
+from codesdk.contract.settings import Budgets, SettingsChange
 from codesdk.contract.tools import Actor, InteractionMode, ManifestEntry, PermissionMode, Record
 
 Purpose = Literal["main", "title", "router", "compaction", "count_tokens"]
@@ -113,6 +113,12 @@ class SessionRecovered(Record, frozen=True, kw_only=True):
     cause: Literal["INTERRUPTED", "STORAGE_FAILED"]
     open_calls: list[str]
     """The attempts that were open, as `id#attempt`."""
+
+
+class SettingsChanged(SettingsChange, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """Somebody changed the session's settings: the fields that are here, and only those."""
+
+    by: Actor
 
 
 class TaskQueued(Record, frozen=True, kw_only=True):

@@ -17,8 +17,8 @@ from codesdk.contract.ids import is_task_id
 from codesdk.contract.messages import ArtifactRef, Message
 from codesdk.contract.records import Changes, KeyRow
 from codesdk.contract.runtime import Runtime
-from codesdk.contract.settings import OnBusy, SessionConfig
-from codesdk.contract.tools import PermissionMode
+from codesdk.contract.settings import OnBusy, SessionConfig, SettingsChange
+from codesdk.contract.tools import Actor, PermissionMode
 from codesdk.engine.log.archive import Archive, unknown_session
 from codesdk.engine.log.journal import LOCAL
 from codesdk.engine.sessions.creation import first_event, forked_event
@@ -188,6 +188,14 @@ class Engine:
         self._refuse_if_closing()
         self._check_mode(session.state.config.permission_mode)
         return await session.resume(messages or [], self.ports.stamper.mint("task"), key)
+
+    async def change_settings(
+        self, session: LiveSession, change: SettingsChange, by: Actor, key: KeyRow | None = None
+    ) -> None:
+        """Change a session's settings, as its `change_settings` does, if the mode is one that is allowed here."""
+        if change.permission_mode is not msgspec.UNSET:
+            self._check_mode(change.permission_mode)
+        await session.change_settings(change, by, key)
 
     async def once(
         self,

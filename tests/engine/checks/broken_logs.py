@@ -26,7 +26,7 @@ from codesdk.contract.events import (
 )
 from codesdk.contract.messages import user
 from codesdk.contract.records import StoredFrame
-from codesdk.contract.tools import Actor, Evaluation, SandboxSummary
+from codesdk.contract.tools import Actor, Evaluation, SandboxSummary, UndoneFile
 
 STOP_REQUEST = TaskStopRequested(reason="enough", by=Actor(kind="user"))
 
@@ -361,6 +361,8 @@ RUN, OVER, OUTPUT = "tool.call.started", "tool.call.completed", "tool.output.del
 ASKED, ANSWERED, CARRIED = "approval.requested", "approval.answered", "approval.carried"
 DELTA, MESSAGE = "model.output.delta", "model.output.completed"
 STOP, CRASH, REVOKED = At("task.stop_requested"), At("session.recovered"), At("grant.revoked")
+SET, UNDONE = At("session.settings_changed"), At("files.undone")
+NOBODYS_FILE = UndoneFile(path="a.txt", tool_call_id="call_x", attempt=1)
 GRANT = {"decision": "approve"}
 GRANTED = At(EVALUATED, 0, {"rule": "grant:mode:auto:write"})
 
@@ -432,6 +434,11 @@ BROKEN = [
     Broken(6, "granted", "a grant that was given only once", edit_seen(At(ANSWERED), GRANTED, scope="once")),
     Broken(6, "granted", "a grant that was taken back", move(REVOKED, GRANTED, GRANTED)),
     Broken(6, "granted", "taken back twice", repeat(REVOKED)),
+    Broken(6, "changed", "decided under a mode that did not hold", drop(SET, At(APPROVED, 1))),
+    Broken(3, "changed", "settings that change inside of a task", edit(SET, task_id="task_x")),
+    Broken(4, "changed", "undone while a task runs", move(UNDONE, At(DONE))),
+    Broken(4, "changed", "undone inside of a task", edit(UNDONE, task_id="task_x")),
+    Broken(5, "changed", "undone what nobody did", edit(UNDONE, restored=[NOBODYS_FILE])),
     Broken(7, "stopped", "stopped although nobody asked", drop(STOP, At("task.stopped"))),
     Broken(7, "stopped", "another end than stopped", fail),
     Broken(7, "stopped", "asked to stop twice", repeat(STOP)),

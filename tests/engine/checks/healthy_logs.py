@@ -16,8 +16,9 @@ from codesdk.contract.codec import decode
 from codesdk.contract.events import TERMINAL_TYPES, Event
 from codesdk.contract.messages import user
 from codesdk.contract.ports import ToolRun
-from codesdk.contract.settings import Limits, SessionConfig, SessionSettings
+from codesdk.contract.settings import Limits, SessionConfig, SessionSettings, SettingsChange
 from codesdk.contract.tools import Actor
+from codesdk.engine.calls.undo import undo
 from codesdk.engine.engine import Engine
 from codesdk.engine.log.clock import SystemStamper
 from codesdk.engine.sessions.grants import revoke
@@ -368,6 +369,22 @@ async def granted(workspace: Path) -> Story:
     return await _told(rig, session)
 
 
+async def changed(workspace: Path) -> Story:
+    """What a tool did is undone, and done again in another mode, by another model."""
+    rig = Rig([[EDIT], [{"text": "once"}], [EDIT], [{"text": "and again"}]], workspace)
+    session = await rig.open()
+    await rig.engine.start(session, [user("go")])
+    (asked,) = await until(session, "approval.requested")
+    await answer(session, asked)
+    await ended(session)
+    await undo(session, PERSON)
+    change = SettingsChange(permission_mode="yolo", model="other", values={"ticket": 12})
+    await rig.engine.change_settings(session, change, PERSON)
+    await rig.engine.start(session, [user("again")])
+    await ended(session, 2)
+    return await _told(rig, session)
+
+
 HEALTHY: list[Callable[[Path], Awaitable[Story]]] = [
     busy,
     stopped,
@@ -381,4 +398,5 @@ HEALTHY: list[Callable[[Path], Awaitable[Story]]] = [
     dropped,
     stubborn,
     granted,
+    changed,
 ]

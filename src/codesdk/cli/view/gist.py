@@ -130,6 +130,11 @@ def _(p: ev.SessionRecovered) -> str:
     return f"closes {p.task_id}: {why}{open_calls}"
 
 
+@_of(ev.SettingsChanged)
+def _(p: ev.SettingsChanged) -> str:
+    return f"{brief(msgspec.to_builtins(p.given()))} by {who(p.by)}"
+
+
 @_of(ev.TaskQueued)
 def _(p: ev.TaskQueued) -> str:
     return f"{p.task_id} {_said(p.messages)}"

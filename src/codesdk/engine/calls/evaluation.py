@@ -64,7 +64,7 @@ def _opinions(scope: SessionScope, call: CallState, arguments: Any, subjects: Su
         name=call.name,
         tool_class=call.tool_class,
         input=arguments,
-        permission_mode=scope.state.config.permission_mode,
+        permission_mode=call.permission_mode,
         subjects=subjects,
     )
     ruled = scope.ports.policy.evaluate(question)

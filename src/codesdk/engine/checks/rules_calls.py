@@ -11,11 +11,19 @@ from typing import Any
 import msgspec
 
 from codesdk.contract import events as ev
-from codesdk.contract.canonical import CanonicalError, hash_json
 from codesdk.contract.events import Event
-from codesdk.contract.tools import Evaluation, ToolClass, ToolIdentity
+from codesdk.contract.tools import Evaluation, PermissionMode, ToolIdentity
 from codesdk.engine.calls.ledger import NATIVE
-from codesdk.engine.checks.rules_state import Attempt, CarriedQuestion, Report, TaskCheck, elapsed_ms
+from codesdk.engine.checks.rules_state import (
+    Attempt,
+    CarriedQuestion,
+    Report,
+    TaskCheck,
+    asked_about,
+    elapsed_ms,
+    hash_or_none,
+    whereabouts,
+)
 from codesdk.engine.log.state import call_key
 from codesdk.policy import granted_rule, open_questions
 
@@ -31,6 +39,7 @@ class CallChecks:
         self._carried: dict[str, CarriedQuestion] = {}
         self._budgets: set[str] = set()
         self._granted: set[tuple[str, str]] = set()
+        self._mode: PermissionMode | None = None
         self._handlers: dict[type, Callable[[Event, Any, Any], None]] = {
             ev.ToolCallRequested: self._requested,
             ev.ToolCallPolicyEvaluated: self._evaluated,
@@ -38,6 +47,8 @@ class CallChecks:
             ev.ApprovalAnswered: self._answered,
             ev.ApprovalCarried: self._carry,
             ev.GrantRevoked: self._revoked,
+            ev.SessionCreated: self._set_mode,
+            ev.SettingsChanged: self._set_mode,
             ev.ToolCallApproved: self._approved,
             ev.ToolCallDenied: self._denied,
             ev.ToolCallStarted: self._started,
@@ -75,9 +86,13 @@ class CallChecks:
                 law = 7 if task.stop else 3
                 self._report(law, f"{event.type} of {task.task_id}, while {approval_id} was never answered")
 
+    def _set_mode(self, event: Event, payload: ev.SessionCreated | ev.SettingsChanged, _: Any) -> None:
+        if payload.permission_mode is not msgspec.UNSET:
+            self._mode = payload.permission_mode
+
     def _requested(self, event: Event, payload: ev.ToolCallRequested, task: TaskCheck) -> None:
         key = call_key(payload.tool_call_id, payload.attempt)
-        attempt = Attempt(key=key, request=payload)
+        attempt = Attempt(key=key, request=payload, mode=self._mode)
         before = self._attempts.get(payload.tool_call_id, 0)
         if payload.attempt > 1:
             self._check_again(payload, attempt, task, before)
@@ -86,7 +101,7 @@ class CallChecks:
         if payload.input is msgspec.UNSET:
             if payload.input_ref is None:
                 self._report(5, f"tool.call.requested for {key} has no input")
-        elif _hash(payload.input) != payload.input_hash:
+        elif hash_or_none(payload.input) != payload.input_hash:
             self._report(5, f"tool.call.requested for {key}: the input_hash is not that of the input")
         self._attempts[payload.tool_call_id] = max(before, payload.attempt)
         task.calls[key] = attempt
@@ -141,7 +156,7 @@ class CallChecks:
             key = call_key(payload.tool_call_id, payload.attempt or 1)
             attempt = task.calls.get(key)
             if attempt is None:
-                self._report(5, f"approval.requested for {key}, which {_whereabouts(task, key)}")
+                self._report(5, f"approval.requested for {key}, which {whereabouts(task, key)}")
                 return
             if attempt.phase != "requested":
                 self._report(6, f"approval.requested for {key}, which was already approved")
@@ -189,7 +204,7 @@ class CallChecks:
         if attempt is None:
             if self.whole:
                 self._report(8, f"approval.carried for {name}, which no interrupted task left open")
-        elif _identity(payload) != _identity(attempt.request):
+        elif asked_about(payload) != asked_about(attempt.request):
             self._report(8, f"approval.carried for {name} speaks of another call than {attempt.key}")
         self._carried[name] = CarriedQuestion(payload)
 
@@ -238,6 +253,8 @@ class CallChecks:
         allows = isinstance(payload, ev.ToolCallApproved)
         if snapshot.decision != ("allow" if allows else "deny"):
             self._report(6, f"{what}, but its policy_snapshot says {snapshot.decision}")
+        if self.whole and attempt.mode not in (None, snapshot.permission_mode):
+            self._report(6, f"{what} under the mode {snapshot.permission_mode}, which did not hold")
         if any(opinion not in snapshot.sources for opinion in attempt.opinions):
             self._report(6, f"{what}: its policy_snapshot leaves out an opinion that was recorded before")
         if attempt.answer is not None and allows != (attempt.answer == "approve"):
@@ -315,7 +332,7 @@ class CallChecks:
         attempt = task.calls.get(key)
         if attempt is None:
             number = law if key in task.ended else 5
-            self._report(number, f"{event.type} for {key}, which {_whereabouts(task, key)}")
+            self._report(number, f"{event.type} for {key}, which {whereabouts(task, key)}")
             return None
         request = attempt.request
         if payload.input_hash != request.input_hash:
@@ -329,28 +346,3 @@ class CallChecks:
     def _end(self, task: TaskCheck, attempt: Attempt, how: str) -> None:
         del task.calls[attempt.key]
         task.ended[attempt.key] = how
-
-
-def _hash(value: object) -> str | None:
-    try:
-        return hash_json(value)
-    except CanonicalError:
-        return None
-
-
-def _whereabouts(task: TaskCheck, key: str) -> str:
-    how = task.ended.get(key)
-    return f"was already {how}" if how else "was never requested in this task"
-
-
-def _identity(
-    payload: ev.ApprovalCarried | ev.ToolCallRequested,
-) -> tuple[str, int, str, str, ToolClass, bool]:
-    return (
-        payload.tool_call_id,
-        payload.attempt,
-        payload.input_hash,
-        payload.name,
-        payload.tool_class,
-        payload.input_redacted,
-    )

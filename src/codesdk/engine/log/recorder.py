@@ -23,6 +23,7 @@ from codesdk.engine.log.state import SessionState, encode_state
 SNAPSHOT_BYTES = 256 * 1024
 DURABLE_TYPES = TERMINAL_TYPES | {
     "session.created",
+    "session.settings_changed",
     "task.queued",
     "task.started",
     "approval.answered",

@@ -50,8 +50,8 @@ class Ports:
 
 @dataclasses.dataclass(kw_only=True)
 class SessionScope:
-    """One live session's share of the engine. Two things change: `redactor`, when a secret becomes known, and
-    `attached`, the tools with those of other servers, when a session is given such."""
+    """One live session's share of the engine. Three things change: `settings`, when somebody changes them; `redactor`,
+    when a secret becomes known; and `attached`, the tools with those of other servers, when a session is given such."""
 
     ports: Ports
     recorder: Recorder

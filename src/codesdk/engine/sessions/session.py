@@ -15,7 +15,7 @@ from codesdk.contract.messages import Message
 from codesdk.contract.ports import ToolGate, ToolRunner
 from codesdk.contract.records import KeyRow
 from codesdk.contract.runtime import Runtime
-from codesdk.contract.settings import OnBusy, SessionSettings
+from codesdk.contract.settings import OnBusy, SessionSettings, SettingsChange
 from codesdk.contract.tools import Actor, Decision, Scope
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.evaluation import check_identity
@@ -24,6 +24,7 @@ from codesdk.engine.log.feed import Published, follow
 from codesdk.engine.log.recorder import Recorder
 from codesdk.engine.log.state import SessionState
 from codesdk.engine.models.spending import Purses
+from codesdk.engine.sessions.changes import take_change
 from codesdk.engine.sessions.creation import check_fit
 from codesdk.engine.sessions.endpoints import SessionEndpoints, tool_transport
 from codesdk.engine.sessions.queue import Turns
@@ -295,6 +296,14 @@ class LiveSession:
             journal.identify(model, None)
         self._holdings.use(found)
         await self.recorder.settle()
+
+    async def change_settings(
+        self, change: SettingsChange, by: Actor = PERSON, key: KeyRow | None = None
+    ) -> None:
+        """Change what holds from the next decision on, also while a task runs and after the session is closed."""
+        async with self.recorder.under_key(key):
+            lifecycle.change_settings(self.recorder.journal, take_change(self.scope, change), by)
+            self.scope.settings = msgspec.convert(self.state.config.settings, type=SessionSettings)
 
     async def close(self, reason: str, key: KeyRow | None = None) -> bool:
         """End the session: stop its task, empty its queue, take no more. Return whether it was this call that did."""

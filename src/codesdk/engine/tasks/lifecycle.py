@@ -12,6 +12,7 @@ from codesdk.contract.capabilities import McpTransport
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.messages import ArtifactRef, AssistantBlock, Code, Message, Reasoning, Text
 from codesdk.contract.runtime import DraftPayload
+from codesdk.contract.settings import SettingsChange
 from codesdk.contract.tools import Actor
 from codesdk.engine.calls import ledger
 from codesdk.engine.log.clock import millis
@@ -67,6 +68,8 @@ def start(
     resumes: str | None = None,
 ) -> None:
     """Begin a task. The session must have no running one."""
+    if executed and journal.state.next_model is not None:
+        journal.identify(journal.state.next_model, None)
     journal.write(
         ev.TaskStarted(
             messages=messages,
@@ -139,6 +142,11 @@ def ask_stop(journal: Journal, by: Actor, reason: str) -> None:
 def revoke(journal: Journal, tool: str, by: Actor) -> None:
     """Take back what was granted for a tool: from now on it is asked about again."""
     journal.write(ev.GrantRevoked(tool=tool, by=by))
+
+
+def change_settings(journal: Journal, change: SettingsChange, by: Actor) -> None:
+    """Change what holds for the session from the next decision on."""
+    journal.write(ev.SettingsChanged(by=by, **change.given()), in_task=False)
 
 
 def end(journal: Journal, *, stop_reason: str | None = None, error: ErrorInfo | None = None) -> None:

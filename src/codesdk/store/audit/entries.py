@@ -236,6 +236,14 @@ def _(payload: ev.TaskStopRequested) -> _Said:
     return _Said("request", "task.stop", "asked", {}, {"reason": payload.reason}, payload.by)
 
 
+@_tells(ev.SettingsChanged)
+def _(payload: ev.SettingsChanged) -> _Said:
+    changed = msgspec.to_builtins(payload.given())
+    if "values" in changed:
+        changed["values"] = sorted(changed["values"])  # what apps keep there is their own affair
+    return _Said("request", "session.set", "ok", {"changed": changed}, by=payload.by)
+
+
 @_tells(ev.GrantRevoked)
 def _(payload: ev.GrantRevoked) -> _Said:
     return _Said("request", "grant.revoke", "ok", {"tool": payload.tool}, by=payload.by)
