@@ -88,8 +88,8 @@ class SettingsChange(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     values: dict[str, Any] | UnsetType = UNSET
     """For apps and extensions: these keys are set, those that are null removed, all others stay."""
 
-    @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> "SettingsChange":
+    @staticmethod
+    def of(fields: Mapping[str, Any]) -> "SettingsChange":
         """Return the change that these fields ask for. Raise `InvalidRequest` for what cannot be changed."""
         fixed = [name for name in fields if name not in CHANGEABLE]
         if fixed:

@@ -223,7 +223,7 @@ class Engine:
         return self._redactors.of_principal(principal, self._roster)
 
     def in_use(self, session_id: str) -> bool:
-        """Tell whether something runs in a session, or somebody follows its events."""
+        """Return whether something runs in a session, or somebody follows its events."""
         live = self._roster.get(session_id)
         return live is not None and (not live.idle or live.recorder.feed.readers > 0)
 

@@ -105,7 +105,7 @@ class _Judge:
         ]
 
     def _depends(self, question: PolicyQuestion) -> bool:
-        """Tell whether the policy looked at what the call touches."""
+        """Return whether the policy looked at what the call touches."""
         looked = self._policy.look(question)
         used = self._policy.rules[: len(looked)]
         return any(

@@ -1,6 +1,6 @@
 """Tool-call attempts and approvals of a stored log, checked event by event.
 
-Invariants 5 and 6, and what 7 and 8 say of calls. `invariants_log` hands over every event whose
+Invariants 5 and 6, and what 7 and 8 say of calls. `rules_log` hands over every event whose
 place in the log is sound. After a finding the state goes on as if the event had been right, so that
 one fault is named once.
 """
@@ -109,7 +109,7 @@ class CallChecks:
     def _check_again(
         self, payload: ev.ToolCallRequested, attempt: Attempt, task: TaskCheck, before: int
     ) -> None:
-        """A call is issued again only when it is over, and approved anew unless it only reads."""
+        """A call is issued again only when it is over, and approved again unless it only reads."""
         previous = call_key(payload.tool_call_id, payload.attempt - 1)
         if previous in task.calls:
             self._report(5, f"tool.call.requested for {attempt.key}, while {previous} is not over")

@@ -1,7 +1,7 @@
 """The terminal event of a task against all that was remembered of it.
 
-What invariants 7 and 8 say of ends, and 9 of their totals. `invariants_log` calls it once per task; what must be
-over by then of its calls is the concern of `invariants_calls`.
+What invariants 7 and 8 say of ends, and 9 of their totals, once per task. What must be over by then of its calls
+is the concern of `rules_calls`.
 """
 
 from typing import Any

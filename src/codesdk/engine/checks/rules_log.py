@@ -1,7 +1,7 @@
 """A stored log, frame by frame, against the nine invariants of the contract.
 
 Pure and streaming: what is remembered is the open task, the queue, the carried questions and the ids
-of finished tasks and calls, never events. `invariants` adds what only the rows and artifacts can show.
+of finished tasks and calls, never events. `verify` adds what only the rows and artifacts can show.
 """
 
 import re

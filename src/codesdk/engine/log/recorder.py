@@ -2,7 +2,7 @@
 
 An event is folded and encoded when it is written, committed in a batch with its
 neighbours, and shown only then. When a commit fails, everything behind it fails
-too and the recorder is broken for good: the session must be opened anew.
+too and the recorder is broken for good: the session must be opened again.
 """
 
 import asyncio

@@ -274,7 +274,7 @@ def shorten(text: str | None) -> str | None:
 
 
 def is_durable(entry: AuditEntry) -> bool:
-    """Tell whether an entry must survive a power cut: what people asked for, what was decided, what was not stored."""
+    """Return whether an entry must survive a power cut: what people asked for, what was decided, what was not stored."""
     return entry.category in ("request", "storage") and entry.what.get("method") not in ("GET", "HEAD")
 
 
