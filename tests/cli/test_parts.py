@@ -230,11 +230,17 @@ Let me read it.
 · steered: Keep the comma.
 
 ✓ completed · 1,840 tokens in, 96 out · $0.0042 · 24.0 s
+
+· compaction: The runtime summarized the conversation so far.
+
 ■ stopped · French is not needed after all. · 410 tokens in, 7 out · $0.0008 · 45.3 s
 
 ● workspace.edit
   ✗ denied by engine: The process ended before anyone answered; the question is kept for a resume.
 
 ✗ failed · INTERRUPTED: The process ended while this task ran. Resume the session to go on. · 905 tokens in, 31 out · $0.0019 · 10.0 s
+
+· session.settings_changed title=Greeting and scale permission_mode=ask values={"ticket":12} by user ada
+· grant.revoked workspace.edit by user ada
 · that was all
 """)
