@@ -8,7 +8,7 @@ from bench.rig import FRAME_BYTES
 from bench.table import Report, ratio_at_most
 from codesdk.contract.canonical import canonical
 from codesdk.contract.codec import decode, encode
-from codesdk.contract.events import Event, OutputDelta, RuntimeInfo, Trace
+from codesdk.contract.events import OutputDelta, OutputDeltaEvent, RuntimeInfo, Trace
 from codesdk.redaction.redactor import Redactor
 
 _SECRETS = ["a-secret-of-the-bench", "another secret"]
@@ -41,13 +41,12 @@ async def run(report: Report, quick: bool) -> None:
     report.line("redact 4 KB of text", micros_per_call(lambda: redactor.text(text), calls // 10), "µs")
 
 
-def _event() -> Event:
+def _event() -> OutputDeltaEvent:
     task = "task_01m7gc6tgfb4sxrtm72nb6vpwj"
-    event = Event(
+    event = OutputDeltaEvent(
         schema_version=1,
         seq=1234,
         time="2026-01-01T00:00:00.000Z",
-        type="model.output.delta",
         trace=Trace(session_id="ses_01m7gc6tgdb2qzghhhe86gdzdw", task_id=task),
         runtime=RuntimeInfo(name="scripted", raw={"turn": 0, "kind": "burst", "step": 0}),
         payload=OutputDelta(kind="text_delta", block_id=f"{task}.0.0", message_id=f"{task}.0", delta=""),

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from codesdk.contract import actions as act
 from codesdk.contract.errors import InvalidRequest, NotFound, TaskFailure
@@ -143,6 +144,40 @@ class Session:
         nothing could be undone, `Busy` while a task runs.
         """
         action = act.UndoChanges(session_id=self.id, tool_call_id=tool_call_id)
+        return await self.service.execute(action, key=idempotency_key)
+
+    async def set(
+        self,
+        *,
+        title: str | UnsetType | None = UNSET,
+        model: str | UnsetType = UNSET,
+        permission_mode: PermissionMode | UnsetType = UNSET,
+        budgets: Budgets | UnsetType | None = UNSET,
+        approval_timeout_s: float | UnsetType = UNSET,
+        stop_grace_s: float | UnsetType = UNSET,
+        end_grace_s: float | UnsetType = UNSET,
+        start_timeout_s: float | UnsetType = UNSET,
+        idle_timeout_s: float | UnsetType = UNSET,
+        values: dict[str, Any] | UnsetType = UNSET,
+        idempotency_key: str | None = None,
+    ) -> SessionRow:
+        """Change what is given, from the next decision on; the rest of a session is fixed at its creation.
+
+        `values` are for applications: these keys are set, those that are None removed, all others stay.
+        """
+        action = act.ChangeSettings(
+            session_id=self.id,
+            title=title,
+            model=model,
+            permission_mode=permission_mode,
+            budgets=budgets,
+            approval_timeout_s=approval_timeout_s,
+            stop_grace_s=stop_grace_s,
+            end_grace_s=end_grace_s,
+            start_timeout_s=start_timeout_s,
+            idle_timeout_s=idle_timeout_s,
+            values=values,
+        )
         return await self.service.execute(action, key=idempotency_key)
 
     async def move(

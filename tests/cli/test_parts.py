@@ -87,11 +87,11 @@ def test_every_kind_of_event_has_a_gist_of_one_line(name: str):
 
 def test_an_event_of_an_unknown_type_shows_its_payload():
     known = EVENTS["task.completed"]
-    strange = ev.Event(
+    strange = ev.UnknownEvent(
         schema_version=9,
         seq=1,
         time=known.time,
-        type="moon.landed",
+        type="moon.landed",  # pyright: ignore[reportArgumentType]
         trace=known.trace,
         runtime=known.runtime,
         payload={"where": "here", "crew": [1, 2]},
@@ -229,11 +229,17 @@ Let me read it.
 · steered: Keep the comma.
 
 ✓ completed · 1,840 tokens in, 96 out · $0.0042 · 24.0 s
+
+· compaction: The runtime summarized the conversation so far.
+
 ■ stopped · French is not needed after all. · 410 tokens in, 7 out · $0.0008 · 45.3 s
 
 ● workspace.edit
   ✗ denied by engine: The process ended before anyone answered; the question is kept for a resume.
 
 ✗ failed · INTERRUPTED: The process ended while this task ran. Resume the session to go on. · 905 tokens in, 31 out · $0.0019 · 10.0 s
+
+· session.settings_changed title=Greeting and scale permission_mode=ask values={"ticket":12} by user ada
+· grant.revoked workspace.edit by user ada
 · that was all
 """)

@@ -199,7 +199,7 @@ def test_grants_are_listed_and_taken_back_while_a_task_runs_and_after(shell: She
     assert shell.codesdk("revoke", "last", "workspace.edit").out == "workspace.edit is asked about again.\n"
     assert shell.codesdk("grants", "last").out == "No tool is approved for the whole session.\n"
     last = shell.codesdk("events", "last", "--json").lines[-1]
-    assert (last["type"], last["payload"]["kind"]) == ("runtime.notice", "grant_revoked")
+    assert (last["type"], last["payload"]["tool"]) == ("grant.revoked", "workspace.edit")
     assert [shell.codesdk(name, "last").code for name in ("verify", "replay")] == [0, 0]
 
 

@@ -44,7 +44,7 @@ async def record(data: Path, workspace: Path) -> str:
             task = await session.start("Note that I want tea.")
             async for event in task.events():
                 if event.type == "approval.requested":
-                    await task.approve(event.payload.tool_call_id)
+                    await task.approve(event.payload.tool_call_id or "")
             assert (await task.result()).text == "Noted."
             return session.id
 

@@ -157,7 +157,9 @@ async def test_bytes_go_up_come_back_whole_and_in_parts(running: Daemon):
 async def test_a_script_that_the_gateway_plays_is_sent_along(running: Daemon, tmp_path: Path):
     async with CodeSDKClient.connect(running.url) as client:
         session = await create(client, tmp_path, plays=parse_object(HELLO, "script"), secrets=["hunter22"])
-        assert (await session.event(1)).payload.settings["gateway"] == "scripted"
+        created = await session.event(1)
+        assert created.type == "session.created"
+        assert created.payload.settings["gateway"] == "scripted"
         assert (await client.session(session.id, secrets=["more-secret"])).id == session.id
         with pytest.raises(InvalidRequest, match="Only a script"):
             await create(client, tmp_path, plays=[])

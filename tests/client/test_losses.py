@@ -114,6 +114,7 @@ async def test_a_stream_survives_a_daemon_that_is_killed_and_started_again_at_th
                     async for event in events:
                         seqs.append(event.seq)
                         if event.type in TERMINAL_TYPES:
+                            assert event.type == "task.failed"
                             assert event.payload.error.code == "INTERRUPTED"
                             second = await session.start("Again.")
                         if event.type == "model.output.delta":

@@ -16,7 +16,16 @@ from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.ids import Prefix, artifact_id, ulid
 from codesdk.contract.messages import ArtifactRef, Code, Message, Reasoning, Text, ToolResult, ToolUse, user
 from codesdk.contract.settings import SessionSettings
-from codesdk.contract.tools import Actor, Change, Evaluation, ManifestEntry, PolicySnapshot, SandboxSummary
+from codesdk.contract.tools import (
+    Actor,
+    Change,
+    Evaluation,
+    ManifestEntry,
+    PolicySnapshot,
+    SandboxSummary,
+    UndoneFile,
+    UndoRefusal,
+)
 
 START = datetime(2026, 1, 15, 9, 30, tzinfo=UTC)
 RUNTIME = "claude-agent-sdk"
@@ -59,17 +68,16 @@ def _json_artifact(value: Any, name: str) -> ArtifactRef:
 def _event(
     seq: int,
     seconds: float,
-    payload: msgspec.Struct,
+    payload: Any,
     *,
     task: str | None = FIRST,
     identified: bool = True,
     raw: Any = None,
 ) -> ev.Event:
-    return ev.Event(
+    return ev.EVENT_OF[type(payload)](
         schema_version=ev.SCHEMA_VERSION,
         seq=seq,
         time=_at(seconds),
-        type=ev.TYPE_OF[type(payload)],
         trace=ev.Trace(session_id=SESSION, task_id=task),
         runtime=ev.RuntimeInfo(
             name=RUNTIME,
@@ -348,13 +356,20 @@ _EVENTS = [
         ),
     ),
     _event(
+        35,
+        69,
+        ev.RuntimeNotice(
+            kind="compaction",
+            message="The runtime summarized the conversation so far.",
+            details={"trigger": "auto", "pre_tokens": 91_200},
+        ),
+        task=SECOND,
+        raw={"type": "system", "subtype": "compact_boundary"},
+    ),
+    _event(
         36,
         70,
-        ev.RuntimeNotice(
-            kind="stop_requested",
-            message="French is not needed after all.",
-            details={"by": {"kind": "user", "id": "ada"}},
-        ),
+        ev.TaskStopRequested(reason="French is not needed after all.", by=ADA),
         task=SECOND,
     ),
     _event(
@@ -375,6 +390,12 @@ _EVENTS = [
             artifact=_artifact(b"Hello, world\n", "text/plain; charset=utf-8", "hello.txt"),
             reason="A task of the runtime stored it.",
         ),
+        task=None,
+    ),
+    _event(
+        45,
+        310,
+        ev.SessionRecovered(task_id=THIRD, cause="INTERRUPTED", open_calls=[f"{SCALE}#1"]),
         task=None,
     ),
     _event(
@@ -417,6 +438,29 @@ _EVENTS = [
         50,
         340,
         ev.SessionResumed(resume_model="reconstruct", from_seq=49, runtime=RUNTIME, lost=[]),
+        task=None,
+    ),
+    _event(
+        56,
+        370,
+        ev.SettingsChanged(title="Greeting and scale", permission_mode="ask", values={"ticket": 12}, by=ADA),
+        task=None,
+    ),
+    _event(57, 380, ev.GrantRevoked(tool="workspace.edit", by=ADA), task=None),
+    _event(
+        58,
+        390,
+        ev.FilesUndone(
+            restored=[UndoneFile(path="hello.txt", tool_call_id=EDIT, attempt=1)],
+            refused=[
+                UndoRefusal(
+                    tool_call_id=SCALE,
+                    attempt=2,
+                    reason="deploy.yaml is not as the tool left it; what was done since then would be lost",
+                )
+            ],
+            by=ADA,
+        ),
         task=None,
     ),
     _event(61, 400, ev.SessionClosed(reason="Done for today."), task=None),

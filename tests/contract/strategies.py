@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import strategies as st
 from msgspec import inspect as mi
 
-from codesdk.contract.events import EVENT_TYPES, SCHEMA_VERSION, Event, RuntimeInfo, Trace
+from codesdk.contract.events import EVENT_OF, EVENT_TYPES, SCHEMA_VERSION, Event, RuntimeInfo, Trace
 
 INTEGERS = st.integers(-(2**53) + 1, 2**53 - 1)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
@@ -36,11 +36,10 @@ def payloads(name: str) -> st.SearchStrategy[Any]:
 def events(name: str) -> st.SearchStrategy[Event]:
     """Return a strategy for whole events of a type."""
     return st.builds(
-        Event,
+        EVENT_OF[EVENT_TYPES[name]],
         schema_version=st.just(SCHEMA_VERSION),
         seq=st.integers(1, 2**53 - 1),
         time=TIMES,
-        type=st.just(name),
         trace=structs(Trace),
         runtime=structs(RuntimeInfo),
         payload=payloads(name),
@@ -62,7 +61,7 @@ _MAKERS: dict[type, Callable[[Any], st.SearchStrategy[Any]]] = {
     mi.AnyType: lambda _: JSON,
     mi.BoolType: lambda _: st.booleans(),
     mi.DictType: lambda info: st.dictionaries(st.text(max_size=8), _of(info.value_type), max_size=3),
-    mi.FloatType: lambda _: FLOATS,
+    mi.FloatType: lambda info: FLOATS if info.ge is None else FLOATS.map(abs),
     mi.IntType: lambda _: INTEGERS,
     mi.ListType: lambda info: st.lists(_of(info.item_type), max_size=3),
     mi.LiteralType: lambda info: st.sampled_from(info.values),

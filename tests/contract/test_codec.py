@@ -13,7 +13,7 @@ from tests.contract.strategies import JSON, events, required_fields, without
 
 from codesdk.contract import codec
 from codesdk.contract.codec import decode, encode, upcast
-from codesdk.contract.events import EVENT_TYPES, SCHEMA_VERSION, ToolCallRequested
+from codesdk.contract.events import EVENT_TYPES, SCHEMA_VERSION, ToolCallRequested, UnknownEvent
 
 OLD_SHAPE = Path(__file__).parent / "fixtures" / "event_before_version_1.json"
 TYPES = list(EVENT_TYPES)
@@ -49,7 +49,9 @@ def test_the_golden_lines_still_say_what_they_said():
 
 def test_a_type_that_nobody_knows_passes_through_unchanged():
     event = plain("task.completed") | {"type": "task.teleported", "payload": {"to": ["Mars", None, 1.5]}}
-    assert decode(frame(event)).payload == {"to": ["Mars", None, 1.5]}
+    stranger = decode(frame(event))
+    assert (type(stranger), stranger.type) == (UnknownEvent, "task.teleported")
+    assert stranger.payload == {"to": ["Mars", None, 1.5]}
     assert encode(decode(frame(event))) == frame(event)
 
 
@@ -62,7 +64,8 @@ def test_an_unknown_type_may_carry_any_json(payload):
 @pytest.mark.parametrize("name", TYPES)
 def test_an_event_of_a_newer_schema_version_passes_through_unchanged(name):
     event = plain(name) | {"schema_version": SCHEMA_VERSION + 1, "payload": {"unlike": "anything known"}}
-    assert decode(frame(event)).payload == {"unlike": "anything known"}
+    newer = decode(frame(event))
+    assert (type(newer), newer.type, newer.payload) == (UnknownEvent, name, {"unlike": "anything known"})
     assert encode(decode(frame(event))) == frame(event)
 
 
@@ -115,6 +118,35 @@ def test_two_frames_in_one_line_are_refused():
     stored = encode(EVENTS["task.started"])
     with pytest.raises(ValueError, match="trailing"):
         decode(stored + stored)
+
+
+@pytest.mark.parametrize("version", [SCHEMA_VERSION, SCHEMA_VERSION - 1])
+@pytest.mark.parametrize("name", TYPES)
+def test_a_payload_that_does_not_fit_its_type_is_damage(name, version, monkeypatch):
+    monkeypatch.setitem(codec.UPCASTERS, SCHEMA_VERSION - 1, dict)
+    for payload in ({"unlike": "anything known"}, [], "text", 1, None):
+        with pytest.raises(ValueError, match="payload"):
+            decode(frame(plain(name) | {"schema_version": version, "payload": payload}))
+
+
+def test_an_unknown_tag_inside_a_payload_is_damage_and_not_an_unknown_event():
+    event = plain("model.output.completed")
+    event["payload"]["content"][0]["type"] = "hologram"
+    with pytest.raises(ValueError, match=r"Invalid value 'hologram' - at `\$\.payload\.content"):
+        decode(frame(event))
+
+
+@pytest.mark.parametrize("name", ["task.completed", "task.teleported"])
+def test_an_event_that_is_nested_too_deeply_is_a_value_error(name):
+    event = frame(plain("task.completed") | {"type": name, "payload": "DEEP"})
+    with pytest.raises(ValueError, match="nested too deeply"):
+        decode(event.replace(b'"DEEP"', b'{"added":' + b"[" * 100_000 + b"]" * 100_000 + b"}"))
+
+
+def test_the_order_of_keys_does_not_matter_to_a_reader():
+    for event in EVENTS.values():
+        turned = dict(reversed(json.loads(encode(event)).items()))
+        assert decode(frame(turned)) == event
 
 
 def test_an_absent_input_and_a_null_input_are_told_apart():

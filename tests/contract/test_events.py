@@ -12,7 +12,7 @@ import pytest
 
 import codesdk.contract
 from codesdk.contract import events
-from codesdk.contract.events import EVENT_TYPES, TERMINAL_TYPES, TYPE_OF
+from codesdk.contract.events import EVENT_TYPES, EVENTS, TERMINAL_TYPES, TYPE_OF
 from codesdk.contract.runtime import DraftPayload
 from codesdk.contract.tools import Record, ToolIdentity
 
@@ -36,13 +36,18 @@ STABLE_NAMES = {
     ],
     "events": [
         "CONTRACT_VERSION",
+        "EVENT_OF",
         "EVENT_TYPES",
+        "EVENTS",
         "Event",
+        "KnownEvent",
         "RuntimeInfo",
         "SCHEMA_VERSION",
         "TERMINAL_TYPES",
         "TYPE_OF",
+        "TaskEndEvent",
         "Trace",
+        "UnknownEvent",
         "UsageTotals",
     ],
     "ids": ["artifact_id", "is_id", "is_task_id", "ulid"],
@@ -72,7 +77,7 @@ STABLE_NAMES = {
         "ToolReply",
     ],
     "schema": ["event_schemas", "schema_files"],
-    "settings": ["Limits", "SessionConfig", "SessionSettings"],
+    "settings": ["Limits", "SessionConfig", "SessionSettings", "SettingsChange"],
     "tools": ["Actor", "Evaluation", "PolicySnapshot", "SandboxSummary", "ToolIdentity", "ToolSpec"],
 }
 FORBIDDEN = ["asyncio", "click", "rich", "select", "selectors", "socket", "sqlite3", "ssl", "subprocess"]
@@ -84,14 +89,21 @@ def test_each_type_has_one_payload_and_each_payload_one_type():
     assert len(TYPE_OF) == len(EVENT_TYPES)
 
 
+def test_the_tag_that_is_stored_is_the_type_that_is_read():
+    assert [event.__struct_config__.tag for event in EVENTS] == [event.type for event in EVENTS]
+
+
 def test_every_type_that_documents_name_is_in_the_list():
     assert list(EVENT_TYPES) == [
         "session.created",
         "session.resumed",
         "session.closed",
+        "session.recovered",
+        "session.settings_changed",
         "task.queued",
         "task.started",
         "task.steered",
+        "task.stop_requested",
         "model.input",
         "runtime.request.started",
         "runtime.request.completed",
@@ -103,12 +115,14 @@ def test_every_type_that_documents_name_is_in_the_list():
         "approval.requested",
         "approval.answered",
         "approval.carried",
+        "grant.revoked",
         "tool.call.approved",
         "tool.call.denied",
         "tool.call.started",
         "tool.output.delta",
         "tool.output.completed",
         "tool.call.completed",
+        "files.undone",
         "usage.reported",
         "runtime.notice",
         "artifact.created",

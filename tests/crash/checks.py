@@ -120,7 +120,8 @@ async def _check_tasks(sdk: CodeSDK, session_id: str, events: list[Event]) -> No
         )
         row = started[task_id]
         assert f"task.{row.state}" == types[-1]
-        started_seq = its_events[0].seq if its_events[0].payload.executed else None
+        first = its_events[0]
+        started_seq = first.seq if first.type == "task.started" and first.payload.executed else None
         assert (row.started_seq, row.ended_seq) == (started_seq, its_events[-1].seq)
 
 

@@ -105,7 +105,7 @@ async def work(sdk: CodeSDK, workspace: Path, flow: str) -> None:
         task = await session.start("Count")
     async for event in task.events():
         if event.type == "approval.requested":
-            await answer(session, flow, event.payload.tool_call_id)
+            await answer(session, flow, event.payload.tool_call_id or "")
 
 
 async def answer(session: Session, flow: str, tool_call_id: str) -> None:

@@ -82,10 +82,8 @@ class Place:
             frames = await directory.log.read(row.session_id, 0, 1000)
         finally:
             await directory.close()
-        kinds = (ev.ToolCallApproved, ev.ToolCallStarted, ev.ToolCallCompleted)
-        found = [
-            event for event in (decode(frame.data) for frame in frames) if isinstance(event.payload, kinds)
-        ]
+        kinds = (ev.ToolCallApprovedEvent, ev.ToolCallStartedEvent, ev.ToolCallCompletedEvent)
+        found = [event for event in (decode(frame.data) for frame in frames) if isinstance(event, kinds)]
         mine = [event.type.removeprefix("tool.call.") for event in found if event.payload.attempt == attempt]
         return mine[-1] if mine else None
 

@@ -81,7 +81,7 @@ def _changed(place: Place, path: str = "undone.txt") -> Try:
     call = waiting(place.running, session)["tool_call_id"]
     place.running.post(f"/v1/sessions/{session}/calls/{call}/approve")
     _quiet(place.running, session, 0, frozenset(TERMINAL))
-    return Try({"session_id": session}, {}, {"tool_call_id": "call_1"}, "runtime.notice")
+    return Try({"session_id": session}, {}, {"tool_call_id": "call_1"}, "files.undone")
 
 
 def _collected(place: Place) -> Try:

@@ -20,11 +20,10 @@ SOON_S = 0.001
 def notice(seq: int, size: int = 0) -> Published:
     payload = ev.RuntimeNotice(kind="warning", message="", details={})
     runtime, trace = ev.RuntimeInfo(name="fake"), ev.Trace(session_id="ses_a")
-    event = ev.Event(
+    event = ev.RuntimeNoticeEvent(
         schema_version=1,
         seq=seq,
         time="",
-        type="runtime.notice",
         trace=trace,
         runtime=runtime,
         payload=payload,

@@ -6,10 +6,13 @@ from codesdk.contract import actions as act
 from codesdk.contract.actions import LOCAL, Caller
 from codesdk.contract.messages import Message
 from codesdk.contract.service import Published
-from codesdk.contract.settings import OnBusy, SessionConfig
+from codesdk.contract.settings import OnBusy, SessionConfig, SettingsChange
+from codesdk.contract.tools import Actor
 from codesdk.engine.engine import Engine
 from codesdk.engine.log.feed import follow as follow_feed
 from codesdk.engine.sessions.session import LiveSession
+
+PERSON = Actor(kind="user")
 
 
 async def create_session(
@@ -89,3 +92,11 @@ async def delete(engine: Engine, session_id: str, *, principal: str = LOCAL) -> 
 def follow(session: LiveSession, after_seq: int) -> AsyncGenerator[list[Published]]:
     """Yield batches of a live session's events."""
     return follow_feed(session.recorder.feed, after_seq)
+
+
+async def change_settings(
+    engine: Engine, session: LiveSession, change: SettingsChange, by: Actor = PERSON
+) -> None:
+    """Change a session's settings."""
+    action = act.ChangeSettings(session_id=session.session_id, **change.given())
+    await engine.execute(action, Caller(principal=session.state.principal, actor=by))

@@ -33,6 +33,7 @@ from codesdk.contract.events import (
     RequestStarted,
     RuntimeNotice,
     TaskSteered,
+    TaskStopRequested,
     UsageReported,
 )
 from codesdk.contract.messages import Message, Reasoning, Text, user
@@ -48,7 +49,7 @@ from codesdk.contract.runtime import (
     ToolAnnouncement,
     ToolReply,
 )
-from codesdk.contract.settings import Limits, SessionConfig, SessionSettings
+from codesdk.contract.settings import Limits, SessionConfig, SessionSettings, SettingsChange
 from codesdk.contract.tools import Actor, ToolIdentity
 from codesdk.testing.fakes import READ, WRITE, FakeRuntime, FakeTask, FakeTools, tool_spec
 
@@ -61,6 +62,12 @@ SECRET = "hunter2-canary"
 PERSON = Actor(kind="user", id="tester")
 STUBBORN = tool_spec("fake.stubborn", "write")
 BIG = "x" * 300
+CHANGES = [
+    SettingsChange(permission_mode="yolo", title=SECRET),
+    SettingsChange(permission_mode="ask", model="another"),
+    SettingsChange(permission_mode="auto", values={SECRET: BIG, "n": None}, budgets=None),
+    SettingsChange(approval_timeout_s=1.0, idle_timeout_s=50.0, stop_grace_s=0.5),
+]
 
 
 class Puppet(FakeTask):
@@ -175,7 +182,7 @@ OWN_IDS = st.sampled_from([None, None, None, "task_a", "task_b"])
 KEYS = st.sampled_from([None, None, None, "k1", "k2"])
 SCOPES = st.sampled_from(["once", "once", "session"])
 ATTEMPTS = st.sampled_from([None, None, None, 1, 2])
-ACTIONS = st.sampled_from(["stop", "stop", "steer", "resume", "resume", "revoke"])
+ACTIONS = st.sampled_from(["stop", "stop", "steer", "resume", "resume", "revoke", "set"])
 TURNS = st.one_of(st.none(), st.none(), st.integers(0, 8))
 PICK = st.integers(0, 7)
 MESSAGE_IDS = st.sampled_from(["m1", "m2", "m3"])
@@ -214,8 +221,9 @@ GARBAGE: st.SearchStrategy[Any] = st.sampled_from(
         Draft(OutputDelta(kind="text_delta", block_id="\ud800", message_id="m1", delta="x")),
         Draft(OutputCompleted(message_id=5, content=[])),  # type: ignore[arg-type]
         Draft(OutputCompleted(message_id="\udfff", content=[])),
-        Draft(RuntimeNotice(kind="stop_requested", message="x", details={})),
+        Draft(RuntimeNotice(kind="stop_requested", message="x", details={"by": {"kind": "user"}})),
         Draft(RuntimeNotice(kind="recovered", message="x", details={})),
+        Draft(TaskStopRequested(reason="x", by=Actor(kind="user"))),  # type: ignore[arg-type]
         Draft(RuntimeNotice(kind="odd", message="x", details={"k": object()})),
         Draft(RuntimeNotice(kind="odd", message="x", details={1: (2,)})),  # type: ignore[dict-item]
         ToolAnnouncement(name=None, input={}),  # type: ignore[arg-type]
@@ -416,6 +424,8 @@ class EngineMachine(RuleBasedStateMachine):
                 await resume(engine, live, [user(text)] if which % 2 else None)
             elif action == "revoke":
                 await live.revoke(WRITE.name, PERSON)
+            elif action == "set":
+                await live.change_settings(CHANGES[which % len(CHANGES)], PERSON)
 
         self.world.do(call(), turns)
 

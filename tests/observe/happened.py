@@ -3,7 +3,7 @@
 from typing import Any
 
 from codesdk.contract import events as ev
-from codesdk.contract.events import SCHEMA_VERSION, TYPE_OF, Event, RuntimeInfo, Trace
+from codesdk.contract.events import EVENT_OF, SCHEMA_VERSION, Event, RuntimeInfo, Trace
 from codesdk.contract.messages import user
 from codesdk.contract.tools import PolicySnapshot, SandboxSummary
 from codesdk.engine.log.clock import iso
@@ -24,11 +24,10 @@ def event(
     session: str = "ses_1",
 ) -> Event:
     """Return an event, so many milliseconds after the beginning."""
-    return Event(
+    return EVENT_OF[type(payload)](
         schema_version=SCHEMA_VERSION,
         seq=1,
         time=iso(BEGIN_MS + at_ms),
-        type=TYPE_OF[type(payload)],
         trace=Trace(session_id=session, task_id=task),
         runtime=RuntimeInfo(name=runtime, model=model),
         payload=payload,

@@ -119,7 +119,7 @@ async def play(tmp_path: Path, runtime: str, script: Script) -> list[Event]:
         task = await session.start("Please change my note.")
         async for event in task.events():
             if event.type == "approval.requested":
-                await task.approve(event.payload.tool_call_id)
+                await task.approve(event.payload.tool_call_id or "")
         assert (workspace / "notes.txt").read_text() == "remember the tea\n"
         return await events_of(sdk, session)
 
@@ -177,7 +177,7 @@ def is_exact(event: Event) -> bool:
     return event.type == "model.input" and event.payload.capture == "exact"
 
 
-async def request_text(sdk: CodeSDK, event: Event) -> str:
+async def request_text(sdk: CodeSDK, event: Any) -> str:
     import json
 
     from codesdk.gateway.capture.exact import hashes_of

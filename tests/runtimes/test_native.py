@@ -127,7 +127,7 @@ async def test_claude_asks_before_each_call_even_one_that_only_reads(tmp_path: P
             task = await session.start("Run it.")
             async for event in task.events():
                 if event.type == "approval.requested":
-                    call = event.payload.tool_call_id
+                    call = event.payload.tool_call_id or ""
                     await (task.approve(call) if answer == "approve" else task.deny(call, "Not this one."))
         events = await world.events(session)
         requests = await world.requests(session)
@@ -306,6 +306,7 @@ async def test_a_session_with_native_tools_does_not_move_to_a_runtime_that_lacks
         with pytest.raises(InvalidRequest, match="It has: apply_patch, exec_command"):
             await session.move("codex")
         [created] = [decode(frame.data) async for frame in world.sdk.archive.frames(session.id)]
+        assert created.type == "session.created"
         assert created.payload.native_tools == ["Bash"]
 
 

@@ -31,7 +31,7 @@ async def tell(sdk: CodeSDK, workspace: Path) -> str:
     task = await session.start(f"Write it down: {SECRET}")
     async for event in task.events():
         if event.type == "approval.requested":
-            call = event.payload.tool_call_id
+            call = event.payload.tool_call_id or ""
             if (workspace / "a.txt").exists():
                 await task.deny(call, f"Once is enough, {SECRET}.")
             else:
@@ -128,9 +128,10 @@ async def test_stops_steering_undo_and_the_end_of_a_session_are_requests_too(tmp
         ("task.stop", "ok", "not needed"),
         ("task.stop", "asked", "enough"),
         ("task.stop", "ok", "enough"),
-        ("session.undo", "ok", "Undone: the changes of 1 tool calls to 1 files."),
+        ("session.undo", "ok", None),
         ("session.close", "ok", "done"),
     ]
+    assert records[-2].what["restored"] == ["a.txt"]
 
 
 async def test_a_log_that_cannot_be_written_is_a_storage_record(tmp_path: Path):

@@ -104,7 +104,7 @@ async def test_the_tools_of_an_attached_server_are_called_under_the_same_policy_
         task = await session.start("Call it")
         async for event in task.events():
             if event.type == "approval.requested":
-                await task.approve(event.payload.tool_call_id)
+                await task.approve(event.payload.tool_call_id or "")
         done = await completed(sdk, session.id)
         assert (done.name, done.is_error) == ("mcp.outside.echo", False)
         assert "hello" in str(done.result_preview)
@@ -146,5 +146,5 @@ async def test_a_secret_in_the_name_of_a_servers_tool_is_not_in_the_log(workspac
         assert (await replay_session(log, blobs, session.id))[1] == []
         frames = [frame.data async for frame in sdk.archive.frames(session.id)]
         assert [data for data in frames if b"canary1234" in data] == []
-        assert [decode(data).payload.reason for data in frames if b"tool.call.denied" in data] != []
+        assert any(b"tool.call.denied" in data for data in frames)
     assert calls.asked == []

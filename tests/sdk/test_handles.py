@@ -81,6 +81,7 @@ async def test_a_queued_task_that_is_stopped_has_a_start_and_an_end():
         await second.stop("not needed")
         events = [event async for event in second.events()]
         assert [event.type for event in events] == ["task.started", "task.stopped"]
+        assert events[0].type == "task.started"
         assert events[0].payload.executed is False
         result = await second.result()
         assert (result.state, result.stop_reason, result.duration_ms) == ("stopped", "not needed", 0)

@@ -47,7 +47,7 @@ async def test_the_example_of_the_product_page_does_what_it_says(tmp_path: Path)
         task = await session.start("Summarize this repo")
         async for event in task.events():
             if event.type == "tool.call.requested":
-                await task.approve(event.payload.tool_call_id)
+                await task.approve(event.payload.tool_call_id or "")
         result = await task.result()
         assert result == TaskResult(
             task_id=task.id,
@@ -127,7 +127,7 @@ async def test_a_denial_reaches_the_model_with_its_reason():
         async for event in task.events():
             if event.type == "approval.requested":
                 assert [row.approval_id for row in await sdk.approvals()] == [event.payload.approval_id]
-                await task.deny(event.payload.tool_call_id, "not today")
+                await task.deny(event.payload.tool_call_id or "", "not today")
         assert (await task.result()).text == "Then not."
         assert await sdk.approvals() == []
 

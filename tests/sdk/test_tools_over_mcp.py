@@ -34,13 +34,13 @@ class Rig:
         meta: Any = {"codesdk/toolCallId": call_id}
         return asyncio.create_task(self.client.call_tool(name, arguments, meta=meta))
 
-    async def seen(self, kind: str) -> Event:
+    async def seen(self, kind: str) -> Any:
         async for event in self.session.events():
             if event.type == kind:
                 return event
         raise AssertionError(kind)
 
-    async def end(self) -> list[Event]:
+    async def end(self) -> list[Any]:
         """Let the task end, check the log, and return what it says of calls and approvals."""
         self.runtime.emit(message("Done."), done())
         await within(self.task.result())

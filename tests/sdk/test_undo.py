@@ -11,8 +11,8 @@ from tests.sandbox.traps import tree
 
 from codesdk import Busy, CodeSDK, Conflict, NotFound, Session, SessionSettings
 from codesdk.contract.codec import decode
-from codesdk.contract.events import RuntimeNotice, ToolCallCompleted
-from codesdk.contract.tools import UndoneFile, UndoRefusal, UndoReport
+from codesdk.contract.events import FilesUndone, ToolCallCompleted
+from codesdk.contract.tools import Actor, UndoneFile, UndoRefusal, UndoReport
 from codesdk.engine.calls.undo import changed_calls
 from codesdk.engine.checks.verify import verify_session
 
@@ -128,14 +128,10 @@ async def test_what_was_undone_is_in_the_log_and_the_log_is_sound(sdk: CodeSDK, 
     frames = await sdk.archive.log.read(session.id, 0, 1000)
     last = decode(frames[-1].data)
     assert last.trace.task_id is None
-    assert last.payload == RuntimeNotice(
-        kind="undone",
-        message="Undone: the changes of 1 tool calls to 1 files.",
-        details={
-            "by": {"kind": "user"},
-            "restored": [{"path": "[redacted].txt", "tool_call_id": ids[0], "attempt": 1, "removed": True}],
-            "refused": [],
-        },
+    assert last.payload == FilesUndone(
+        by=Actor(kind="user"),
+        restored=[UndoneFile(path="[redacted].txt", tool_call_id=ids[0], attempt=1, removed=True)],
+        refused=[],
     )
     assert (await verify_session(sdk.archive.log, sdk.archive.blobs, session.id)) == []
 

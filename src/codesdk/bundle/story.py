@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from codesdk.contract import events as ev
-from codesdk.contract.events import TERMINAL_TYPES, Event
+from codesdk.contract.events import Event
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.tools import ToolIdentity
 
@@ -94,8 +94,10 @@ class Story:
             self.created = payload
         elif isinstance(payload, ev.ModelInput):
             self.sources[payload.implicit_sources_ref.content_hash] = payload.implicit_sources_ref
-        elif isinstance(payload, ev.RuntimeNotice) and payload.kind in ("violation", "warning", "recovered"):
+        elif isinstance(payload, ev.RuntimeNotice) and payload.kind in ("violation", "warning"):
             self._error(event, payload.kind, payload.message)
+        elif isinstance(payload, ev.SessionRecovered):
+            self._error(event, "recovered", f"{payload.task_id} was closed after a crash ({payload.cause}).")
         elif isinstance(payload, ToolIdentity):
             return self._call(event, payload)
         elif event.type.startswith("task."):
@@ -120,7 +122,7 @@ class Story:
         self.errors.append({"seq": event.seq, "time": event.time, "kind": kind, "message": message})
 
     def _task(self, event: Event) -> None:
-        payload, task_id = event.payload, event.trace.task_id or ""
+        task_id = event.trace.task_id or ""
         if event.type == "task.started":
             task = {
                 "task_id": task_id,
@@ -130,7 +132,8 @@ class Story:
             }
             self._by_task[task_id] = task
             self.tasks.append(task)
-        elif event.type in TERMINAL_TYPES:
+        elif isinstance(event, ev.TaskEndEvent):
+            payload = event.payload
             task = self._by_task.pop(task_id, {})
             task |= {
                 "state": event.type.removeprefix("task."),

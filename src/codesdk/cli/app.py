@@ -35,6 +35,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "undo": Entry("undo", "undo", "Put files back as they were before tools changed them."),
     },
     "Change a session": {
+        "set": Entry("session", "set_", "Change its title, model, mode, budgets, timeouts or values."),
         "fork": Entry("session", "fork", "Start a new session from another's transcript."),
         "move": Entry("session", "move", "Go on with another runtime."),
         "close": Entry("session", "close", "End a session; its log stays."),

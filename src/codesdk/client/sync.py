@@ -7,7 +7,9 @@ asynchronous client in a thread of its own; a `KeyboardInterrupt` ends the waiti
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import UNSET, UnsetType
 
 from codesdk.client.loop import Loop
 from codesdk.client.remote import CodeSDKClient
@@ -272,6 +274,41 @@ class SyncSession:
         nothing could be undone, `Busy` while a task runs.
         """
         return self._loop.wait(self._inner.undo(tool_call_id, idempotency_key=idempotency_key))
+
+    def set(
+        self,
+        *,
+        title: str | UnsetType | None = UNSET,
+        model: str | UnsetType = UNSET,
+        permission_mode: PermissionMode | UnsetType = UNSET,
+        budgets: Budgets | UnsetType | None = UNSET,
+        approval_timeout_s: float | UnsetType = UNSET,
+        stop_grace_s: float | UnsetType = UNSET,
+        end_grace_s: float | UnsetType = UNSET,
+        start_timeout_s: float | UnsetType = UNSET,
+        idle_timeout_s: float | UnsetType = UNSET,
+        values: dict[str, Any] | UnsetType = UNSET,
+        idempotency_key: str | None = None,
+    ) -> SessionRow:
+        """Change what is given, from the next decision on; the rest of a session is fixed at its creation.
+
+        `values` are for applications: these keys are set, those that are None removed, all others stay.
+        """
+        return self._loop.wait(
+            self._inner.set(
+                title=title,
+                model=model,
+                permission_mode=permission_mode,
+                budgets=budgets,
+                approval_timeout_s=approval_timeout_s,
+                stop_grace_s=stop_grace_s,
+                end_grace_s=end_grace_s,
+                start_timeout_s=start_timeout_s,
+                idle_timeout_s=idle_timeout_s,
+                values=values,
+                idempotency_key=idempotency_key,
+            )
+        )
 
     def move(self, runtime: str, *, model: str | None = None, idempotency_key: str | None = None) -> None:
         """Go on with another runtime, from the transcript. `session.resumed` says what is lost on the way."""

@@ -10,7 +10,7 @@ import msgspec
 
 from codesdk.contract.messages import Message, user
 from codesdk.contract.records import SessionRow, TaskRow
-from codesdk.contract.settings import Budgets, OnBusy, SessionSettings
+from codesdk.contract.settings import Budgets, OnBusy, SessionSettings, SettingsChange
 from codesdk.contract.tools import Actor, InteractionMode, PermissionMode, Scope, UndoReport
 
 LOCAL = "local"
@@ -201,6 +201,18 @@ class ForkSession(Action[SessionRow], frozen=True, kw_only=True, tag="fork"):
     title: str | None = None
 
 
+class ChangeSettings(Action[SessionRow], SettingsChange, frozen=True, kw_only=True, tag="set"):
+    """Change a session's title, model, permission mode, budgets, timeouts or values; the rest is fixed."""
+
+    route: ClassVar[str] = "POST /v1/sessions/{session_id}/settings"
+
+    session_id: str
+
+    def change(self) -> SettingsChange:
+        """Return what is to change."""
+        return SettingsChange(**self.given())
+
+
 class MoveSession(Action[SessionRow], frozen=True, kw_only=True, tag="move"):
     """Go on with another runtime, from the transcript."""
 
@@ -240,6 +252,7 @@ AnyAction = (
     | RevokeGrant
     | UndoChanges
     | ForkSession
+    | ChangeSettings
     | MoveSession
     | CloseSession
     | DeleteSession

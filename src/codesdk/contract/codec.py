@@ -5,11 +5,11 @@ versions, which the upcasters turn into the latest one in memory.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
-from codesdk.contract.events import EVENT_TYPES, SCHEMA_VERSION, Event, RuntimeInfo, Trace
+from codesdk.contract.events import EVENT_TYPES, SCHEMA_VERSION, Event, KnownEvent, UnknownEvent
 from codesdk.contract.tools import Record
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
@@ -18,19 +18,15 @@ UPCASTERS: dict[int, Upcaster] = {}
 """From a schema version to the next: a function on the whole event as a JSON object."""
 
 
-class _Envelope(Record, frozen=True, kw_only=True):
+class _Head(Record, frozen=True, kw_only=True):
     schema_version: int
-    seq: int
-    time: str
-    type: str
-    trace: Trace
-    runtime: RuntimeInfo
-    payload: msgspec.Raw
+    type: str = ""
 
 
 _encoder = msgspec.json.Encoder()
-_envelope = msgspec.json.Decoder(_Envelope)
-_payloads = {name: msgspec.json.Decoder(payload) for name, payload in EVENT_TYPES.items()}
+_known: msgspec.json.Decoder[KnownEvent] = msgspec.json.Decoder(KnownEvent)
+_unknown = msgspec.json.Decoder(UnknownEvent)
+_head = msgspec.json.Decoder(_Head)
 
 
 def encode(event: Event) -> bytes:
@@ -39,43 +35,31 @@ def encode(event: Event) -> bytes:
 
 
 def decode(frame: bytes) -> Event:
-    """Return the event of a stored frame. Raise `ValueError` if it is not one."""
+    """Return the event of a stored frame. Raise `ValueError` if it is not one.
+
+    Only an unknown type or a newer schema version makes an `UnknownEvent`: a known type with a payload that
+    does not fit is damage.
+    """
     try:
-        return _decode(frame)
+        try:
+            event = _known.decode(frame)
+        except msgspec.ValidationError:
+            return _decode_other(frame)
+        return event if event.schema_version == SCHEMA_VERSION else _decode_other(frame)
     except RecursionError:
         raise ValueError("the event is nested too deeply") from None
 
 
-def _decode(frame: bytes) -> Event:
-    envelope = _envelope_of(frame)
-    payload = _payloads.get(envelope.type)
-    newer = envelope.schema_version > SCHEMA_VERSION
-    return Event(
-        schema_version=envelope.schema_version,
-        seq=envelope.seq,
-        time=envelope.time,
-        type=envelope.type,
-        trace=envelope.trace,
-        runtime=envelope.runtime,
-        payload=msgspec.json.decode(envelope.payload)
-        if payload is None or newer
-        else payload.decode(envelope.payload),
-    )
-
-
-def _envelope_of(frame: bytes) -> _Envelope:
-    """Read the envelope; one of an older version is brought up first, since its very shape may differ."""
-    try:
-        envelope = _envelope.decode(frame)
-    except msgspec.ValidationError:
-        envelope = None
-    if envelope is not None and envelope.schema_version >= SCHEMA_VERSION:
-        return envelope
-    event = msgspec.json.decode(frame)
-    version = cast("dict[str, Any]", event).get("schema_version") if isinstance(event, dict) else None
-    if isinstance(version, int) and version < SCHEMA_VERSION:
-        frame = msgspec.json.encode(upcast(cast("dict[str, Any]", event)))
-    return _envelope.decode(frame)
+def _decode_other(frame: bytes) -> Event:
+    """Read an event of another version or of an unknown type, or raise what is wrong with the frame."""
+    head = _head.decode(frame)
+    if head.schema_version < SCHEMA_VERSION:
+        # An older event is brought up as a whole, since the very shape of its envelope may differ.
+        frame = msgspec.json.encode(upcast(msgspec.json.decode(frame)))
+        head = _head.decode(frame)
+    if head.schema_version > SCHEMA_VERSION or head.type not in EVENT_TYPES:
+        return _unknown.decode(frame)
+    return _known.decode(frame)
 
 
 def upcast(

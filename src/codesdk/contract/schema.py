@@ -10,7 +10,14 @@ from typing import Any, cast
 import msgspec
 
 from codesdk.contract.errors import ErrorInfo
-from codesdk.contract.events import CONTRACT_VERSION, EVENT_TYPES, SCHEMA_VERSION, TERMINAL_TYPES, Event
+from codesdk.contract.events import (
+    CONTRACT_VERSION,
+    EVENT_TYPES,
+    EVENTS,
+    SCHEMA_VERSION,
+    TERMINAL_TYPES,
+    KnownEvent,
+)
 from codesdk.contract.messages import Message
 
 Schema = dict[str, Any]
@@ -21,7 +28,7 @@ TIME_PATTERN = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$"
 
 def event_schemas() -> dict[str, Schema]:
     """Return the schema of each event type: the envelope with this `type` and this payload."""
-    return {name: _event_schema(name, payload) for name, payload in EVENT_TYPES.items()}
+    return {event.type: _event_schema(event) for event in EVENTS}
 
 
 def schema_files() -> dict[str, str]:
@@ -44,19 +51,17 @@ def _index() -> dict[str, Any]:
     }
 
 
-def _event_schema(name: str, payload: type) -> Schema:
-    reference, definitions = _definitions(payload)
-    envelope = _definitions(Event)[1]
-    schema = envelope.pop("Event")
+def _event_schema(event: type[KnownEvent]) -> Schema:
+    _, definitions = _definitions(event)
+    schema = definitions.pop(event.__name__)
     schema["properties"] |= {
         "schema_version": {"const": SCHEMA_VERSION},
         "seq": {"type": "integer", "minimum": 1},
         "time": {"type": "string", "pattern": TIME_PATTERN},
-        "type": {"const": name},
-        "payload": reference,
+        "type": {"const": event.type},
     }
-    description = definitions[payload.__name__]["description"]
-    return _document(name, schema | {"description": description}, envelope | definitions)
+    description = definitions[EVENT_TYPES[event.type].__name__]["description"]
+    return _document(event.type, {"title": "", "description": description} | schema, definitions)
 
 
 def _struct_schema(name: str, struct: type) -> Schema:

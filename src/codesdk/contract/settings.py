@@ -1,9 +1,12 @@
-"""What a session can be told when it is created, and the limits of an engine."""
+"""What a session can be told when it is created and later, and the limits of an engine."""
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.tools import InteractionMode, PermissionMode, Record
 
 OnBusy = Literal["queue", "reject", "steer"]
@@ -61,6 +64,54 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
     native_tools: Literal["off"] | list[str] = "off"
     budgets: Budgets | None = None
     settings: SessionSettings = SessionSettings()
+
+
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class SettingsChange(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is to change in a session that exists; what is not given stays. All else is fixed at its creation.
+
+    It holds from the next decision on: the mode for calls requested from now on, the model for the next task.
+    """
+
+    title: str | UnsetType | None = UNSET
+    model: str | UnsetType = UNSET
+    permission_mode: PermissionMode | UnsetType = UNSET
+    budgets: Budgets | UnsetType | None = UNSET
+    """All budgets, in place of those that hold; null takes them away."""
+    approval_timeout_s: Seconds | UnsetType = UNSET
+    stop_grace_s: Seconds | UnsetType = UNSET
+    end_grace_s: Seconds | UnsetType = UNSET
+    start_timeout_s: Seconds | UnsetType = UNSET
+    idle_timeout_s: Seconds | UnsetType = UNSET
+    values: dict[str, Any] | UnsetType = UNSET
+    """For apps and extensions: these keys are set, those that are null removed, all others stay."""
+
+    @staticmethod
+    def of(fields: Mapping[str, Any]) -> "SettingsChange":
+        """Return the change that these fields ask for. Raise `InvalidRequest` for what cannot be changed."""
+        fixed = [name for name in fields if name not in CHANGEABLE]
+        if fixed:
+            raise InvalidRequest(
+                f"{', '.join(fixed)} cannot be changed in a session that exists. What can: {', '.join(CHANGEABLE)}."
+            )
+        try:
+            return msgspec.convert(dict(fields), SettingsChange)
+        except msgspec.ValidationError as error:
+            raise InvalidRequest(f"The settings cannot be changed like this: {error}.") from None
+
+    def given(self) -> dict[str, Any]:
+        """Return the fields that are to change, by name."""
+        return {name: value for name in CHANGEABLE if (value := getattr(self, name)) is not UNSET}
+
+
+CHANGEABLE = SettingsChange.__struct_fields__
+
+
+def merge_values(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an app's values with these keys set, and those that are null removed."""
+    return {name: value for name, value in {**values, **changes}.items() if value is not None}
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

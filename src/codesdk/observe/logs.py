@@ -139,19 +139,19 @@ class LogObserver:
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
         self._log = logger or logging.getLogger("codesdk.sessions")
-        self._tell = {
-            "task.completed": self._completed,
-            "task.failed": self._failed,
-            "task.stopped": self._stopped,
-            "runtime.request.completed": self._requested,
-            "runtime.notice": self._noticed,
+        self._tell: dict[type[Event], Callable[[Any], None]] = {
+            ev.TaskCompletedEvent: self._completed,
+            ev.TaskFailedEvent: self._failed,
+            ev.TaskStoppedEvent: self._stopped,
+            ev.RequestCompletedEvent: self._requested,
+            ev.RuntimeNoticeEvent: self._noticed,
         }
 
     def committed(self, principal: str, events: Sequence[Event]) -> None:
         """Log those events that are worth a line."""
         try:
             for event in events:
-                tell = self._tell.get(event.type)
+                tell = self._tell.get(type(event))
                 if tell is not None:
                     tell(event)
         except Exception:  # noqa: BLE001 - an observer must not raise
@@ -162,30 +162,30 @@ class LogObserver:
         extra = {"session_id": session_id, "code": error.code}
         self._log.error("Events could not be stored: %s", error.message, extra=extra)
 
-    def _completed(self, event: Event) -> None:
-        ended: ev.TaskCompleted = event.payload
+    def _completed(self, event: ev.TaskCompletedEvent) -> None:
+        ended = event.payload
         extra = _of(event) | _ending(ended) | {"stop_reason": ended.stop_reason}
         self._log.info("The task is done.", extra=extra)
 
-    def _failed(self, event: Event) -> None:
-        ended: ev.TaskFailed = event.payload
+    def _failed(self, event: ev.TaskFailedEvent) -> None:
+        ended = event.payload
         extra = _of(event) | _ending(ended) | {"code": ended.error.code}
         self._log.error("The task failed: %s", ended.error.message, extra=extra)
 
-    def _stopped(self, event: Event) -> None:
-        ended: ev.TaskStopped = event.payload
+    def _stopped(self, event: ev.TaskStoppedEvent) -> None:
+        ended = event.payload
         extra = _of(event) | _ending(ended) | {"by": ended.by.kind}
         self._log.info("The task was stopped: %s", ended.reason, extra=extra)
 
-    def _requested(self, event: Event) -> None:
-        done: ev.RequestCompleted = event.payload
+    def _requested(self, event: ev.RequestCompletedEvent) -> None:
+        done = event.payload
         if done.status != "failed":
             return
         extra = _of(event) | {"request_id": done.request_id, "http_status": done.http_status}
         self._log.warning("A model request failed.", extra=extra | {"duration_ms": done.duration_ms})
 
-    def _noticed(self, event: Event) -> None:
-        notice: ev.RuntimeNotice = event.payload
+    def _noticed(self, event: ev.RuntimeNoticeEvent) -> None:
+        notice = event.payload
         if notice.kind in _TELLING:
             self._log.warning("%s", notice.message, extra=_of(event) | {"kind": notice.kind})
 

@@ -4,7 +4,7 @@ Events add to plain numbers; what an engine knows of itself is read when somebod
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -50,15 +50,15 @@ class Metrics:
         self._executions, self._tool_durations = Counts(), Spreads()
         self._tokens, self._costs = Counts(), Counts()
         self._registry: CollectorRegistry | None = None
-        self._take = {
-            "task.started": self._task_started,
-            "model.output.delta": self._spoken,
-            "model.output.completed": self._spoken,
-            "tool.call.completed": self._tool_completed,
-            "usage.reported": self._used,
-            "task.completed": self._task_ended,
-            "task.failed": self._task_ended,
-            "task.stopped": self._task_ended,
+        self._take: dict[type[Event], Callable[[Any], None]] = {
+            ev.TaskStartedEvent: self._task_started,
+            ev.OutputDeltaEvent: self._spoken,
+            ev.OutputCompletedEvent: self._spoken,
+            ev.ToolCallCompletedEvent: self._tool_completed,
+            ev.UsageReportedEvent: self._used,
+            ev.TaskCompletedEvent: self._task_ended,
+            ev.TaskFailedEvent: self._task_ended,
+            ev.TaskStoppedEvent: self._task_ended,
         }
 
     # --- what the engine tells ----------------------------------------------------------------------
@@ -67,7 +67,7 @@ class Metrics:
         """Count events. Whose they are is not looked at."""
         try:
             for event in events:
-                take = self._take.get(event.type)
+                take = self._take.get(type(event))
                 if take is not None:
                     take(event)
         except Exception:  # noqa: BLE001 - an observer must not raise
@@ -76,7 +76,7 @@ class Metrics:
     def failed(self, principal: str, session_id: str, error: CodeSDKError) -> None:
         """Nothing is counted: the task that ran there is taken up, and counted, by a recovery."""
 
-    def _task_started(self, event: Event) -> None:
+    def _task_started(self, event: ev.TaskStartedEvent) -> None:
         self._started.add((self._runtimes.label(event.runtime.name),))
         if event.trace.task_id is not None and event.payload.executed:
             self._tasks[_which(event)] = _Running(millis(event.time))
@@ -89,7 +89,7 @@ class Metrics:
         seconds = (millis(event.time) - task.started_ms) / 1000
         self._first_tokens.add((self._runtimes.label(event.runtime.name),), seconds)
 
-    def _task_ended(self, event: Event) -> None:
+    def _task_ended(self, event: ev.TaskEndEvent) -> None:
         runtime = self._runtimes.label(event.runtime.name)
         labels = (runtime, event.type.removeprefix("task."))
         self._finished.add(labels)
@@ -101,16 +101,16 @@ class Metrics:
             for reported in task.reported:
                 self._spend(runtime, reported)
 
-    def _tool_completed(self, event: Event) -> None:
-        done: ev.ToolCallCompleted = event.payload
+    def _tool_completed(self, event: ev.ToolCallCompletedEvent) -> None:
+        done = event.payload
         status = "unknown" if done.outcome == "unknown" else "error" if done.is_error else "ok"
         runtime, tool = self._runtimes.label(event.runtime.name), self._tools.label(done.name)
         labels = (runtime, tool, status, done.execution_env)
         self._executions.add(labels)
         self._tool_durations.add(labels, done.duration_ms / 1000)
 
-    def _used(self, event: Event) -> None:
-        reported: ev.UsageReported = event.payload
+    def _used(self, event: ev.UsageReportedEvent) -> None:
+        reported = event.payload
         task = self._tasks.get(_which(event))
         if reported.source == "gateway":
             self._spend(self._runtimes.label(event.runtime.name), reported)

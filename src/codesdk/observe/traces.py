@@ -5,7 +5,7 @@ Without the extra `codesdk[otel]`, or without a provider that somebody set up, n
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ import msgspec
 
 from codesdk.contract import events as ev
 from codesdk.contract.errors import CodeSDKError, InvalidRequest
-from codesdk.contract.events import TERMINAL_TYPES, Event, UsageTotals
+from codesdk.contract.events import Event, UsageTotals
 from codesdk.engine import millis
 from codesdk.runtimes import entries
 
@@ -44,12 +44,12 @@ class Traces:
         self._provider = provider or trace.get_tracer_provider()
         self._tracer = self._provider.get_tracer("codesdk", version("codesdk"))
         self._tasks: dict[str, _Open] = {}  # by session: at most one of its tasks runs
-        self._take = {
-            "runtime.request.started": self._request_started,
-            "runtime.request.completed": self._request_completed,
-            "usage.reported": self._used,
-            "tool.call.started": self._tool_started,
-            "tool.call.completed": self._tool_completed,
+        self._take: dict[type[Event], Callable[[Any, _Open], None]] = {
+            ev.RequestStartedEvent: self._request_started,
+            ev.RequestCompletedEvent: self._request_completed,
+            ev.UsageReportedEvent: self._used,
+            ev.ToolCallStartedEvent: self._tool_started,
+            ev.ToolCallCompletedEvent: self._tool_completed,
         }
 
     @classmethod
@@ -83,12 +83,12 @@ class Traces:
             for event in events:
                 if event.type == "task.started":
                     self._task_started(event)
-                elif event.type in TERMINAL_TYPES:
+                elif isinstance(event, ev.TaskEndEvent):
                     self._task_ended(event)
-                elif event.type in self._take:
+                elif type(event) in self._take:
                     task = self._task_of(event)
                     if task is not None:
-                        self._take[event.type](event, task)
+                        self._take[type(event)](event, task)
             if events:
                 self._end_answered(events[0].trace.session_id)
         except Exception:  # noqa: BLE001 - an observer must not raise
@@ -105,7 +105,7 @@ class Traces:
 
     # --- tasks ------------------------------------------------------------------------------------------
 
-    def _task_started(self, event: Event) -> None:
+    def _task_started(self, event: ev.TaskStartedEvent) -> None:
         if not event.payload.executed or event.trace.task_id is None:
             return
         runtime = event.runtime
@@ -123,12 +123,12 @@ class Traces:
         )
         self._tasks[event.trace.session_id] = _Open(event.trace.task_id, span)
 
-    def _task_ended(self, event: Event) -> None:
+    def _task_ended(self, event: ev.TaskEndEvent) -> None:
         task = self._task_of(event)
         if task is None:
             return
         del self._tasks[event.trace.session_id]
-        usage: UsageTotals = event.payload.usage
+        usage = event.payload.usage
         task.span.set_attributes(_usage(usage) | {"codesdk.task.status": event.type.removeprefix("task.")})
         if usage.cost_usd is not None:
             task.span.set_attribute("codesdk.cost_usd", usage.cost_usd)
@@ -148,8 +148,8 @@ class Traces:
 
     # --- model requests and tools --------------------------------------------------------------------------
 
-    def _request_started(self, event: Event, task: _Open) -> None:
-        started: ev.RequestStarted = event.payload
+    def _request_started(self, event: ev.RequestStartedEvent, task: _Open) -> None:
+        started = event.payload
         model = started.model or event.runtime.model
         operation = "count_tokens" if started.purpose == "count_tokens" else "chat"
         attributes: dict[str, Any] = {
@@ -164,8 +164,8 @@ class Traces:
         name = f"{operation} {model}" if model else operation
         self._begin_child(task, started.request_id, name, attributes, event, client=True)
 
-    def _request_completed(self, event: Event, task: _Open) -> None:
-        done: ev.RequestCompleted = event.payload
+    def _request_completed(self, event: ev.RequestCompletedEvent, task: _Open) -> None:
+        done = event.payload
         span = task.children.get(done.request_id)
         if span is None:
             return
@@ -177,8 +177,8 @@ class Traces:
         if done.status != "completed":
             self._mark(span, str(done.http_status or done.status))
 
-    def _used(self, event: Event, task: _Open) -> None:
-        used: ev.UsageReported = event.payload
+    def _used(self, event: ev.UsageReportedEvent, task: _Open) -> None:
+        used = event.payload
         span = task.children.get(used.request_id or "")
         if span is None:
             return
@@ -195,8 +195,8 @@ class Traces:
             for request_id, at in list(task.answered.items()):
                 self._end_child(task, request_id, at)
 
-    def _tool_started(self, event: Event, task: _Open) -> None:
-        started: ev.ToolCallStarted = event.payload
+    def _tool_started(self, event: ev.ToolCallStartedEvent, task: _Open) -> None:
+        started = event.payload
         attributes = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": started.name,
@@ -209,8 +209,8 @@ class Traces:
         child = f"{started.tool_call_id}#{started.attempt}"
         self._begin_child(task, child, f"execute_tool {started.name}", attributes, event)
 
-    def _tool_completed(self, event: Event, task: _Open) -> None:
-        done: ev.ToolCallCompleted = event.payload
+    def _tool_completed(self, event: ev.ToolCallCompletedEvent, task: _Open) -> None:
+        done = event.payload
         child = f"{done.tool_call_id}#{done.attempt}"
         span = task.children.get(child)
         if span is None:

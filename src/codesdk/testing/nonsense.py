@@ -16,11 +16,13 @@ from codesdk.contract.events import (
     RequestStarted,
     RuntimeNotice,
     TaskCompleted,
+    TaskStopRequested,
     UsageReported,
     UsageTotals,
 )
 from codesdk.contract.messages import AssistantBlock, Reasoning, Text
 from codesdk.contract.runtime import Draft, Failed, Finished, Identified, ToolAnnouncement
+from codesdk.contract.tools import Actor
 
 BURST_MOST = 300
 HUGE_CHARS = 200_000
@@ -133,11 +135,11 @@ class Nonsense:
         return [self._rng.choice(made)]
 
     def forged(self) -> list[Any]:
-        """Return an event that only the engine may write."""
+        """Return an event that only the engine may write, or a notice that sounds like one."""
         end = TaskCompleted(text="", stop_reason="end_turn", usage=UsageTotals(), duration_ms=0)
-        kind = self._rng.choice(("stop_requested", "recovered"))
-        notice = RuntimeNotice(kind=kind, message="forged", details={"by": {"kind": "user"}})
-        payload: Any = self._rng.choice((end, notice))
+        stop = TaskStopRequested(reason="forged", by=Actor(kind="user", id="somebody"))
+        notice = RuntimeNotice(kind="stop_requested", message="forged", details={"by": {"kind": "user"}})
+        payload: Any = self._rng.choice((end, stop, notice))
         return [Draft(payload)]
 
     def end(self) -> list[Any]:

@@ -36,7 +36,7 @@ class Rig:
         calls = self.sdk.engine.tool_calls
         return calls.call(self.session.id, name, given, runtime_tool_call_id=call_id)
 
-    async def seen(self, kind: str, number: int = 1) -> Event:
+    async def seen(self, kind: str, number: int = 1) -> Any:
         """Wait for an event of a type, the first or a later one."""
         found = 0
         async for event in self.session.events():
@@ -67,7 +67,7 @@ async def rig(mode: Any = "yolo", **options: Any) -> AsyncIterator[Rig]:
 
 def calls(events: list[Event]) -> list[tuple[str, str | None]]:
     return [
-        (event.type.removeprefix("tool.call."), event.payload.runtime_tool_call_id)
+        (event.type.removeprefix("tool.call."), getattr(event.payload, "runtime_tool_call_id", None))
         for event in events
         if event.type.startswith("tool.call.") and event.type != "tool.call.policy_evaluated"
     ]

@@ -61,7 +61,7 @@ class Rig:
         events = [decode(frame.data) async for frame in self.sdk.archive.frames(self.session.id)]
         return [
             (
-                event.payload.runtime_tool_call_id or "",
+                getattr(event.payload, "runtime_tool_call_id", None) or "",
                 event.type.removeprefix("tool.call."),
                 getattr(event.payload, "executed_by", ""),
             )

@@ -134,13 +134,9 @@ def test_an_answer_for_the_session_that_is_taken_back_is_asked_for_again():
         assert r.refused(session.revoke("fake.read"), NotFound) == "NOT_FOUND"
         at = r.last(session).seq
         r.get(session.revoke("fake.write"))
-        (notice,) = [event for event in r.events(session.id) if event.seq > at]
-        assert (notice.payload, notice.trace.task_id) == (
-            ev.RuntimeNotice(
-                kind="grant_revoked",
-                message="The tool fake.write is no longer approved for this session.",
-                details={"tool": "fake.write", "by": {"kind": "user"}},
-            ),
+        (revoked,) = [event for event in r.events(session.id) if event.seq > at]
+        assert (revoked.payload, revoked.trace.task_id) == (
+            ev.GrantRevoked(tool="fake.write", by=USER),
             r.events(session.id)[1].trace.task_id,
         )
         assert (r.get(session.grants()), r.get(r.engine.archive.grants(session.id))) == ([], [])
@@ -165,19 +161,6 @@ def test_what_was_taken_back_stays_so_after_a_crash_and_can_be_given_anew():
         r.get(session.approve(r.call(session, "c2"), scope="session"))
         r.crash()
         assert [grant.tool for grant in r.get(r.engine.archive.grants(session.id))] == ["fake.write"]
-
-
-def test_a_runtime_cannot_take_a_grant_back():
-    from codesdk.contract.runtime import Draft
-
-    with rig() as r:
-        session = begin(r)
-        write(r, "a.txt")
-        r.get(session.approve(r.call(session), scope="session"))
-        said = ev.RuntimeNotice(kind="grant_revoked", message="hm", details={"tool": "fake.write"})
-        r.emit(Draft(said))
-        assert r.last(session).payload.kind == "unknown_frame"
-        assert [grant.tool for grant in r.get(session.grants())] == ["fake.write"]
 
 
 def test_a_call_approved_after_a_crash_does_not_run_if_a_rule_forbids_it_by_then():

@@ -12,18 +12,23 @@ import msgspec
 from codesdk.contract.codec import encode
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.events import (
+    EVENT_OF,
     Event,
     OutputDelta,
     Resumes,
     SessionClosed,
+    SessionRecovered,
     TaskFailed,
+    TaskStopRequested,
     ToolCallStarted,
     ToolOutputDelta,
     UsageTotals,
 )
 from codesdk.contract.messages import user
 from codesdk.contract.records import StoredFrame
-from codesdk.contract.tools import Evaluation, SandboxSummary
+from codesdk.contract.tools import Actor, Evaluation, SandboxSummary, UndoneFile
+
+STOP_REQUEST = TaskStopRequested(reason="enough", by=Actor(kind="user"))
 
 Edit = Callable[[list[Event]], int | None]
 OTHER_HASH = "sha256:" + "1" * 64
@@ -60,7 +65,7 @@ def find(events: list[Event], type_: str, nth: int = 0, **fields: Any) -> int:
     return places[nth]
 
 
-def later(events: list[Event], at: int, type_: str) -> int:
+def later(events: list[Any], at: int, type_: str) -> int:
     """Return the index of the next event of this type that speaks of the same call."""
     key = (events[at].payload.tool_call_id, events[at].payload.attempt)
     return next(
@@ -71,7 +76,7 @@ def later(events: list[Event], at: int, type_: str) -> int:
     )
 
 
-def changed(event: Event, **fields: Any) -> Event:
+def changed(event: Any, **fields: Any) -> Event:
     """Return the event with other fields, wherever they live."""
     envelope = {name: fields.pop(name) for name in ("time", "seq") if name in fields}
     trace = {name: fields.pop(name) for name in ("task_id", "session_id") if name in fields}
@@ -81,8 +86,15 @@ def changed(event: Event, **fields: Any) -> Event:
     )
 
 
-def with_payload(event: Event, type_: str, payload: Any) -> Event:
-    return msgspec.structs.replace(event, type=type_, payload=payload)
+def with_payload(event: Event, payload: Any) -> Event:
+    return EVENT_OF[type(payload)](
+        schema_version=event.schema_version,
+        seq=event.seq,
+        time=event.time,
+        trace=event.trace,
+        runtime=event.runtime,
+        payload=payload,
+    )
 
 
 class At(NamedTuple):
@@ -173,8 +185,8 @@ def _at_time_of(event: Event, neighbour: Event) -> Event:
     return msgspec.structs.replace(event, time=neighbour.time)
 
 
-def output_of(event: Event, _: list[Event]) -> Event:
-    call = event.payload
+def output_of(event: Any, _: list[Event]) -> Event:
+    call: Any = event.payload
     payload = ToolOutputDelta(
         tool_call_id=call.tool_call_id,
         attempt=call.attempt,
@@ -183,11 +195,11 @@ def output_of(event: Event, _: list[Event]) -> Event:
         stream="stdout",
         delta="more",
     )
-    return with_payload(event, "tool.output.delta", payload)
+    return with_payload(event, payload)
 
 
 def start_of(event: Event, _: list[Event]) -> Event:
-    call = event.payload
+    call: Any = event.payload
     payload = ToolCallStarted(
         tool_call_id=call.tool_call_id,
         attempt=call.attempt,
@@ -197,7 +209,7 @@ def start_of(event: Event, _: list[Event]) -> Event:
         execution_env="codesdk_host",
         sandbox=SandboxSummary(network=False),
     )
-    return with_payload(event, "tool.call.started", payload)
+    return with_payload(event, payload)
 
 
 def delta_like(event: Event, events: list[Event]) -> Event:
@@ -209,18 +221,18 @@ def start_again(event: Event, events: list[Event]) -> Event:
     return _at_time_of(events[find(events, "task.started")], event)
 
 
-def late_words(event: Event, _: list[Event]) -> Event:
+def late_words(event: Any, _: list[Event]) -> Event:
     message = event.payload.message_id
     payload = OutputDelta(kind="text_delta", block_id="late", message_id=message, delta="and")
-    return with_payload(event, "model.output.delta", payload)
+    return with_payload(event, payload)
 
 
-def fail(events: list[Event]) -> int:
+def fail(events: list[Any]) -> int:
     place = find(events, "task.stopped")
     stopped = events[place].payload
     error = ErrorInfo(code="TIMEOUT", message="too slow", retryable=True)
     payload = TaskFailed(error=error, usage=stopped.usage, duration_ms=stopped.duration_ms)
-    events[place] = with_payload(events[place], "task.failed", payload)
+    events[place] = with_payload(events[place], payload)
     return place
 
 
@@ -257,7 +269,7 @@ def output_before_the_call(events: list[Event]) -> int:
 
 
 def other_snapshot(type_: str, **fields: Any) -> Edit:
-    def apply(events: list[Event]) -> int:
+    def apply(events: list[Any]) -> int:
         place = find(events, type_)
         snapshot = msgspec.structs.replace(events[place].payload.policy_snapshot, **fields)
         events[place] = changed(events[place], policy_snapshot=snapshot)
@@ -266,7 +278,7 @@ def other_snapshot(type_: str, **fields: Any) -> Edit:
     return apply
 
 
-def approved_against_an_opinion(events: list[Event]) -> int:
+def approved_against_an_opinion(events: list[Any]) -> int:
     place = find(events, "tool.call.approved")
     snapshot = events[place].payload.policy_snapshot
     against = Evaluation(source="extension", result="deny", reason="no")
@@ -289,7 +301,7 @@ def drop_answer(events: list[Event]) -> int:
     return next(i for i in range(place, len(events)) if events[i].type == "tool.call.approved")
 
 
-def drop_question(events: list[Event]) -> int:
+def drop_question(events: list[Any]) -> int:
     place = find(events, "approval.requested")
     name = events[place].payload.approval_id
     del events[place]
@@ -298,7 +310,7 @@ def drop_question(events: list[Event]) -> int:
 
 def close_early(events: list[Event]) -> int:
     place = find(events, "task.failed")
-    closed = with_payload(events[place], "session.closed", SessionClosed(reason="done"))
+    closed = with_payload(events[place], SessionClosed(reason="done"))
     events.insert(place + 1, changed(closed, task_id=None))
     return place + 2
 
@@ -309,11 +321,35 @@ def give_up_a_call(events: list[Event]) -> int:
     return next(i for i in range(place, len(events)) if events[i].type == "tool.call.approved")
 
 
-def interrupted_differently(events: list[Event]) -> int:
+def interrupted_differently(events: list[Any]) -> int:
     place = find(events, "task.failed")
     error = msgspec.structs.replace(events[place].payload.error, retryable=False)
     events[place] = changed(events[place], error=error)
     return place
+
+
+def recover_another(events: list[Any]) -> int:
+    place = find(events, "session.recovered")
+    other = msgspec.structs.replace(events[place].payload, task_id="task_x")
+    events[place] = with_payload(events[place], other)
+    return place
+
+
+def recover_the_ended(events: list[Any]) -> int:
+    place = find(events, "task.completed", 2)
+    task_id = events[place].trace.task_id
+    payload = SessionRecovered(task_id=task_id, cause="INTERRUPTED", open_calls=[])
+    events.insert(place + 1, changed(with_payload(events[place], payload), task_id=None))
+    return place + 1
+
+
+def stop_of_nothing(event: Event, _: list[Event]) -> Event:
+    return changed(with_payload(event, STOP_REQUEST), task_id=None)
+
+
+def stop_in_task(event: Event, events: list[Event]) -> Event:
+    task_id = events[find(events, "task.failed")].trace.task_id
+    return changed(with_payload(event, STOP_REQUEST), task_id=task_id)
 
 
 # --- the table ---------------------------------------------------------------------------------------
@@ -323,11 +359,11 @@ REQUEST, EVALUATED = "tool.call.requested", "tool.call.policy_evaluated"
 APPROVED, DENIED = "tool.call.approved", "tool.call.denied"
 RUN, OVER, OUTPUT = "tool.call.started", "tool.call.completed", "tool.output.delta"
 ASKED, ANSWERED, CARRIED = "approval.requested", "approval.answered", "approval.carried"
-DELTA, MESSAGE, NOTICE = "model.output.delta", "model.output.completed", "runtime.notice"
-STOP = At(NOTICE, 0, {"kind": "stop_requested"})
-CRASH = At(NOTICE, 0, {"kind": "recovered"})
+DELTA, MESSAGE = "model.output.delta", "model.output.completed"
+STOP, CRASH, REVOKED = At("task.stop_requested"), At("session.recovered"), At("grant.revoked")
+SET, UNDONE = At("session.settings_changed"), At("files.undone")
+NOBODYS_FILE = UndoneFile(path="a.txt", tool_call_id="call_x", attempt=1)
 GRANT = {"decision": "approve"}
-REVOKED = At(NOTICE, 0, {"kind": "grant_revoked"})
 GRANTED = At(EVALUATED, 0, {"rule": "grant:mode:auto:write"})
 
 BROKEN = [
@@ -398,9 +434,16 @@ BROKEN = [
     Broken(6, "granted", "a grant that was given only once", edit_seen(At(ANSWERED), GRANTED, scope="once")),
     Broken(6, "granted", "a grant that was taken back", move(REVOKED, GRANTED, GRANTED)),
     Broken(6, "granted", "taken back twice", repeat(REVOKED)),
+    Broken(6, "changed", "decided under a mode that did not hold", drop(SET, At(APPROVED, 1))),
+    Broken(3, "changed", "settings that change inside of a task", edit(SET, task_id="task_x")),
+    Broken(4, "changed", "undone while a task runs", move(UNDONE, At(DONE))),
+    Broken(4, "changed", "undone inside of a task", edit(UNDONE, task_id="task_x")),
+    Broken(5, "changed", "undone what nobody did", edit(UNDONE, restored=[NOBODYS_FILE])),
     Broken(7, "stopped", "stopped although nobody asked", drop(STOP, At("task.stopped"))),
     Broken(7, "stopped", "another end than stopped", fail),
     Broken(7, "stopped", "asked to stop twice", repeat(STOP)),
+    Broken(3, "busy", "a stop of no task", insert(At(DONE, 2), stop_of_nothing)),
+    Broken(8, "interrupted", "a stop after the crash", insert(CRASH, stop_in_task)),
     Broken(7, "stopped", "a question after the stop", move(STOP, At(ASKED, 2), At(ASKED, 2))),
     Broken(
         7, "stopped", "a grant after the stop", move(STOP, At(ANSWERED, 1, GRANT), At(ANSWERED, 1, GRANT))
@@ -413,8 +456,13 @@ BROKEN = [
     Broken(7, "failed", "a message is left open by a failure", drop(At(MESSAGE), At("task.failed"))),
     Broken(7, "busy", "a message is completed twice", repeat(At(MESSAGE))),
     Broken(7, "busy", "a delta after the message", insert(At(MESSAGE), late_words)),
-    Broken(8, "interrupted", "closed without a notice", drop(CRASH, At(DENIED))),
-    Broken(8, "interrupted", "a notice that names no task", edit(CRASH, task_id=None)),
+    Broken(8, "interrupted", "closed without a recovery", drop(CRASH, At(DENIED))),
+    Broken(8, "interrupted", "a recovery with a task_id", edit(CRASH, task_id="task_x")),
+    Broken(8, "interrupted", "another task is recovered", recover_another),
+    Broken(8, "interrupted", "recovered twice", repeat(CRASH)),
+    Broken(8, "interrupted", "other calls were open", edit(CRASH, open_calls=[])),
+    Broken(8, "interrupted", "another cause", edit_seen(CRASH, At("task.failed"), cause="STORAGE_FAILED")),
+    Broken(8, "busy", "recovered when nothing was open", recover_the_ended),
     Broken(8, "interrupted", "an open question is simply denied", edit(At(DENIED), carried=False)),
     Broken(8, "busy", "carried without a crash", edit(At(DENIED), carried=True)),
     Broken(8, "interrupted", "the end of a lost call is known", edit(At(OVER), outcome="known")),

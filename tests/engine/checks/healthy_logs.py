@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 from tests.engine.acting import (
+    change_settings,
     close_session,
     create_session,
     follow,
@@ -25,8 +26,9 @@ from codesdk.contract.codec import decode
 from codesdk.contract.events import TERMINAL_TYPES, Event
 from codesdk.contract.messages import user
 from codesdk.contract.ports import ToolRun
-from codesdk.contract.settings import Limits, SessionConfig, SessionSettings
+from codesdk.contract.settings import Limits, SessionConfig, SessionSettings, SettingsChange
 from codesdk.contract.tools import Actor
+from codesdk.engine.calls.undo import undo
 from codesdk.engine.engine import Engine
 from codesdk.engine.log.clock import SystemStamper
 from codesdk.engine.permits import Permits
@@ -153,7 +155,7 @@ async def ended(session: LiveSession, count: int = 1) -> list[Event]:
     return await until(session, *TERMINAL_TYPES, count=count)
 
 
-async def answer(session: LiveSession, asked: Event, decision: Any = "approve", **more: Any) -> None:
+async def answer(session: LiveSession, asked: Any, decision: Any = "approve", **more: Any) -> None:
     await session.answer(asked.payload.tool_call_id, decision, by=PERSON, **more)
 
 
@@ -164,7 +166,7 @@ class Story(msgspec.Struct):
     """A log and what it lies in."""
 
     session_id: str
-    events: list[Event]
+    events: list[Any]
     log: MemoryLog
     blobs: MemoryBlobs
 
@@ -379,6 +381,22 @@ async def granted(workspace: Path) -> Story:
     return await _told(rig, session)
 
 
+async def changed(workspace: Path) -> Story:
+    """What a tool did is undone, and done again in another mode, by another model."""
+    rig = Rig([[EDIT], [{"text": "once"}], [EDIT], [{"text": "and again"}]], workspace)
+    session = await rig.open()
+    await start(rig.engine, session, [user("go")])
+    (asked,) = await until(session, "approval.requested")
+    await answer(session, asked)
+    await ended(session)
+    await undo(session, PERSON)
+    change = SettingsChange(permission_mode="yolo", model="other", values={"ticket": 12})
+    await change_settings(rig.engine, session, change, PERSON)
+    await start(rig.engine, session, [user("again")])
+    await ended(session, 2)
+    return await _told(rig, session)
+
+
 HEALTHY: list[Callable[[Path], Awaitable[Story]]] = [
     busy,
     stopped,
@@ -392,4 +410,5 @@ HEALTHY: list[Callable[[Path], Awaitable[Story]]] = [
     dropped,
     stubborn,
     granted,
+    changed,
 ]

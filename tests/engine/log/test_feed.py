@@ -188,7 +188,7 @@ def test_a_storage_failure_is_told_to_subscribers_and_callers_and_the_session_is
 
         later = Listener(r, session)
         assert later.error is None, "it was told once; then the session is opened anew"
-        assert r.story(session)[len(stored) :] == ["runtime.notice", "task.failed"]
+        assert r.story(session)[len(stored) :] == ["session.recovered", "task.failed"]
         assert [end.error.code for end in r.ended(session)] == ["STORAGE_FAILED"]
         r.get(session.resume("go on"))
         r.emit(message("done"), done())
@@ -257,11 +257,10 @@ class Ring:
 
     def _item(self, seq: int, size: int) -> feeds.Published:
         payload = ev.RuntimeNotice(kind="warning", message="", details={})
-        event = Event(
+        event = ev.RuntimeNoticeEvent(
             schema_version=1,
             seq=seq,
             time="",
-            type="runtime.notice",
             trace=ev.Trace(session_id="ses_a"),
             runtime=ev.RuntimeInfo(name="fake"),
             payload=payload,

@@ -11,12 +11,16 @@ from tests.engine.world import World, payloads, world
 
 from codesdk.contract.errors import CodeSDKError, ErrorInfo, NotFound, StorageFailure, TaskFailure
 from codesdk.contract.events import (
+    FilesUndone,
+    GrantRevoked,
     OutputCompleted,
     OutputDelta,
     RuntimeNotice,
+    SessionRecovered,
     TaskCompleted,
     TaskFailed,
     TaskStopped,
+    TaskStopRequested,
     ToolCallCompleted,
     ToolCallDenied,
     UsageReported,
@@ -32,10 +36,12 @@ from codesdk.contract.runtime import (
     ToolAnnouncement,
 )
 from codesdk.contract.settings import Limits, SessionSettings
-from codesdk.contract.tools import Evaluation
+from codesdk.contract.tools import Actor, Evaluation
 from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 from codesdk.script import parse_object
 from codesdk.testing.fakes import FakeRuntime, FakeTask, FakeTools, call, delta, done, message
+
+PERSON = Actor(kind="user", id="somebody")
 
 
 def scripted(*steps: Any) -> ScriptedRuntime:
@@ -271,8 +277,10 @@ def test_a_last_word_that_cannot_be_read_is_a_crash(w: World, item: RuntimeItem)
         Draft(OutputDelta(kind=["x"], block_id="b", message_id="m", delta="x")),  # type: ignore[arg-type]
         Draft(OutputDelta(kind="text_delta", block_id="\ud800", message_id="m", delta="x")),
         Draft(OutputCompleted(message_id=5, content=[])),  # type: ignore[arg-type]
-        Draft(RuntimeNotice(kind="stop_requested", message="stop", details={"by": {"kind": "user"}})),
-        Draft(RuntimeNotice(kind="recovered", message="x", details={})),
+        Draft(TaskStopRequested(reason="stop", by=PERSON)),  # type: ignore[arg-type]
+        Draft(SessionRecovered(task_id="t", cause="INTERRUPTED", open_calls=[])),  # type: ignore[arg-type]
+        Draft(GrantRevoked(tool="fake.write", by=PERSON)),  # type: ignore[arg-type]
+        Draft(FilesUndone(by=PERSON, restored=[], refused=[])),  # type: ignore[arg-type]
         Draft(RuntimeNotice(kind="odd", message="x", details={"k": object()})),
         ToolAnnouncement(name=None, input={}),  # type: ignore[arg-type]
         ToolAnnouncement(name="\ud800", input={}),

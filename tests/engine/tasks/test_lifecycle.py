@@ -141,7 +141,7 @@ def test_a_task_that_waits_survives_a_crash_and_is_run_by_resume():
         r.emit(delta("half a"))
         r.crash()
         session = r.handle(session)
-        assert r.story(session, first) == [*BEGUN, *SAID[:1], "runtime.notice", *SAID[1:], "task.failed"]
+        assert r.story(session, first) == [*BEGUN, *SAID, "task.failed"]
         assert r.ended(session) == [ev.TaskFailed(error=INTERRUPTED, usage=NO_COST, duration_ms=0)]
         assert r.get(session.task_info(second.id)).state == "queued"
         with pytest.raises(TaskFailure):

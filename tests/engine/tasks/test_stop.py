@@ -15,7 +15,7 @@ from codesdk.contract.runtime import RuntimeItem, ToolReply
 from codesdk.testing.fakes import FakeRuntime, FakeTask, FakeTools, call, delta, done, message
 
 STOPPED = ev.TaskStopped(reason="enough", by=USER, usage=NO_COST, duration_ms=0)
-ASKED_TO = ["runtime.notice"]
+ASKED_TO = ["task.stop_requested"]
 END = ["task.stopped"]
 NOT_RUN = "Not run: the task was stopped."
 

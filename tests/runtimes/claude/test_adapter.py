@@ -29,7 +29,6 @@ from tests.runtimes.claude.rig import (
 )
 
 from codesdk import Session, Task, TaskFailure
-from codesdk.contract.events import Event
 from codesdk.runtimes.claude.input import RETOLD
 from codesdk.tools import ToolContext, ToolRegistry
 from codesdk.tools.names import wire_name
@@ -47,7 +46,7 @@ def _offline() -> Iterator[None]:
         yield
 
 
-async def until(task: Task, kind: str, where: Any = None) -> Event:
+async def until(task: Task, kind: str, where: Any = None) -> Any:
     """Return the first event of a type."""
     async for event in task.events():
         if event.type == kind and (where is None or where(event.payload)):
@@ -189,7 +188,7 @@ async def test_calls_of_one_message_are_approved_and_denied_with_a_reason_that_t
         task = await session.start("Change it")
         async for event in task.events():
             if event.type == "approval.requested":
-                call_id = event.payload.tool_call_id
+                call_id = event.payload.tool_call_id or ""
                 [call] = [
                     p
                     for p in await world.payloads(session, "tool.call.requested")
@@ -241,7 +240,7 @@ async def test_calls_that_only_read_run_side_by_side(tmp_path: Path) -> None:
         waiting: list[str] = []
         async for event in task.events():
             if event.type == "approval.requested":
-                waiting.append(event.payload.tool_call_id)
+                waiting.append(event.payload.tool_call_id or "")
                 if len(waiting) == 2:  # else the second question waits for the first answer, and this hangs
                     for call_id in waiting:
                         await task.approve(call_id)

@@ -98,7 +98,7 @@ def notices(events: list[Event]) -> list[Any]:
 def calls(events: list[Event]) -> list[tuple[str, str | None]]:
     """Return what happened to tool calls, in order."""
     return [
-        (event.type.removeprefix("tool.call."), event.payload.runtime_tool_call_id)
+        (event.type.removeprefix("tool.call."), getattr(event.payload, "runtime_tool_call_id", None))
         for event in events
         if event.type.startswith("tool.call.") and event.type != "tool.call.policy_evaluated"
     ]

@@ -1,6 +1,7 @@
-"""`codesdk fork`, `move`, `close` and `delete`: what can be done to a session as a whole."""
+"""`codesdk set`, `fork`, `move`, `close` and `delete`: what can be done to a session as a whole."""
 
 import sys
+from typing import Any
 
 import click
 import msgspec
@@ -12,9 +13,10 @@ from codesdk.cli.options import json_option, session_argument
 from codesdk.cli.target.lookup import find_session, short
 from codesdk.cli.target.place import open_reader
 from codesdk.cli.view.out import write_json
-from codesdk.contract.actions import CloseSession, DeleteSession, ForkSession, MoveSession
+from codesdk.contract.actions import ChangeSettings, CloseSession, DeleteSession, ForkSession, MoveSession
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.records import SessionRow
+from codesdk.contract.settings import SettingsChange
 
 
 @click.command()
@@ -26,6 +28,20 @@ from codesdk.contract.records import SessionRow
 def fork(setup: Setup, session: str, seq: int | None, title: str | None, as_json: bool) -> int:
     """Create a session that starts from this one's transcript."""
     return run_async(_fork(setup, session, seq, title, as_json))
+
+
+@click.command("set")
+@session_argument()
+@click.argument("settings", nargs=-1, required=True, metavar="NAME=VALUE...")
+@json_option("Print the session as JSON.")
+@click.pass_obj
+def set_(setup: Setup, session: str, settings: tuple[str, ...], as_json: bool) -> int:
+    """Change settings of a session: title, model, permission_mode, budgets, timeouts, values.
+
+    A VALUE is JSON where it can be read as such, else text: title="New name", stop_grace_s=2,
+    budgets='{"session": {"requests": 100}}', values='{"ticket": "A-1"}'. They hold from the next decision on.
+    """
+    return run_async(_set(setup, session, dict(_named(each) for each in settings), as_json))
 
 
 @click.command()
@@ -62,6 +78,23 @@ async def _fork(setup: Setup, given: str, seq: int | None, title: str | None, as
     action = ForkSession(session_id=(await _found(setup, given)).session_id, seq=seq, title=title)
     row = (await deliver(setup, action)).result
     return _say(f"Forked as {row.session_id}.", row, as_json)
+
+
+async def _set(setup: Setup, given: str, fields: dict[str, Any], as_json: bool) -> int:
+    change = SettingsChange.of(fields)
+    session_id = (await _found(setup, given)).session_id
+    row = (await deliver(setup, ChangeSettings(session_id=session_id, **change.given()))).result
+    return _say(f"Changed: {', '.join(fields)}.", row, as_json)
+
+
+def _named(given: str) -> tuple[str, Any]:
+    name, equals, value = given.partition("=")
+    if not name or not equals:
+        raise InvalidRequest(f"{given!r} is not NAME=VALUE.")
+    try:
+        return name, msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        return name, value
 
 
 async def _move(setup: Setup, given: str, runtime: str, model: str | None, as_json: bool) -> int:

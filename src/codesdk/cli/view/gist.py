@@ -123,6 +123,18 @@ def _(p: ev.SessionClosed) -> str:
     return p.reason
 
 
+@_of(ev.SessionRecovered)
+def _(p: ev.SessionRecovered) -> str:
+    why = "the process had ended" if p.cause == "INTERRUPTED" else "the log could not be written"
+    open_calls = f", {plural(len(p.open_calls), 'call')} open" if p.open_calls else ""
+    return f"closes {p.task_id}: {why}{open_calls}"
+
+
+@_of(ev.SettingsChanged)
+def _(p: ev.SettingsChanged) -> str:
+    return f"{brief(msgspec.to_builtins(p.given()))} by {who(p.by)}"
+
+
 @_of(ev.TaskQueued)
 def _(p: ev.TaskQueued) -> str:
     return f"{p.task_id} {_said(p.messages)}"
@@ -137,6 +149,11 @@ def _(p: ev.TaskStarted) -> str:
 @_of(ev.TaskSteered)
 def _(p: ev.TaskSteered) -> str:
     return _said(p.messages)
+
+
+@_of(ev.TaskStopRequested)
+def _(p: ev.TaskStopRequested) -> str:
+    return f"by {who(p.by)}: {p.reason}"
 
 
 @_of(ev.ModelInput)
@@ -205,6 +222,11 @@ def _(p: ev.ApprovalCarried) -> str:
     return f"{p.tool_call_id} {p.summary}"
 
 
+@_of(ev.GrantRevoked)
+def _(p: ev.GrantRevoked) -> str:
+    return f"{p.tool} by {who(p.by)}"
+
+
 @_of(ev.ToolCallApproved)
 def _(p: ev.ToolCallApproved) -> str:
     return f"{p.name} by {who(p.by)}" + (f": {p.reason}" if p.reason else "")
@@ -235,6 +257,12 @@ def _(p: ev.ToolCallCompleted) -> str:
     how = "outcome unknown" if p.outcome == "unknown" else "failed" if p.is_error else "ok"
     changed = f", changed {', '.join(change.path for change in p.changes)}" if p.changes else ""
     return f"{p.name} {how} in {duration(p.duration_ms)}{changed}: {brief(p.result_preview)}"
+
+
+@_of(ev.FilesUndone)
+def _(p: ev.FilesUndone) -> str:
+    refused = f", {plural(len(p.refused), 'call')} not undone" if p.refused else ""
+    return f"{', '.join(file.path for file in p.restored)} by {who(p.by)}{refused}"
 
 
 @_of(ev.UsageReported)

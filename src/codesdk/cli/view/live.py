@@ -9,7 +9,7 @@ from rich.text import Text
 from codesdk.cli.target.lookup import short
 from codesdk.cli.view.ask import Answerable, Asker
 from codesdk.cli.view.flow import Flow
-from codesdk.cli.view.gist import who
+from codesdk.cli.view.gist import gist, who
 from codesdk.cli.view.pieces import (
     ASKS,
     BAD,
@@ -37,7 +37,7 @@ Teller = Callable[[Any, Any, Event], Awaitable[None]]
 """Shows one event: a method of the view, given the payload and the event."""
 
 REASONING = "dim italic"
-_HIDDEN_NOTICES = frozenset({"stop_requested", "signal"})
+_HIDDEN_NOTICES = frozenset({"signal"})
 
 
 class LiveView:
@@ -302,6 +302,11 @@ class LiveView:
             self._enter("note")
             self._print(note(f"{p.kind}: {p.message}", "yellow"))
 
+    async def _fact(self, p: Any, event: Event) -> None:
+        self._break()
+        self._enter("note")
+        self._print(note(f"{event.type} {gist(event)}", "yellow"))
+
     async def _ended(self, p: ev.TaskCompleted | ev.TaskFailed | ev.TaskStopped, event: Event) -> None:
         self._over = True
         self._break()
@@ -325,6 +330,8 @@ class LiveView:
         ev.ToolOutputCompleted: _output_ended,
         ev.ToolCallCompleted: _done,
         ev.RuntimeNotice: _notice,
+        ev.SettingsChanged: _fact,
+        ev.GrantRevoked: _fact,
         ev.TaskCompleted: _ended,
         ev.TaskFailed: _ended,
         ev.TaskStopped: _ended,

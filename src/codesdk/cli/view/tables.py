@@ -27,6 +27,7 @@ _STYLES = {
     "tool.call.denied": "red",
     "approval.requested": "yellow",
     "runtime.notice": "yellow",
+    "session.recovered": "yellow",
     "model.output.delta": "dim",
 }
 _ROLES = {"user": "bold green", "assistant": "bold cyan", "tool": "bold magenta", "system": "bold"}

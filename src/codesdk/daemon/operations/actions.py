@@ -77,6 +77,7 @@ OPERATIONS = (
     _row("createSession", act.CreateSession, status=201),
     _row("equipSession", act.EquipSession),
     _row("forkSession", act.ForkSession, status=201),
+    _row("changeSettings", act.ChangeSettings),
     _row("moveSession", act.MoveSession),
     _row("closeSession", act.CloseSession),
     _row("deleteSession", act.DeleteSession),

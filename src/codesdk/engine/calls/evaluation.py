@@ -78,7 +78,7 @@ def _opinions(scope: SessionScope, call: LiveCall, subjects: Subjects) -> list[E
         name=call.state.name,
         tool_class=call.state.tool_class,
         input=call.input.value,
-        permission_mode=scope.state.config.permission_mode,
+        permission_mode=call.state.permission_mode,
         subjects=subjects,
     )
     ruled = scope.ports.policy.evaluate(question)

@@ -318,7 +318,7 @@ def _identity(call: CallState) -> dict[str, Any]:
 
 def _snapshot(journal: Journal, call: CallState, decision: Any) -> PolicySnapshot:
     return PolicySnapshot(
-        permission_mode=journal.state.config.permission_mode,
+        permission_mode=call.permission_mode,
         decision=decision,
         sources=list(call.evaluations),
     )

@@ -1,7 +1,7 @@
-"""Changes that tools made to files → the files as they were, from what the undo store keeps, and a notice in the log.
+"""Changes that tools made to files → the files as they were, from what the undo store keeps, and `files.undone`.
 
 A call is undone as a whole, and only if each of its files is still as the tool left it. The newest call is
-undone first. Used by the SDK and the control socket; `changed_calls` also by readers of a log.
+undone first.
 """
 
 import asyncio
@@ -13,16 +13,14 @@ import msgspec
 from codesdk.contract.canonical import content_hash
 from codesdk.contract.codec import decode
 from codesdk.contract.errors import Busy, CodeSDKError, Conflict, NotFound
-from codesdk.contract.events import ToolCallCompleted
+from codesdk.contract.events import FilesUndone, ToolCallCompleted
 from codesdk.contract.ports import Kept
 from codesdk.contract.records import KeyRow, StoredFrame
 from codesdk.contract.tools import Actor, UndoneFile, UndoRefusal, UndoReport
 from codesdk.engine.log.feed import PAGE_EVENTS
 from codesdk.engine.sessions.session import LiveSession
-from codesdk.engine.tasks import lifecycle
 from codesdk.sandbox import Batch, Beneath, Missing, Opened, PathRefused, TooLarge, remove_folders, split
 
-NOTICE = "undone"
 MAX_BYTES = 256 * 1024 * 1024
 _MARK = b'"undo":"'  # in every event that can be undone, and in few others
 
@@ -121,14 +119,9 @@ class _Undoing:
 
     async def _note(self, report: UndoReport) -> None:
         """Write what was done, then forget the content: a change is undone once."""
-        details = {"by": self._by, **msgspec.structs.asdict(report)}
-        lifecycle.notice(
-            self._session.recorder.journal,
-            NOTICE,
-            f"Undone: the changes of {len({file.tool_call_id for file in report.restored})} tool calls"
-            f" to {len({file.path for file in report.restored})} files.",
-            self._session.scope.redactor.value(msgspec.to_builtins(details)),
-        )
+        undone = FilesUndone(by=self._by, restored=report.restored, refused=report.refused)
+        clean = self._session.scope.redactor.value(msgspec.to_builtins(undone))  # a path may hold a secret
+        self._session.recorder.journal.write(msgspec.convert(clean, type=FilesUndone))
         if self._key is not None:
             answer = msgspec.to_builtins(report)
             self._session.recorder.add_key(msgspec.structs.replace(self._key, answer=answer))

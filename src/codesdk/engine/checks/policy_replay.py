@@ -88,8 +88,7 @@ class _Judge:
         if not said or any(one.rule in _NOT_OURS for one in said):
             return []
         subjects, unsure = await self._subjects(call)
-        mode = state.config.permission_mode
-        question = _question(call, mode, subjects)
+        question = _question(call, call.permission_mode, subjects)
         granted = {grant.rule for grant in state.grants if grant.tool == call.name}
         opinions = all_opinions(question, self._policy.evaluate(question), granted)
         return [
@@ -106,7 +105,7 @@ class _Judge:
         ]
 
     def _depends(self, question: PolicyQuestion) -> bool:
-        """Tell whether the policy looked at what the call touches."""
+        """Return whether the policy looked at what the call touches."""
         looked = self._policy.look(question)
         used = self._policy.rules[: len(looked)]
         return any(

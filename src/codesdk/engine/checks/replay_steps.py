@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ from codesdk.contract import events as ev
 from codesdk.contract.canonical import hash_json
 from codesdk.contract.events import TERMINAL_TYPES, Event
 from codesdk.contract.messages import ArtifactRef
-from codesdk.contract.tools import Actor, Evaluation, ToolIdentity
+from codesdk.contract.tools import Evaluation, ToolIdentity
 from codesdk.engine.calls import ledger
 from codesdk.engine.checks.tape import LOOK_AHEAD, Tape
 from codesdk.engine.log.journal import Journal
@@ -29,8 +30,8 @@ class Deck:
 def play(deck: Deck, event: Event) -> None:
     """Feed one stored event to what once wrote it."""
     payload: object = event.payload
-    if isinstance(payload, ev.RuntimeNotice) and payload.kind == "recovered":
-        unstored = (payload.details or {}).get("cause") == "STORAGE_FAILED"
+    if isinstance(payload, ev.SessionRecovered):
+        unstored = payload.cause == "STORAGE_FAILED"
         lifecycle.recover(deck.journal, _carried_inputs(deck), unstored=unstored)
     elif _begins_end(deck, event):
         _end(deck)
@@ -54,7 +55,7 @@ def _carried_inputs(deck: Deck) -> dict[str, ArtifactRef]:
 
 
 def _begins_end(deck: Deck, event: Event) -> bool:
-    """Tell whether the task's end begins here: the messages that it cuts off, then the terminal event.
+    """Return whether the task's end begins here: the messages that it cuts off, then the terminal event.
 
     A runtime may end its messages as partial, too; those are drafts like any other, and mostly have a raw message.
     """
@@ -94,7 +95,7 @@ def _end(deck: Deck) -> None:
 
 
 def _is_skip(deck: Deck, payload: ev.ToolCallStarted) -> bool:
-    """Tell whether a start was on paper only: the call was overtaken before it ran.
+    """Return whether a start was on paper only: the call was overtaken before it ran.
 
     Where a tool of a server at an address runs is not known either, but it could reach the network.
     """
@@ -128,7 +129,7 @@ def _pass_on(deck: Deck, event: Event) -> None:
         task_id=event.trace.task_id,
         raw=event.runtime.raw,
         raw_ref=event.runtime.raw_ref,
-        type_name=event.type,
+        make=partial(ev.UnknownEvent, type=event.type) if isinstance(event, ev.UnknownEvent) else None,
     )
 
 
@@ -139,12 +140,8 @@ def _draft(deck: Deck, event: Event, payload: Any) -> None:
         lifecycle.draft(deck.journal, payload, event.runtime.raw, event.runtime.raw_ref)
 
 
-def _notice(deck: Deck, event: Event, payload: ev.RuntimeNotice) -> None:
-    if payload.kind == "stop_requested" and event.trace.task_id is not None:
-        by = msgspec.convert(payload.details["by"], type=Actor)
-        lifecycle.ask_stop(deck.journal, by, payload.message)
-    else:
-        _pass_on(deck, event)
+def _stop_requested(deck: Deck, event: Event, payload: ev.TaskStopRequested) -> None:
+    lifecycle.ask_stop(deck.journal, payload.by, payload.reason)
 
 
 def _started(deck: Deck, event: Event, payload: ev.TaskStarted) -> None:
@@ -245,7 +242,7 @@ _STEPS: dict[type, Callable[[Deck, Event, Any], None]] = {
     ev.UsageReported: _draft,
     ev.RequestStarted: _draft,
     ev.RequestCompleted: _draft,
-    ev.RuntimeNotice: _notice,
+    ev.TaskStopRequested: _stop_requested,
     ev.ToolCallRequested: _requested,
     ev.ToolCallPolicyEvaluated: _evaluated,
     ev.ApprovalRequested: _asked,

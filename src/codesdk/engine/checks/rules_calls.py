@@ -1,6 +1,6 @@
 """Tool-call attempts and approvals of a stored log, checked event by event.
 
-Invariants 5 and 6, and what 7 and 8 say of calls. `invariants_log` hands over every event whose
+Invariants 5 and 6, and what 7 and 8 say of calls. `rules_log` hands over every event whose
 place in the log is sound. After a finding the state goes on as if the event had been right, so that
 one fault is named once.
 """
@@ -11,11 +11,19 @@ from typing import Any
 import msgspec
 
 from codesdk.contract import events as ev
-from codesdk.contract.canonical import CanonicalError, hash_json
 from codesdk.contract.events import Event
-from codesdk.contract.tools import Evaluation, ToolClass, ToolIdentity
+from codesdk.contract.tools import Evaluation, PermissionMode, ToolIdentity
 from codesdk.engine.calls.ledger import NATIVE
-from codesdk.engine.checks.rules_state import Attempt, CarriedQuestion, Report, TaskCheck, elapsed_ms
+from codesdk.engine.checks.rules_state import (
+    Attempt,
+    CarriedQuestion,
+    Report,
+    TaskCheck,
+    asked_about,
+    elapsed_ms,
+    hash_or_none,
+    whereabouts,
+)
 from codesdk.engine.log.state import call_key
 from codesdk.policy import granted_rule, open_questions
 
@@ -31,12 +39,16 @@ class CallChecks:
         self._carried: dict[str, CarriedQuestion] = {}
         self._budgets: set[str] = set()
         self._granted: set[tuple[str, str]] = set()
+        self._mode: PermissionMode | None = None
         self._handlers: dict[type, Callable[[Event, Any, Any], None]] = {
             ev.ToolCallRequested: self._requested,
             ev.ToolCallPolicyEvaluated: self._evaluated,
             ev.ApprovalRequested: self._asked,
             ev.ApprovalAnswered: self._answered,
             ev.ApprovalCarried: self._carry,
+            ev.GrantRevoked: self._revoked,
+            ev.SessionCreated: self._set_mode,
+            ev.SettingsChanged: self._set_mode,
             ev.ToolCallApproved: self._approved,
             ev.ToolCallDenied: self._denied,
             ev.ToolCallStarted: self._started,
@@ -52,14 +64,17 @@ class CallChecks:
         if handler is not None:
             handler(event, payload, task)
 
-    def revoke(self, payload: ev.RuntimeNotice) -> None:
-        """Forget what was granted for a tool."""
-        tool = payload.details.get("tool")
-        left = {grant for grant in self._granted if grant[0] != tool}
+    def check_undone(self, payload: ev.FilesUndone) -> None:
+        """Check that what was undone, or refused, are calls of this session."""
+        for undone in (*payload.restored, *payload.refused):
+            if self.whole and undone.attempt > self._attempts.get(undone.tool_call_id, 0):
+                key = call_key(undone.tool_call_id, undone.attempt)
+                self._report(5, f"files.undone names {key}, which was never requested")
+
+    def _revoked(self, event: Event, payload: ev.GrantRevoked, task: TaskCheck | None) -> None:
+        left = {grant for grant in self._granted if grant[0] != payload.tool}
         if self.whole and left == self._granted:
-            self._report(
-                6, f"runtime.notice grant_revoked for {tool}, which was not approved for the session"
-            )
+            self._report(6, f"grant.revoked for {payload.tool}, which was not approved for the session")
         self._granted = left
 
     def close(self, event: Event, task: TaskCheck) -> None:
@@ -71,9 +86,13 @@ class CallChecks:
                 law = 7 if task.stop else 3
                 self._report(law, f"{event.type} of {task.task_id}, while {approval_id} was never answered")
 
+    def _set_mode(self, event: Event, payload: ev.SessionCreated | ev.SettingsChanged, _: Any) -> None:
+        if payload.permission_mode is not msgspec.UNSET:
+            self._mode = payload.permission_mode
+
     def _requested(self, event: Event, payload: ev.ToolCallRequested, task: TaskCheck) -> None:
         key = call_key(payload.tool_call_id, payload.attempt)
-        attempt = Attempt(key=key, request=payload)
+        attempt = Attempt(key=key, request=payload, mode=self._mode)
         before = self._attempts.get(payload.tool_call_id, 0)
         if payload.attempt > 1:
             self._check_again(payload, attempt, task, before)
@@ -82,7 +101,7 @@ class CallChecks:
         if payload.input is msgspec.UNSET:
             if payload.input_ref is None:
                 self._report(5, f"tool.call.requested for {key} has no input")
-        elif _hash(payload.input) != payload.input_hash:
+        elif hash_or_none(payload.input) != payload.input_hash:
             self._report(5, f"tool.call.requested for {key}: the input_hash is not that of the input")
         self._attempts[payload.tool_call_id] = max(before, payload.attempt)
         task.calls[key] = attempt
@@ -90,7 +109,7 @@ class CallChecks:
     def _check_again(
         self, payload: ev.ToolCallRequested, attempt: Attempt, task: TaskCheck, before: int
     ) -> None:
-        """A call is issued again only when it is over, and approved anew unless it only reads."""
+        """A call is issued again only when it is over, and approved again unless it only reads."""
         previous = call_key(payload.tool_call_id, payload.attempt - 1)
         if previous in task.calls:
             self._report(5, f"tool.call.requested for {attempt.key}, while {previous} is not over")
@@ -137,7 +156,7 @@ class CallChecks:
             key = call_key(payload.tool_call_id, payload.attempt or 1)
             attempt = task.calls.get(key)
             if attempt is None:
-                self._report(5, f"approval.requested for {key}, which {_whereabouts(task, key)}")
+                self._report(5, f"approval.requested for {key}, which {whereabouts(task, key)}")
                 return
             if attempt.phase != "requested":
                 self._report(6, f"approval.requested for {key}, which was already approved")
@@ -185,7 +204,7 @@ class CallChecks:
         if attempt is None:
             if self.whole:
                 self._report(8, f"approval.carried for {name}, which no interrupted task left open")
-        elif _identity(payload) != _identity(attempt.request):
+        elif asked_about(payload) != asked_about(attempt.request):
             self._report(8, f"approval.carried for {name} speaks of another call than {attempt.key}")
         self._carried[name] = CarriedQuestion(payload)
 
@@ -234,6 +253,8 @@ class CallChecks:
         allows = isinstance(payload, ev.ToolCallApproved)
         if snapshot.decision != ("allow" if allows else "deny"):
             self._report(6, f"{what}, but its policy_snapshot says {snapshot.decision}")
+        if self.whole and attempt.mode not in (None, snapshot.permission_mode):
+            self._report(6, f"{what} under the mode {snapshot.permission_mode}, which did not hold")
         if any(opinion not in snapshot.sources for opinion in attempt.opinions):
             self._report(6, f"{what}: its policy_snapshot leaves out an opinion that was recorded before")
         if attempt.answer is not None and allows != (attempt.answer == "approve"):
@@ -255,7 +276,7 @@ class CallChecks:
             why = "was never approved" if attempt.phase == "requested" else "had already started"
             self._report(5, f"tool.call.started for {attempt.key}, which {why}")
         attempt.phase = "running"
-        attempt.unrun = task.recovered or task.stop is not None
+        attempt.unrun = bool(task.recovered or task.stop)
         attempt.started = payload
         attempt.started_at = event.time
 
@@ -311,7 +332,7 @@ class CallChecks:
         attempt = task.calls.get(key)
         if attempt is None:
             number = law if key in task.ended else 5
-            self._report(number, f"{event.type} for {key}, which {_whereabouts(task, key)}")
+            self._report(number, f"{event.type} for {key}, which {whereabouts(task, key)}")
             return None
         request = attempt.request
         if payload.input_hash != request.input_hash:
@@ -325,28 +346,3 @@ class CallChecks:
     def _end(self, task: TaskCheck, attempt: Attempt, how: str) -> None:
         del task.calls[attempt.key]
         task.ended[attempt.key] = how
-
-
-def _hash(value: object) -> str | None:
-    try:
-        return hash_json(value)
-    except CanonicalError:
-        return None
-
-
-def _whereabouts(task: TaskCheck, key: str) -> str:
-    how = task.ended.get(key)
-    return f"was already {how}" if how else "was never requested in this task"
-
-
-def _identity(
-    payload: ev.ApprovalCarried | ev.ToolCallRequested,
-) -> tuple[str, int, str, str, ToolClass, bool]:
-    return (
-        payload.tool_call_id,
-        payload.attempt,
-        payload.input_hash,
-        payload.name,
-        payload.tool_class,
-        payload.input_redacted,
-    )

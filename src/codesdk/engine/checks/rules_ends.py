@@ -1,7 +1,7 @@
 """The terminal event of a task against all that was remembered of it.
 
-What invariants 7 and 8 say of ends, and 9 of their totals. `invariants_log` calls it once per task; what must be
-over by then of its calls is the concern of `invariants_calls`.
+What invariants 7 and 8 say of ends, and 9 of their totals, once per task. What must be over by then of its calls
+is the concern of `rules_calls`.
 """
 
 from typing import Any
@@ -25,17 +25,15 @@ def _check_kind(report: Report, event: Event, payload: Any, task: TaskCheck) -> 
     stopped = isinstance(payload, ev.TaskStopped)
     if task.recovered:
         error = payload.error if isinstance(payload, ev.TaskFailed) else None
-        code = "STORAGE_FAILED" if task.unstored else "INTERRUPTED"
+        code = task.recovered.cause
         if error is None or error.code != code or not error.retryable:
             report(8, f"{what}, but a crash must end it with task.failed {code}, retryable")
     elif task.stop is not None and not stopped:
         report(7, f"{what} after a stop was asked for: it must end with task.stopped")
     elif task.stop is None and stopped and task.executed:
         report(7, f"{what}, but no stop was asked for")
-    elif task.stop is not None and stopped:
-        by = {"kind": payload.by.kind} | ({"id": payload.by.id} if payload.by.id else {})
-        if (payload.reason, by) != (task.stop.message, task.stop.details.get("by")):
-            report(9, f"{what} has another reason or author than the stop that was asked for")
+    elif task.stop is not None and (payload.reason, payload.by) != (task.stop.reason, task.stop.by):
+        report(9, f"{what} has another reason or author than the stop that was asked for")
 
 
 def _check_totals(report: Report, event: Event, payload: Any, task: TaskCheck) -> None:

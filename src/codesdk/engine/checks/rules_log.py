@@ -1,7 +1,7 @@
 """A stored log, frame by frame, against the nine invariants of the contract.
 
 Pure and streaming: what is remembered is the open task, the queue, the carried questions and the ids
-of finished tasks and calls, never events. `invariants` adds what only the rows and artifacts can show.
+of finished tasks and calls, never events. `verify` adds what only the rows and artifacts can show.
 """
 
 import re
@@ -13,7 +13,6 @@ from codesdk.contract.codec import decode
 from codesdk.contract.events import EVENT_TYPES, TERMINAL_TYPES, Event
 from codesdk.contract.messages import Message, text_of
 from codesdk.contract.records import StoredFrame
-from codesdk.contract.tools import Record
 from codesdk.engine.checks.rules_calls import CallChecks
 from codesdk.engine.checks.rules_ends import check_end
 from codesdk.engine.checks.rules_state import Finding, TaskCheck
@@ -23,9 +22,12 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _OUTSIDE = {
     "session.created": 2,
     "session.resumed": 3,
+    "session.recovered": 8,
+    "session.settings_changed": 3,
     "session.closed": 3,
     "task.queued": 3,
     "approval.carried": 8,
+    "files.undone": 4,
 }
 """The types that never have a `task_id`, and the invariant that says so."""
 _EITHER = {
@@ -37,11 +39,11 @@ _EITHER = {
     "usage.reported",
     "artifact.created",
     "approval.answered",
+    "grant.revoked",
 }
 """The types that may come without a `task_id`: what a runtime does between tasks, facts that came late,
 budgets that are used up, and answers to questions that no task waits for."""
 _AFTER_CRASH = TERMINAL_TYPES | {
-    "runtime.notice",
     "approval.answered",
     "tool.call.denied",
     "tool.call.started",
@@ -77,7 +79,9 @@ class Checker:
             "session.closed": self._close,
             "task.queued": self._queued,
             "task.started": self._started,
-            "runtime.notice": self._noticed,
+            "session.recovered": self._recovered,
+            "task.stop_requested": self._stop_requested,
+            "files.undone": self._undone,
             "model.output.delta": self._delta,
             "model.output.retracted": self._retracted,
             "model.output.completed": self._completed,
@@ -139,7 +143,7 @@ class Checker:
             self._report(None, f"the stored frame is damaged ({error})")
             self._hole()
             return None
-        if event.type in EVENT_TYPES and not isinstance(event.payload, Record):
+        if isinstance(event, ev.UnknownEvent) and event.type in EVENT_TYPES:
             self._hole()  # of a newer schema version: nothing is wrong with it, but it cannot be judged
             return None
         return event
@@ -211,9 +215,7 @@ class Checker:
         if _TIME.fullmatch(event.time) is None:
             self._report(1, f"{event.type} has the time {event.time!r}, which is not UTC with milliseconds")
         elif task is not None:
-            payload: object = event.payload
-            recovered = isinstance(payload, ev.RuntimeNotice) and payload.kind == "recovered"
-            if event.time < task.time and not recovered:
+            if event.time < task.time:
                 self._report(1, f"{event.type} has a time before that of the event it follows")
             task.time = event.time
 
@@ -285,20 +287,29 @@ class Checker:
     def _is_known(self, task_id: str) -> bool:
         return task_id in self._ended or (self._task is not None and self._task.task_id == task_id)
 
-    def _noticed(self, event: Event, payload: ev.RuntimeNotice, task: TaskCheck | None) -> None:
-        if payload.kind == "stop_requested" and task is not None:
-            if task.stop is not None:
-                self._report(7, f"a stop of {task.task_id} was already asked for")
-            else:
-                task.stop = payload
-        if payload.kind == "grant_revoked":
-            self._calls.revoke(payload)
-        if payload.kind == "recovered":
-            if task is None:
-                self._report(8, "runtime.notice says recovered, but no task was open")
-            else:
-                task.recovered = True
-                task.unstored = (payload.details or {}).get("cause") == "STORAGE_FAILED"
+    def _stop_requested(self, event: Event, payload: ev.TaskStopRequested, task: TaskCheck) -> None:
+        if task.stop is not None:
+            self._report(7, f"a stop of {task.task_id} was already asked for")
+        else:
+            task.stop = payload
+
+    def _recovered(self, event: Event, payload: ev.SessionRecovered, _: TaskCheck | None) -> None:
+        task = self._task
+        if task is None or task.task_id != payload.task_id:
+            self._report(8, f"session.recovered closes {payload.task_id}, which was not open")
+        elif task.recovered is not None:
+            self._report(8, f"session.recovered closes {payload.task_id} for the second time")
+        else:
+            if self.whole and payload.open_calls != sorted(task.calls):
+                self._report(8, f"session.recovered names other open calls than {payload.task_id} had")
+            task.recovered = payload
+            task.time = event.time  # another process stamps what follows
+
+    def _undone(self, event: Event, payload: ev.FilesUndone, _: TaskCheck | None) -> None:
+        busy = self._task.task_id if self._task is not None else next(iter(self._queue), None)
+        if busy is not None and self.whole:
+            self._report(4, f"files.undone while {busy} runs or waits")
+        self._calls.check_undone(payload)
 
     def _end(self, event: Event, payload: Any, task: TaskCheck) -> None:
         self._calls.close(event, task)

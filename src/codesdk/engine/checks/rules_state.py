@@ -1,6 +1,6 @@
-"""What the invariant checks keep in mind while they read a log, and what they find.
+"""What the rules keep in mind while they read a log, and what they find.
 
-Shared by `invariants_log`, `invariants_calls` and `invariants_ends`. Nothing here outlives its task but the carried questions.
+Nothing here outlives its task but the carried questions.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,8 @@ from typing import Literal
 import msgspec
 
 from codesdk.contract import events as ev
-from codesdk.contract.tools import Decision, Evaluation, PolicySnapshot
+from codesdk.contract.canonical import CanonicalError, hash_json
+from codesdk.contract.tools import Decision, Evaluation, PermissionMode, PolicySnapshot, ToolClass
 from codesdk.engine.log.clock import millis
 from codesdk.engine.log.usage import Tally
 
@@ -30,6 +31,7 @@ class Attempt(msgspec.Struct, kw_only=True):
 
     key: str
     request: ev.ToolCallRequested
+    mode: PermissionMode | None = None
     phase: Literal["requested", "approved", "running"] = "requested"
     opinions: list[Evaluation] = []
     answer: Decision | None = None
@@ -49,9 +51,8 @@ class TaskCheck(msgspec.Struct, kw_only=True):
     started_at: str
     time: str
     executed: bool = True
-    stop: ev.RuntimeNotice | None = None
-    recovered: bool = False
-    unstored: bool = False
+    stop: ev.TaskStopRequested | None = None
+    recovered: ev.SessionRecovered | None = None
     gave_up: bool = False
     calls: dict[str, Attempt] = {}
     ended: dict[str, str] = {}
@@ -76,3 +77,31 @@ def elapsed_ms(start: str, end: str) -> int | None:
         return max(0, millis(end) - millis(start))
     except ValueError:
         return None
+
+
+def hash_or_none(value: object) -> str | None:
+    """Return the hash of a JSON value; None if it is none."""
+    try:
+        return hash_json(value)
+    except CanonicalError:
+        return None
+
+
+def whereabouts(task: TaskCheck, key: str) -> str:
+    """Return what became of an attempt that is not open."""
+    how = task.ended.get(key)
+    return f"was already {how}" if how else "was never requested in this task"
+
+
+def asked_about(
+    payload: ev.ApprovalCarried | ev.ToolCallRequested,
+) -> tuple[str, int, str, str, ToolClass, bool]:
+    """Return what a carried question must have in common with the call that it is about."""
+    return (
+        payload.tool_call_id,
+        payload.attempt,
+        payload.input_hash,
+        payload.name,
+        payload.tool_class,
+        payload.input_redacted,
+    )

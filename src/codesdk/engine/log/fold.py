@@ -14,13 +14,15 @@ from codesdk.contract import events as ev
 from codesdk.contract.events import Event
 from codesdk.contract.messages import text_of
 from codesdk.contract.records import Changes, SessionRow, Spent, TaskRow, TaskState
-from codesdk.contract.tools import Actor
+from codesdk.contract.settings import merge_values
 from codesdk.engine.log import transcript
-from codesdk.engine.log.fold_calls import HANDLERS, drop_carried, revoke, seal_done
+from codesdk.engine.log.fold_calls import HANDLERS, drop_carried, seal_done
 from codesdk.engine.log.state import ActiveTask, OpenBlock, QueuedTask, SessionState, StopAsked
 from codesdk.engine.log.usage import add_usage
 
 NOTHING = Spent()
+_CHANGEABLE = ("title", "model", "permission_mode", "budgets")
+"""The fields of `session.created` that can change; its settings have fields of their own that can."""
 Handler = Callable[[SessionState, Event, Any, Changes], None]
 
 
@@ -51,7 +53,7 @@ def session_row(state: SessionState) -> SessionRow:
         created_at=state.created_at,
         updated_at=state.updated_at,
         title=config.title,
-        model=state.model,
+        model=state.next_model or state.model,
         active_task_id=state.task.task_id if state.task else None,
         queued=len(state.queue),
         parent_session_id=config.parent.session_id if config.parent else None,
@@ -98,8 +100,23 @@ def _resumed(state: SessionState, event: Event, payload: ev.SessionResumed, chan
     if (
         payload.runtime != state.runtime_name
     ):  # what the other one called itself, and its model, mean nothing here
-        state.runtime_session_id = state.model = None
+        state.runtime_session_id = state.model = state.next_model = None
     state.runtime_name = payload.runtime
+    _touch(state, event, changes)
+
+
+def _settings_changed(
+    state: SessionState, event: Event, payload: ev.SettingsChanged, changes: Changes
+) -> None:
+    if state.created is None:
+        return
+    given = payload.given()
+    state.values = merge_values(state.values, given.pop("values", {}))
+    state.next_model = given.get("model", state.next_model)
+    own = {name: given.pop(name) for name in _CHANGEABLE if name in given}  # what is left are timeouts
+    state.created = msgspec.structs.replace(
+        state.created, settings={**state.created.settings, **given}, **own
+    )
     _touch(state, event, changes)
 
 
@@ -133,6 +150,7 @@ def _started(state: SessionState, event: Event, payload: ev.TaskStarted, changes
         queued_seq=waiting.seq if waiting else None,
         resumes=payload.resumes.task_id if payload.resumes else None,
     )
+    state.next_model = None  # the runtime is given it now, and the event is stamped with it
     if payload.resumes is not None:
         state.interrupted_task = None
     transcript.add_user(state, payload.messages)
@@ -212,18 +230,9 @@ def _spend(state: SessionState, task: ActiveTask | None, spent: Spent) -> None:
         task.spent = task.spent.plus(spent)
 
 
-def _notice(state: SessionState, event: Event, payload: ev.RuntimeNotice, _: Changes) -> None:
-    if payload.kind == "stop_requested" and state.task is not None and event.trace.task_id is not None:
-        state.task.stop = StopAsked(by=_actor(payload.details.get("by")), reason=payload.message)
-    elif payload.kind == "grant_revoked":
-        revoke(state, payload.details.get("tool"))
-
-
-def _actor(value: Any) -> Actor:
-    try:
-        return msgspec.convert(value, type=Actor)
-    except msgspec.ValidationError:
-        return Actor(kind="engine")
+def _stop_requested(state: SessionState, event: Event, payload: ev.TaskStopRequested, _: Changes) -> None:
+    if state.task is not None:
+        state.task.stop = StopAsked(by=payload.by, reason=payload.reason)
 
 
 def _terminal(state: SessionState, event: Event, payload: Any, changes: Changes) -> None:
@@ -284,6 +293,7 @@ _HANDLERS: dict[type, Handler] = {
     **HANDLERS,
     ev.SessionCreated: _created,
     ev.SessionResumed: _resumed,
+    ev.SettingsChanged: _settings_changed,
     ev.SessionClosed: _closed,
     ev.TaskQueued: _queued,
     ev.TaskStarted: _started,
@@ -294,7 +304,7 @@ _HANDLERS: dict[type, Handler] = {
     ev.OutputRetracted: _retracted,
     ev.OutputCompleted: _completed,
     ev.UsageReported: _usage,
-    ev.RuntimeNotice: _notice,
+    ev.TaskStopRequested: _stop_requested,
     ev.TaskCompleted: _terminal,
     ev.TaskFailed: _terminal,
     ev.TaskStopped: _terminal,

@@ -41,6 +41,7 @@ def _requested(state: SessionState, event: Event, payload: ev.ToolCallRequested,
         identity=identity,
         name=payload.name,
         tool_class=payload.tool_class,
+        permission_mode=state.created.permission_mode if state.created else "ask",
         input=value,
         input_ref=payload.input_ref,
         input_redacted=payload.input_redacted,
@@ -157,9 +158,8 @@ def _grant(state: SessionState, event: Event, call: CallState, payload: ev.Appro
             )
 
 
-def revoke(state: SessionState, tool: object) -> None:
-    """Forget what was granted for a tool."""
-    state.grants = [grant for grant in state.grants if grant.tool != tool]
+def _revoked(state: SessionState, event: Event, payload: ev.GrantRevoked, _: Changes) -> None:
+    state.grants = [grant for grant in state.grants if grant.tool != payload.tool]
 
 
 def _carried(state: SessionState, event: Event, payload: ev.ApprovalCarried, changes: Changes) -> None:
@@ -289,6 +289,7 @@ HANDLERS: dict[type, Any] = {
     ev.ApprovalRequested: _asked,
     ev.ApprovalAnswered: _answered,
     ev.ApprovalCarried: _carried,
+    ev.GrantRevoked: _revoked,
     ev.ToolCallApproved: _approved,
     ev.ToolCallDenied: _denied,
     ev.ToolCallStarted: _tool_started,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from codesdk.contract.actions import LOCAL
-from codesdk.contract.events import SCHEMA_VERSION, TYPE_OF, Event, RuntimeInfo, Trace
+from codesdk.contract.events import EVENT_OF, SCHEMA_VERSION, Event, RuntimeInfo, Trace
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import Stamper
 from codesdk.contract.records import Changes
@@ -46,22 +46,22 @@ class Journal:
         task_id: str | None = None,
         raw: Any = None,
         raw_ref: ArtifactRef | None = None,
-        type_name: str | None = None,
+        make: Callable[..., Event] | None = None,
         time: str | None = None,
     ) -> Event:
         """Make the next event of the session, hand it to the sink and fold it.
 
         It belongs to the running task unless `in_task` is false; `task_id` names the task
-        for the one event that comes before it runs. `time` is given where the payload depends on it.
+        for the one event that comes before it runs. `time` is given where the payload depends on it,
+        and `make` where the payload does not say which event it is of.
         """
         state = self.state
         if in_task and task_id is None and state.task is not None:
             task_id = state.task.task_id
-        event = Event(
+        event = (make or EVENT_OF[type(payload)])(
             schema_version=SCHEMA_VERSION,
             seq=state.seq + 1,
             time=time or self.stamper.now(),
-            type=type_name or TYPE_OF[type(payload)],
             trace=self._trace_for(task_id),
             runtime=self._info_for(raw, raw_ref),
             payload=payload,

@@ -2,7 +2,7 @@
 
 An event is folded and encoded when it is written, committed in a batch with its
 neighbours, and shown only then. When a commit fails, everything behind it fails
-too and the recorder is broken for good: the session must be opened anew.
+too and the recorder is broken for good: the session must be opened again.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from codesdk.engine.log.state import SessionState, encode_state
 SNAPSHOT_BYTES = 256 * 1024
 DURABLE_TYPES = TERMINAL_TYPES | {
     "session.created",
+    "session.settings_changed",
     "task.queued",
     "task.started",
     "approval.answered",
@@ -30,6 +31,8 @@ DURABLE_TYPES = TERMINAL_TYPES | {
     "tool.call.denied",
     "tool.call.started",
     "tool.call.completed",
+    "grant.revoked",
+    "files.undone",
 }
 """Decisions and ends: committed so that they survive a power cut."""
 

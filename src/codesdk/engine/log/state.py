@@ -16,6 +16,7 @@ from codesdk.contract.tools import (
     Evaluation,
     ExecutionEnv,
     Grant,
+    PermissionMode,
     PolicySnapshot,
     SandboxSummary,
     ToolClass,
@@ -33,6 +34,8 @@ class CallState(msgspec.Struct, kw_only=True):
     identity: ToolIdentity
     name: str
     tool_class: ToolClass
+    permission_mode: PermissionMode = "ask"
+    """The mode that held when it was requested: it is decided under this one, even if another holds by then."""
     phase: Literal["waiting", "approved", "running"] = "waiting"
     input: Any = None
     input_ref: ArtifactRef | None = None
@@ -168,6 +171,9 @@ class SessionState(msgspec.Struct, kw_only=True):
     closed: bool = False
     runtime_name: str = ""
     model: str | None = None
+    next_model: str | None = None
+    """The model that somebody chose for the next task."""
+    values: dict[str, Any] = {}
     runtime_session_id: str | None = None
     task: ActiveTask | None = None
     queue: list[QueuedTask] = []
@@ -184,13 +190,13 @@ class SessionState(msgspec.Struct, kw_only=True):
 
     @property
     def config(self) -> SessionCreated:
-        """What the session was created with."""
+        """What the session was created with, as far as nobody has changed it since."""
         if self.created is None:
             raise ValueError(f"session {self.session_id} has no session.created event")
         return self.created
 
     def is_open(self, call: CallState) -> bool:
-        """Tell whether a call is still on its way."""
+        """Return whether a call is still on its way."""
         return self.task is not None and self.task.calls.get(call.key) is call
 
     @property

@@ -72,6 +72,7 @@ class SessionActions:
             act.RevokeGrant: self._revoke,
             act.UndoChanges: self._undo,
             act.ForkSession: self._fork,
+            act.ChangeSettings: self._change_settings,
             act.MoveSession: self._move,
             act.CloseSession: self._close,
             act.DeleteSession: self._delete,
@@ -181,6 +182,14 @@ class SessionActions:
         )
         secrets = self._secrets.of(action.session_id)
         return await self._begin(new_id, payload, caller.principal, secrets, changes, key)
+
+    async def _change_settings(
+        self, action: act.ChangeSettings, caller: Caller, key: KeyRow | None
+    ) -> SessionRow:
+        live = await self._acquire(action.session_id, caller)
+        if action.permission_mode is not msgspec.UNSET:
+            self._permits.check_mode(action.permission_mode)
+        return await live.change_settings(action.change(), caller.actor, key)
 
     async def _move(self, action: act.MoveSession, caller: Caller, key: KeyRow | None) -> SessionRow:
         live = await self._acquire(action.session_id, caller)

@@ -78,8 +78,9 @@ def _nothing_runs(_: ErrorInfo, __: Standing | None) -> None:
 
 @dataclasses.dataclass(kw_only=True)
 class SessionScope:
-    """One live session's share of the engine. Three things change: `redactor`, when a secret becomes known,
-    `attached`, the tools with those of other servers, when a session is given such, and `halt` with each task."""
+    """One live session's share of the engine. Four things change: `settings`, when somebody changes them; `redactor`,
+    when a secret becomes known; `attached`, the tools with those of other servers, when a session is given such;
+    and `halt`, with each task."""
 
     ports: Ports
     recorder: Recorder

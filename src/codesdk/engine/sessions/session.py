@@ -16,7 +16,7 @@ from codesdk.contract.messages import Message
 from codesdk.contract.ports import ToolCalls, ToolRunner
 from codesdk.contract.records import KeyRow, SessionRow, TaskRow
 from codesdk.contract.runtime import Runtime
-from codesdk.contract.settings import OnBusy
+from codesdk.contract.settings import OnBusy, SessionSettings, SettingsChange
 from codesdk.contract.tools import Actor, Decision, Scope
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.calls import Calls
@@ -25,6 +25,7 @@ from codesdk.engine.log.fold import session_row, task_row
 from codesdk.engine.log.recorder import Recorder
 from codesdk.engine.log.state import SessionState
 from codesdk.engine.models.spending import Spending
+from codesdk.engine.sessions.changes import take_change
 from codesdk.engine.sessions.creation import check_fit
 from codesdk.engine.sessions.endpoints import tool_transport
 from codesdk.engine.sessions.queue import TaskQueue
@@ -229,6 +230,14 @@ class LiveSession:
         if model is not None:
             journal.identify(model, None)
         self._resources.use(found)
+        return await self._commit(session_row(self.state), key)
+
+    async def change_settings(
+        self, change: SettingsChange, by: Actor, key: KeyRow | None = None
+    ) -> SessionRow:
+        """Change what holds from the next decision on, also while a task runs and after the session is closed."""
+        lifecycle.change_settings(self.recorder.journal, take_change(self.scope, change), by)
+        self.scope.settings = msgspec.convert(self.state.config.settings, type=SessionSettings)
         return await self._commit(session_row(self.state), key)
 
     async def close(self, reason: str, by: Actor, key: KeyRow | None = None) -> SessionRow:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from codesdk.contract.events import TYPE_OF, OutputCompleted, OutputDelta, OutputRetracted, RuntimeNotice
+from codesdk.contract.events import TYPE_OF, OutputCompleted, OutputDelta, OutputRetracted
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.runtime import Draft, DraftPayload
 from codesdk.engine.sessions.scope import SessionScope
@@ -17,8 +17,6 @@ from codesdk.engine.tasks.validation import MAX_DEPTH, is_deep, is_text, mend
 from codesdk.redaction import StreamRedactor
 
 _DRAFTS: frozenset[type] = frozenset(get_args(DraftPayload))
-_RESERVED_NOTICES = frozenset({"stop_requested", "recovered", "grant_revoked"})
-"""What only the engine may say: these change a session's state."""
 _DELTA_KINDS = frozenset({"text_delta", "json_delta", "code_delta", "reasoning_delta", "unknown_delta"})
 
 
@@ -165,8 +163,6 @@ class Intake:
             stored = msgspec.json.decode(data, type=kind)
         except (TypeError, ValueError, RecursionError, OverflowError) as error:
             raise _Malformed(self._scope.redactor.text(mend(f"{TYPE_OF[kind]}: {error}."))) from None
-        if isinstance(stored, RuntimeNotice) and stored.kind in _RESERVED_NOTICES:
-            raise _Malformed(f"a runtime may not write a notice of kind {stored.kind}.")
         if is_deep(data):
             raise _Malformed(f"{TYPE_OF[kind]}: nested deeper than {MAX_DEPTH} levels.")
         problem = _size_problem(len(data), self._scope.ports.limits.max_event_bytes)

@@ -12,6 +12,7 @@ from codesdk.contract.capabilities import McpTransport
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.messages import ArtifactRef, AssistantBlock, Code, Message, Reasoning, Text
 from codesdk.contract.runtime import DraftPayload
+from codesdk.contract.settings import SettingsChange
 from codesdk.contract.tools import Actor
 from codesdk.engine.calls import ledger
 from codesdk.engine.log.clock import millis
@@ -69,6 +70,8 @@ def start(
     resumes: str | None = None,
 ) -> None:
     """Begin a task. The session must have no running one."""
+    if executed and journal.state.next_model is not None:
+        journal.identify(journal.state.next_model, None)
     journal.write(
         ev.TaskStarted(
             messages=messages,
@@ -125,11 +128,11 @@ def notice(
 
 
 def ask_stop(journal: Journal, by: Actor, reason: str) -> None:
-    """Note that the task must stop, and resolve every call that has not started. Once per task."""
+    """Record that the task must stop, and resolve every call that has not started. Once per task."""
     task = journal.state.task
     if task is None or task.stop is not None:
         return
-    notice(journal, "stop_requested", reason, {"by": _named(by)})
+    journal.write(ev.TaskStopRequested(reason=reason, by=by))
     ledger.close_budget_questions(journal, STOP_REASON)
     for call in list(task.calls.values()):
         if call.phase == "waiting":
@@ -140,8 +143,12 @@ def ask_stop(journal: Journal, by: Actor, reason: str) -> None:
 
 def revoke(journal: Journal, tool: str, by: Actor) -> None:
     """Take back what was granted for a tool: from now on it is asked about again."""
-    what = f"The tool {tool} is no longer approved for this session."
-    notice(journal, "grant_revoked", what, {"tool": tool, "by": _named(by)})
+    journal.write(ev.GrantRevoked(tool=tool, by=by))
+
+
+def change_settings(journal: Journal, change: SettingsChange, by: Actor) -> None:
+    """Change what holds for the session from the next decision on."""
+    journal.write(ev.SettingsChanged(by=by, **change.given()), in_task=False)
 
 
 def end(journal: Journal, *, stop_reason: str | None = None, error: ErrorInfo | None = None) -> None:
@@ -184,12 +191,14 @@ def recover(journal: Journal, inputs: dict[str, ArtifactRef], *, unstored: bool 
     `inputs` names the stored input of each waiting call.
     """
     task = _running(journal)
-    what = "The process that ran this task ended without closing it; CodeSDK closed it on restart."
-    details: dict[str, Any] = {"open_calls": sorted(task.calls)}
-    if unstored:
-        what = "What this task did could not be stored any more; CodeSDK closed it when there was room."
-        details["cause"] = _UNSTORED.code
-    notice(journal, "recovered", what, details)
+    journal.write(
+        ev.SessionRecovered(
+            task_id=task.task_id,
+            cause="STORAGE_FAILED" if unstored else "INTERRUPTED",
+            open_calls=sorted(task.calls),
+        ),
+        in_task=False,
+    )
     ledger.close_budget_questions(journal, "the process ended")
     carried: list[ev.ApprovalCarried] = []
     for call in list(task.calls.values()):
@@ -206,10 +215,6 @@ def recover(journal: Journal, inputs: dict[str, ArtifactRef], *, unstored: bool 
     journal.write(ending, time=now)
     for payload in carried:
         journal.write(payload, in_task=False)
-
-
-def _named(by: Actor) -> dict[str, str]:
-    return {"kind": by.kind} | ({"id": by.id} if by.id else {})
 
 
 def _running(journal: Journal) -> ActiveTask:

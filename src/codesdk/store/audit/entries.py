@@ -1,6 +1,6 @@
 """Events, failures and HTTP requests → audit entries: of the many events, the few that say who let what happen.
 
-Pure. Texts of prompts, inputs and outputs stay in the log; an entry names the event (`session_id`, `seq`) they are in.
+Pure. Nothing that a runtime may draft can name a person here: a `runtime.notice` has no entry at all. Texts of prompts, inputs and outputs stay in the log; an entry names the event (`session_id`, `seq`) they are in.
 """
 
 from collections.abc import Callable, Mapping
@@ -231,30 +231,37 @@ def _(payload: ev.TaskFailed) -> _Said:
     return _Said(category, "task.fail", "failed", what, {"reason": error.message}, _RUNTIME)
 
 
-_NOTICES: dict[str, tuple[Category, str, str, Actor]] = {
-    "stop_requested": ("request", "task.stop", "asked", _USER),
-    "grant_revoked": ("request", "grant.revoke", "ok", _USER),
-    "undone": ("request", "session.undo", "ok", _USER),
-    "retry": ("runtime", "runtime.retry", "failed", _RUNTIME),
-    "violation": ("runtime", "runtime.violation", "failed", _RUNTIME),
-    "recovered": ("runtime", "engine.crash", "recovered", _ENGINE),
-}
+@_tells(ev.TaskStopRequested)
+def _(payload: ev.TaskStopRequested) -> _Said:
+    return _Said("request", "task.stop", "asked", {}, {"reason": payload.reason}, payload.by)
 
 
-@_tells(ev.RuntimeNotice)
-def _(payload: ev.RuntimeNotice) -> _Said | None:
-    known = _NOTICES.get(payload.kind)
-    if known is None:
-        return None
-    category, action, outcome, by = known
+@_tells(ev.SettingsChanged)
+def _(payload: ev.SettingsChanged) -> _Said:
+    changed = msgspec.to_builtins(payload.given())
+    if "values" in changed:
+        changed["values"] = sorted(changed["values"])  # what apps keep there is their own affair
+    return _Said("request", "session.set", "ok", {"changed": changed}, by=payload.by)
+
+
+@_tells(ev.GrantRevoked)
+def _(payload: ev.GrantRevoked) -> _Said:
+    return _Said("request", "grant.revoke", "ok", {"tool": payload.tool}, by=payload.by)
+
+
+@_tells(ev.FilesUndone)
+def _(payload: ev.FilesUndone) -> _Said:
     what = {
-        name: payload.details.get(name)
-        for name in ("tool", "attempt", "max_retries", "retry_delay_ms", "error_status", "open_calls")
+        "restored": [file.path for file in payload.restored],
+        "refused": [call.tool_call_id for call in payload.refused] or None,
     }
-    asked = payload.details.get("by")
-    if asked is not None:
-        by = msgspec.convert(asked, type=Actor)
-    return _Said(category, action, outcome, what, {"reason": payload.message}, by)
+    return _Said("request", "session.undo", "ok", what, by=payload.by)
+
+
+@_tells(ev.SessionRecovered)
+def _(payload: ev.SessionRecovered) -> _Said:
+    what = {"task_id": payload.task_id, "open_calls": payload.open_calls}
+    return _Said("runtime", "engine.crash", "recovered", what, {"reason": payload.cause}, _ENGINE)
 
 
 RELEVANT = frozenset(_TELL)
@@ -267,7 +274,7 @@ def shorten(text: str | None) -> str | None:
 
 
 def is_durable(entry: AuditEntry) -> bool:
-    """Tell whether an entry must survive a power cut: what people asked for, what was decided, what was not stored."""
+    """Return whether an entry must survive a power cut: what people asked for, what was decided, what was not stored."""
     return entry.category in ("request", "storage") and entry.what.get("method") not in ("GET", "HEAD")
 
 

@@ -1,0 +1,264 @@
+"""What events say: one payload struct for each event type of sessions, tasks, models and runtimes.
+
+Those of tool calls and approvals are in `call_payloads`; `events` puts each into its envelope.
+"""
+
+from typing import Any, Literal
+
+from codesdk.contract.capabilities import Isolation, McpTransport, ResumeModel
+from codesdk.contract.errors import ErrorInfo
+from codesdk.contract.messages import ArtifactRef, AssistantBlock, Message
+from codesdk.contract.settings import Budgets, SettingsChange
+from codesdk.contract.tools import Actor, InteractionMode, ManifestEntry, PermissionMode, Record
+
+Purpose = Literal["main", "title", "router", "compaction", "count_tokens"]
+"""What a model request is for, as far as the gateway can tell. A runtime may use other words."""
+DeltaKind = Literal["text_delta", "json_delta", "code_delta", "reasoning_delta", "unknown_delta"]
+
+
+class UsageTotals(Record, frozen=True, kw_only=True, omit_defaults=False):
+    """Tokens and cost of a task. `cost_usd` is null as soon as one part of it is unknown."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+    cost_usd: float | None = None
+
+
+class Parent(Record, frozen=True, kw_only=True):
+    """Where a forked session branched off, and the transcript it started from: its messages, how
+    many there are, how many of them the model wrote, and the chain of their hashes."""
+
+    session_id: str
+    seq: int
+    transcript_ref: ArtifactRef
+    messages: int
+    model_messages: int
+    chain: str
+
+
+class Resumes(Record, frozen=True, kw_only=True):
+    """The interrupted task that this one continues."""
+
+    task_id: str
+
+
+class Omission(Record, frozen=True, kw_only=True):
+    """A run of transcript messages left out of a compiled input, by their indexes, both included."""
+
+    first: int
+    last: int
+    reason: str
+
+
+class Replacement(Record, frozen=True, kw_only=True):
+    """A tool result that was handed over as a preview and a reference."""
+
+    tool_call_id: str
+    content_hash: str
+
+
+class ContextWindow(Record, frozen=True, kw_only=True):
+    """How a compiled input was made to fit."""
+
+    strategy: Literal["full", "drop_oldest", "delta", "runtime"]
+    budget_tokens: int
+    estimated_tokens: int
+    omitted: list[Omission]
+    replaced: list[Replacement]
+
+
+class SessionCreated(Record, frozen=True, kw_only=True):
+    """A session exists. Always the first event. `mcp_transport` is how its runtime gets its tools, if over MCP."""
+
+    contract_version: int
+    runtime: str
+    workspace: str
+    permission_mode: PermissionMode
+    interaction_mode: InteractionMode
+    native_tools: Literal["off"] | list[str]
+    isolation: Isolation
+    credential_namespace: str
+    settings: dict[str, Any]
+    title: str | None = None
+    model: str | None = None
+    budgets: Budgets | None = None
+    parent: Parent | None = None
+    mcp_transport: McpTransport | None = None
+
+
+class SessionResumed(Record, frozen=True, kw_only=True):
+    """A session is picked up again; `lost` says what could not be carried over."""
+
+    resume_model: ResumeModel
+    from_seq: int
+    runtime: str
+    lost: list[str]
+    mcp_transport: McpTransport | None = None
+
+
+class SessionClosed(Record, frozen=True, kw_only=True):
+    """The session takes no more tasks."""
+
+    reason: str
+
+
+class SessionRecovered(Record, frozen=True, kw_only=True):
+    """The engine found a task that nobody had ended, and closes it: the events that follow do. `cause` is the
+    code of the error that it ends with: the process died, or the log could not be written."""
+
+    task_id: str
+    cause: Literal["INTERRUPTED", "STORAGE_FAILED"]
+    open_calls: list[str]
+    """The attempts that were open, as `id#attempt`."""
+
+
+class SettingsChanged(SettingsChange, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """Somebody changed the session's settings: the fields that are here, and only those."""
+
+    by: Actor
+
+
+class TaskQueued(Record, frozen=True, kw_only=True):
+    """A task waits for its turn. Has no `trace.task_id`, so that `task.started` stays first."""
+
+    task_id: str
+    messages: list[Message]
+
+
+class TaskStarted(Record, frozen=True, kw_only=True):
+    """A task begins; `executed` is false if it was ended before it ever ran."""
+
+    messages: list[Message]
+    runtime_config: dict[str, Any]
+    executed: bool
+    resumes: Resumes | None = None
+
+
+class TaskSteered(Record, frozen=True, kw_only=True):
+    """More user input reached the running task."""
+
+    messages: list[Message]
+
+
+class TaskStopRequested(Record, frozen=True, kw_only=True):
+    """Somebody asked the running task to stop. From here on it starts nothing new."""
+
+    reason: str
+    by: Actor
+
+
+class ModelInput(Record, frozen=True, kw_only=True):
+    """What was handed to the runtime (compiled) or what the runtime sent to the model (exact)."""
+
+    capture: Literal["compiled", "exact"]
+    input_ref: ArtifactRef
+    input_hash: str
+    implicit_sources_ref: ArtifactRef
+    tool_manifest: list[ManifestEntry]
+    runtime_config: dict[str, Any]
+    context_window: ContextWindow
+    request_id: str | None = None
+
+
+class RequestStarted(Record, frozen=True, kw_only=True):
+    """The runtime asks a model for something."""
+
+    request_id: str
+    purpose: str
+    model: str | None = None
+
+
+class RequestCompleted(Record, frozen=True, kw_only=True):
+    """The model's answer ended."""
+
+    request_id: str
+    status: str
+    duration_ms: int
+    http_status: int | None = None
+    time_to_first_byte_ms: int | None = None
+
+
+class OutputDelta(Record, frozen=True, kw_only=True):
+    """A piece of a block while it streams. Deltas are not authoritative."""
+
+    kind: DeltaKind
+    block_id: str
+    message_id: str
+    delta: str
+    tool_call_id: str | None = None
+    language: str | None = None
+
+
+class OutputRetracted(Record, frozen=True, kw_only=True):
+    """Streamed blocks that the runtime took back."""
+
+    block_ids: list[str]
+    reason: str
+
+
+class OutputCompleted(Record, frozen=True, kw_only=True):
+    """A model message as it counts. Once per `message_id`; `partial` if it was cut off."""
+
+    message_id: str
+    content: list[AssistantBlock]
+    partial: bool = False
+    stop_reason: str | None = None
+
+
+class UsageReported(Record, frozen=True, kw_only=True):
+    """Tokens of one model request. `cost_usd` is null when the price is not known."""
+
+    model: str | None
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+    reasoning: int
+    cost_usd: float | None
+    source: Literal["gateway", "runtime"]
+    request_id: str | None = None
+
+
+class RuntimeNotice(Record, frozen=True, kw_only=True):
+    """What a runtime says of itself, or the engine of a runtime. It changes no state, and no audit record
+    comes from it: a runtime may write what it likes here."""
+
+    kind: str
+    message: str
+    details: dict[str, Any]
+
+
+class ArtifactCreated(Record, frozen=True, kw_only=True):
+    """Bytes were stored."""
+
+    artifact: ArtifactRef
+    reason: str
+
+
+class TaskCompleted(Record, frozen=True, kw_only=True):
+    """The task ended well."""
+
+    text: str
+    stop_reason: str
+    usage: UsageTotals
+    duration_ms: int
+
+
+class TaskFailed(Record, frozen=True, kw_only=True):
+    """The task ended with an error."""
+
+    error: ErrorInfo
+    usage: UsageTotals
+    duration_ms: int
+
+
+class TaskStopped(Record, frozen=True, kw_only=True):
+    """The task was stopped."""
+
+    reason: str
+    by: Actor
+    usage: UsageTotals
+    duration_ms: int
