@@ -294,10 +294,6 @@ class Engine:
                 f"There are {self._open_sessions} open sessions, which is the limit. Close some.",
                 code="OVERLOADED",
             )
-        plain = msgspec.to_builtins(payload)
-        clean = self._redactors.plus(secrets).value(plain)
-        if clean is not plain:
-            payload = msgspec.convert(clean, type=SessionCreated)
         self._open_sessions += 1
         try:
             await self._roster.create(session_id, payload, principal, secrets, changes)

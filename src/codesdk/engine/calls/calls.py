@@ -93,7 +93,7 @@ class Calls:
         """Open an attempt. After a stop it is denied at once."""
         inline, ref = await place(self._scope, taken.stored)
         raw, raw_ref = await self._intake.raw(item.raw)
-        name = self._scope.redactor.text(item.name)
+        name = item.name
         spec = self._specs.get(name)
         task = self._scope.state.task
         call = ledger.request(

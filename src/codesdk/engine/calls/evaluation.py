@@ -38,11 +38,11 @@ def judge(
 ) -> list[Evaluation]:
     """Return CodeSDK's opinions on a call: that it cannot be, or the mode's, the policy's and the grants'."""
     if call.name not in specs:
-        known = scope.redactor.text(", ".join(sorted(specs)) or "none")
+        known = ", ".join(sorted(specs)) or "none"
         return [_opinion("deny", "tool:unknown", f"There is no tool {call.name}. On offer: {known}.")]
     problem = scope.tools.check(call.name, arguments)
     if problem is not None:
-        return [_opinion("deny", "input:invalid", scope.redactor.text(problem))]
+        return [_opinion("deny", "input:invalid", problem)]
     return _opinions(scope, call, arguments, scope.tools.subjects(call.name, arguments))
 
 
@@ -68,7 +68,7 @@ def _opinions(scope: SessionScope, call: CallState, arguments: Any, subjects: Su
         subjects=subjects,
     )
     ruled = scope.ports.policy.evaluate(question)
-    redact = scope.redactor.value  # a policy may quote the input
+    redact = scope.redactor.value  # a policy may quote the input, and a rule is compared with those granted
     ruled = msgspec.structs.replace(ruled, rule=redact(ruled.rule), reason=redact(ruled.reason))
     granted = {grant.rule for grant in scope.state.grants if grant.tool == call.name}
     return all_opinions(question, ruled, granted)

@@ -140,7 +140,6 @@ class NativeCalls:
     def _drop(self, call: CallState, reason: str) -> None:
         """Deny a call that the runtime did not go through with."""
         if self._calls.is_open(call) and call.phase == "waiting":
-            reason = self._scope.redactor.text(reason)
             opinion = Evaluation(source="runtime", result="deny", reason=reason)
             ledger.evaluate(self._scope.journal, call, opinion)
             ledger.deny(self._scope.journal, call, RUNTIME, reason)

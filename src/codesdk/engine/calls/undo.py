@@ -127,7 +127,7 @@ class _Undoing:
             NOTICE,
             f"Undone: the changes of {len({file.tool_call_id for file in report.restored})} tool calls"
             f" to {len({file.path for file in report.restored})} files.",
-            self._session.scope.redactor.value(msgspec.to_builtins(details)),
+            msgspec.to_builtins(details),
         )
         if self._key is not None:
             answer = msgspec.json.encode(report).decode()

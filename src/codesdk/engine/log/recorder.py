@@ -1,8 +1,8 @@
 """The recorder: events of one session to the log, then to the feed. The single writer.
 
-An event is folded and encoded when it is written, committed in a batch with its
+An event is encoded and folded when it is written, committed in a batch with its
 neighbours, and shown only then. When a commit fails, everything behind it fails
-too and the recorder is broken for good: the session must be opened anew.
+too and the recorder is broken for good: the session must be opened again.
 """
 
 import asyncio
@@ -10,12 +10,14 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from codesdk.contract.codec import encode
+import msgspec
+
 from codesdk.contract.errors import CodeSDKError, StorageFailure
 from codesdk.contract.events import TERMINAL_TYPES, Event
 from codesdk.contract.figures import Strain
 from codesdk.contract.ports import EventLog, Observer, Stamper
 from codesdk.contract.records import ArtifactRow, Changes, KeyRow
+from codesdk.engine.log.choke_point import ChokePoint
 from codesdk.engine.log.feed import Feed, Published
 from codesdk.engine.log.journal import Journal
 from codesdk.engine.log.state import SessionState, encode_state
@@ -44,12 +46,14 @@ class Recorder:
         epoch: int,
         stamper: Stamper,
         *,
+        choke_point: ChokePoint,
         max_backlog: int,
         observers: Sequence[Observer] = (),
         strain: Strain | None = None,
         on_broken: Callable[[CodeSDKError], None],
     ) -> None:
-        self.journal = Journal(state, stamper, self._take)
+        self.journal = Journal(state, stamper, self._take, choke_point)
+        self.choke_point = choke_point
         self._strain = strain or Strain()
         self.feed = Feed(log, state.session_id, state.seq, self._strain)
         self.broken: CodeSDKError | None = None
@@ -83,7 +87,11 @@ class Recorder:
 
     def add_key(self, row: KeyRow) -> None:
         """Commit an idempotency key with the next events."""
-        self.journal.changes.keys.append(row)
+        self.journal.changes.keys.append(self._clean_key(row))
+
+    def _clean_key(self, row: KeyRow) -> KeyRow:
+        answer = self.choke_point.clean(row.answer)
+        return row if answer is row.answer else msgspec.structs.replace(row, answer=answer)
 
     @asynccontextmanager
     async def under_key(self, row: KeyRow | None) -> AsyncGenerator[None]:
@@ -95,7 +103,7 @@ class Recorder:
         if row is not None and self._items:
             self.add_key(row)
         elif row is not None and self.broken is None:
-            session_id, changes = self.state.session_id, Changes(keys=[row])
+            session_id, changes = self.state.session_id, Changes(keys=[self._clean_key(row)])
             await self._log.append(
                 session_id, self._epoch, self.state.seq + 1, [], durable=False, changes=changes
             )
@@ -117,10 +125,9 @@ class Recorder:
             self._strain.recorder_waits += 1
             await self.settle()
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: Event, frame: bytes) -> None:
         if self.broken is not None:
             raise self.broken
-        frame = encode(event)
         self._unsaved_bytes += len(frame)
         self._items.append(Published(event, frame))
         if event.type in DURABLE_TYPES:

@@ -80,11 +80,12 @@ class Roster:
         changes: Changes,
     ) -> None:
         """Register a session and write its first event, with the rows that come with it."""
+        state = SessionState(session_id=session_id, principal=principal)
+        live = self._adopt(state, FIRST_EPOCH, secrets)
+        payload = live.recorder.choke_point.clean(payload)  # the row is stored before the event
         row = first_row(session_id, principal, payload, self._ports.stamper.now())
         # Not awaited yet: the registration and the first event then travel in one commit.
         registering = asyncio.ensure_future(self._ports.log.create(row, self._owner))
-        state = SessionState(session_id=session_id, principal=principal)
-        live = self._adopt(state, FIRST_EPOCH, secrets)
         live.recorder.journal.changes = changes
         lifecycle.create(live.recorder.journal, payload)
         await registering

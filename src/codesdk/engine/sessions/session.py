@@ -20,6 +20,7 @@ from codesdk.contract.tools import Actor, Decision, Scope
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.evaluation import check_identity
 from codesdk.engine.calls.mcp_calls import TaskGate
+from codesdk.engine.log.choke_point import ChokePoint
 from codesdk.engine.log.feed import Published, follow
 from codesdk.engine.log.recorder import Recorder
 from codesdk.engine.log.state import SessionState
@@ -61,12 +62,12 @@ class LiveSession:
             state,
             epoch,
             ports.stamper,
+            choke_point=ChokePoint(redactor, ports.strain),
             max_backlog=ports.limits.max_backlog_frames,
             observers=ports.observers,
             strain=ports.strain,
             on_broken=self._broke,
         )
-        self._redactor = redactor
         self._scope: SessionScope | None = None
         self._holdings = Holdings(
             lambda: self.scope,
@@ -87,16 +88,12 @@ class LiveSession:
         """What the parts of this session share. There once the session has its first event."""
         if self._scope is None:
             settings = msgspec.convert(self.state.config.settings, type=SessionSettings)
-            self._scope = SessionScope(
-                ports=self._ports, recorder=self.recorder, settings=settings, redactor=self._redactor
-            )
+            self._scope = SessionScope(ports=self._ports, recorder=self.recorder, settings=settings)
         return self._scope
 
     def use_redactor(self, redactor: Redactor) -> None:
         """Keep other secrets out of what is written from now on."""
-        self._redactor = redactor
-        if self._scope is not None:
-            self._scope.redactor = redactor
+        self.recorder.choke_point.redactor = redactor
 
     async def attach(self, tools: ToolRunner, close: Callable[[], Awaitable[None]]) -> None:
         """Offer these tools from the next task on; `close` ends what is behind them when the session is let go."""
@@ -118,7 +115,8 @@ class LiveSession:
         return self._holdings.connected
 
     def _learn(self, secret: str) -> None:
-        self.use_redactor(Redactor((*self._redactor.secrets, secret)))
+        known = self.recorder.choke_point.redactor.secrets
+        self.use_redactor(Redactor((*known, secret)))
 
     @property
     def idle(self) -> bool:
