@@ -118,6 +118,10 @@ class KeyRow(Record, frozen=True, kw_only=True):
     answer: Any
 
 
+LOCAL = "local"
+"""The principal of whoever owns the process. It is not repeated on every event."""
+
+
 class Changes(msgspec.Struct, kw_only=True):
     """Row changes that belong to the transaction of the appended events."""
 

@@ -10,13 +10,10 @@ from typing import Any
 from codesdk.contract.events import SCHEMA_VERSION, TYPE_OF, Event, RuntimeInfo, Trace
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import Stamper
-from codesdk.contract.records import Changes
+from codesdk.contract.records import LOCAL, Changes
 from codesdk.engine.log.choke_point import ChokePoint
 from codesdk.engine.log.fold import fold
 from codesdk.engine.log.state import SessionState
-
-LOCAL = "local"
-"""The principal of whoever owns the process. It is not repeated on every event."""
 
 
 class Journal:
