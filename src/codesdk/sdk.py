@@ -18,7 +18,7 @@ import msgspec
 
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.messages import ArtifactRef
-from codesdk.contract.ports import Observer, Policy, ToolRunner
+from codesdk.contract.ports import Observer, Policy, Subscriber, ToolRunner
 from codesdk.contract.records import ApprovalRow, SessionRow, SessionStatus
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import Budgets, Limits, SessionConfig, SessionSettings
@@ -78,6 +78,7 @@ class CodeSDK:
         principal: str = LOCAL,
         allow_yolo: bool = False,
         observers: Sequence[Observer] = (),
+        subscribers: Sequence[Subscriber] = (),
     ) -> AsyncGenerator["CodeSDK"]:
         """Open a data directory for work; without one, keep everything in memory.
 
@@ -87,7 +88,9 @@ class CodeSDK:
         Without `allow_yolo` no session may use the mode that asks about nothing. `secrets` never reach an
         event, a log or an artifact. `providers` are where the model gateway passes requests on to; without
         them, the real ones, with the keys that the environment has (ANTHROPIC_API_KEY, OPENAI_API_KEY,
-        GEMINI_API_KEY). `observers` hear of every event once it is stored. Leaving the block stops what runs and waits until all is stored.
+        GEMINI_API_KEY). `observers` hear of every event once it is stored; `subscribers` are given those of their
+        types from the store and miss none, even over a crash. Leaving the block stops what runs and waits until
+        all is stored.
         """
         async with AsyncExitStack() as stack:
             directory: DataDir | None = None
@@ -118,6 +121,7 @@ class CodeSDK:
                 state_dir=state_dir,
                 clean=functools.partial(clean_session, state_dir) if state_dir else None,
                 observers=[*observers, audit] if audit else observers,
+                subscribers=[*subscribers, audit] if audit else subscribers,
             )
             engine = Engine(
                 ports,
@@ -127,6 +131,8 @@ class CodeSDK:
                 allow_yolo=allow_yolo,
             )
             await engine.open()
+            if audit is not None:
+                audit.catch_up = engine.settle_subscribers
             stack.push_async_callback(engine.close)
             if directory is not None:
                 control = ControlServer(engine, directory.path)

@@ -21,6 +21,8 @@ from codesdk.contract.settings import OnBusy, SessionConfig
 from codesdk.contract.tools import PermissionMode
 from codesdk.engine.log.archive import Archive, unknown_session
 from codesdk.engine.log.journal import LOCAL
+from codesdk.engine.log.observers import Observers
+from codesdk.engine.log.subscription import Subscription
 from codesdk.engine.sessions.creation import first_event, forked_event
 from codesdk.engine.sessions.keys import Keys
 from codesdk.engine.sessions.registry import Roster
@@ -51,7 +53,9 @@ class Engine:
         self.archive = Archive(ports.log, ports.blobs)
         self.slots = Slots(ports.limits)
         self._redactors = Redactors(secrets)
-        self._roster = Roster(ports, runtime, owner, self.slots, self._redactors)
+        self._subscriptions = [Subscription(ports.log, subscriber) for subscriber in ports.subscribers]
+        observers = Observers([*ports.observers, *self._subscriptions], ports.strain)
+        self._roster = Roster(ports, runtime, owner, self.slots, self._redactors, observers)
         self.gate = self._roster.gate
         self._find_runtime = runtime
         self._allow_yolo = allow_yolo
@@ -64,6 +68,8 @@ class Engine:
         for session_id in await self.ports.log.interrupted():
             await self._roster.recover(session_id)
         self._open_sessions = await self.ports.log.count_sessions("open")
+        for subscription in self._subscriptions:
+            subscription.start()
 
     async def drain(self, grace_s: float) -> None:
         """Take no more work, and give what runs the time to end by itself."""
@@ -75,7 +81,7 @@ class Engine:
                 await self.slots.emptied()
 
     async def close(self, reason: str = "CodeSDK is shutting down") -> None:
-        """Stop every running task, wait until all is stored, and let go of everything."""
+        """Stop every running task, wait until all is stored and subscribers have it, and let go of everything."""
         self._closing = True
         live = list(self._roster.sessions)
         await asyncio.gather(*(session.halt(lifecycle.ENGINE, reason) for session in live))
@@ -85,6 +91,12 @@ class Engine:
             session.recorder.feed.close()
             await session.release()
         self._roster.forget_all()
+        await asyncio.gather(*(subscription.close() for subscription in self._subscriptions))
+
+    async def settle_subscribers(self) -> None:
+        """Return when every subscriber has taken all that was committed before. `StorageFailure` if one does not."""
+        for subscription in self._subscriptions:
+            await subscription.settle()
 
     async def create_session(
         self,
@@ -220,10 +232,13 @@ class Engine:
         return live is not None and (not live.idle or live.recorder.feed.readers > 0)
 
     async def delete(self, session_id: str, *, principal: str = LOCAL) -> None:
-        """Remove a session and everything stored of it. It must not be running."""
+        """Remove a session and everything stored of it. It must not be running, and subscribers must have its events."""
         live = await self.session(session_id, principal=principal)
         if not live.idle:
             raise Conflict(f"Session {session_id} is running. Close it first.")
+        await self.settle_subscribers()
+        if not live.idle:
+            raise Conflict(f"Session {session_id} was started again. Close it first.")
         if not live.state.closed:
             self._open_sessions -= 1
         live.recorder.feed.close()

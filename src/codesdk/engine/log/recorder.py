@@ -7,7 +7,7 @@ too and the recorder is broken for good: the session must be opened again.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -15,11 +15,12 @@ import msgspec
 from codesdk.contract.errors import CodeSDKError, StorageFailure
 from codesdk.contract.events import TERMINAL_TYPES, Event
 from codesdk.contract.figures import Strain
-from codesdk.contract.ports import EventLog, Observer, Stamper
+from codesdk.contract.ports import EventLog, Stamper
 from codesdk.contract.records import ArtifactRow, Changes, KeyRow
 from codesdk.engine.log.choke_point import ChokePoint
 from codesdk.engine.log.feed import Feed, Published
 from codesdk.engine.log.journal import Journal
+from codesdk.engine.log.observers import Observers
 from codesdk.engine.log.state import SessionState, encode_state
 
 SNAPSHOT_BYTES = 256 * 1024
@@ -48,7 +49,7 @@ class Recorder:
         *,
         choke_point: ChokePoint,
         max_backlog: int,
-        observers: Sequence[Observer] = (),
+        observers: Observers | None = None,
         strain: Strain | None = None,
         on_broken: Callable[[CodeSDKError], None],
     ) -> None:
@@ -61,7 +62,7 @@ class Recorder:
         self._epoch = epoch
         self._loop = asyncio.get_running_loop()
         self._max_backlog = max_backlog
-        self._observers = observers
+        self._observers = observers or Observers()
         self._on_broken = on_broken
         self._items: list[Published] = []
         self._durable = False
@@ -177,9 +178,7 @@ class Recorder:
             return
         self.feed.publish(items)
         if self._observers:
-            events = [item.event for item in items]
-            for observer in self._observers:
-                observer.committed(self.state.principal, events)
+            self._observers.committed(self.state.principal, [item.event for item in items])
         committed = self.feed.committed
         while self._waiters and self._waiters[0][0] <= committed:
             waiter = self._waiters.popleft()[1]
@@ -194,8 +193,7 @@ class Recorder:
         else:
             broken = StorageFailure(f"The event log could not be written ({type(error).__name__}: {error}).")
         self.broken = broken
-        for observer in self._observers:
-            observer.failed(self.state.principal, self.state.session_id, broken)
+        self._observers.failed(self.state.principal, self.state.session_id, broken)
         self._items = []
         while self._waiters:
             waiter = self._waiters.popleft()[1]

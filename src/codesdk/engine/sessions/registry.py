@@ -16,6 +16,7 @@ from codesdk.contract.records import Changes
 from codesdk.contract.runtime import Runtime
 from codesdk.engine.calls.mcp_calls import Gate
 from codesdk.engine.log.archive import unknown_session
+from codesdk.engine.log.observers import Observers
 from codesdk.engine.log.state import SessionState
 from codesdk.engine.models.spending import Purses
 from codesdk.engine.sessions.creation import first_row
@@ -33,7 +34,13 @@ class Roster:
     """Every `LiveSession` of an engine, and the door through which their runtimes call tools."""
 
     def __init__(
-        self, ports: Ports, runtime: Callable[[str], Runtime], owner: str, slots: Slots, redactors: Redactors
+        self,
+        ports: Ports,
+        runtime: Callable[[str], Runtime],
+        owner: str,
+        slots: Slots,
+        redactors: Redactors,
+        observers: Observers,
     ) -> None:
         self.gate = Gate(self._require)
         self._ports = ports
@@ -41,6 +48,7 @@ class Roster:
         self._owner = owner
         self._slots = slots
         self._redactors = redactors
+        self._observers = observers
         self._purses = Purses(ports.log, ports.limits.principal_budget)
         self._live: OrderedDict[str, LiveSession] = OrderedDict()
         self._loading: dict[str, asyncio.Task[LiveSession]] = {}
@@ -142,6 +150,7 @@ class Roster:
             self._drop,
             self._purses,
             self.gate,
+            self._observers,
         )
         if secrets:
             self._redactors.keep(state.session_id, state.principal, secrets)

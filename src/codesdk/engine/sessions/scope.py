@@ -17,7 +17,17 @@ from codesdk.contract.figures import Strain
 from codesdk.contract.ids import artifact_id
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.models import ModelDoor
-from codesdk.contract.ports import Blobs, EventLog, Observer, Policy, Stamper, ToolDoor, ToolRunner, UndoStore
+from codesdk.contract.ports import (
+    Blobs,
+    EventLog,
+    Observer,
+    Policy,
+    Stamper,
+    Subscriber,
+    ToolDoor,
+    ToolRunner,
+    UndoStore,
+)
 from codesdk.contract.records import ArtifactRow
 from codesdk.contract.runtime import ToolAnnouncement
 from codesdk.contract.settings import Limits, SessionSettings
@@ -49,6 +59,7 @@ class Ports:
     clean: Callable[[str, Redactor], None] | None = None
     """Deletes what the ended runtimes of a session kept there, if there is a secret in it. Blocking; must not raise."""
     observers: Sequence[Observer] = ()
+    subscribers: Sequence[Subscriber] = ()
     strain: Strain = dataclasses.field(default_factory=Strain)
 
 

@@ -22,6 +22,7 @@ from codesdk.engine.calls.evaluation import check_identity
 from codesdk.engine.calls.mcp_calls import TaskGate
 from codesdk.engine.log.choke_point import ChokePoint
 from codesdk.engine.log.feed import Published, follow
+from codesdk.engine.log.observers import Observers
 from codesdk.engine.log.recorder import Recorder
 from codesdk.engine.log.state import SessionState
 from codesdk.engine.models.spending import Purses
@@ -52,6 +53,7 @@ class LiveSession:
         on_broken: Callable[[str, CodeSDKError], None],
         purses: Purses,
         gate: ToolGate,
+        observers: Observers,
     ) -> None:
         self.session_id = state.session_id
         self._ports = ports
@@ -64,7 +66,7 @@ class LiveSession:
             ports.stamper,
             choke_point=ChokePoint(redactor, ports.strain),
             max_backlog=ports.limits.max_backlog_frames,
-            observers=ports.observers,
+            observers=observers,
             strain=ports.strain,
             on_broken=self._broke,
         )
