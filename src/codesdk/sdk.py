@@ -7,6 +7,7 @@ async with CodeSDK.open(data_dir=".codesdk") as sdk:
 """
 
 import asyncio
+import contextlib
 import functools
 import os
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 
 import msgspec
 
-from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.errors import InvalidRequest, StorageFailure
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import Observer, Policy, Subscriber, ToolRunner
 from codesdk.contract.records import ApprovalRow, SessionRow, SessionStatus
@@ -256,6 +257,8 @@ class CodeSDK:
         """
         from codesdk.bundle import MAX_BYTES, Origin, write_bundle
 
+        with contextlib.suppress(StorageFailure):  # a bundle is worth most when something is wrong
+            await self.engine.settle_subscribers()
         state_dir = self.engine.ports.state_dir
         origin = Origin(
             archive=self.archive,

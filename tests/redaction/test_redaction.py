@@ -249,7 +249,7 @@ SHORT = {
 def ways(character: str) -> list[str]:
     """Return how a character may be written inside a JSON string."""
     units = character.encode("utf-16-be")
-    codes = ["%04x" % int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
+    codes = [f"{int.from_bytes(units[at : at + 2], 'big'):04x}" for at in range(0, len(units), 2)]
     found = ["".join(f"\\u{code}" for code in codes), "".join(f"\\u{code.upper()}" for code in codes)]
     if character in SHORT:
         found.append(SHORT[character])
@@ -274,7 +274,7 @@ known_texts = st.one_of(
 @given(st.data(), known_texts)
 def test_a_known_secret_is_found_in_any_spelling_and_quoted_again(data: st.DataObject, secret: str):
     redactor = Redactor([secret])
-    inner = '{"a":"%s"}' % data.draw(spelled(secret.strip()))
+    inner = f'{{"a":"{data.draw(spelled(secret.strip()))}"}}'
     assert secret.strip() in json.loads(inner)["a"]
     quoted = [
         inner,

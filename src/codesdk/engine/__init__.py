@@ -67,6 +67,9 @@ if TYPE_CHECKING:
     from codesdk.engine.log.journal import (
         LOCAL as LOCAL,
     )
+    from codesdk.engine.log.subscription import (
+        Subscription as Subscription,
+    )
     from codesdk.engine.sessions.grants import (
         revoke as revoke,
     )
@@ -111,6 +114,7 @@ __all__, __getattr__, __dir__ = open_door(
             "stream_frame",
         ),
         ".log.journal": ("LOCAL",),
+        ".log.subscription": ("Subscription",),
         ".sessions.grants": ("revoke",),
         ".sessions.scope": ("Ports",),
         ".sessions.session": ("LiveSession",),
