@@ -63,14 +63,14 @@ class Spelling:
         cut = _UNFINISHED.search(text, start)
         end = len(text) if cut is None else cut.start()
         for found in self._each[0].finditer(text, start, end):
-            if self._reaches_end(text, found.start()):
+            if self._reaches(end, text, found.start()):
                 return found.start()
         return end
 
-    def _reaches_end(self, text: str, at: int) -> bool:
-        """Return whether all of a text from here on is the beginning of the secret."""
+    def _reaches(self, end: int, text: str, at: int) -> bool:
+        """Return whether all of a text from here to its end, or to the escape that is cut off there, begins the secret."""
         for token in self._each:
-            if at == len(text) or _UNFINISHED.match(text, at):
+            if at >= end:
                 return True
             found = token.match(text, at)
             if found is None:
@@ -80,23 +80,22 @@ class Spelling:
 
 
 def _tokens(word: str) -> Iterator[str]:
-    """Yield an expression for each character of a word, and one for each run of backslashes in it.
+    """Yield an expression for each character of a word, and one for each run of backslashes inside it.
 
-    A run is taken whole (`++`), and a match begins at its start, or a text of nothing but backslashes would take
-    for ever. A run that ends the word is not: what follows may be the escape of something else.
+    Backslashes are taken whole (`++`), and a match begins at the first of them, or a text of nothing but backslashes
+    would take for ever. Those that end the word are counted: what follows may be the escape of something else.
     """
     runs = [(character, len(list(same))) for character, same in groupby(word)]
-    behind = r"(?<!\\)"
-    escape = rf"{behind}\\++"
+    escape, first = r"\\++", r"(?<!\\)"
     for place, (character, count) in enumerate(runs):
-        if character != "\\":
-            for _ in range(count):
-                yield rf"(?:{re.escape(character)}|{escape}(?:{_escaped(character)}))"
-                escape = r"\\++"
+        code = _escaped(character)
+        if character == "\\" and place < len(runs) - 1:
+            yield rf"{first}\\++(?:(?:{code})\\*+)*+"
+            escape, first = r"\\*+", ""  # the run has taken the backslashes of what follows
             continue
-        run = rf"\\{{{count}}}" if place == len(runs) - 1 else rf"\\{{{count},}}+"
-        yield rf"{'' if place else behind}(?:(?:\\++(?:{_escaped(character)})){{{count}}}|{run})"
-        escape = r"\\*+"  # the run before has taken its backslashes
+        for _ in range(count):
+            yield rf"(?:{first}{escape}(?:{code})|{re.escape(character)})"
+            escape, first = r"\\++", ""
 
 
 def _escaped(character: str) -> str:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from codesdk.contract.codec import decode, encode
 from codesdk.contract.errors import InvalidRequest
-from codesdk.contract.events import EVENT_TYPES, Event, OutputDelta, RuntimeInfo, Trace
+from codesdk.contract.events import EVENT_TYPES, Event, OutputDelta, RuntimeInfo, ToolCallStarted, Trace
 from codesdk.contract.figures import Strain
+from codesdk.contract.tools import SandboxSummary
 from codesdk.engine.log import choke_point
 from codesdk.engine.log.choke_point import ChokePoint
 from codesdk.redaction import Redactor
@@ -95,16 +96,15 @@ def test_a_secret_is_taken_out_of_text_in_whatever_spelling_it_comes(secret: str
 
 def test_words_of_the_contract_numbers_ids_and_hashes_stay_whatever_the_secrets_are():
     call, digest = "call_01m7gc6tgfb4sxrtm72nb6vpwj", "sha256:" + "ab12" * 16
-    payload = EVENT_TYPES["tool.call.started"](
+    payload = ToolCallStarted(
         tool_call_id=call,
         attempt=1,
         input_hash=digest,
         runtime_tool_call_id="mine-ab12",
         name="tool",
         execution_env="codesdk_host",
-        sandbox={"network": False},
+        sandbox=SandboxSummary(network=False),
     )
-    payload = msgspec.convert(msgspec.to_builtins(payload), type=type(payload))
     redactor = Redactor(["ab12", "codesdk_host", "01m7gc6", "2026", "tool.call.started"])
     clean, frame = ChokePoint(redactor).encode(event(payload))
     assert clean == event(msgspec.structs.replace(payload, runtime_tool_call_id="mine-[redacted]"))
