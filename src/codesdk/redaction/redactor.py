@@ -28,6 +28,8 @@ class Redactor:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self.secrets = tuple(secrets)
         """The known values, as they were given."""
+        self.looked_at: str | None = None
+        """The text that one of its streams has let go last, if nothing in it was suspicious: it need not be scanned again."""
         self._spellings = [Spelling(secret) for secret in self.secrets]
         self._needles = sorted(
             {form for spelling in self._spellings for form in spelling.usual}, key=_longest_first
@@ -193,8 +195,11 @@ class StreamRedactor:
             cut = len(text)
         if suspected:
             return self._release(text, start, cut)
-        self._keep(text, cut)
-        return text[start:cut]
+        released = delta if cut == len(text) and not self._held else text[start:cut]
+        self._context = text[cut - _CONTEXT : cut] if cut > _CONTEXT else text[:cut]
+        self._held = text[cut:]
+        self._redactor.looked_at = released
+        return released
 
     def flush(self) -> str:
         """Return what is left, at the end of the stream."""

@@ -90,12 +90,14 @@ class ChokePoint:
         self._clean_field("task_id", task_id)
 
     def _suspects(self, event: Event, frame: bytes) -> bool:
-        payload, known = event.payload, self._scanned
+        payload, runtime, known = event.payload, event.runtime, self._scanned
         if type(payload) is OutputDelta:
-            # Most events. All but the text is the same as in the delta before, mostly, and was looked at with it.
-            if known is not None and event.runtime is known[0] and _goes_on(payload, known[1]):
-                return self._redactor.suspects(payload.delta)
-            self._scanned = (event.runtime, payload)
+            # Most events. All but the text and `raw` is as in the delta before, mostly, and was looked at with it.
+            if known is not None and _goes_on(payload, known[1]) and _is_same(runtime, known[0]):
+                if payload.delta is not self._redactor.looked_at and self._redactor.suspects(payload.delta):
+                    return True
+                return runtime.raw is not None and self._redactor.suspects(_raw_of(frame))
+            self._scanned = (runtime, payload)
         text = frame.decode()
         suspected = self._redactor.suspects(text[max(0, text.find('"runtime":')) :])
         if suspected:
@@ -149,6 +151,21 @@ def _goes_on(payload: OutputDelta, known: OutputDelta) -> bool:
         and payload.tool_call_id == known.tool_call_id
         and payload.language == known.language
     )
+
+
+def _is_same(runtime: RuntimeInfo, known: RuntimeInfo) -> bool:
+    return runtime is known or (
+        runtime.name is known.name
+        and runtime.model is known.model
+        and runtime.runtime_session_id is known.runtime_session_id
+        and runtime.raw_ref is None
+    )
+
+
+def _raw_of(frame: bytes) -> str:
+    """Return the part of a frame of a delta that has its `raw`: quotes inside of strings are escaped."""
+    text = frame.decode()
+    return text[text.index('"raw":') : text.rindex('"payload":')]
 
 
 @functools.cache

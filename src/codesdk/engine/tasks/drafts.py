@@ -37,19 +37,23 @@ class Intake:
 
     def __init__(self, scope: SessionScope) -> None:
         self._scope = scope
+        self._max_bytes = scope.ports.limits.max_event_bytes
         self._streams: dict[str, _Stream] = {}
 
     def quick(self, draft: Draft) -> bool:
         """Write a plain delta without waiting: most of what comes is one. Return false if it is not."""
         payload: Any = draft.payload
-        if type(payload) is not OutputDelta or self._problem(payload) is not None:
+        if type(payload) is not OutputDelta or _delta_problem(payload, self._max_bytes) is not None:
             return False
+        stream = self._streams.get(payload.block_id)
+        if stream is None or stream.last.message_id != payload.message_id:
+            return False  # new ids are looked at first
         raw: Any = None
         if draft.raw is not None and self._scope.settings.raw_capture:
             raw, data = _as_json(draft.raw)
             if len(data) > self._scope.settings.raw_inline_bytes:
                 return False
-        delta = self._delta(payload)
+        delta = _feed(stream, payload)
         if delta.delta or raw is not None:
             lifecycle.draft(self._scope.journal, delta, raw)
         return True
@@ -60,7 +64,9 @@ class Intake:
         problem: str | None = None
         if type(payload) is OutputDelta:
             payload = msgspec.structs.replace(payload, delta=mend(payload.delta))
-            problem = self._problem(payload)
+            problem = _delta_problem(payload, self._max_bytes) or self._id_problem(
+                payload.block_id, payload.message_id
+            )
         else:
             try:
                 payload = self._legible(payload)
@@ -120,21 +126,7 @@ class Intake:
         if stream is None:
             stream = _Stream(self._scope.redactor.stream(), payload)
             self._streams[payload.block_id] = stream
-        stream.last = payload
-        text = stream.redactor.feed(payload.delta)
-        if text == payload.delta:
-            return payload
-        return msgspec.structs.replace(payload, delta=text)
-
-    def _problem(self, payload: OutputDelta) -> str | None:
-        """Return what is wrong with a delta. It is checked by hand, and its ids once a block: it is hot."""
-        problem = _delta_problem(payload, self._scope.ports.limits.max_event_bytes)
-        if problem is not None:
-            return problem
-        stream = self._streams.get(payload.block_id)
-        if stream is None or stream.last.message_id != payload.message_id:
-            return self._id_problem(payload.block_id, payload.message_id)
-        return None
+        return _feed(stream, payload)
 
     def _legible(self, payload: Any) -> Any:
         """Return a draft's payload as a reader of the log will see it. Raise `_Malformed` if there is no such."""
@@ -151,7 +143,7 @@ class Intake:
             raise _Malformed(f"a runtime may not write a notice of kind {stored.kind}.")
         if is_deep(data):
             raise _Malformed(f"{TYPE_OF[kind]}: nested deeper than {MAX_DEPTH} levels.")
-        problem = _size_problem(len(data), self._scope.ports.limits.max_event_bytes)
+        problem = _size_problem(len(data), self._max_bytes)
         if problem is None and isinstance(stored, OutputCompleted):
             problem = self._id_problem(stored.message_id)
         if problem is not None:
@@ -199,7 +191,14 @@ def _describe(value: Any) -> str:
         return f"<{type(value).__name__}: {type(error).__name__} on repr>"
 
 
+def _feed(stream: _Stream, payload: OutputDelta) -> OutputDelta:
+    stream.last = payload
+    text = stream.redactor.feed(payload.delta)
+    return payload if text == payload.delta else msgspec.structs.replace(payload, delta=text)
+
+
 def _delta_problem(payload: Any, limit: int) -> str | None:
+    """Return what is wrong with a delta. It is checked by hand: it is hot."""
     if type(payload.kind) is not str or payload.kind not in _DELTA_KINDS:
         return f"model.output.delta has no kind {payload.kind!r}."
     if not (is_text(payload.block_id) and is_text(payload.message_id) and is_text(payload.delta)):
