@@ -7,6 +7,7 @@ async with CodeSDK.open(data_dir=".codesdk") as sdk:
 """
 
 import asyncio
+import contextlib
 import functools
 import os
 import secrets as random_names
@@ -16,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from codesdk.contract.actions import LOCAL, Caller
-from codesdk.contract.errors import Conflict, InvalidRequest
-from codesdk.contract.ports import Observer, Policy, ToolRunner
+from codesdk.contract.errors import Conflict, InvalidRequest, StorageFailure
+from codesdk.contract.ports import Observer, Policy, Subscriber, ToolRunner
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import GatewayMode, Limits
 from codesdk.engine import Archive, Engine, EngineService, Permits, Ports, SystemStamper
@@ -95,6 +96,7 @@ class CodeSDK(Handles):
         allow_yolo: bool = False,
         permits: Permits | None = None,
         observers: Sequence[Observer] = (),
+        subscribers: Sequence[Subscriber] = (),
         share: bool = True,
     ) -> AsyncGenerator["CodeSDK"]:
         """Open a data directory for work; without one, keep everything in memory.
@@ -108,11 +110,26 @@ class CodeSDK(Handles):
         Without `allow_yolo` no session may use the mode that asks about nothing; `permits` says all that the
         operator permits, in place of it. `secrets` never reach an event, a log or an artifact. `providers` are where
         the model gateway passes requests on to; without them, the real ones, with the keys that the environment has
-        (ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY). `observers` are told of every event once it is stored.
+        (ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY). `observers` are told of every event once it is stored;
+        `subscribers` are given those of their types from the store and miss none, even over a crash.
         Leaving the block stops what runs and waits until all is stored.
         """
         caller = Caller.of(principal)
-        shaped = any((runtimes, tools, run, fetch, policy, limits, providers, allow_yolo, permits, observers))
+        shaped = any(
+            (
+                runtimes,
+                tools,
+                run,
+                fetch,
+                policy,
+                limits,
+                providers,
+                allow_yolo,
+                permits,
+                observers,
+                subscribers,
+            )
+        )
         async with AsyncExitStack() as stack:
             directory: DataDir | None = None
             if data_dir is not None:
@@ -125,7 +142,7 @@ class CodeSDK(Handles):
             hidden = [*secrets, *keys]
             audit = await _audit(directory, hidden, stack)
             ports = await _ports(
-                directory, audit, gateway, stack, tools, run, fetch, policy, limits, observers
+                directory, audit, gateway, stack, tools, run, fetch, policy, limits, observers, subscribers
             )
             engine = Engine(
                 ports,
@@ -135,6 +152,8 @@ class CodeSDK(Handles):
                 permits=permits or Permits(allow_yolo=allow_yolo),
             )
             await engine.open()
+            if audit is not None:
+                audit.catch_up = engine.settle_subscribers
             stack.push_async_callback(engine.close)
             if directory is not None:
                 control = ControlServer(engine, directory.path)
@@ -179,6 +198,9 @@ class CodeSDK(Handles):
         """
         from codesdk.bundle import MAX_BYTES, Origin, write_bundle
 
+        if self._engine is not None:
+            with contextlib.suppress(StorageFailure):  # a bundle is worth most when something is wrong
+                await self._engine.settle_subscribers()
         origin = Origin(
             archive=self.archive,
             redactor=self._engine.redactor_of(session_id) if self._engine else Redactor(()),
@@ -281,6 +303,7 @@ async def _ports(
     policy: Policy | None,
     limits: Limits | None,
     observers: Sequence[Observer],
+    subscribers: Sequence[Subscriber],
 ) -> Ports:
     """Put together what an engine is built on."""
     state_dir = ""
@@ -313,6 +336,7 @@ async def _ports(
         state_dir=state_dir,
         clean=functools.partial(clean_session, state_dir) if state_dir else None,
         observers=[*observers, audit] if audit else observers,
+        subscribers=[*subscribers, audit] if audit else subscribers,
         equipper=SessionEquipper(gateway, offered, Archive(log, blobs)),
         forget=forget,
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.crash.audited import check_audit
 
 from codesdk import CodeSDK
 from codesdk.contract.canonical import content_hash, hash_json
@@ -78,6 +79,7 @@ async def check_after_recovery(path: Path, promises: Promises, before: dict[str,
         for session_id, frames in after.items():
             await _check_session(sdk, session_id, [decode(frame) for frame in frames])
         _check_answers(promises, after)
+        await check_audit(sdk, path)
     async with CodeSDK.open(path) as sdk:
         assert await _all_frames(sdk.archive) == after, "a second recovery has nothing to do"
 

@@ -1,5 +1,6 @@
 """A known secret may pass through the engine anywhere; nothing of it is ever stored or shown."""
 
+import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,17 +26,18 @@ from codesdk.testing.fakes import FakeRuntime, FakeTask, FakeTools, call, delta,
 CANARY = "canary-7f3a9c-of-ours"
 QUOTED = 'quo"te\\and-é-ñ'
 SECRETS = [CANARY, QUOTED]
-BOTH = f"{CANARY} and {QUOTED}"
+SPELLED = "".join(f"\\u{ord(letter):04x}" for letter in CANARY)
+BOTH = f'{CANARY} and {QUOTED}, or {{"key":"{SPELLED}"}}'
 
 
 def pieces(text: str, size: int = 5) -> Iterator[str]:
     return (text[at : at + size] for at in range(0, len(text), size))
 
 
-async def leaky(task: FakeTask) -> AsyncIterator[RuntimeItem]:
+async def leaky(task: FakeTask, size: int = 5) -> AsyncIterator[RuntimeItem]:
     """Say the secrets in every way that a runtime has."""
     yield Identified(runtime_session_id=BOTH, model=BOTH)
-    for piece in pieces(BOTH):
+    for piece in pieces(BOTH, size):
         yield delta(piece)
     yield Draft(delta("x").payload, raw={"said": BOTH, BOTH: [BOTH]})
     yield Draft(delta("x").payload, raw={"large": BOTH * 500})
@@ -58,7 +60,7 @@ async def leaky(task: FakeTask) -> AsyncIterator[RuntimeItem]:
     for name in ("c2", "c3", "c4", "c5", "c6"):
         await task.reply(name)
     await task.until(lambda: bool(task.steered))
-    for piece in pieces(BOTH):
+    for piece in pieces(BOTH, size):
         yield delta(piece, "m9")
     raise RuntimeError(BOTH)
 
@@ -66,9 +68,13 @@ async def leaky(task: FakeTask) -> AsyncIterator[RuntimeItem]:
 class LeakyTools(FakeTools):
     """Tools that say the secrets in every way that a tool has."""
 
+    def __init__(self, size: int = 5) -> None:
+        super().__init__()
+        self.size = size
+
     async def run(self, call: ToolInvocation, output: ToolSink) -> ToolRun:
         await super().run(call, output)
-        for piece in pieces(BOTH):
+        for piece in pieces(BOTH, self.size):
             output("stdout", piece)
         if "raises" in call.input:
             raise ValueError(BOTH)
@@ -102,6 +108,17 @@ async def answer(task: Task, session: Session) -> None:
 def spellings(secret: str) -> list[bytes]:
     escaped = msgspec.json.encode(secret)[1:-1]
     return [secret.encode(), escaped, ascii(secret)[1:-1].encode(), repr(secret)[1:-1].encode()]
+
+
+def unescaped(data: bytes) -> bytes:
+    """Undo the escapes of characters, whatever number of times they were quoted."""
+    return re.sub(rb"\\+u00([0-9a-f]{2})", lambda found: bytes.fromhex(found[1].decode()), data)
+
+
+def leaks(data: bytes) -> list[bytes]:
+    """Return the spellings of secrets in bytes."""
+    plain = unescaped(data)
+    return [spelling for secret in SECRETS for spelling in spellings(secret) if spelling in plain]
 
 
 @pytest.mark.anyio
@@ -139,10 +156,8 @@ async def test_no_byte_of_a_data_directory_holds_a_known_secret(tmp_path: Path, 
         rows = msgspec.json.encode([await sdk.sessions(), await sdk.approvals(), await session.transcript()])
     files = stored(path)
     assert b"[redacted]" in files["codesdk.db blobs"]
-    for secret in SECRETS:
-        for spelling in spellings(secret):
-            assert [name for name, data in files.items() if spelling in data] == []
-            assert spelling not in rows + shown + str(failure.value).encode()
+    assert {name: found for name, data in files.items() if (found := leaks(data))} == {}
+    assert leaks(rows + shown + str(failure.value).encode()) == []
     assert b"[redacted]" in files["codesdk.db"]
     # Those who need the secret did get it.
     assert [run.invocation.input for run in tools.runs] == [

@@ -39,6 +39,8 @@ NAMES = {
     "codesdk_append_seconds": "histogram",
     "codesdk_backpressure_waits_total": "counter",
     "codesdk_subscriber_catchups_total": "counter",
+    "codesdk_late_redactions_total": "counter",
+    "codesdk_observers_dropped_total": "counter",
 }
 
 

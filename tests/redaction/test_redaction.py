@@ -229,3 +229,76 @@ def test_a_secret_that_would_match_everywhere_or_in_the_marker_is_refused(secret
 
 def test_a_secret_read_with_its_line_end_is_found_without_it():
     assert Redactor(["hunter2\n"]).text("is hunter2.") == "is [redacted]."
+
+
+# --- spellings ---------------------------------------------------------------------------------------
+
+SHORT = {
+    '"': '\\"',
+    "\\": "\\\\",
+    "/": "\\/",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\b": "\\b",
+    "\f": "\\f",
+}
+
+
+def ways(character: str) -> list[str]:
+    """Return how a character may be written inside a JSON string."""
+    units = character.encode("utf-16-be")
+    codes = [f"{int.from_bytes(units[at : at + 2], 'big'):04x}" for at in range(0, len(units), 2)]
+    found = ["".join(f"\\u{code}" for code in codes), "".join(f"\\u{code.upper()}" for code in codes)]
+    if character in SHORT:
+        found.append(SHORT[character])
+    if character not in '"\\' and ord(character) >= 0x20:
+        found.append(character)
+    return found
+
+
+@st.composite
+def spelled(draw: st.DrawFn, secret: str) -> str:
+    """Draw one of the many ways to write a text inside a JSON string."""
+    return "".join(draw(st.sampled_from(ways(character))) for character in secret)
+
+
+known_texts = st.one_of(
+    st.text(st.characters(codec="utf-8"), min_size=4, max_size=12),
+    letters,
+    st.text("aZ/\\\"\n'é😀", min_size=4),
+).filter(accepted)
+
+
+@given(st.data(), known_texts)
+def test_a_known_secret_is_found_in_any_spelling_and_quoted_again(data: st.DataObject, secret: str):
+    redactor = Redactor([secret])
+    inner = f'{{"a":"{data.draw(spelled(secret.strip()))}"}}'
+    assert secret.strip() in json.loads(inner)["a"]
+    quoted = [
+        inner,
+        json.dumps(inner),
+        msgspec.json.encode([inner]).decode(),
+        json.dumps([json.dumps(inner)]),
+    ]
+    text = data.draw(st.sampled_from(quoted))
+    redacted = redactor.text(text)
+    assert MARKER in redacted
+    assert redactor.text(redacted) == redacted
+    assert redactor.finds(text.encode())
+    pieces = in_pieces(text, data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
+    assert streamed(redactor, pieces) == redacted
+
+
+def test_a_secret_with_slashes_and_quotes_leaves_the_text_around_its_escapes_alone():
+    redactor = Redactor(['pa/ss"word'])
+    assert redactor.text(r'{"a":"x pa\/ss\"word y"}') == '{"a":"x [redacted] y"}'
+    assert redactor.text(r'{"a":"x p\u0061\/s\u0073\u0022word y"}') == '{"a":"x [redacted] y"}'
+    assert redactor.text(r'"{\"a\":\"x pa\\/ss\\\"word y\"}"') == r'"{\"a\":\"x [redacted] y\"}"'
+
+
+def test_a_text_of_backslashes_takes_no_longer_than_any_other():
+    redactor = Redactor(["\\\\ab\\\\", '"quoted"', "hunter22"])
+    text = "\\" * 200_000
+    assert redactor.text(text) == text
+    assert streamed(redactor, [text[:90_000], text[90_000:]]) == text

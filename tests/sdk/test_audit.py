@@ -173,7 +173,7 @@ async def test_a_log_that_cannot_be_written_is_a_storage_record(tmp_path: Path):
 
 async def test_an_sdk_in_memory_has_no_audit_unless_it_is_given_one(tmp_path: Path, workspace: Path):
     audit = await Audit.open(tmp_path / "audit")
-    async with CodeSDK.open(runtimes={"scripted": story_runtime()}, observers=[audit]) as sdk:
+    async with CodeSDK.open(runtimes={"scripted": story_runtime()}, subscribers=[audit]) as sdk:
         assert sdk.audit is None
         await tell(sdk, workspace)
     told: list[AuditRecord] = await audit.read()

@@ -196,8 +196,8 @@ class Forgiving(MemoryLog):
 class Sorted(MemoryLog):
     """Reads all sessions one after the other, and not in the order of commits."""
 
-    async def read_all(self, after_cursor: int, limit: int) -> list[StoredFrame]:
-        frames = await super().read_all(after_cursor, limit)
+    async def read_all(self, after_cursor: int, limit: int, *, deltas: bool = True) -> list[StoredFrame]:
+        frames = await super().read_all(after_cursor, limit, deltas=deltas)
         return sorted(frames, key=lambda frame: (frame.session_id or "", frame.seq))
 
 

@@ -34,6 +34,16 @@ def encode(event: Event) -> bytes:
     return _encoder.encode(event)
 
 
+DELTA = b'.output.delta"'
+TYPE_WITHIN = 160
+"""Where the type of an event must stand in its frame: everything before it is short."""
+
+
+def is_delta(frame: bytes) -> bool:
+    """Return whether a frame is a delta, without decoding it."""
+    return DELTA in frame[:TYPE_WITHIN]
+
+
 def decode(frame: bytes) -> Event:
     """Return the event of a stored frame. Raise `ValueError` if it is not one.
 

@@ -52,3 +52,7 @@ class Strain(msgspec.Struct):
     """How often a runtime was paused because its events were not stored yet."""
     catch_ups: int = 0
     """How often a subscriber had fallen behind, and a page was read for it from the store."""
+    late_redactions: int = 0
+    """How many events still had a secret in them when they were about to be stored. None is stored with it."""
+    dropped_observers: int = 0
+    """How many observers raised, and are called no longer."""

@@ -5,7 +5,7 @@
 times and ids, by replay.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -104,8 +104,19 @@ class EventLog(Protocol):
         """Return up to `limit` frames with a greater seq, in order. A damaged one has `damage` set."""
         ...
 
-    async def read_all(self, after_cursor: int, limit: int) -> list[StoredFrame]:
-        """The same over all sessions, in commit order; `cursor` and `session_id` are set."""
+    async def read_all(self, after_cursor: int, limit: int, *, deltas: bool = True) -> list[StoredFrame]:
+        """The same over all sessions, in commit order; `cursor` and `session_id` are set.
+
+        Most of a log is deltas. Who needs none can leave them out (see `is_delta`).
+        """
+        ...
+
+    async def cursor_of(self, subscriber: str) -> int:
+        """Return the cursor that a subscriber has kept, 0 if none."""
+        ...
+
+    async def keep_cursor(self, subscriber: str, cursor: int) -> None:
+        """Keep how far a subscriber has got. It lasts as long as the events up to it."""
         ...
 
     async def changed(self, timeout_s: float) -> None:
@@ -228,9 +239,10 @@ class UndoStore(Protocol):
 
 
 class Observer(Protocol):
-    """Hears of what an engine has committed, for metrics, logs, traces and the audit.
+    """Hears of what an engine has committed, for metrics, logs and traces. What it does not hear in time it never does.
 
-    Called on the loop, after the commit: must not raise and must not wait. `principal` is whose session it is.
+    Called on the loop, after the commit: must not wait. One that raises is called no longer. `principal` is whose
+    session it is.
     """
 
     def committed(self, principal: str, events: Sequence[Event]) -> None:
@@ -239,6 +251,28 @@ class Observer(Protocol):
 
     def failed(self, principal: str, session_id: str, error: CodeSDKError) -> None:
         """Hear that a session's events could not be stored; everything behind them is lost with them."""
+        ...
+
+
+class Subscriber(Protocol):
+    """Takes what an engine has committed, at its own pace, and misses nothing: how far it has got is stored.
+
+    After a crash it is given the last page again, so it must know what it has taken (`session_id`, `seq` and `time`
+    together are one event).
+    """
+
+    @property
+    def name(self) -> str:
+        """What its cursor is stored under."""
+        ...
+
+    @property
+    def types(self) -> Collection[str]:
+        """The types of events that it takes. Deltas are not for subscribers."""
+        ...
+
+    async def take(self, events: Sequence[Event]) -> None:
+        """Take a page of events, in commit order, and return when it is safe. If this raises, the page comes again."""
         ...
 
 

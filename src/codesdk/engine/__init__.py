@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from codesdk.engine.log.archive import Archive as Archive, unknown_session as unknown_session
     from codesdk.engine.log.clock import SystemStamper as SystemStamper, iso as iso, millis as millis
     from codesdk.engine.log.feed import PAGE_EVENTS as PAGE_EVENTS, Feed as Feed
+    from codesdk.engine.log.subscription import Subscription as Subscription
     from codesdk.engine.permits import Permits as Permits
     from codesdk.engine.service import EngineService as EngineService
     from codesdk.engine.sessions.scope import Ports as Ports
@@ -49,6 +50,7 @@ __all__, __getattr__, __dir__ = open_door(
             "PAGE_EVENTS",
             "Feed",
         ),
+        ".log.subscription": ("Subscription",),
         ".permits": ("Permits",),
         ".service": ("EngineService",),
         ".sessions.scope": ("Ports",),

@@ -18,6 +18,8 @@ from codesdk.contract.runtime import Runtime
 from codesdk.contract.service import Published
 from codesdk.engine.log.archive import Archive
 from codesdk.engine.log.feed import Feed, follow
+from codesdk.engine.log.observers import Observers
+from codesdk.engine.log.subscription import Subscription
 from codesdk.engine.permits import Permits
 from codesdk.engine.sessions.actions import SessionActions
 from codesdk.engine.sessions.registry import SessionRegistry
@@ -48,14 +50,20 @@ class Engine:
         self.ports = ports
         self.archive = Archive(ports.log, ports.blobs)
         self._secrets = SessionSecrets(secrets)
-        self._registry = SessionRegistry(ports, runtime, owner, self._secrets)
-        self._actions = SessionActions(ports, runtime, self._registry, self._secrets, permits or Permits())
+        self._subscriptions = [Subscription(ports.log, subscriber) for subscriber in ports.subscribers]
+        observers = Observers([*ports.observers, *self._subscriptions], ports.strain)
+        self._registry = SessionRegistry(ports, runtime, owner, self._secrets, observers)
+        self._actions = SessionActions(
+            ports, runtime, self._registry, self._secrets, permits or Permits(), self.settle_subscribers
+        )
         self.tool_calls = self._registry.tool_calls
 
     async def open(self) -> None:
         """Close what a crash left open in the sessions of this owner, and be ready."""
         await self._registry.recover_all()
         self._actions.open_sessions = await self.ports.log.count_sessions("open")
+        for subscription in self._subscriptions:
+            subscription.start()
 
     async def drain(self, grace_s: float) -> None:
         """Take no more work, and give what runs the time to end by itself."""
@@ -67,7 +75,7 @@ class Engine:
                 await self.slots.emptied()
 
     async def close(self, reason: str = "CodeSDK is shutting down") -> None:
-        """Stop every running task, wait until all is stored, and release everything."""
+        """Stop every running task, wait until all is stored and subscribers have it, and release everything."""
         self._actions.closing = True
         live = list(self._registry.sessions)
         await asyncio.gather(*(session.halt(lifecycle.ENGINE, reason) for session in live))
@@ -78,6 +86,12 @@ class Engine:
             await session.release()
         self._registry.feeds.close()
         self._registry.forget_all()
+        await asyncio.gather(*(subscription.close() for subscription in self._subscriptions))
+
+    async def settle_subscribers(self) -> None:
+        """Return when every subscriber has taken all that was committed before. `StorageFailure` if one does not."""
+        for subscription in self._subscriptions:
+            await subscription.settle()
 
     async def execute(self, action: Action[R], caller: Caller, key: str | None = None) -> R:
         """Do what an action says. With a key, the same action again returns the first result."""

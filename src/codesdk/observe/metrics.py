@@ -190,6 +190,14 @@ class Metrics:
         catch_ups = Counts()
         catch_ups.add((), strain.catch_ups)
         yield _counter("subscriber_catchups", "Pages read for subscribers that fell behind.", (), catch_ups)
+        late = Counts()
+        late.add((), strain.late_redactions)
+        yield _counter(
+            "late_redactions", "Events with a secret that only the store's door took out.", (), late
+        )
+        dropped = Counts()
+        dropped.add((), strain.dropped_observers)
+        yield _counter("observers_dropped", "Observers that raised and are called no longer.", (), dropped)
         stats: object = getattr(engine.ports.log, "stats", None)
         if isinstance(stats, WriterStats):
             yield _histogram("append_batch_size", "Events in one commit.", (), [((), stats.batch_frames)])

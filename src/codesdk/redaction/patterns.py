@@ -1,6 +1,6 @@
 """What secrets look like: expressions for finished ones, for ones still arriving at the end of a text, and a quick look.
 
-Used by `redaction` alone. No match begins or ends inside the marker that replaces it.
+No match begins or ends inside the marker that replaces it.
 """
 
 import re
@@ -76,27 +76,24 @@ _in_pem = re.compile(r"[A-Za-z0-9+/=\s\\-]*")
 
 
 def may_contain(text: str) -> bool:
-    """Tell quickly whether `FINISHED` or an unfinished one could be in a text; False is certain."""
+    """Return quickly whether `FINISHED` or an unfinished one could be in a text; False is certain.
+
+    Every event is looked at here. A search for one character costs a fifth of one for a word, so the rare
+    ones come first.
+    """
     return (
-        "sk-" in text
-        or "eyJ" in text
-        or "://" in text
-        or "earer " in text
-        or "KIA" in text
-        or "SIA" in text
-        or "AIza" in text
-        or "xox" in text
-        or "ghp_" in text
-        or "_pat_" in text
-        or "glpat-" in text
-        or "csdk_" in text
-        or "gho_" in text
-        or "ghu_" in text
-        or "ghs_" in text
-        or "ghr_" in text
-        or "---BEGIN " in text
-        or "EARER " in text
+        "earer " in text
+        or ("-" in text and ("sk-" in text or "xox" in text or "glpat-" in text or "---BEGIN " in text))
+        or ("I" in text and ("KIA" in text or "SIA" in text or "AIza" in text))
+        or ("J" in text and "eyJ" in text)
+        or ("_" in text and ("_pat_" in text or "csdk_" in text or ("gh" in text and _has_github(text))))
+        or ("/" in text and "://" in text)
+        or ("R" in text and "EARER " in text)
     )
+
+
+def _has_github(text: str) -> bool:
+    return "ghp_" in text or "gho_" in text or "ghu_" in text or "ghs_" in text or "ghr_" in text
 
 
 def find_unfinished(text: str, start: int, suspected: bool) -> int:

@@ -1,27 +1,26 @@
 """Text, JSON values and bytes → the same without secrets: known values and what looks like a key becomes `[redacted]`.
 
-The recorder puts everything through a `Redactor` before it is hashed, stored or shown, and every stream of deltas
-through a `StreamRedactor` of its own, because a secret may arrive in pieces.
+A `Redactor` takes secrets out of what is whole, a `StreamRedactor` out of a text that arrives in pieces. What is
+stored of a session goes through the session's choke point, which holds its redactor.
 """
 
-import json
+import functools
 import re
 from collections.abc import Iterable
 from typing import Any, cast
 
-import msgspec
-
 from codesdk.contract.errors import InvalidRequest
 from codesdk.redaction.patterns import FINISHED, MARKER, find_unfinished, may_contain, rest_of
+from codesdk.redaction.spellings import Spelling
 
-_SHORTEST = 4
 _FEW = 24
+_LONGEST_ESCAPE = 12  # a pair of `\\uXXXX`, quoted once more
 _CONTEXT = 16
 _LONGEST_HOLD = 8192
 
 
 class Redactor:
-    """Replaces known secrets, also as they are spelled inside JSON, and the usual shapes of keys and tokens.
+    """Replaces known secrets, however JSON may spell them, and the usual shapes of keys and tokens.
 
     Redacting twice changes nothing more. A known value must have at least four characters.
     """
@@ -29,23 +28,27 @@ class Redactor:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self.secrets = tuple(secrets)
         """The known values, as they were given."""
+        self.looked_at: str | None = None
+        """The text that one of its streams has let go last, if nothing in it was suspicious: it need not be scanned again."""
+        self._spellings = [Spelling(secret) for secret in self.secrets]
         self._needles = sorted(
-            {form for secret in self.secrets for form in _spellings(secret)}, key=_longest_first
+            {form for spelling in self._spellings for form in spelling.usual}, key=_longest_first
         )
         words = list(self._needles)
         if any(needle in MARKER for needle in words):
             words.insert(0, MARKER)  # found first, it is left as it is
-        known = "|".join(re.escape(word) for word in words)
+        self._usual = "|".join(map(re.escape, words))
         self._words = [(word, word[0], word[:2], len(word)) for word in words]
-        self._any_known = re.compile(known) if words else None
-        self._pattern = re.compile((f"{known}|" if words else "") + FINISHED, re.VERBOSE)
-        self._known_bytes = re.compile(known.encode()) if words else None
+        special = any(spelling.special for spelling in self._spellings)
+        self._escapes = ("\\",) if special else ("\\u", "\\x", "\\U")
+        self._any_usual = re.compile(self._usual) if words else None
+        self._plain_pattern = re.compile((f"{self._usual}|" if words else "") + FINISHED, re.VERBOSE)
 
     def text(self, text: str) -> str:
         """Return the text without secrets; the very same object if there are none."""
         if not self.suspects(text):
             return text
-        while (redacted := self._pattern.sub(_replace, text)) != text:
+        while (redacted := self._pattern_for(text).sub(_replace, text)) != text:
             text = redacted  # what stood beside a secret may now stand alone
         return text
 
@@ -61,15 +64,13 @@ class Redactor:
         try:
             text = data.decode()
         except UnicodeDecodeError:
-            if self._known_bytes is None:
-                return data
-            return self._known_bytes.sub(MARKER.encode(), data)
+            return data if not self.secrets else self._known_bytes.sub(MARKER.encode(), data)
         redacted = self.text(text)
         return data if redacted is text else redacted.encode()
 
     def finds(self, data: bytes) -> bool:
-        """Tell whether bytes hold a secret, whatever they are: a text, a database, a log that was cut off."""
-        known = self._known_bytes.finditer(data) if self._known_bytes is not None else ()
+        """Return whether bytes hold a secret, whatever they are: a text, a database, a log that was cut off."""
+        known = self._known_bytes.finditer(data) if self.secrets else ()
         if any(match[0] != MARKER.encode() for match in known):
             return True
         text = data.decode("latin-1")
@@ -80,19 +81,23 @@ class Redactor:
         return StreamRedactor(self)
 
     def suspects(self, text: str) -> bool:
-        """Tell quickly whether a secret could be in the text; False is certain."""
+        """Return quickly whether a secret could be in the text; False is certain."""
+        if self._any_usual is None:
+            return may_contain(text)
         if len(self._needles) > _FEW:
-            if self._any_known is not None and self._any_known.search(text):
+            if self._any_usual.search(text):
                 return True
         else:
             for needle in self._needles:
                 if needle in text:
                     return True
+        if "\\" in text and self._has_escapes(text) and self._any_escaped.search(text):
+            return True
         return may_contain(text)
 
     def matches(self, text: str, start: int) -> Iterable[re.Match[str]]:
         """Return the secrets in a text from `start` on; what is before it counts as context."""
-        return self._pattern.finditer(text, start)
+        return self._pattern_for(text).finditer(text, start)
 
     def find_cut(self, text: str, start: int, suspected: bool) -> int:
         """Return where a secret may begin that the end of the text cuts off; the length if nowhere."""
@@ -106,12 +111,40 @@ class Redactor:
                 cut = at
             elif cut == size > start and text[-1] == first:
                 cut = size - 1
+        if self._spellings and "\\" in text:
+            reach = max(start, size - _LONGEST_ESCAPE * self.longest)
+            cut = min(cut, *(spelling.find_begun(text, reach) for spelling in self._spellings))
         return cut
 
     @property
     def longest(self) -> int:
         """The length of the longest known value."""
         return max((length for *_, length in self._words), default=0)
+
+    # Expressions for escaped secrets are long, and seldom needed: they are made when they are.
+
+    def _has_escapes(self, text: str) -> bool:
+        return any(escape in text for escape in self._escapes)
+
+    def _pattern_for(self, text: str) -> re.Pattern[str]:
+        escaped = self.secrets and "\\" in text and self._has_escapes(text)
+        return self._full_pattern if escaped else self._plain_pattern
+
+    @functools.cached_property
+    def _known(self) -> str:
+        return "|".join([self._usual, *(spelling.escaped for spelling in self._spellings)])
+
+    @functools.cached_property
+    def _any_escaped(self) -> re.Pattern[str]:
+        return re.compile("|".join(spelling.escaped for spelling in self._spellings))
+
+    @functools.cached_property
+    def _full_pattern(self) -> re.Pattern[str]:
+        return re.compile(f"{self._known}|{FINISHED}", re.VERBOSE)
+
+    @functools.cached_property
+    def _known_bytes(self) -> re.Pattern[bytes]:
+        return re.compile(self._known.encode())
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -162,8 +195,11 @@ class StreamRedactor:
             cut = len(text)
         if suspected:
             return self._release(text, start, cut)
-        self._keep(text, cut)
-        return text[start:cut]
+        released = delta if cut == len(text) and not self._held else text[start:cut]
+        self._context = text[cut - _CONTEXT : cut] if cut > _CONTEXT else text[:cut]
+        self._held = text[cut:]
+        self._redactor.looked_at = released
+        return released
 
     def flush(self) -> str:
         """Return what is left, at the end of the stream."""
@@ -207,28 +243,3 @@ def _replace(match: re.Match[str]) -> str:
 
 def _longest_first(word: str) -> tuple[int, str]:
     return (-len(word), word)
-
-
-def _spellings(secret: str) -> set[str]:
-    """Return a secret as it is, and as it looks inside a JSON string and the repr of a value."""
-    plain = secret.strip()
-    if len(plain) < _SHORTEST:
-        raise InvalidRequest(
-            f"a secret must have at least {_SHORTEST} characters, or it would match everywhere"
-        )
-    try:
-        escaped = msgspec.json.encode(plain)[1:-1].decode()
-    except UnicodeEncodeError:
-        raise InvalidRequest("a secret holds characters that no text can have; give it in UTF-8") from None
-    return {_apart_from_marker(form) for form in (plain, escaped, json.dumps(plain)[1:-1], repr(plain)[1:-1])}
-
-
-def _apart_from_marker(word: str) -> str:
-    """Return a word without ends that a marker beside it could be taken for; redacting again must find nothing."""
-    while overlap := max((n for n in range(1, len(MARKER)) if word.endswith(MARKER[:n])), default=0):
-        word = word[:-overlap]
-    while overlap := max((n for n in range(1, len(MARKER)) if word.startswith(MARKER[-n:])), default=0):
-        word = word[overlap:]
-    if len(word) < _SHORTEST or MARKER in word:
-        raise InvalidRequest(f"a secret cannot be told from the marker {MARKER} that replaces it; change it")
-    return word

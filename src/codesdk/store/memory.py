@@ -7,9 +7,11 @@ together with all others that were queued by then, and reads see only what is co
 import asyncio
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
 
 import msgspec
 
+from codesdk.contract.codec import is_delta
 from codesdk.contract.errors import CodeSDKError, StorageFailure
 from codesdk.contract.records import (
     ApprovalRow,
@@ -68,6 +70,7 @@ class MemoryLog:
         self._artifacts: dict[str, ArtifactRow] = {}
         self._keys: dict[tuple[str, str, str], tuple[str, str, bytes]] = {}
         self._cursor = 0
+        self._kept_cursors: dict[str, int] = {}
         self._queue: list[_Append] = []
         self._dirty = asyncio.Event()
         self._closed = False
@@ -124,6 +127,11 @@ class MemoryLog:
         if key is not None:
             self._keys[(key.principal, key.route, key.key)] = ("", key.body_hash, pack(key))
         self._dirty.set()
+
+    async def keep_cursor(self, subscriber: str, cursor: int) -> None:
+        """Keep how far a subscriber has got."""
+        await self._settle()
+        self._kept_cursors[subscriber] = cursor
 
     async def delete(self, session_id: str) -> None:
         """Remove a session with all its rows."""
@@ -230,10 +238,17 @@ class MemoryLog:
         after = max(after_seq, 0)
         return [self._frame(cursor) for cursor in session.cursors[after : after + max(limit, 0)]]
 
-    async def read_all(self, after_cursor: int, limit: int) -> list[StoredFrame]:
+    async def read_all(self, after_cursor: int, limit: int, *, deltas: bool = True) -> list[StoredFrame]:
         """Return up to `limit` frames of all sessions after a cursor, in commit order."""
         start = bisect_right(self._frames, after_cursor, key=_cursor_of)
-        return self._frames[start : start + max(limit, 0)]
+        if deltas:
+            return self._frames[start : start + max(limit, 0)]
+        rest = (frame for frame in islice(self._frames, start, None) if not is_delta(frame.data))
+        return list(islice(rest, max(limit, 0)))
+
+    async def cursor_of(self, subscriber: str) -> int:
+        """Return the cursor that a subscriber has kept, 0 if none."""
+        return self._kept_cursors.get(subscriber, 0)
 
     def _frame(self, cursor: int) -> StoredFrame:
         return self._frames[bisect_right(self._frames, cursor - 1, key=_cursor_of)]

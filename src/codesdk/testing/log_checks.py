@@ -98,6 +98,25 @@ async def all_sessions_are_read_in_the_order_of_commits(log: EventLog) -> None:
     same("the page after the second cursor", await log.read_all(cursors[1], 1), frames[2:3])
 
 
+async def deltas_can_be_left_out(log: EventLog) -> None:
+    await start(log)
+    delta, said = b'{"seq":1,"type":"model.output.delta"}', b'{"seq":2,"type":"runtime.notice","x":"'
+    quoting = said + b"x" * 200 + b'model.output.delta"}'
+    await log.append("ses_1", 1, 1, [delta, said, delta, delta, quoting], durable=False)
+    frames = await log.read_all(0, 2, deltas=False)
+    same("the first two that are no deltas", seqs(frames), [2, 5])
+    same("the page after them", await log.read_all(frames[-1].cursor, 2, deltas=False), [])
+    same("the whole log", seqs(await log.read_all(0, 9)), [1, 2, 3, 4, 5])
+
+
+async def each_subscriber_keeps_a_cursor(log: EventLog) -> None:
+    same("the cursor of somebody new", await log.cursor_of("one"), 0)
+    await log.keep_cursor("one", 7)
+    await log.keep_cursor("two", 5)
+    await log.keep_cursor("one", 2**40)
+    same("the cursors", [await log.cursor_of(name) for name in ("one", "two", "")], [2**40, 5, 0])
+
+
 async def appends_queued_together_are_committed_in_order(log: EventLog) -> None:
     await start(log)
     waiting = [log.append("ses_1", 1, seq, [str(seq).encode()], durable=False) for seq in range(1, 101)]
@@ -237,6 +256,8 @@ FRAME_CHECKS = (
     odd_pages_are_empty_or_whole_but_never_an_error,
     a_session_that_is_not_there_is_empty,
     all_sessions_are_read_in_the_order_of_commits,
+    deltas_can_be_left_out,
+    each_subscriber_keeps_a_cursor,
     appends_queued_together_are_committed_in_order,
     an_append_is_queued_at_once_before_it_is_awaited,
     an_append_that_does_not_continue_the_log_is_refused_whole,

@@ -4,14 +4,17 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from tests.engine.acting import create_session, start
 
 from codesdk.contract.codec import decode
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import Event
+from codesdk.contract.figures import Strain
 from codesdk.contract.messages import user
 from codesdk.contract.settings import Limits, SessionConfig
 from codesdk.engine.engine import Engine
+from codesdk.engine.log.observers import Observers
 from codesdk.engine.sessions.scope import Ports
 from codesdk.local.directory import DataDir
 from codesdk.policy.modes import ModePolicy
@@ -70,3 +73,46 @@ async def test_an_observer_hears_that_a_session_could_not_be_stored(tmp_path: Pa
     await engine.close()
     await directory.close()
     assert listener.failures == [("local", session.session_id, "STORAGE_FAILED")]
+
+
+class Clumsy(Listener):
+    """An observer that fails at its second batch, and when it is told of a failure."""
+
+    calls = 0
+
+    def committed(self, principal: str, events: Sequence[Event]) -> None:
+        self.calls += 1
+        if self.calls == 2:
+            raise RuntimeError("an observer of mine")
+
+    def failed(self, principal: str, session_id: str, error: CodeSDKError) -> None:
+        raise RuntimeError("an observer of mine")
+
+
+async def test_an_observer_that_raises_is_dropped_and_reported_and_nobody_else_is_affected(
+    caplog: pytest.LogCaptureFixture,
+):
+    clumsy, listener = Clumsy(), Listener()
+    script = parse_object({"name": "hello", "turns": [{"steps": [{"text": "Hello."}]}]}, "hello")
+    async with CodeSDK.open(
+        runtimes={"scripted": ScriptedRuntime(script)}, observers=[clumsy, listener]
+    ) as sdk:
+        first, second = [await sdk.create_session(runtime="scripted") for _ in range(2)]
+        for session in (first, second):
+            assert (await (await session.start("Say hello.")).result()).text == "Hello."
+        frames = [frame async for frame in sdk.archive.frames(first.id)]
+        frames += [frame async for frame in sdk.archive.frames(second.id)]
+        assert sdk.engine.ports.strain.dropped_observers == 1
+    assert clumsy.calls == 2
+    assert len(listener.heard) == len(frames)
+    (told,) = [record for record in caplog.records if record.name == "codesdk.observers"]
+    assert "Clumsy" in told.getMessage()
+
+
+def test_an_observer_that_cannot_hear_of_a_failure_is_dropped_too():
+    clumsy, listener, strain = Clumsy(), Listener(), Strain()
+    observers = Observers([clumsy, listener], strain)
+    for _ in range(2):
+        observers.failed("local", "ses_1", CodeSDKError("no room"))
+    assert strain.dropped_observers == 1
+    assert len(listener.failures) == 2

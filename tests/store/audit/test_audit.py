@@ -13,9 +13,10 @@ import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 from tests.counts import COUNTS
-from tests.store.audit.samples import entry
+from tests.store.audit.samples import WHEN, entry
 
 from codesdk.contract.errors import StorageFailure
+from codesdk.contract.events import Event, RuntimeInfo, SessionClosed, SessionClosedEvent, Trace
 from codesdk.redaction.redactor import Redactor
 from codesdk.store.audit.chain import (
     GENESIS,
@@ -428,6 +429,75 @@ async def test_a_queue_that_is_full_is_counted_and_the_count_recorded(tmp_path: 
     assert lost in (15, 16)  # the thread may have taken the order out of the queue before the first entry
     assert len(kept) + lost == 21
     assert verify_audit(tmp_path).ok
+
+
+def closed(seq: int, session_id: str = "ses_1", time: str = WHEN) -> Event:
+    return SessionClosedEvent(
+        schema_version=1,
+        seq=seq,
+        time=time,
+        trace=Trace(session_id=session_id, user_id="ann"),
+        runtime=RuntimeInfo(name="fake"),
+        payload=SessionClosed(reason="done"),
+    )
+
+
+def seqs(root: Path) -> list[tuple[str, int]]:
+    return [(r.what["session_id"], r.what["seq"]) for r in read_audit(root) if "seq" in r.what]
+
+
+async def test_events_that_are_handed_over_again_have_one_record_also_after_a_restart(tmp_path: Path):
+    audit = await Audit.open(tmp_path, segment_bytes=900)
+    await audit.take([closed(1), closed(2)])
+    audit.note(entry(1))
+    await audit.take(
+        [closed(2), closed(3), closed(1, "ses_2")]
+    )  # the page before was not kept, and has grown
+    await audit.take([closed(4)])
+    for number in range(9):
+        audit.note(entry(number))
+    await audit.close()
+    again = await Audit.open(tmp_path, segment_bytes=900)
+    await again.take([closed(3), closed(1, "ses_2"), closed(4), closed(5)])
+    await again.take([closed(6)])
+    await again.close()
+    wanted = [
+        ("ses_1", 1),
+        ("ses_1", 2),
+        ("ses_1", 3),
+        ("ses_2", 1),
+        ("ses_1", 4),
+        ("ses_1", 5),
+        ("ses_1", 6),
+    ]
+    assert seqs(tmp_path) == wanted
+    assert verify_audit(tmp_path).ok
+
+
+async def test_a_seq_that_was_lost_with_the_power_and_given_again_is_another_event(tmp_path: Path):
+    audit = await Audit.open(tmp_path)
+    await audit.take([closed(7)])
+    await audit.close()
+    again = await Audit.open(tmp_path)
+    await again.take([closed(7, time="2026-01-02T03:05:00.000Z")])
+    await again.close()
+    assert seqs(tmp_path) == [("ses_1", 7)] * 2
+
+
+async def test_a_flood_of_notes_loses_no_event(tmp_path: Path):
+    audit = await Audit.open(tmp_path, max_queued=5)
+    await audit.take([closed(1)])
+    going_on = threading.Event()
+    holding = asyncio.create_task(audit.do(lambda _: going_on.wait()))
+    await asyncio.sleep(0)  # the order is in the queue, before what follows
+    for number in range(20):
+        audit.note(entry(number))
+    taking = asyncio.create_task(audit.take([closed(seq) for seq in range(2, 31)]))
+    await asyncio.sleep(0)  # so are the events
+    going_on.set()
+    await asyncio.gather(holding, taking)
+    await audit.close()
+    assert seqs(tmp_path) == [("ses_1", seq) for seq in range(1, 31)]
 
 
 REFUSED = """

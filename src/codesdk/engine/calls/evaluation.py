@@ -49,11 +49,11 @@ def judge(scope: SessionScope, tools: KnownTools, call: LiveCall) -> list[Evalua
         return _judge_native(scope, tools, call)
     name = call.state.name
     if name not in tools.owned:
-        known = scope.redactor.text(", ".join(sorted(tools.owned)) or "none")
+        known = ", ".join(sorted(tools.owned)) or "none"
         return [_opinion("deny", "tool:unknown", f"There is no tool {name}. On offer: {known}.")]
     prepared = scope.tools.prepare(name, call.input.value)
     if isinstance(prepared, str):
-        return [_opinion("deny", "input:invalid", scope.redactor.text(prepared))]
+        return [_opinion("deny", "input:invalid", prepared)]
     call.prepared = prepared
     return _opinions(scope, call, prepared.subjects)
 
@@ -82,7 +82,7 @@ def _opinions(scope: SessionScope, call: LiveCall, subjects: Subjects) -> list[E
         subjects=subjects,
     )
     ruled = scope.ports.policy.evaluate(question)
-    redact = scope.redactor.value  # a policy may quote the input
+    redact = scope.redactor.value  # a policy may quote the input, and a rule is compared with those granted
     ruled = msgspec.structs.replace(ruled, rule=redact(ruled.rule), reason=redact(ruled.reason))
     granted = {grant.rule for grant in scope.state.grants if grant.tool == call.state.name}
     return all_opinions(question, ruled, granted)

@@ -197,7 +197,7 @@ class Execution:
     async def _change(self, index: int, change: FileChange) -> Change:
         undo = await self._keep(index, change)
         data = change.diff.encode("utf-8", "replace")
-        path = self._scope.redactor.text(mend(change.path))
+        path = mend(change.path)
         ref = await self._scope.put_artifact(data, "text/x-diff; charset=utf-8", path)
         return Change(path=path, diff_ref=ref, undo=undo)
 

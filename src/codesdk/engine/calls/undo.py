@@ -120,8 +120,7 @@ class _Undoing:
     async def _note(self, report: UndoReport) -> None:
         """Write what was done, then forget the content: a change is undone once."""
         undone = FilesUndone(by=self._by, restored=report.restored, refused=report.refused)
-        clean = self._session.scope.redactor.value(msgspec.to_builtins(undone))  # a path may hold a secret
-        self._session.recorder.journal.write(msgspec.convert(clean, type=FilesUndone))
+        self._session.recorder.journal.write(undone)
         if self._key is not None:
             answer = msgspec.to_builtins(report)
             self._session.recorder.add_key(msgspec.structs.replace(self._key, answer=answer))

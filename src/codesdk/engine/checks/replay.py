@@ -11,7 +11,6 @@ import msgspec
 
 from codesdk.contract import events as ev
 from codesdk.contract.canonical import hash_json
-from codesdk.contract.codec import encode
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import Event
 from codesdk.contract.ports import Blobs, EventLog
@@ -76,12 +75,12 @@ class Replay:
         ):
             self._journal.identify(event.runtime.model, event.runtime.runtime_session_id)
 
-    def _compare(self, event: Event) -> None:
+    def _compare(self, event: Event, frame: bytes) -> None:
         stored = self._tape.next()
         self.events += 1
         if stored is None:
             self._differ(event.seq, f"replay writes a {event.type} that is not stored")
-        elif encode(event) != stored[1]:
+        elif frame != stored[1]:
             self._differ(stored[0].seq, _describe(stored[0], event))
 
     def _differ(self, seq: int | None, message: str) -> None:

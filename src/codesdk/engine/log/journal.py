@@ -1,7 +1,7 @@
 """Payloads to events: the one place that gives a seq.
 
-The pure half of the recorder. `ledger` and `lifecycle` write through a journal;
-the recorder stores what its `sink` gets, replay compares it with a stored log.
+The pure half of the recorder. `ledger` and `lifecycle` write through a journal; each event passes the choke
+point, which encodes it. The recorder stores what its `sink` gets, replay compares it with a stored log.
 """
 
 from collections.abc import Callable
@@ -12,16 +12,27 @@ from codesdk.contract.events import EVENT_OF, SCHEMA_VERSION, Event, RuntimeInfo
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import Stamper
 from codesdk.contract.records import Changes
+from codesdk.engine.log.choke_point import ChokePoint
 from codesdk.engine.log.fold import fold
 from codesdk.engine.log.state import SessionState
 
 
 class Journal:
-    """Writes the events of one session and folds each into its state at once."""
+    """Writes the events of one session and folds each into its state at once.
 
-    def __init__(self, state: SessionState, stamper: Stamper, sink: Callable[[Event], None]) -> None:
+    Without a choke point of a session, nothing is a secret but what looks like one: stored events have no other.
+    """
+
+    def __init__(
+        self,
+        state: SessionState,
+        stamper: Stamper,
+        sink: Callable[[Event, bytes], None],
+        choke_point: ChokePoint | None = None,
+    ) -> None:
         self.state = state
         self.stamper = stamper
+        self.choke_point = choke_point or ChokePoint()
         self.changes = Changes()
         self._sink = sink
         self._info: RuntimeInfo | None = None
@@ -34,8 +45,9 @@ class Journal:
     def identify(self, model: str | None, runtime_session_id: str | None) -> None:
         """Stamp what follows with the runtime's own session id and model, where given."""
         self._check_name()
-        self._model = model or self._model
-        self._runtime_session_id = runtime_session_id or self._runtime_session_id
+        clean = self.choke_point.clean
+        self._model = clean(model) or self._model
+        self._runtime_session_id = clean(runtime_session_id) or self._runtime_session_id
         self._info = None
 
     def write(
@@ -49,7 +61,7 @@ class Journal:
         make: Callable[..., Event] | None = None,
         time: str | None = None,
     ) -> Event:
-        """Make the next event of the session, hand it to the sink and fold it.
+        """Make the next event of the session, hand it to the sink and fold it. Return it as it is stored.
 
         It belongs to the running task unless `in_task` is false; `task_id` names the task
         for the one event that comes before it runs. `time` is given where the payload depends on it,
@@ -66,7 +78,8 @@ class Journal:
             runtime=self._info_for(raw, raw_ref),
             payload=payload,
         )
-        self._sink(event)  # first: what cannot be stored must not be folded either
+        event, frame = self.choke_point.encode(event)
+        self._sink(event, frame)  # first: what cannot be stored must not be folded either
         fold(state, event, self.changes)
         return event
 
@@ -78,6 +91,8 @@ class Journal:
     def _trace_for(self, task_id: str | None) -> Trace:
         trace = self._trace
         if trace is None or trace.task_id != task_id:
+            if task_id is not None:
+                self.choke_point.check_task_id(task_id)
             trace = Trace(session_id=self.state.session_id, task_id=task_id, user_id=self._user)
             self._trace = trace
         return trace

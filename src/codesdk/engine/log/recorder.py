@@ -1,23 +1,26 @@
 """The recorder: events of one session to the log, then to the feed. The single writer.
 
-An event is folded and encoded when it is written, committed in a batch with its
+An event is encoded and folded when it is written, committed in a batch with its
 neighbours, and shown only then. When a commit fails, everything behind it fails
 too and the recorder is broken for good: the session must be opened again.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from codesdk.contract.codec import encode
+import msgspec
+
 from codesdk.contract.errors import CodeSDKError, StorageFailure
 from codesdk.contract.events import TERMINAL_TYPES, Event
 from codesdk.contract.figures import Strain
-from codesdk.contract.ports import EventLog, Observer, Stamper
+from codesdk.contract.ports import EventLog, Stamper
 from codesdk.contract.records import ArtifactRow, Changes, KeyRow
 from codesdk.contract.service import Published
+from codesdk.engine.log.choke_point import ChokePoint
 from codesdk.engine.log.feed import Feed
 from codesdk.engine.log.journal import Journal
+from codesdk.engine.log.observers import Observers
 from codesdk.engine.log.state import SessionState, encode_state
 
 SNAPSHOT_BYTES = 256 * 1024
@@ -48,11 +51,13 @@ class Recorder:
         stamper: Stamper,
         feed: Feed,
         *,
+        choke_point: ChokePoint,
         max_backlog: int,
-        observers: Sequence[Observer] = (),
+        observers: Observers | None = None,
         strain: Strain | None = None,
     ) -> None:
-        self.journal = Journal(state, stamper, self._take)
+        self.journal = Journal(state, stamper, self._take, choke_point)
+        self.choke_point = choke_point
         self._strain = strain or Strain()
         self.feed = feed
         self.on_broken: Callable[[CodeSDKError], None] = _nobody
@@ -62,7 +67,7 @@ class Recorder:
         self._epoch = epoch
         self._loop = asyncio.get_running_loop()
         self._max_backlog = max_backlog
-        self._observers = observers
+        self._observers = observers or Observers()
         self._items: list[Published] = []
         self._durable = False
         self._scheduled = False
@@ -87,7 +92,11 @@ class Recorder:
 
     def add_key(self, row: KeyRow) -> None:
         """Commit an idempotency key with the next events."""
-        self.journal.changes.keys.append(row)
+        self.journal.changes.keys.append(self._clean_key(row))
+
+    def _clean_key(self, row: KeyRow) -> KeyRow:
+        answer = self.choke_point.clean(row.answer)
+        return row if answer is row.answer else msgspec.structs.replace(row, answer=answer)
 
     async def commit(self, key: KeyRow | None = None) -> None:
         """Wait until what was written is stored, and an idempotency key with it; alone, if nothing was written.
@@ -97,7 +106,7 @@ class Recorder:
         if key is not None and self._items:
             self.add_key(key)
         elif key is not None and self.broken is None:
-            session_id, changes = self.state.session_id, Changes(keys=[key])
+            session_id, changes = self.state.session_id, Changes(keys=[self._clean_key(key)])
             await self._log.append(
                 session_id, self._epoch, self.state.seq + 1, [], durable=False, changes=changes
             )
@@ -119,10 +128,9 @@ class Recorder:
             self._strain.recorder_waits += 1
             await self.settle()
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: Event, frame: bytes) -> None:
         if self.broken is not None:
             raise self.broken
-        frame = encode(event)
         self._unsaved_bytes += len(frame)
         self._items.append(Published(event.seq, frame, event))
         if event.type in DURABLE_TYPES:
@@ -172,9 +180,7 @@ class Recorder:
             return
         self.feed.publish(items)
         if self._observers:
-            events = [item.event for item in items]
-            for observer in self._observers:
-                observer.committed(self.state.principal, events)
+            self._observers.committed(self.state.principal, [item.event for item in items])
         committed = self.feed.committed
         while self._waiters and self._waiters[0][0] <= committed:
             waiter = self._waiters.popleft()[1]
@@ -189,8 +195,7 @@ class Recorder:
         else:
             broken = StorageFailure(f"The event log could not be written ({type(error).__name__}: {error}).")
         self.broken = broken
-        for observer in self._observers:
-            observer.failed(self.state.principal, self.state.session_id, broken)
+        self._observers.failed(self.state.principal, self.state.session_id, broken)
         self._items = []
         while self._waiters:
             waiter = self._waiters.popleft()[1]

@@ -101,11 +101,11 @@ class SessionTap:
         refused = self._no_login(asked) or (self._refusal(scope, asked) if counts else None)
         if refused is not None:
             return refused
-        state, redact = scope.state, scope.redactor.text
+        state = scope.state
         request_id = scope.ports.stamper.mint("req")
         self._tasks[request_id] = state.task.task_id if state.task else None
         scope.journal.write(
-            ev.RequestStarted(request_id=request_id, purpose=asked.purpose, model=redact(asked.model))
+            ev.RequestStarted(request_id=request_id, purpose=asked.purpose, model=asked.model)
         )
         if counts:
             self._spending.add(state.principal, Spent(requests=1))
@@ -126,8 +126,8 @@ class SessionTap:
             "parts": {name: _hashes(part) for name, part in exact.parts.items()},
         }
         sources_ref, input_ref, _ = await asyncio.gather(
-            scope.put_clean(msgspec.json.encode(exact.sources), "application/json", "implicit sources"),
-            scope.put_clean(msgspec.json.encode(document), "application/json", "exact input"),
+            scope.put_artifact(msgspec.json.encode(exact.sources), "application/json", "implicit sources"),
+            scope.put_artifact(msgspec.json.encode(document), "application/json", "exact input"),
             asyncio.gather(*(self._store(scope, part) for part in _parts(exact))),
         )
         scope.journal.write(
@@ -137,7 +137,7 @@ class SessionTap:
                 input_hash=hash_json(document),
                 implicit_sources_ref=sources_ref,
                 tool_manifest=exact.tools,
-                runtime_config=scope.redactor.value(scope.settings.runtime_config),
+                runtime_config=scope.settings.runtime_config,
                 context_window=ev.ContextWindow(
                     strategy="runtime",
                     budget_tokens=scope.settings.context_budget_tokens,
@@ -174,7 +174,7 @@ class SessionTap:
         if usage is None:
             return
         reported = ev.UsageReported(
-            model=None if answered.model is None else scope.redactor.text(answered.model),
+            model=answered.model,
             input=usage.input,
             output=usage.output,
             cache_read=usage.cache_read,
@@ -192,7 +192,7 @@ class SessionTap:
         self._begin()
         try:
             scope = self._scope
-            ref = await scope.put_clean(exchange, "application/json", "exchange")
+            ref = await scope.put_artifact(exchange, "application/json", "exchange")
             scope.journal.write(ev.ArtifactCreated(artifact=ref, reason="exchange"))
             await scope.recorder.settle()
         finally:
@@ -240,7 +240,7 @@ class SessionTap:
 
     async def _store(self, scope: SessionScope, part: ExactPart) -> None:
         if part.data is not None:
-            await scope.put_clean(part.data, "application/json", None)
+            await scope.put_artifact(part.data, "application/json", None)
 
     def _is_current(self, scope: SessionScope, request_id: str) -> bool:
         task = scope.state.task

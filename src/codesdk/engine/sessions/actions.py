@@ -50,6 +50,7 @@ class SessionActions:
         registry: SessionRegistry,
         secrets: SessionSecrets,
         permits: Permits,
+        settle_subscribers: Callable[[], Awaitable[None]],
     ) -> None:
         self.keys = Keys(ports.log)
         self.closing = False
@@ -60,6 +61,7 @@ class SessionActions:
         self._registry = registry
         self._secrets = secrets
         self._permits = permits
+        self._settle_subscribers = settle_subscribers
         self._handlers: dict[type[Action[Any]], Handler] = {
             act.CreateSession: self._create,
             act.EquipSession: self._equip,
@@ -211,6 +213,9 @@ class SessionActions:
         live = await self._acquire(action.session_id, caller)
         if not live.idle:
             raise Conflict(f"Session {action.session_id} is running. Close it first.")
+        await self._settle_subscribers()  # they read the store: what is deleted before that they would miss
+        if not live.idle:
+            raise Conflict(f"Session {action.session_id} was started again. Close it first.")
         if not live.state.closed:
             self.open_sessions -= 1
         live.recorder.feed.close()
@@ -332,10 +337,6 @@ class SessionActions:
                 f"There are {self.open_sessions} open sessions, which is the limit. Close some.",
                 code="OVERLOADED",
             )
-        plain = msgspec.to_builtins(payload)
-        clean = self._secrets.plus(secrets).value(plain)
-        if clean is not plain:
-            payload = msgspec.convert(clean, type=SessionCreated)
         self.open_sessions += 1
         try:
             return await self._registry.create(session_id, payload, principal, secrets, changes, key)

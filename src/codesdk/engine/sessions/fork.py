@@ -114,7 +114,7 @@ def _stop_short(journal: Journal) -> None:
         lifecycle.end(journal)
 
 
-def _discard(event: Event) -> None:
+def _discard(event: Event, frame: bytes) -> None:
     """Take an event that nobody will see."""
 
 

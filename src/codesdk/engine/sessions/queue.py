@@ -62,8 +62,7 @@ class TaskQueue:
         except CodeSDKError:
             self._slots.give_back(scope.state.runtime_name)
             raise
-        config = scope.redactor.value(scope.settings.runtime_config)
-        lifecycle.start(scope.journal, task_id, messages, config, resumes=resumes)
+        lifecycle.start(scope.journal, task_id, messages, scope.settings.runtime_config, resumes=resumes)
         if self._window is None:
             self._window = Window(scope.settings.context_budget_tokens)
         self.run = TaskRun(scope, runtime, self._window, self.writes, self._resources.endpoints)

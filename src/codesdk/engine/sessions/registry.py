@@ -20,9 +20,11 @@ from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import SessionSettings
 from codesdk.engine.calls.mcp_calls import SessionToolCalls
 from codesdk.engine.log.archive import unknown_session
+from codesdk.engine.log.choke_point import ChokePoint
 from codesdk.engine.log.feed import Feeds
 from codesdk.engine.log.fold import session_row
 from codesdk.engine.log.loading import load_state
+from codesdk.engine.log.observers import Observers
 from codesdk.engine.log.recorder import Recorder
 from codesdk.engine.log.state import SessionState
 from codesdk.engine.models.spending import Spending
@@ -43,7 +45,12 @@ class SessionRegistry:
     """Every `LiveSession` of an engine, and where their runtimes call tools over MCP."""
 
     def __init__(
-        self, ports: Ports, runtime: Callable[[str], Runtime], owner: str, secrets: SessionSecrets
+        self,
+        ports: Ports,
+        runtime: Callable[[str], Runtime],
+        owner: str,
+        secrets: SessionSecrets,
+        observers: Observers,
     ) -> None:
         self.tool_calls = SessionToolCalls(self._require)
         self.feeds = Feeds(ports.log, ports.strain, alone=ports.alone)
@@ -52,6 +59,7 @@ class SessionRegistry:
         self._find_runtime = runtime
         self._owner = owner
         self._secrets = secrets
+        self._observers = observers
         self._spending = Spending(ports.log, ports.limits.principal_budget)
         self._live: OrderedDict[str, LiveSession] = OrderedDict()
         self._loading: dict[str, asyncio.Task[LiveSession]] = {}
@@ -93,11 +101,12 @@ class SessionRegistry:
         key: KeyRow | None,
     ) -> SessionRow:
         """Register a session and write its first event, with the rows that come with it. Return its row."""
+        state = SessionState(session_id=session_id, principal=principal)
+        recorder = self._recorder(state, FIRST_EPOCH, secrets)
+        payload = recorder.choke_point.clean(payload)  # the row is stored before the event
         row = first_row(session_id, principal, payload, self._ports.stamper.now())
         # Not awaited yet: the registration and the first event then travel in one commit.
         registering = asyncio.ensure_future(self._ports.log.create(row, self._owner))
-        state = SessionState(session_id=session_id, principal=principal)
-        recorder = self._recorder(state, FIRST_EPOCH)
         recorder.journal.changes = changes
         lifecycle.create(recorder.journal, payload)
         self._adopt(recorder, secrets)
@@ -156,12 +165,13 @@ class SessionRegistry:
             raise unknown_session(session_id)
         epoch = await self._ports.log.take(session_id, self._owner)
         state = await load_state(self._ports.log, session_id, row.principal)
-        live = self._adopt(self._recorder(state, epoch), self._secrets.of(session_id))
+        secrets = self._secrets.of(session_id)
+        live = self._adopt(self._recorder(state, epoch, secrets), secrets)
         await close_interrupted(live.scope, unstored=session_id in self._unstored)
         self._unstored.discard(session_id)
         return live
 
-    def _recorder(self, state: SessionState, epoch: int) -> Recorder:
+    def _recorder(self, state: SessionState, epoch: int, secrets: tuple[str, ...]) -> Recorder:
         ports = self._ports
         return Recorder(
             ports.log,
@@ -169,8 +179,9 @@ class SessionRegistry:
             epoch,
             ports.stamper,
             self.feeds.of_writer(state.session_id, state.seq),
+            choke_point=ChokePoint(self._secrets.plus(secrets), ports.strain),
             max_backlog=ports.limits.max_backlog_frames,
-            observers=ports.observers,
+            observers=self._observers,
             strain=ports.strain,
         )
 
@@ -181,7 +192,6 @@ class SessionRegistry:
             ports=self._ports,
             recorder=recorder,
             settings=msgspec.convert(state.config.settings, type=SessionSettings),
-            redactor=self._secrets.plus(secrets),
         )
         live = LiveSession(scope, self.slots, self._find_runtime, self._spending, self.tool_calls)
         recorder.on_broken = lambda error: self._drop(live, error)

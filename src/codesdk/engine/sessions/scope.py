@@ -4,6 +4,7 @@ Complete from the start: the session's first event is written before its scope i
 of it that a runtime may use while a task runs.
 """
 
+import asyncio
 import dataclasses
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -27,6 +28,7 @@ from codesdk.contract.ports import (
     Observer,
     Policy,
     Stamper,
+    Subscriber,
     ToolRunner,
     UndoStore,
 )
@@ -39,6 +41,9 @@ from codesdk.engine.log.state import SessionState
 from codesdk.engine.models.limits import Standing
 from codesdk.redaction import Redactor
 from codesdk.store import MemoryUndo
+
+AT_ONCE_BYTES = 256 * 1024
+"""What is searched for secrets on the loop; more of it, in a thread."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,6 +64,7 @@ class Ports:
     clean: Callable[[str, Redactor], None] | None = None
     """Deletes what the ended runtimes of a session kept there, if there is a secret in it. Blocking; must not raise."""
     observers: Sequence[Observer] = ()
+    subscribers: Sequence[Subscriber] = ()
     equipper: Equipper | None = None
     is_workspace: Callable[[str], bool] = os.path.isdir
     forget: Callable[[Caller, str], Awaitable[None]] | None = None
@@ -78,26 +84,29 @@ def _nothing_runs(_: ErrorInfo, __: Standing | None) -> None:
 
 @dataclasses.dataclass(kw_only=True)
 class SessionScope:
-    """One live session's share of the engine. Four things change: `settings`, when somebody changes them; `redactor`,
-    when a secret becomes known; `attached`, the tools with those of other servers, when a session is given such;
-    and `halt`, with each task."""
+    """One live session's share of the engine. Three things change: `settings`, when somebody changes them; `attached`,
+    the tools with those of other servers, when a session is given such; and `halt`, with each task."""
 
     ports: Ports
     recorder: Recorder
     settings: SessionSettings
-    redactor: Redactor
     attached: ToolRunner | None = None
     halt: Halt = _nothing_runs
     """Ends the running task for a cause that the engine knows."""
 
     def learn(self, secrets: Iterable[str]) -> None:
         """Keep more secrets out of what is written from now on."""
-        self.redactor = Redactor((*self.redactor.secrets, *secrets))
+        self.recorder.choke_point.redactor = Redactor((*self.redactor.secrets, *secrets))
 
     @property
     def state(self) -> SessionState:
         """The session's state."""
         return self.recorder.state
+
+    @property
+    def redactor(self) -> Redactor:
+        """What takes out secrets where the redacted form is needed before it is stored: to be hashed, cut or handed on."""
+        return self.recorder.choke_point.redactor
 
     @property
     def tools(self) -> ToolRunner:
@@ -113,20 +122,13 @@ class SessionScope:
         """Store bytes, redacted; their row is committed with the next event."""
         row = await store_artifact(
             self.ports,
-            self.redactor,
+            self.recorder.choke_point.redactor,
             scope=self.state.session_id,
             principal=self.state.principal,
             data=data,
             content_type=content_type,
             name=name,
         )
-        self.recorder.add_artifact(row)
-        return row.ref
-
-    async def put_clean(self, data: bytes, content_type: str, name: str | None) -> ArtifactRef:
-        """Store bytes that are redacted already; their row is committed with the next event."""
-        state = self.state
-        row = await _keep(self.ports, state.session_id, state.principal, data, content_type, name)
         self.recorder.add_artifact(row)
         return row.ref
 
@@ -191,6 +193,8 @@ def _redact(redactor: Redactor, data: bytes, content_type: str) -> bytes:
     if content_type != "application/json":
         return redactor.data(data)
     try:
+        if not redactor.suspects(data.decode()):
+            return data
         value = msgspec.json.decode(data)
     except (ValueError, RecursionError):
         return redactor.data(data)
@@ -208,21 +212,18 @@ async def store_artifact(
     content_type: str,
     name: str | None,
 ) -> ArtifactRow:
-    """Redact bytes, store them, and return the row that makes them an artifact."""
+    """Redact bytes, store them, and return the row that makes them an artifact. The only way to become one."""
     if len(data) > ports.limits.max_artifact_bytes:
         raise InvalidRequest(
             f"An artifact may have {ports.limits.max_artifact_bytes:,} bytes; this one has {len(data):,}."
         )
-    clean = _redact(redactor, data, content_type)
-    name = None if name is None else redactor.text(name)
     if redactor.text(content_type) != content_type:
         content_type = "application/octet-stream"
-    return await _keep(ports, scope, principal, clean, content_type, name)
-
-
-async def _keep(
-    ports: Ports, scope: str, principal: str, data: bytes, content_type: str, name: str | None
-) -> ArtifactRow:
+    if len(data) > AT_ONCE_BYTES:
+        data = await asyncio.to_thread(_redact, redactor, data, content_type)
+    else:
+        data = _redact(redactor, data, content_type)
+    name = None if name is None else redactor.text(name)
     stored = await ports.blobs.put(data)
     ref = ArtifactRef(
         artifact_id=artifact_id(scope, stored, content_type, name),

@@ -9,7 +9,6 @@ import msgspec
 from codesdk.contract.errors import CodeSDKError, ErrorInfo, TaskFailure
 from codesdk.contract.runtime import Failed, Finished, Host, Runtime, RuntimeTask, TaskInput
 from codesdk.engine.tasks.validation import mend
-from codesdk.redaction import Redactor
 
 Ending = Finished | Failed
 
@@ -90,13 +89,13 @@ def ending_of(runtime: str, playing: asyncio.Task[Ending]) -> Ending:
     return crash(runtime, name_of(error))
 
 
-def legible_ending(runtime: str, redactor: Redactor, ending: Ending) -> Ending:
-    """Return an ending as it may be stored: sound, and without secrets."""
+def legible_ending(runtime: str, ending: Ending) -> Ending:
+    """Return an ending as it can be stored."""
     value: Any = ending.error if isinstance(ending, Failed) else ending.stop_reason
     kind = ErrorInfo if isinstance(ending, Failed) else str
     try:
-        clean = redactor.value(mend(msgspec.to_builtins(value)))
-        stored: Any = msgspec.json.decode(msgspec.json.encode(clean), type=kind)
-    except (CodeSDKError, TypeError, ValueError, RecursionError, OverflowError):
-        return crash(runtime, "its last word cannot be read")
+        data = msgspec.json.encode(mend(msgspec.to_builtins(value)))
+        stored: Any = msgspec.json.decode(data, type=kind)
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        return crash(runtime, "its final message was unreadable")
     return Failed(error=stored) if isinstance(ending, Failed) else Finished(stop_reason=stored)

@@ -1,4 +1,4 @@
-"""What a runtime yields, made safe: checked against the contract, redacted, raw kept or put away.
+"""What a runtime yields, made safe: checked against the contract, secrets held back that come in pieces, raw kept or put away.
 
 Stands between a runtime's stream and the journal. An item that is not what it says
 becomes a notice, never an exception.
@@ -35,19 +35,23 @@ class Intake:
 
     def __init__(self, scope: SessionScope) -> None:
         self._scope = scope
+        self._max_bytes = scope.ports.limits.max_event_bytes
         self._streams: dict[str, _Stream] = {}
 
     def quick(self, draft: Draft) -> bool:
         """Write a plain delta without waiting: most of what comes is one. Return false if it is not."""
         payload: Any = draft.payload
-        if type(payload) is not OutputDelta or self._problem(payload) is not None:
+        if type(payload) is not OutputDelta or _delta_problem(payload, self._max_bytes) is not None:
             return False
+        stream = self._streams.get(payload.block_id)
+        if stream is None or stream.last.message_id != payload.message_id:
+            return False  # new ids are looked at first
         raw: Any = None
         if draft.raw is not None and self._scope.settings.raw_capture:
-            raw, data = self._clean(draft.raw)
+            raw, data = _as_json(draft.raw)
             if len(data) > self._scope.settings.raw_inline_bytes:
                 return False
-        delta = self._delta(payload)
+        delta = _feed(stream, payload)
         if delta.delta or raw is not None:
             lifecycle.draft(self._scope.journal, delta, raw)
         return True
@@ -58,7 +62,9 @@ class Intake:
         problem: str | None = None
         if type(payload) is OutputDelta:
             payload = msgspec.structs.replace(payload, delta=mend(payload.delta))
-            problem = self._problem(payload)
+            problem = _delta_problem(payload, self._max_bytes) or self._id_problem(
+                payload.block_id, payload.message_id
+            )
         else:
             try:
                 payload = self._legible(payload)
@@ -79,7 +85,7 @@ class Intake:
         elif isinstance(payload, OutputRetracted):
             for block_id in payload.block_ids:
                 self._streams.pop(block_id, None)
-        lifecycle.draft(journal, self.redact(payload), raw, raw_ref)
+        lifecycle.draft(journal, payload, raw, raw_ref)
 
     def release(self, message_id: str | None = None) -> None:
         """Write what was held back of a message's blocks, or of all."""
@@ -90,47 +96,23 @@ class Intake:
                 if rest:
                     lifecycle.draft(self._scope.journal, msgspec.structs.replace(stream.last, delta=rest))
 
-    def redact(self, payload: Any) -> Any:
-        """Return a payload without secrets: the same object if there were none."""
-        source: object = payload
-        kind = type(source)
-        if not self._scope.redactor.suspects(msgspec.json.encode(payload).decode()):
-            return payload
-        return msgspec.convert(self._scope.redactor.value(msgspec.to_builtins(payload)), type=kind)
-
     async def raw(self, raw: Any) -> tuple[Any, ArtifactRef | None]:
         """Return the runtime's own message as an event carries it: inline, by reference, or not at all."""
         settings = self._scope.settings
         if raw is None or not settings.raw_capture:
             return None, None
-        clean, data = self._clean(raw)
+        raw, data = _as_json(raw)
         if len(data) <= settings.raw_inline_bytes:
-            return clean, None
+            return raw, None
         return None, await self._scope.put_artifact(data, "application/json", "raw")
-
-    def _clean(self, raw: Any) -> tuple[Any, bytes]:
-        """Return a message of the runtime without secrets, and as JSON; as its repr if it is not JSON."""
-        redactor = self._scope.redactor
-        try:
-            data = msgspec.json.encode(raw)
-            if is_deep(data):
-                clean = redactor.text(data.decode())
-            elif not redactor.suspects(data.decode()):
-                return raw, data
-            else:
-                clean = redactor.value(raw)
-        except (TypeError, ValueError, RecursionError, OverflowError):
-            clean = redactor.text(_describe(raw))
-        return clean, msgspec.json.encode(clean)
 
     async def malformed(self, problem: str, item: Any) -> None:
         """Note an item that the contract does not know."""
         raw, raw_ref = await self.raw(_shown(item))
-        problem = self._scope.redactor.text(mend(problem))  # it may quote what came
         lifecycle.notice(
             self._scope.journal,
             "unknown_frame",
-            f"The runtime sent something that CodeSDK does not understand: {problem}",
+            f"The runtime sent something that CodeSDK does not understand: {mend(problem)}",
             {"item": type(item).__name__},
             raw,
             raw_ref,
@@ -142,15 +124,7 @@ class Intake:
         if stream is None:
             stream = _Stream(self._scope.redactor.stream(), payload)
             self._streams[payload.block_id] = stream
-        stream.last = payload
-        text = stream.redactor.feed(payload.delta)
-        if text == payload.delta:
-            return payload
-        return msgspec.structs.replace(payload, delta=text)
-
-    def _problem(self, payload: OutputDelta) -> str | None:
-        """Return what is wrong with a delta. It is checked by hand: it is hot."""
-        return _delta_problem(payload, self._scope.ports.limits.max_event_bytes)
+        return _feed(stream, payload)
 
     def _legible(self, payload: Any) -> Any:
         """Return a draft's payload as a reader of the log will see it. Raise `_Malformed` if there is no such."""
@@ -162,17 +136,36 @@ class Intake:
             data = msgspec.json.encode(mend(msgspec.to_builtins(payload)))
             stored = msgspec.json.decode(data, type=kind)
         except (TypeError, ValueError, RecursionError, OverflowError) as error:
-            raise _Malformed(self._scope.redactor.text(mend(f"{TYPE_OF[kind]}: {error}."))) from None
+            raise _Malformed(mend(f"{TYPE_OF[kind]}: {error}.")) from None
         if is_deep(data):
             raise _Malformed(f"{TYPE_OF[kind]}: nested deeper than {MAX_DEPTH} levels.")
-        problem = _size_problem(len(data), self._scope.ports.limits.max_event_bytes)
+        problem = _size_problem(len(data), self._max_bytes)
+        if problem is None and isinstance(stored, OutputCompleted):
+            problem = self._id_problem(stored.message_id)
         if problem is not None:
             raise _Malformed(problem)
         return stored
 
+    def _id_problem(self, *ids: str) -> str | None:
+        """Return what is wrong with ids by which the parts of a message are told from others: they must stay as they are."""
+        redact = self._scope.redactor.text
+        return "an id of a message holds a secret." if any(redact(one) is not one for one in ids) else None
+
 
 class _Malformed(Exception):
     """An item that the contract does not know; the message says why."""
+
+
+def _as_json(raw: Any) -> tuple[Any, bytes]:
+    """Return a message of the runtime as an event can carry it, and as JSON; as text if it is nested deeply or is not JSON."""
+    try:
+        data = msgspec.json.encode(raw)
+        if not is_deep(data):
+            return raw, data
+        raw = data.decode()
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        raw = _describe(raw)
+    return raw, msgspec.json.encode(raw)
 
 
 def _shown(item: Any) -> Any:
@@ -194,7 +187,14 @@ def _describe(value: Any) -> str:
         return f"<{type(value).__name__}: {type(error).__name__} on repr>"
 
 
+def _feed(stream: _Stream, payload: OutputDelta) -> OutputDelta:
+    stream.last = payload
+    text = stream.redactor.feed(payload.delta)
+    return payload if text == payload.delta else msgspec.structs.replace(payload, delta=text)
+
+
 def _delta_problem(payload: Any, limit: int) -> str | None:
+    """Return what is wrong with a delta. It is checked by hand: it is hot."""
     if type(payload.kind) is not str or payload.kind not in _DELTA_KINDS:
         return f"model.output.delta has no kind {payload.kind!r}."
     if not (is_text(payload.block_id) and is_text(payload.message_id) and is_text(payload.delta)):

@@ -206,8 +206,7 @@ class TaskRun:
         elif isinstance(item, Identified) and all(
             name is None or is_text(name) for name in (item.model, item.runtime_session_id)
         ):
-            redact = self._scope.redactor.value
-            self._scope.journal.identify(redact(item.model), redact(item.runtime_session_id))
+            self._scope.journal.identify(item.model, item.runtime_session_id)
         else:
             await self._intake.malformed("an item of an unknown kind.", item)
 
@@ -235,7 +234,7 @@ class TaskRun:
         await self._endpoints.tap.idle(grace)
         self._intake.release()
         assert task is not None, "only this run ends its task"
-        ending = legible_ending(self._runtime.name, scope.redactor, ending)
+        ending = legible_ending(self._runtime.name, ending)
         error = self._cause or (ending.error if isinstance(ending, Failed) else None)
         stop_reason = ending.stop_reason if isinstance(ending, Finished) else None
         lifecycle.end(scope.journal, stop_reason=stop_reason, error=error)

@@ -1,13 +1,13 @@
 """Segment files → records, by number, principal, session and category; beside a live writer.
 
-Not checked against the chain: `audit_verify` does that. A line that is no record is passed over.
+Not checked against the chain: `verify` does that. A line that is no record is passed over.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from codesdk.contract.errors import StorageFailure
-from codesdk.store.audit.chain import AuditRecord, Category, Segment, parse, segments
+from codesdk.store.audit.chain import AuditEntry, AuditRecord, Category, Segment, parse, segments
 
 _CHUNK_BYTES = 1024 * 1024
 
@@ -35,6 +35,29 @@ def read_audit(
                 and category in (None, record.category)
             ):
                 yield record
+
+
+Event = tuple[object, object, str]
+"""What an event is known by in the audit: its session, its seq, and its time, since a seq may be lost with the power."""
+
+
+def event_of(record: AuditEntry) -> Event:
+    """Return the event that a record is about."""
+    return (record.what.get("session_id"), record.what.get("seq"), record.time)
+
+
+def find_recorded(root: Path, events: Collection[Event]) -> set[Event]:
+    """Return those of the last events that have a record. Looks back to a record of an event before all of them."""
+    found: set[Event] = set()
+    for segment in reversed(segments(root)):
+        lines = [line for line in lines_of(segment.path) if b'"seq":' in line]
+        for record in filter(None, map(parse, reversed(lines))):
+            if "seq" not in record.what:
+                continue
+            if event_of(record) not in events:
+                return found
+            found.add(event_of(record))
+    return found
 
 
 def lines_of(path: Path) -> Iterator[bytes]:

@@ -1,8 +1,9 @@
 """`Audit`: what happened → one hash-chained record, written by a thread of its own.
 
-An `Observer` of the engine, and the place where the daemon reports its HTTP requests. Nothing here waits for the
-disk: entries go through a bounded queue. If the queue is full they are counted, and the count is recorded; if the
-disk refuses, they are kept and tried again, and `trouble` says so.
+A durable `Subscriber` of the engine: it takes events a page at a time and has each once, whatever is killed when. What
+is no event (HTTP requests, a log that could not be written) is noted on the spot, through a bounded queue: nobody
+waits for the disk. If the queue is full, notes are counted, and the count is recorded; if the disk refuses, entries
+are kept and tried again, and `trouble` says so.
 """
 
 import asyncio
@@ -11,13 +12,15 @@ import queue
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from codesdk.contract.actions import LOCAL
 from codesdk.contract.errors import CodeSDKError, StorageFailure
 from codesdk.contract.events import Event
 from codesdk.redaction import Redactor
@@ -31,7 +34,7 @@ from codesdk.store.audit.entries import (
     request_entry,
     shorten,
 )
-from codesdk.store.audit.reading import read_audit
+from codesdk.store.audit.reading import find_recorded, read_audit
 
 MAX_QUEUED = 20_000
 _BATCH = 500
@@ -43,10 +46,9 @@ _log = logging.getLogger("codesdk.audit")
 T = TypeVar("T")
 
 
-class _Heard(msgspec.Struct, frozen=True):
-    """An event that waits to be looked at."""
+class _Taken(msgspec.Struct, frozen=True):
+    """An event on its way into the chain. Never lost: whoever hands it over waits for it."""
 
-    principal: str
     event: Event
 
 
@@ -60,14 +62,20 @@ class _Do(msgspec.Struct, frozen=True):
 class Audit:
     """The audit of one data directory, opened by its one writer."""
 
+    name = "audit"
+    types = RELEVANT
+
     def __init__(self, root: Path, redactor: Redactor, max_queued: int, segment_bytes: int) -> None:
         self.root = root
         self.trouble: str | None = None
         """Why records cannot be written at the moment, for whoever reports on health."""
+        self.catch_up: Callable[[], Awaitable[None]] | None = None
+        """Returns when the audit was given all events that are stored; for whoever reads it beside the engine."""
+        self._page: Container[object] | None = None
         self._redactor = redactor
         self._max_queued = max_queued
         self._chain = ChainFile(root, segment_bytes)
-        self._queue: queue.SimpleQueue[AuditEntry | _Heard | _Do] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[AuditEntry | _Taken | _Do] = queue.SimpleQueue()
         self._lost: Counter[str] = Counter()
         self._guard = threading.Lock()
         self._kept: deque[AuditEntry] = deque()
@@ -95,11 +103,20 @@ class Audit:
 
     # --- what is heard ---------------------------------------------------------------------------
 
-    def committed(self, principal: str, events: Sequence[Event]) -> None:
-        """Take those events that the audit is about."""
+    async def take(self, events: Sequence[Event]) -> None:
+        """Record events; they are on the disk when this returns. Those of the page before, and after a start those
+        that have a record already, are left out."""
+        page = {(event.trace.session_id, event.seq, event.time) for event in events}
+        if self._page is None:
+            self._page = await asyncio.to_thread(find_recorded, self.root, page)
         for event in events:
-            if event.type in RELEVANT:
-                self._put(_Heard(principal, event), event.type)
+            if (event.trace.session_id, event.seq, event.time) not in self._page:
+                self._queue.put(_Taken(event))
+        self._page = page
+        await self.flush()
+
+    def committed(self, principal: str, events: Sequence[Event]) -> None:
+        """Do nothing: events come from the store, to `take`."""
 
     def failed(self, principal: str, session_id: str, error: CodeSDKError) -> None:
         """Take note that a session could not be stored."""
@@ -123,14 +140,11 @@ class Audit:
 
     def note(self, entry: AuditEntry) -> None:
         """Take an entry. Never waits, never raises; from any thread."""
-        self._put(entry, entry.action)
-
-    def _put(self, item: AuditEntry | _Heard, name: str) -> None:
         if self._queue.qsize() < self._max_queued:
-            self._queue.put(item)
+            self._queue.put(entry)
         else:
             with self._guard:
-                self._lost[name] += 1
+                self._lost[entry.action] += 1
 
     # --- what is asked ---------------------------------------------------------------------------
 
@@ -170,7 +184,10 @@ class Audit:
         after: int = 0,
         limit: int = 100,
     ) -> list[AuditRecord]:
-        """Return records after a number, in order, what was just noted included. Without a principal, all."""
+        """Return records after a number, in order, what was just stored or noted included. Without a principal, all."""
+        if self.catch_up is not None:
+            with suppress(StorageFailure):  # what is there can be read all the same
+                await self.catch_up()
         await self.do(lambda _: None)
         found = read_audit(
             self.root, principal=principal, session_id=session_id, category=category, after=after
@@ -215,9 +232,9 @@ class Audit:
             if order is not None:
                 _carry_out(order, self._chain)
 
-    def _take(self) -> tuple[list[AuditEntry | _Heard], _Do | None]:
+    def _take(self) -> tuple[list[AuditEntry | _Taken], _Do | None]:
         """Return what waits, up to an order. Nothing comes back if it is time to sync, or to try again."""
-        items: list[AuditEntry | _Heard] = []
+        items: list[AuditEntry | _Taken] = []
         pause = _RETRY_S if self._kept else _SYNC_S if self._chain.dirty else None
         try:
             item = self._queue.get(timeout=pause)
@@ -230,13 +247,13 @@ class Audit:
             return items, None
         return items, item
 
-    def _keep(self, items: Sequence[AuditEntry | _Heard]) -> None:
-        """Make entries of what was heard, and keep them until they are written."""
+    def _keep(self, items: Sequence[AuditEntry | _Taken]) -> None:
+        """Make entries of what came, and keep them until they are written."""
         for item in items:
             entry = self._entry(item)
             if entry is None:
                 continue
-            if len(self._kept) < self._max_queued:
+            if isinstance(item, _Taken) or len(self._kept) < self._max_queued:
                 self._kept.append(entry)
             else:
                 with self._guard:
@@ -247,16 +264,16 @@ class Audit:
             words = f"{lost.total()} records could not be kept: there were more than the disk could take"
             self._kept.append(own_entry("audit.gap", "lost", words, lost=dict(lost)))
 
-    def _entry(self, item: AuditEntry | _Heard) -> AuditEntry | None:
+    def _entry(self, item: AuditEntry | _Taken) -> AuditEntry | None:
         try:
-            entry = entry_of(item.principal, item.event) if isinstance(item, _Heard) else item
+            entry = item if isinstance(item, AuditEntry) else entry_of(_principal(item.event), item.event)
             if entry is None:
                 return None
             plain = msgspec.to_builtins(entry)
             clean = self._redactor.value(plain)
             return entry if clean is plain else msgspec.convert(clean, type=AuditEntry)
         except Exception as error:  # noqa: BLE001 - one odd entry must not end the audit; that it was odd is recorded
-            name = item.event.type if isinstance(item, _Heard) else item.action
+            name = item.event.type if isinstance(item, _Taken) else item.action
             return own_entry("audit.entry", "failed", f"{name} could not be recorded: {type(error).__name__}")
 
     def _write(self, *, sync: bool) -> None:
@@ -283,6 +300,10 @@ class Audit:
             self._failing_since = time.monotonic()
             self.trouble = f"the audit cannot be written: {error.strerror}"
             _log.error("%s; records are kept and tried again", self.trouble)
+
+
+def _principal(event: Event) -> str:
+    return event.trace.user_id or LOCAL
 
 
 def _flushed(chain: ChainFile) -> None:

@@ -63,6 +63,10 @@ class SqliteLog(Database):
             await self.change(lambda tables: tables.drop_uploads([name for name, _ in found], before))
         return len(found), sum(size for _, size in found)
 
+    async def keep_cursor(self, subscriber: str, cursor: int) -> None:
+        """Keep how far a subscriber has got."""
+        await self.change(lambda tables: tables.keep_cursor(subscriber, cursor), durable=False)
+
     async def delete(self, session_id: str) -> None:
         """Remove a session. It is out of sight at once; its events go bit by bit, while others write."""
         done: asyncio.Future[None] = self._loop.create_future()
@@ -79,9 +83,13 @@ class SqliteLog(Database):
         """Return up to `limit` frames of a session after a seq."""
         return await self.ask(reading.read, session_id, _bounded(after_seq), _bounded(limit))
 
-    async def read_all(self, after_cursor: int, limit: int) -> list[StoredFrame]:
+    async def read_all(self, after_cursor: int, limit: int, *, deltas: bool = True) -> list[StoredFrame]:
         """Return up to `limit` frames of all sessions after a cursor, in commit order."""
-        return await self.ask(reading.read_all, _bounded(after_cursor), _bounded(limit))
+        return await self.ask(reading.read_all, _bounded(after_cursor), _bounded(limit), deltas)
+
+    async def cursor_of(self, subscriber: str) -> int:
+        """Return the cursor that a subscriber has kept, 0 if none."""
+        return await self.ask(reading.cursor_of, subscriber)
 
     async def session(self, session_id: str) -> SessionRow | None:
         """Return a session's row."""

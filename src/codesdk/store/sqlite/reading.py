@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from zlib import crc32
 
+from codesdk.contract.codec import DELTA, TYPE_WITHIN
 from codesdk.contract.errors import StorageFailure
 from codesdk.contract.records import (
     ApprovalRow,
@@ -21,6 +22,7 @@ from codesdk.contract.records import (
 )
 from codesdk.store.rows import R, unpack
 from codesdk.store.sqlite.connection import is_damage
+from codesdk.store.sqlite.tables import cursor_name
 from codesdk.store.sqlite.vacuum import free_bytes
 
 LARGEST = 2**63 - 1
@@ -32,7 +34,7 @@ _PAGE = f"{_FRAMES} WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?"
 # CROSS JOIN: events first, in their own order. Events of a deleted session have none and are left out.
 _PAGE_OF_ALL = """SELECT e.cursor, e.seq, e.crc, CAST(e.frame AS BLOB), s.id
     FROM events AS e CROSS JOIN sessions AS s ON s.key = e.session
-    WHERE e.cursor > ? ORDER BY e.cursor LIMIT ?"""
+    WHERE e.cursor > ? AND (? OR NOT instr(substr(e.frame, 1, ?), ?)) ORDER BY e.cursor LIMIT ?"""
 # The index alone has cursor, session and seq: enough to name the rows that cannot be read.
 _PLACES_OF_ALL = """SELECT e.cursor, e.seq, s.id
     FROM events AS e INDEXED BY events_by_seq CROSS JOIN sessions AS s ON s.key = e.session
@@ -62,10 +64,12 @@ def read(db: sqlite3.Connection, session_id: str, after: int, limit: int) -> tup
     return [_frame(row, session_id) for row in rows], len(rows)
 
 
-def read_all(db: sqlite3.Connection, after: int, limit: int) -> tuple[list[StoredFrame], int]:
-    """Return frames of all sessions in commit order."""
+def read_all(
+    db: sqlite3.Connection, after: int, limit: int, deltas: bool = True
+) -> tuple[list[StoredFrame], int]:
+    """Return frames of all sessions in commit order. Where the disk is damaged, deltas are among them."""
     try:
-        rows = db.execute(_PAGE_OF_ALL, (after, limit)).fetchall()
+        rows = db.execute(_PAGE_OF_ALL, (after, deltas, TYPE_WITHIN, DELTA, limit)).fetchall()
     except sqlite3.DatabaseError as error:
         if not is_damage(error):
             raise
@@ -73,6 +77,12 @@ def read_all(db: sqlite3.Connection, after: int, limit: int) -> tuple[list[Store
         frames = [_read_row(db, cursor, seq, session_id) for cursor, seq, session_id in places]
         return frames, 2 * len(frames)
     return [_frame(row, row[4]) for row in rows], len(rows)
+
+
+def cursor_of(db: sqlite3.Connection, subscriber: str) -> tuple[int, int]:
+    """Return the cursor that a subscriber has kept, 0 if none."""
+    found = db.execute("SELECT value FROM meta WHERE name = ?", (cursor_name(subscriber),)).fetchone()
+    return (0 if found is None else int(found[0])), 1
 
 
 def _read_narrowly(

@@ -184,6 +184,10 @@ class Tables:
         if key is not None:
             self._db.execute(_KEY, (key.principal, key.route, key.key, 0, key.body_hash, pack(key)))
 
+    def keep_cursor(self, subscriber: str, cursor: int) -> None:
+        """Keep how far a subscriber has got."""
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (cursor_name(subscriber), cursor))
+
     def put_blob(self, name: str, data: bytes, at: float) -> None:
         """Keep bytes under their hash; if they are there and not cut short, only mark them as fresh."""
         fresh = self._db.execute(
@@ -262,6 +266,11 @@ class Tables:
             "SELECT max(value, (SELECT ifnull(max(cursor), 0) FROM events)) FROM meta WHERE name = 'cursor_floor'"
         ).fetchone()
         return int(found[0])
+
+
+def cursor_name(subscriber: str) -> str:
+    """Return what the cursor of a subscriber is called among the facts about the file."""
+    return f"cursor of {subscriber}"
 
 
 def _artifact(row: ArtifactRow, data: bytes) -> tuple[str, str, str, bytes]:

@@ -1,0 +1,182 @@
+"""The last look for secrets: each event as it is about to be stored and folded, whatever an edge did or forgot.
+
+The one encoding that is stored is scanned; only if it looks suspicious is the event walked, redacted and encoded again,
+and that is counted. Words of the contract, numbers, ids and hashes stay as they are: they are the engine's own, and
+without them an event means nothing. A name that somebody else chose cannot be redacted either: it is refused.
+"""
+
+import functools
+import logging
+import re
+import types
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
+
+import msgspec
+
+from codesdk.contract.canonical import hash_json
+from codesdk.contract.codec import encode
+from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.events import Event, OutputDelta, RuntimeInfo, ToolCallRequested
+from codesdk.contract.figures import Strain
+from codesdk.redaction import Redactor
+
+_log = logging.getLogger("codesdk.redaction")
+T = TypeVar("T")
+
+_CHOSEN = frozenset({"task_id", "credential_namespace"})
+"""Names that callers choose and that others go by."""
+_MADE = frozenset(
+    {
+        "approval_id",
+        "artifact_id",
+        "chain",
+        "content_hash",
+        "expires_at",
+        "input_hash",
+        "request_id",
+        "schema_hash",
+        "session_id",
+        "task_id",
+        "tool_call_id",
+        "undo",
+    }
+)
+"""Fields that the engine fills. A runtime may fill some of them, too: what has not the form is text like any other."""
+_FORM = re.compile(
+    r"(?:ses|task|call|art|req|apr)_[0-9a-z]{26}(?:\.\d+\.\d+)?|sha256:[0-9a-f]{64}|[0-9T:.-]{23}Z"
+)
+
+
+class ChokePoint:
+    """Takes out of a session's events what must not be stored. `redactor` knows the secrets of now."""
+
+    def __init__(self, redactor: Redactor | None = None, strain: Strain | None = None) -> None:
+        self._strain = strain or Strain()
+        self._reported: set[str] = set()
+        self.redactor = redactor or Redactor()
+
+    @property
+    def redactor(self) -> Redactor:
+        """What finds secrets; another one when a secret becomes known."""
+        return self._redactor
+
+    @redactor.setter
+    def redactor(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._scanned: tuple[RuntimeInfo, OutputDelta] | None = None
+
+    def encode(self, event: Event) -> tuple[Event, bytes]:
+        """Return an event and its frame as they may be stored: the same event if there is no secret in it."""
+        frame = encode(event)
+        if not self._suspects(event, frame):
+            return event, frame
+        runtime, payload = self.clean(event.runtime), self._clean_payload(event.payload)
+        if runtime is event.runtime and payload is event.payload:
+            return event, frame
+        self._report(event.type)
+        clean = msgspec.structs.replace(event, runtime=runtime, payload=payload)
+        return clean, encode(clean)
+
+    def clean(self, value: T) -> T:
+        """Return a value of the contract without secrets; the very same object if there are none."""
+        if isinstance(value, msgspec.Struct):
+            return cast("T", self._clean_struct(value))
+        if isinstance(value, list):
+            return cast("T", self._clean_list(cast("list[Any]", value)))
+        return self._redactor.value(value)
+
+    def check_task_id(self, task_id: str) -> None:
+        """Raise `InvalidRequest` if the id of a task holds a secret: it is in all events of the task."""
+        self._clean_field("task_id", task_id)
+
+    def _suspects(self, event: Event, frame: bytes) -> bool:
+        payload, runtime, known = event.payload, event.runtime, self._scanned
+        if type(payload) is OutputDelta:
+            # Most events. All but the text and `raw` is as in the delta before, mostly, and was looked at with it.
+            if known is not None and _goes_on(payload, known[1]) and _is_same(runtime, known[0]):
+                if payload.delta is not self._redactor.looked_at and self._redactor.suspects(payload.delta):
+                    return True
+                return runtime.raw is not None and self._redactor.suspects(_raw_of(frame))
+            self._scanned = (runtime, payload)
+        text = frame.decode()
+        suspected = self._redactor.suspects(text[max(0, text.find('"runtime":')) :])
+        if suspected:
+            self._scanned = None
+        return suspected
+
+    def _clean_payload(self, payload: Any) -> Any:
+        clean = self.clean(payload)
+        if isinstance(payload, ToolCallRequested) and clean.input is not payload.input:
+            # The hash covers what is stored, and what is stored must never be run.
+            return msgspec.structs.replace(clean, input_hash=hash_json(clean.input), input_redacted=True)
+        return clean
+
+    def _clean_struct(self, value: msgspec.Struct) -> msgspec.Struct:
+        changed: dict[str, Any] = {}
+        for name in _texts_of(type(value)):
+            old = getattr(value, name)
+            new = self._clean_field(name, old)
+            if new is not old:
+                changed[name] = new
+        return msgspec.structs.replace(value, **changed) if changed else value
+
+    def _clean_list(self, old: list[Any]) -> list[Any]:
+        new = [self.clean(item) for item in old]
+        return old if all(a is b for a, b in zip(new, old, strict=True)) else new
+
+    def _clean_field(self, name: str, value: Any) -> Any:
+        if name in _MADE and isinstance(value, str) and _FORM.fullmatch(value):
+            return value
+        clean = self.clean(value)
+        if clean is not value and name in _CHOSEN:
+            words = name.replace("_", " ")
+            raise InvalidRequest(
+                f"The {words} holds a secret, and it names things for all to see. Choose another."
+            )
+        return clean
+
+    def _report(self, event_type: str) -> None:
+        self._strain.late_redactions += 1
+        if event_type not in self._reported:
+            self._reported.add(event_type)
+            _log.warning(
+                "a secret was found in a %s event only as it was stored; it was taken out", event_type
+            )
+
+
+def _goes_on(payload: OutputDelta, known: OutputDelta) -> bool:
+    return (
+        payload.block_id == known.block_id
+        and payload.message_id == known.message_id
+        and payload.tool_call_id == known.tool_call_id
+        and payload.language == known.language
+    )
+
+
+def _is_same(runtime: RuntimeInfo, known: RuntimeInfo) -> bool:
+    return runtime is known or (
+        runtime.name is known.name
+        and runtime.model is known.model
+        and runtime.runtime_session_id is known.runtime_session_id
+        and runtime.raw_ref is None
+    )
+
+
+def _raw_of(frame: bytes) -> str:
+    """Return the part of a frame of a delta that has its `raw`: quotes inside of strings are escaped."""
+    text = frame.decode()
+    return text[text.index('"raw":') : text.rindex('"payload":')]
+
+
+@functools.cache
+def _texts_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Return the fields of a struct that may hold what somebody wrote."""
+    return tuple(field.name for field in msgspec.structs.fields(kind) if not _is_fixed(field.type))
+
+
+def _is_fixed(kind: Any) -> bool:
+    """Return whether a type has no text but words of the contract."""
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return all(_is_fixed(one) for one in get_args(kind))
+    return origin is Literal or kind in (int, float, bool, type(None))

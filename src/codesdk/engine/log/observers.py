@@ -1,0 +1,44 @@
+"""`Observers`: all observers of an engine behind one guard. One that raises is dropped and reported; nobody else notices."""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.events import Event
+from codesdk.contract.figures import Strain
+from codesdk.contract.ports import Observer
+
+_log = logging.getLogger("codesdk.observers")
+
+
+class Observers:
+    """Calls every observer in turn. An `Observer` itself, and one that cannot raise."""
+
+    def __init__(self, observers: Iterable[Observer] = (), strain: Strain | None = None) -> None:
+        self._observers = list(observers)
+        self._strain = strain or Strain()
+
+    def __bool__(self) -> bool:
+        return bool(self._observers)
+
+    def committed(self, principal: str, events: Sequence[Event]) -> None:
+        """Tell all of events that are stored."""
+        for observer in tuple(self._observers):
+            self._call(observer, lambda: observer.committed(principal, events))  # noqa: B023 - called at once
+
+    def failed(self, principal: str, session_id: str, error: CodeSDKError) -> None:
+        """Tell all that a session's events could not be stored."""
+        for observer in tuple(self._observers):
+            self._call(observer, lambda: observer.failed(principal, session_id, error))  # noqa: B023 - called at once
+
+    def _call(self, observer: Observer, tell: Callable[[], None]) -> None:
+        try:
+            tell()
+        except Exception:  # noqa: BLE001 - somebody else's code: whatever it raises must not stop a session
+            if observer in self._observers:
+                self._observers.remove(observer)
+            self._strain.dropped_observers += 1
+            name = type(observer).__qualname__
+            _log.exception(
+                "the observer %s failed and is called no longer; open CodeSDK again to have it back", name
+            )

@@ -1,0 +1,124 @@
+"""A known secret → the ways to write it: plainly, as JSON and Python quote it, and with any of its characters escaped.
+
+The usual forms are found by a plain search. The rest (`\\u0073`, `\\/`, quotes inside of quotes) needs a backslash to
+be there, and then one expression per secret, which reads a run of backslashes as one: every level of quoting doubles it.
+"""
+
+import functools
+import json
+import re
+from collections.abc import Iterator
+from itertools import groupby
+
+import msgspec
+
+from codesdk.contract.errors import InvalidRequest
+from codesdk.redaction.patterns import MARKER
+
+SHORTEST = 4
+
+_SHORT = {'"': '"', "'": "'", "/": "/", "\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
+_HEX = "[0-9A-Fa-f]"
+# An escape that the end cuts off, or the first half of a pair of them.
+_UNFINISHED = re.compile(
+    rf"""(?<!\\)(?:\\++u[dD][89abAB]{_HEX}{{2}}(?:\\+(?:u{_HEX}{{0,3}})?)?
+    | \\++(?:u{_HEX}{{0,3}}|x{_HEX}?|U{_HEX}{{0,7}})?)\Z""",
+    re.VERBOSE,
+)
+
+
+class Spelling:
+    """One known secret, and how it may be written. Raise `InvalidRequest` if it would match everywhere."""
+
+    def __init__(self, secret: str) -> None:
+        plain = secret.strip()
+        if len(plain) < SHORTEST:
+            raise InvalidRequest(
+                f"a secret must have at least {SHORTEST} characters, or it would match everywhere"
+            )
+        try:
+            quoted = msgspec.json.encode(plain)[1:-1].decode()
+        except UnicodeEncodeError:
+            raise InvalidRequest(
+                "a secret holds characters that no text can have; give it in UTF-8"
+            ) from None
+        usual = (plain, quoted, json.dumps(plain)[1:-1], repr(plain)[1:-1])
+        self.usual = {_apart_from_marker(form) for form in usual}
+        """The usual forms, for a plain search."""
+        self.special = any(character in _SHORT or character == "\\" for character in plain)
+        """Whether it has a character that may be escaped by a backslash alone."""
+        self._plain = _apart_from_marker(plain)
+
+    @functools.cached_property
+    def escaped(self) -> str:
+        """An expression for the secret with any mixture of escapes."""
+        return "".join(_tokens(self._plain))
+
+    @functools.cached_property
+    def _each(self) -> list[re.Pattern[str]]:
+        return [re.compile(token) for token in _tokens(self._plain)]
+
+    def find_begun(self, text: str, start: int) -> int:
+        """Return where the secret may begin, with escapes in it, that the end of the text cuts off; its length if nowhere."""
+        cut = _UNFINISHED.search(text, start)
+        end = len(text) if cut is None else cut.start()
+        for found in self._each[0].finditer(text, start, end):
+            if self._reaches(end, text, found.start()):
+                return found.start()
+        return end
+
+    def _reaches(self, end: int, text: str, at: int) -> bool:
+        """Return whether all of a text from here to its end, or to the escape that is cut off there, begins the secret."""
+        for token in self._each:
+            if at >= end:
+                return True
+            found = token.match(text, at)
+            if found is None:
+                return False
+            at = found.end()
+        return False  # it is whole
+
+
+def _tokens(word: str) -> Iterator[str]:
+    """Yield an expression for each character of a word, and one for each run of backslashes inside it.
+
+    Backslashes are taken whole (`++`), and a match begins at the first of them, or a text of nothing but backslashes
+    would take for ever. Those that end the word are counted: what follows may be the escape of something else.
+    """
+    runs = [(character, len(list(same))) for character, same in groupby(word)]
+    escape, first = r"\\++", r"(?<!\\)"
+    for place, (character, count) in enumerate(runs):
+        code = _escaped(character)
+        if character == "\\" and place < len(runs) - 1:
+            yield rf"{first}\\++(?:(?:{code})\\*+)*+"
+            escape, first = r"\\*+", ""  # the run has taken the backslashes of what follows
+            continue
+        for _ in range(count):
+            yield rf"(?:{first}{escape}(?:{code})|{re.escape(character)})"
+            escape, first = r"\\++", ""
+
+
+def _escaped(character: str) -> str:
+    """Return what may stand behind the backslashes of an escaped character."""
+    code = ord(character)
+    if code > 0xFFFF:
+        high, low = divmod(code - 0x10000, 0x400)
+        pair = rf"u(?i:{0xD800 + high:04x})\\++u(?i:{0xDC00 + low:04x})"
+        return rf"{pair}|U(?i:{code:08x})"
+    ways = [f"u(?i:{code:04x})"]
+    if code < 0x100:
+        ways.append(f"x(?i:{code:02x})")
+    if character in _SHORT:
+        ways.append(re.escape(_SHORT[character]))
+    return "|".join(ways)
+
+
+def _apart_from_marker(word: str) -> str:
+    """Return a word without ends that a marker beside it could be taken for; redacting again must find nothing."""
+    while overlap := max((n for n in range(1, len(MARKER)) if word.endswith(MARKER[:n])), default=0):
+        word = word[:-overlap]
+    while overlap := max((n for n in range(1, len(MARKER)) if word.startswith(MARKER[-n:])), default=0):
+        word = word[overlap:]
+    if len(word) < SHORTEST or MARKER in word:
+        raise InvalidRequest(f"a secret cannot be told from the marker {MARKER} that replaces it; change it")
+    return word
