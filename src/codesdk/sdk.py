@@ -102,7 +102,7 @@ class CodeSDK(Handles):
         """Open a data directory for work; without one, keep everything in memory.
 
         If another process holds the directory, sessions are worked on through it. What shapes an engine (runtimes,
-        tools, policy and so on) cannot be given then, which is a `Conflict`; so is `share=False`.
+        tools, policy, secrets and so on) cannot be given then: that is a `Conflict`, and so is `share=False`.
 
         `runtimes` adds adapters by name, or replaces built-in ones. `tools` replaces the built-in tools;
         `run` and `fetch` switch on those that run programs and read web pages.
@@ -115,21 +115,10 @@ class CodeSDK(Handles):
         Leaving the block stops what runs and waits until all is stored.
         """
         caller = Caller.of(principal)
-        shaped = any(
-            (
-                runtimes,
-                tools,
-                run,
-                fetch,
-                policy,
-                limits,
-                providers,
-                allow_yolo,
-                permits,
-                observers,
-                subscribers,
-            )
-        )
+        secrets = tuple(secrets)
+        shaping = (runtimes, tools, run, fetch, policy, limits, secrets, providers, allow_yolo, permits)
+        # What the holder's engine would not heed must not be accepted: least of all secrets that it does not know.
+        shaped = any((*shaping, observers, subscribers)) or synchronous != "auto"
         async with AsyncExitStack() as stack:
             directory: DataDir | None = None
             if data_dir is not None:

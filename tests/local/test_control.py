@@ -375,6 +375,9 @@ async def test_two_processes_work_in_one_directory_and_see_the_same(tmp_path: Pa
         with pytest.raises(Conflict, match="in use"):
             async with CodeSDK.open(tmp_path / "data", allow_yolo=True):
                 pass
+        with pytest.raises(Conflict, match="in use"):
+            async with CodeSDK.open(tmp_path / "data", secrets=["the holder does not know it"]):
+                pass
 
 
 async def test_a_stream_goes_on_with_the_next_holder(tmp_path: Path):
