@@ -1,6 +1,7 @@
 """The doors of the packages: what they name is there, type checkers see the same, and nobody asks for more."""
 
 import ast
+import functools
 import importlib
 from pathlib import Path
 
@@ -24,6 +25,7 @@ def seen_by_checkers(package: str) -> list[str]:
     )
 
 
+@functools.cache
 def asked_for() -> dict[str, set[str]]:
     """Return what modules of this project import through each door."""
     found: dict[str, set[str]] = {package: set() for package in DOORS}

@@ -3,131 +3,94 @@
 Start with `CodeSDK.open`. The names below are the public ones; they are loaded when first used.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from codesdk.doors import open_door
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from codesdk.contract.capabilities import Capabilities
+    from codesdk.contract.capabilities import Capabilities as Capabilities
     from codesdk.contract.errors import (
-        Busy,
-        CodeSDKError,
-        Conflict,
-        ErrorInfo,
-        Forbidden,
-        InvalidRequest,
-        NotFound,
-        SandboxUnavailable,
-        StorageFailure,
-        TaskFailure,
+        Busy as Busy,
+        CodeSDKError as CodeSDKError,
+        Conflict as Conflict,
+        ErrorInfo as ErrorInfo,
+        Forbidden as Forbidden,
+        InvalidRequest as InvalidRequest,
+        NotFound as NotFound,
+        SandboxUnavailable as SandboxUnavailable,
+        StorageFailure as StorageFailure,
+        TaskFailure as TaskFailure,
     )
-    from codesdk.contract.events import Event, UsageTotals
+    from codesdk.contract.events import Event as Event, UsageTotals as UsageTotals
     from codesdk.contract.messages import (
-        ArtifactBlock,
-        ArtifactRef,
-        Code,
-        Message,
-        Reasoning,
-        Text,
-        ToolResult,
-        ToolUse,
-        user,
+        ArtifactBlock as ArtifactBlock,
+        ArtifactRef as ArtifactRef,
+        Code as Code,
+        Message as Message,
+        Reasoning as Reasoning,
+        Text as Text,
+        ToolResult as ToolResult,
+        ToolUse as ToolUse,
+        user as user,
     )
-    from codesdk.contract.records import ApprovalRow, SessionRow, TaskRow
-    from codesdk.contract.runtime import Runtime, RuntimeTask
-    from codesdk.contract.settings import Budget, Budgets, Limits, SessionSettings
-    from codesdk.handles import Session, Task, TaskResult
-    from codesdk.policy import load_policy
-    from codesdk.sdk import CodeSDK
-    from codesdk.tools import ToolContext, ToolError, ToolRegistry, builtin_registry
+    from codesdk.contract.records import (
+        ApprovalRow as ApprovalRow,
+        SessionRow as SessionRow,
+        TaskRow as TaskRow,
+    )
+    from codesdk.contract.runtime import Runtime as Runtime, RuntimeTask as RuntimeTask
+    from codesdk.contract.settings import (
+        Budget as Budget,
+        Budgets as Budgets,
+        Limits as Limits,
+        SessionSettings as SessionSettings,
+    )
+    from codesdk.handles import Session as Session, Task as Task, TaskResult as TaskResult
+    from codesdk.policy import load_policy as load_policy
+    from codesdk.sdk import CodeSDK as CodeSDK
+    from codesdk.tools import (
+        ToolContext as ToolContext,
+        ToolError as ToolError,
+        ToolRegistry as ToolRegistry,
+        builtin_registry as builtin_registry,
+    )
 
-_HOMES = {
-    "codesdk.contract.capabilities": ("Capabilities",),
-    "codesdk.contract.errors": (
-        "Busy",
-        "CodeSDKError",
-        "Conflict",
-        "ErrorInfo",
-        "Forbidden",
-        "InvalidRequest",
-        "NotFound",
-        "SandboxUnavailable",
-        "StorageFailure",
-        "TaskFailure",
-    ),
-    "codesdk.contract.events": ("Event", "UsageTotals"),
-    "codesdk.contract.messages": (
-        "ArtifactBlock",
-        "ArtifactRef",
-        "Code",
-        "Message",
-        "Reasoning",
-        "Text",
-        "ToolResult",
-        "ToolUse",
-        "user",
-    ),
-    "codesdk.contract.records": ("ApprovalRow", "SessionRow", "TaskRow"),
-    "codesdk.contract.runtime": ("Runtime", "RuntimeTask"),
-    "codesdk.contract.settings": ("Budget", "Budgets", "Limits", "SessionSettings"),
-    "codesdk.policy.load": ("load_policy",),
-    "codesdk.handles": ("Session", "Task", "TaskResult"),
-    "codesdk.sdk": ("CodeSDK",),
-    "codesdk.tools": ("ToolContext", "ToolError", "ToolRegistry", "builtin_registry"),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-__all__ = [
-    "ApprovalRow",
-    "ArtifactBlock",
-    "ArtifactRef",
-    "Budget",
-    "Budgets",
-    "Busy",
-    "Capabilities",
-    "Code",
-    "CodeSDK",
-    "CodeSDKError",
-    "Conflict",
-    "ErrorInfo",
-    "Event",
-    "Forbidden",
-    "InvalidRequest",
-    "Limits",
-    "Message",
-    "NotFound",
-    "Reasoning",
-    "Runtime",
-    "RuntimeTask",
-    "SandboxUnavailable",
-    "Session",
-    "SessionRow",
-    "SessionSettings",
-    "StorageFailure",
-    "Task",
-    "TaskFailure",
-    "TaskResult",
-    "TaskRow",
-    "Text",
-    "ToolContext",
-    "ToolError",
-    "ToolRegistry",
-    "ToolResult",
-    "ToolUse",
-    "UsageTotals",
-    "builtin_registry",
-    "load_policy",
-    "user",
-]
-
-
-def __getattr__(name: str) -> Any:
-    """Load a public name from its home when it is first asked for."""
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'codesdk' has no attribute {name!r}")
-    import importlib
-
-    value = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
+__all__, __getattr__, __dir__ = open_door(
+    __name__,
+    {
+        ".contract.capabilities": ("Capabilities",),
+        ".contract.errors": (
+            "Busy",
+            "CodeSDKError",
+            "Conflict",
+            "ErrorInfo",
+            "Forbidden",
+            "InvalidRequest",
+            "NotFound",
+            "SandboxUnavailable",
+            "StorageFailure",
+            "TaskFailure",
+        ),
+        ".contract.events": ("Event", "UsageTotals"),
+        ".contract.messages": (
+            "ArtifactBlock",
+            "ArtifactRef",
+            "Code",
+            "Message",
+            "Reasoning",
+            "Text",
+            "ToolResult",
+            "ToolUse",
+            "user",
+        ),
+        ".contract.records": ("ApprovalRow", "SessionRow", "TaskRow"),
+        ".contract.runtime": ("Runtime", "RuntimeTask"),
+        ".contract.settings": ("Budget", "Budgets", "Limits", "SessionSettings"),
+        ".policy.load": ("load_policy",),
+        ".handles": ("Session", "Task", "TaskResult"),
+        ".sdk": ("CodeSDK",),
+        ".tools": ("ToolContext", "ToolError", "ToolRegistry", "builtin_registry"),
+    },
+)

@@ -196,7 +196,9 @@ def test_grants_are_listed_and_taken_back_while_a_task_runs_and_after(shell: She
     assert f"codesdk revoke {session[-8:]} workspace.edit" in listed
     missing = shell.codesdk("revoke", "last", "workspace.read", "--json")
     assert (missing.code, missing.error["code"]) == (3, "NOT_FOUND")
-    assert shell.codesdk("revoke", "last", "workspace.edit").out == "workspace.edit is asked about again.\n"
+    assert (
+        shell.codesdk("revoke", "last", "workspace.edit").out == "workspace.edit will be asked about again.\n"
+    )
     assert shell.codesdk("grants", "last").out == "No tool is approved for the whole session.\n"
     last = shell.codesdk("events", "last", "--json").lines[-1]
     assert (last["type"], last["payload"]["tool"]) == ("grant.revoked", "workspace.edit")

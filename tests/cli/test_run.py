@@ -74,7 +74,7 @@ def test_a_dash_reads_the_prompt_from_stdin(shell: Shell):
         (["run", "x", "--script", "gateway.yaml"], "belong to a model endpoint"),
         (["run", "x"], "--script FILE"),
         (["run", "x", "--runtime", "scriptd"], 'Did you mean "scripted"?'),
-        (["run", "x", "--runtime", "gemini"], "gemini-cli-core is not part of this version"),
+        (["run", "x", "--runtime", "gemini"], 'There is no runtime "gemini"'),
         (["run", "x", "--script", "ok.yaml", "--workspace", "nowhere"], "nowhere is not a directory"),
         (["run", " ", "--script", "ok.yaml"], "The prompt is empty"),
         (["run", "\udcff", "--script", "ok.yaml"], "The prompt is not UTF-8 text"),
@@ -145,14 +145,23 @@ def test_an_interactive_session_that_goes_on_without_a_terminal_gets_denials(she
     assert "Nobody can be asked" in denied[0]["reason"]
 
 
-def test_a_second_writer_is_told_who_has_the_directory(shell: Shell):
+def test_a_second_run_works_through_the_process_that_has_the_directory(shell: Shell):
+    stalling = shell.write_script(STALL)
+    with Live(shell, "run", "x", "--script", stalling, "--json") as live:
+        first = live.until("model.output.delta")["trace"]["session_id"]
+        hello = shell.write_script(SAY, "hello.yaml")
+        second = shell.codesdk("run", "y", "--script", hello, "--json")
+        assert (second.code, second.lines[-1]["type"]) == (0, "task.completed")
+        assert second.lines[0]["trace"]["session_id"] != first
+        refused = shell.codesdk("run", "y", "--script", hello, "--allow-yolo")
+        assert (refused.code, refused.out) == (2, "")
+        assert "--allow-yolo is for a process of one's own" in refused.err
+
+
+def test_what_must_have_the_directory_alone_is_told_who_has_it(shell: Shell):
     script = shell.write_script(STALL)
     with Live(shell, "run", "x", "--script", script, "--json") as live:
         live.until("model.output.delta")
-        second = shell.codesdk("run", "y", "--script", script)
-        assert (second.code, second.out) == (4, "")
-        assert second.err.startswith("error (CONFLICT): ")
-        assert f"pid {live.process.pid}" in second.err
         as_json = shell.codesdk("artifacts", "--gc", "--json")
         assert (as_json.code, as_json.error["details"]["pid"]) == (4, live.process.pid)
 

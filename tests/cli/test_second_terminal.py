@@ -67,7 +67,7 @@ def test_an_answer_for_something_else_is_refused(shell: Shell, asking: Live):
 
 def test_a_running_task_can_be_stopped(shell: Shell, asking: Live):
     stopped = shell.codesdk("stop", "last", "--reason", "enough")
-    assert (stopped.code, stopped.out) == (0, "The task is told to stop.\n")
+    assert (stopped.code, stopped.out) == (0, "The task was told to stop.\n")
     assert asking.end().code == 130
     assert asking.seen[-1]["type"] == "task.stopped"
     assert asking.seen[-1]["payload"]["reason"] == "enough"

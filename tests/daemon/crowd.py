@@ -32,9 +32,9 @@ class Crowd:
         begun = await self._post_all((f"/v1/sessions/{one}/tasks", {"message": "Go."}) for one in sessions)
         return [row["task_id"] for row in begun]
 
-    async def steer(self, tasks: Iterable[str]) -> None:
+    async def steer(self, sessions: Iterable[str]) -> None:
         """Tell all to go on."""
-        await self._post_all((f"/v1/tasks/{task}/steer", {"message": "Go on."}) for task in tasks)
+        await self._post_all((f"/v1/sessions/{one}/steer", {"message": "Go on."}) for one in sessions)
 
     async def ends(self, tasks: Iterable[str]) -> list[int]:
         """Return the seq of each task's last event, as it is stored."""

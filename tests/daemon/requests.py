@@ -52,6 +52,7 @@ SAMPLES = {
     "equipSession": Sample(404, {}),
     "forkSession": Sample(404, {}),
     "resumeSession": Sample(404, {}),
+    "changeSettings": Sample(404, {"title": "other"}),
     "moveSession": Sample(404, {"runtime": "scripted"}),
     "closeSession": Sample(404, {}),
     "deleteSession": Sample(404),

@@ -266,7 +266,7 @@ def test_a_decision_about_something_else_is_a_conflict(running: Daemon, word: st
     path = f"/v1/sessions/{session}/calls/{call['tool_call_id']}/{word}"
     assert problem(running.http.post(path, json=other)) == (409, "CONFLICT")
     assert len(running.get(f"/v1/sessions/{session}/approvals")["approvals"]) == 1
-    running.post(f"/v1/tasks/{call['task_id']}/stop")
+    running.post(f"/v1/sessions/{session}/stop")
 
 
 def test_a_call_is_decided_once(running: Daemon):

@@ -98,7 +98,7 @@ def _work(spy: Spy, work: str) -> str:
     spy.follow(session, {"approval.requested"})
     call = spy.running.get(f"{path}/approvals")["approvals"][0]["tool_call_id"]
     spy.post(f"{path}/calls/{call}/approve", {"input_hash": KNOWN, "reason": ALL})
-    spy.post(f"/v1/tasks/{task}/steer", {"message": ALL})
+    spy.post(f"{path}/steer", {"message": ALL, "task_id": task})
     spy.post(
         f"{path}/calls/{call}/approve", {"reason": ALL, "scope": "session"}, **{"idempotency-key": PROVIDER}
     )
@@ -108,7 +108,7 @@ def _work(spy: Spy, work: str) -> str:
     spy.post(f"{path}/tasks", {"message": f"Again {LATER}", "task_id": f"task_{KNOWN}"})
     fork = spy.post(f"{path}/fork", {"title": ALL}, **{"idempotency-key": KNOWN}).json()["session_id"]
     stopped = spy.post(f"/v1/sessions/{fork}/tasks", {"message": ALL}).json()["task_id"]
-    spy.post(f"/v1/tasks/{stopped}/stop", {"reason": ALL})
+    spy.post(f"/v1/sessions/{fork}/stop", {"reason": ALL, "task_id": stopped})
     spy.post(f"/v1/sessions/{fork}/close", {"reason": ALL})
     return session
 

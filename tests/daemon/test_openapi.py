@@ -28,7 +28,15 @@ SAME_EVERY_TIME = settings(
 CONFIG = {"checks": {"positive_data_acceptance": {"enabled": False}}}
 """Not all that a request needs can be said in a schema: a workspace must be there, a script must make sense."""
 
-IN_THE_MIDDLE = {"approveCall", "denyCall", "revokeGrant", "moveSession", "resumeSession", "steerTask"}
+IN_THE_MIDDLE = {
+    "approveCall",
+    "denyCall",
+    "revokeGrant",
+    "moveSession",
+    "resumeSession",
+    "steerTask",
+    "stopTask",
+}
 NEEDS_MORE_THAN_LUCK = {*IN_THE_MIDDLE, "undoChanges", "openapi"}
 """Succeed only in the middle of something, or (the description itself) are not tried: they have tests of their own."""
 

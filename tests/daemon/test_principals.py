@@ -48,7 +48,7 @@ class Pair:
         session = running.session(WAITS, title="alicia's own")
         granted = self._waiting(session)
         running.post(f"/v1/sessions/{session}/calls/{granted['tool_call_id']}/approve", {"scope": "session"})
-        running.post(f"/v1/tasks/{granted['task_id']}/stop")
+        running.post(f"/v1/sessions/{session}/stop")
         session = running.session(WAITS, title="alicia's own")
         waiting = self._waiting(session)
         upload = running.http.post("/v1/artifacts?name=alicia.txt", content=b"alicia wrote this")

@@ -79,7 +79,7 @@ async def stream_to_all(crowd: Crowd, url: str) -> None:
     tasks = await crowd.start(sessions)
     await asyncio.gather(*(reader.read(lambda it=reader: it.seq >= 13) for reader in readers))
     assert not any(reader.ended for reader in readers)
-    await asyncio.gather(crowd.steer(tasks), *(reader.read() for reader in readers))
+    await asyncio.gather(crowd.steer(sessions), *(reader.read() for reader in readers))
     assert [reader.ends for reader in readers] == [["task.completed"]] * COUNTS.crowd
     assert [reader.seq for reader in readers] == await crowd.ends(tasks)
     await crowd.checked(sessions[::50])

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.engine.acting import live_session
+from tests.engine.acting import follow, live_session
 from tests.engine.test_redaction_in_engine import (
     BOTH,
     CANARY,
@@ -72,7 +72,7 @@ def blind(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def leak_models(sdk: CodeSDK, session: Session) -> None:
     """Have the gateway tell of a request with secrets in all of its parts."""
-    tap = (await live_session(sdk.engine, session.id))._holdings.endpoints.tap
+    tap = (await live_session(sdk.engine, session.id))._resources.endpoints.tap
     asked = ModelAsked(purpose="main", model=BOTH, content=1, priced=True)
     request_id = tap.opened(asked)
     assert isinstance(request_id, str)
@@ -128,7 +128,7 @@ async def test_no_secret_is_stored_or_shown_if_every_edge_is_blind(
             await leak_models(sdk, session)
             shown += [frame.data async for frame in sdk.archive.frames(session.id)]
             live = await live_session(sdk.engine, session.id)
-            async for batch in live.follow(0):  # from the ring, as subscribers are shown it
+            async for batch in follow(live, 0):  # from the ring, as subscribers are shown it
                 shown += [item.frame for item in batch]
                 if batch[-1].event.seq == live.state.seq:
                     break

@@ -120,7 +120,7 @@ async def test_a_second_process_is_told_who_has_the_directory_and_neither_loses_
     assert child.stdout is not None
     assert await child.stdout.readline() == b"open\n"
     with pytest.raises(Conflict, match=rf"pid {child.pid} \(holder\.py ") as refused:
-        async with CodeSDK.open(tmp_path / "data"):
+        async with CodeSDK.open(tmp_path / "data", share=False):
             pytest.fail("two writers")
     assert refused.value.details is not None
     assert refused.value.details["pid"] == child.pid
@@ -136,7 +136,7 @@ async def test_a_second_process_is_told_who_has_the_directory_and_neither_loses_
 async def test_the_same_process_cannot_open_a_directory_twice(tmp_path: Path):
     async with CodeSDK.open(tmp_path / "data") as sdk:
         with pytest.raises(Conflict, match=f"pid {os.getpid()} "):
-            async with CodeSDK.open(tmp_path / "data"):
+            async with CodeSDK.open(tmp_path / "data", share=False):
                 pytest.fail("two writers")
         assert await sdk.sessions() == []
 
@@ -213,7 +213,7 @@ async def limited(path: Path, max_pages: int | None, **ports: Any) -> AsyncItera
         "limits": Limits(),
         "is_workspace": lambda _: True,
     }
-    engine = Engine(Ports(**(given | ports)), lambda _: ScriptedRuntime(), owner="test")
+    engine = Engine(Ports(**(given | ports)), lambda _: ScriptedRuntime(), owner=directory.owner)
     try:
         await engine.open()
         yield CodeSDK(EngineService(engine, Caller()), engine)
@@ -294,8 +294,8 @@ async def test_a_session_goes_on_in_the_same_process_when_there_is_space_again(
         assert failure.value.code == "STORAGE_FAILED"
         assert await watching == "STORAGE_FAILED"
         assert mount(small_disk, "remount,size=100m")
-        row = await sdk.archive.task(task.id)
         again = await sdk.session(session.id)
+        await anext(again.events())  # whoever reads what this process could not store has it recovered first
         assert (await frames_of(sdk, session.id))[: len(seen)] == seen
         row = await sdk.archive.task(task.id)
         assert row.state == "failed"
@@ -463,7 +463,7 @@ async def test_a_session_that_cannot_be_opened_spares_the_others(tmp_path: Path)
     async with CodeSDK.open(tmp_path / "data") as sdk:
         assert await say(await sdk.session(fine)) == "Hello"
         with pytest.raises(StorageFailure, match=lost) as failure:
-            await sdk.session(lost)
+            await (await sdk.session(lost)).start("Go")
         assert failure.value.code == "STORAGE_FAILED"
         assert {row.session_id for row in await sdk.sessions()} == {lost, fine}
         assert len(await sdk.archive.transcript(lost)) == 6

@@ -81,8 +81,8 @@ async def test_a_directory_is_made_for_its_owner_alone(tmp_path: Path):
     path = tmp_path / "new" / "data"
     await fill(path)
     assert mode_of(path) == 0o700
-    assert names(path) == ["blobs", "codesdk.db", "lock"]
-    assert [mode_of(path / name) for name in names(path)] == [0o700, 0o600, 0o600]
+    assert names(path) == ["blobs", "codesdk.db", "lock", "owner"]
+    assert [mode_of(path / name) for name in names(path)] == [0o700, 0o600, 0o600, 0o600]
 
 
 async def test_a_second_writer_is_told_who_is_there(tmp_path: Path):
@@ -180,7 +180,7 @@ asyncio.run(main())
         path,
     )
     assert found == "[b'a']\n"
-    assert names(path) == ["blobs", "codesdk.db", "lock"]
+    assert names(path) == ["blobs", "codesdk.db", "lock", "owner"]
 
 
 async def test_a_read_only_directory_with_unmerged_commits_is_refused_with_advice(public: Path):

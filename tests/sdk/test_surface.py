@@ -53,12 +53,6 @@ def test_type_checkers_see_the_same_names_as_programs():
         assert getattr(importlib.import_module(home or ""), name) is getattr(codesdk, name)
 
 
-def test_every_public_name_is_loaded_from_where_the_table_says():
-    assert sorted(codesdk._HOME_OF) == list(codesdk.__all__)
-    for name, home in codesdk._HOME_OF.items():
-        assert getattr(codesdk, name) is getattr(importlib.import_module(home), name)
-
-
 def test_a_name_that_is_not_public_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no_such_name"):
         codesdk.no_such_name  # noqa: B018

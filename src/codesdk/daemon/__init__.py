@@ -5,15 +5,9 @@ from typing import TYPE_CHECKING
 from codesdk.doors import open_door
 
 if TYPE_CHECKING:
-    from codesdk.daemon.operations.audit import (
-        AuditPage as AuditPage,
-    )
-    from codesdk.daemon.server import (
-        serve as serve,
-    )
-    from codesdk.daemon.settings import (
-        DaemonSettings as DaemonSettings,
-    )
+    from codesdk.daemon.operations.audit import AuditPage as AuditPage
+    from codesdk.daemon.server import serve as serve
+    from codesdk.daemon.settings import DaemonSettings as DaemonSettings
 
 __all__, __getattr__, __dir__ = open_door(
     __name__,

@@ -27,29 +27,13 @@ __all__, __getattr__, __dir__ = open_door(
     __name__,
     {
         ".calls.undo": ("changed_calls",),
-        ".checks.policy_replay": (
-            "Rejudged",
-            "rejudge",
-        ),
+        ".checks.policy_replay": ("Rejudged", "rejudge"),
         ".checks.replay": ("replay_session",),
         ".checks.verify": ("verify_session",),
-        ".engine": (
-            "GARBAGE_GRACE_S",
-            "Engine",
-        ),
-        ".log.archive": (
-            "Archive",
-            "unknown_session",
-        ),
-        ".log.clock": (
-            "SystemStamper",
-            "iso",
-            "millis",
-        ),
-        ".log.feed": (
-            "PAGE_EVENTS",
-            "Feed",
-        ),
+        ".engine": ("Engine", "GARBAGE_GRACE_S"),
+        ".log.archive": ("Archive", "unknown_session"),
+        ".log.clock": ("SystemStamper", "iso", "millis"),
+        ".log.feed": ("Feed", "PAGE_EVENTS"),
         ".log.subscription": ("Subscription",),
         ".permits": ("Permits",),
         ".service": ("EngineService",),

@@ -9,75 +9,41 @@ from typing import TYPE_CHECKING
 from codesdk.doors import open_door
 
 if TYPE_CHECKING:
-    from codesdk.gateway.capture.exact import (
-        hashes_of as hashes_of,
-    )
+    from codesdk.gateway.capture.exact import hashes_of as hashes_of
     from codesdk.gateway.cassettes.cassette import (
         Exchange as Exchange,
         Tape as Tape,
         load_cassette as load_cassette,
         save_cassette as save_cassette,
     )
-    from codesdk.gateway.cassettes.record import (
-        RecordingBackend as RecordingBackend,
-    )
-    from codesdk.gateway.cassettes.replay import (
-        ReplayBackend as ReplayBackend,
-    )
-    from codesdk.gateway.cassettes.tapes import (
-        session_cassette as session_cassette,
-    )
-    from codesdk.gateway.gateway import (
-        GatewayService as GatewayService,
-    )
+    from codesdk.gateway.cassettes.record import RecordingBackend as RecordingBackend
+    from codesdk.gateway.cassettes.replay import ReplayBackend as ReplayBackend
+    from codesdk.gateway.cassettes.tapes import session_cassette as session_cassette
+    from codesdk.gateway.gateway import GatewayService as GatewayService
     from codesdk.gateway.providers import (
         KEY_NAMES as KEY_NAMES,
         ORIGINS as ORIGINS,
         Provider as Provider,
         providers_from as providers_from,
     )
-    from codesdk.gateway.scripted import (
-        ScriptedModel as ScriptedModel,
-    )
-    from codesdk.gateway.server import (
-        Backend as Backend,
-        Gateway as Gateway,
-    )
-    from codesdk.gateway.sessions import (
-        Source as Source,
-    )
-    from codesdk.gateway.upstream import (
-        Upstream as Upstream,
-    )
-    from codesdk.gateway.wires.exchange import (
-        Wire as Wire,
-    )
+    from codesdk.gateway.scripted import ScriptedModel as ScriptedModel
+    from codesdk.gateway.server import Backend as Backend, Gateway as Gateway
+    from codesdk.gateway.sessions import Source as Source
+    from codesdk.gateway.upstream import Upstream as Upstream
+    from codesdk.gateway.wires.exchange import Wire as Wire
 
 __all__, __getattr__, __dir__ = open_door(
     __name__,
     {
         ".capture.exact": ("hashes_of",),
-        ".cassettes.cassette": (
-            "Exchange",
-            "Tape",
-            "load_cassette",
-            "save_cassette",
-        ),
+        ".cassettes.cassette": ("Exchange", "Tape", "load_cassette", "save_cassette"),
         ".cassettes.record": ("RecordingBackend",),
         ".cassettes.replay": ("ReplayBackend",),
         ".cassettes.tapes": ("session_cassette",),
         ".gateway": ("GatewayService",),
-        ".providers": (
-            "KEY_NAMES",
-            "ORIGINS",
-            "Provider",
-            "providers_from",
-        ),
+        ".providers": ("KEY_NAMES", "ORIGINS", "Provider", "providers_from"),
         ".scripted": ("ScriptedModel",),
-        ".server": (
-            "Backend",
-            "Gateway",
-        ),
+        ".server": ("Backend", "Gateway"),
         ".sessions": ("Source",),
         ".upstream": ("Upstream",),
         ".wires.exchange": ("Wire",),

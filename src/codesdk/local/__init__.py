@@ -27,25 +27,9 @@ __all__, __getattr__, __dir__ = open_door(
     __name__,
     {
         ".control": ("ControlServer",),
-        ".directory": (
-            "AUDIT",
-            "DATABASE",
-            "RUNTIMES",
-            "DataDir",
-            "announce",
-            "find_daemon",
-        ),
-        ".holder": (
-            "HolderGone",
-            "HolderService",
-            "connect",
-            "is_held",
-        ),
+        ".directory": ("AUDIT", "DATABASE", "DataDir", "RUNTIMES", "announce", "find_daemon"),
+        ".holder": ("HolderGone", "HolderService", "connect", "is_held"),
         ".retention": ("collect",),
-        ".tokens": (
-            "PREFIX",
-            "Token",
-            "TokenFile",
-        ),
+        ".tokens": ("PREFIX", "Token", "TokenFile"),
     },
 )

@@ -19,28 +19,14 @@ if TYPE_CHECKING:
         configure_logging as configure_logging,
         log_fields as log_fields,
     )
-    from codesdk.observe.metrics import (
-        CONTENT_TYPE as CONTENT_TYPE,
-        Metrics as Metrics,
-    )
-    from codesdk.observe.traces import (
-        Traces as Traces,
-    )
+    from codesdk.observe.metrics import CONTENT_TYPE as CONTENT_TYPE, Metrics as Metrics
+    from codesdk.observe.traces import Traces as Traces
 
 __all__, __getattr__, __dir__ = open_door(
     __name__,
     {
-        ".logs": (
-            "JsonFormatter",
-            "LogObserver",
-            "TextFormatter",
-            "configure_logging",
-            "log_fields",
-        ),
-        ".metrics": (
-            "CONTENT_TYPE",
-            "Metrics",
-        ),
+        ".logs": ("JsonFormatter", "LogObserver", "TextFormatter", "configure_logging", "log_fields"),
+        ".metrics": ("CONTENT_TYPE", "Metrics"),
         ".traces": ("Traces",),
     },
 )

@@ -12,40 +12,16 @@ if TYPE_CHECKING:
         open_questions as open_questions,
         standing as standing,
     )
-    from codesdk.policy.load import (
-        load_policy as load_policy,
-        parse_policy as parse_policy,
-    )
-    from codesdk.policy.modes import (
-        MODE as MODE,
-        ModePolicy as ModePolicy,
-    )
-    from codesdk.policy.rules import (
-        Looked as Looked,
-        RulePolicy as RulePolicy,
-    )
+    from codesdk.policy.load import load_policy as load_policy, parse_policy as parse_policy
+    from codesdk.policy.modes import MODE as MODE, ModePolicy as ModePolicy
+    from codesdk.policy.rules import Looked as Looked, RulePolicy as RulePolicy
 
 __all__, __getattr__, __dir__ = open_door(
     __name__,
     {
-        ".decision": (
-            "all_opinions",
-            "decide",
-            "granted_rule",
-            "open_questions",
-            "standing",
-        ),
-        ".load": (
-            "load_policy",
-            "parse_policy",
-        ),
-        ".modes": (
-            "MODE",
-            "ModePolicy",
-        ),
-        ".rules": (
-            "Looked",
-            "RulePolicy",
-        ),
+        ".decision": ("all_opinions", "decide", "granted_rule", "open_questions", "standing"),
+        ".load": ("load_policy", "parse_policy"),
+        ".modes": ("MODE", "ModePolicy"),
+        ".rules": ("Looked", "RulePolicy"),
     },
 )

@@ -5,21 +5,13 @@ from typing import TYPE_CHECKING
 from codesdk.doors import open_door
 
 if TYPE_CHECKING:
-    from codesdk.redaction.patterns import (
-        MARKER as MARKER,
-    )
-    from codesdk.redaction.redactor import (
-        Redactor as Redactor,
-        StreamRedactor as StreamRedactor,
-    )
+    from codesdk.redaction.patterns import MARKER as MARKER
+    from codesdk.redaction.redactor import Redactor as Redactor, StreamRedactor as StreamRedactor
 
 __all__, __getattr__, __dir__ = open_door(
     __name__,
     {
         ".patterns": ("MARKER",),
-        ".redactor": (
-            "Redactor",
-            "StreamRedactor",
-        ),
+        ".redactor": ("Redactor", "StreamRedactor"),
     },
 )

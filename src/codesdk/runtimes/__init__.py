@@ -15,12 +15,8 @@ if TYPE_CHECKING:
         find_program as find_program,
         install_command as install_command,
     )
-    from codesdk.runtimes.program.process import (
-        has_namespaces as has_namespaces,
-    )
-    from codesdk.runtimes.program.sweep import (
-        sweep as sweep,
-    )
+    from codesdk.runtimes.program.process import has_namespaces as has_namespaces
+    from codesdk.runtimes.program.sweep import sweep as sweep
     from codesdk.runtimes.registry import (
         create_runtime as create_runtime,
         entries as entries,
@@ -29,33 +25,16 @@ if TYPE_CHECKING:
         runtime_names as runtime_names,
         runtime_table as runtime_table,
     )
-    from codesdk.runtimes.scripted.adapter import (
-        ScriptedRuntime as ScriptedRuntime,
-    )
+    from codesdk.runtimes.scripted.adapter import ScriptedRuntime as ScriptedRuntime
 
 __all__, __getattr__, __dir__ = open_door(
     __name__,
     {
-        ".program.environment": (
-            "clean_session",
-            "forget_session",
-            "login_folder",
-            "session_folders",
-        ),
-        ".program.finding": (
-            "find_program",
-            "install_command",
-        ),
+        ".program.environment": ("clean_session", "forget_session", "login_folder", "session_folders"),
+        ".program.finding": ("find_program", "install_command"),
         ".program.process": ("has_namespaces",),
         ".program.sweep": ("sweep",),
-        ".registry": (
-            "create_runtime",
-            "entries",
-            "entry_of",
-            "resolve",
-            "runtime_names",
-            "runtime_table",
-        ),
+        ".registry": ("create_runtime", "entries", "entry_of", "resolve", "runtime_names", "runtime_table"),
         ".scripted.adapter": ("ScriptedRuntime",),
     },
 )

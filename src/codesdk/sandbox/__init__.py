@@ -45,15 +45,8 @@ if TYPE_CHECKING:
         split as split,
         split_folder as split_folder,
     )
-    from codesdk.sandbox.files.tree import (
-        Entry as Entry,
-        Seen as Seen,
-        entries as entries,
-        walk as walk,
-    )
-    from codesdk.sandbox.host import (
-        HostSandbox as HostSandbox,
-    )
+    from codesdk.sandbox.files.tree import Entry as Entry, Seen as Seen, entries as entries, walk as walk
+    from codesdk.sandbox.host import HostSandbox as HostSandbox
 
 __all__, __getattr__, __dir__ = open_door(
     __name__,
@@ -68,25 +61,9 @@ __all__, __getattr__, __dir__ = open_door(
             "SandboxUnavailable",
             "Stream",
         ),
-        ".choose": (
-            "KINDS",
-            "SandboxKind",
-            "look_at",
-            "open_sandbox",
-        ),
-        ".egress": (
-            "INTERNET",
-            "Internet",
-            "PORTS",
-            "Streams",
-            "check_hosts",
-            "is_public",
-        ),
-        ".files.batch": (
-            "Batch",
-            "Written",
-            "remove_folders",
-        ),
+        ".choose": ("KINDS", "SandboxKind", "look_at", "open_sandbox"),
+        ".egress": ("INTERNET", "Internet", "PORTS", "Streams", "check_hosts", "is_public"),
+        ".files.batch": ("Batch", "Written", "remove_folders"),
         ".files.paths": (
             "Beneath",
             "Missing",
@@ -98,12 +75,7 @@ __all__, __getattr__, __dir__ = open_door(
             "split",
             "split_folder",
         ),
-        ".files.tree": (
-            "Entry",
-            "Seen",
-            "entries",
-            "walk",
-        ),
+        ".files.tree": ("Entry", "Seen", "entries", "walk"),
         ".host": ("HostSandbox",),
     },
 )

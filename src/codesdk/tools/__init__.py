@@ -5,22 +5,11 @@ from typing import TYPE_CHECKING
 from codesdk.doors import open_door
 
 if TYPE_CHECKING:
-    from codesdk.tools.exec import (
-        exec_tool as exec_tool,
-    )
-    from codesdk.tools.fetch import (
-        fetch_tool as fetch_tool,
-    )
-    from codesdk.tools.mcp.directory import (
-        DirectoryTools as DirectoryTools,
-    )
-    from codesdk.tools.mcp.host import (
-        PROGRESS_S as PROGRESS_S,
-        McpHost as McpHost,
-    )
-    from codesdk.tools.mcp_client.attached import (
-        AttachedTools as AttachedTools,
-    )
+    from codesdk.tools.exec import exec_tool as exec_tool
+    from codesdk.tools.fetch import fetch_tool as fetch_tool
+    from codesdk.tools.mcp.directory import DirectoryTools as DirectoryTools
+    from codesdk.tools.mcp.host import PROGRESS_S as PROGRESS_S, McpHost as McpHost
+    from codesdk.tools.mcp_client.attached import AttachedTools as AttachedTools
     from codesdk.tools.mcp_client.servers import (
         McpServer as McpServer,
         check_servers as check_servers,
@@ -56,38 +45,12 @@ __all__, __getattr__, __dir__ = open_door(
         ".exec": ("exec_tool",),
         ".fetch": ("fetch_tool",),
         ".mcp.directory": ("DirectoryTools",),
-        ".mcp.host": (
-            "McpHost",
-            "PROGRESS_S",
-        ),
+        ".mcp.host": ("McpHost", "PROGRESS_S"),
         ".mcp_client.attached": ("AttachedTools",),
-        ".mcp_client.servers": (
-            "McpServer",
-            "check_servers",
-            "secrets_of",
-        ),
-        ".names": (
-            "NAMESPACE",
-            "PREFIX",
-            "SERVER",
-            "by_wire_name",
-            "offered_as",
-            "wire_name",
-        ),
-        ".options": (
-            "ExecOptions",
-            "FetchOptions",
-            "offered_tools",
-        ),
-        ".registry": (
-            "Tool",
-            "ToolContext",
-            "ToolError",
-            "ToolRegistry",
-        ),
-        ".workspace.file_tools": (
-            "builtin_registry",
-            "workspace_tools",
-        ),
+        ".mcp_client.servers": ("McpServer", "check_servers", "secrets_of"),
+        ".names": ("NAMESPACE", "PREFIX", "SERVER", "by_wire_name", "offered_as", "wire_name"),
+        ".options": ("ExecOptions", "FetchOptions", "offered_tools"),
+        ".registry": ("Tool", "ToolContext", "ToolError", "ToolRegistry"),
+        ".workspace.file_tools": ("builtin_registry", "workspace_tools"),
     },
 )

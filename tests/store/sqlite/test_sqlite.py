@@ -9,11 +9,10 @@ import pytest
 from tests.store.samples import damaged, message, opened, seqs, session, texts
 
 from codesdk.contract.errors import NotFound, StorageFailure
-from codesdk.contract.records import Changes, TaskRow
-from codesdk.store.rows import pack
+from codesdk.contract.records import Changes
 from codesdk.store.sqlite import checkpoint as merging
 from codesdk.store.sqlite.log import SqliteLog
-from codesdk.store.sqlite.schema import MIGRATIONS, migrate
+from codesdk.store.sqlite.schema import MIGRATIONS, UNRELEASED
 from codesdk.store.sqlite.tables import Tables
 
 pytestmark = pytest.mark.anyio
@@ -397,36 +396,21 @@ async def test_an_older_file_is_upgraded_and_keeps_its_content(path: Path):
     assert seqs(await log.read("ses_1", 0, 9)) == [1, 2, 3]
     await log.close()
     db = sqlite3.connect(path)
-    assert db.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS) + 1,)
+    assert db.execute("PRAGMA user_version").fetchone() == (UNRELEASED + len(MIGRATIONS) + 1,)
     assert db.execute("SELECT mood FROM sessions").fetchall() == [("calm",)]
 
 
-async def test_tasks_of_an_older_file_are_those_of_their_sessions_principals(path: Path):
-    old = sqlite3.connect(path, isolation_level=None)
-    migrate(old, path, MIGRATIONS[:2])
-    tasks = {
-        name: TaskRow(
-            task_id=f"task_{name}",
-            session_id=f"ses_{name}",
-            state="running",
-            created_at="2026-01-01T00:00:00.000Z",
-        )
-        for name in ("ann", "ben")
-    }
-    for key, (name, task) in enumerate(tasks.items(), 1):
-        row = pack(session(task.session_id, principal=name))
-        old.execute(
-            "INSERT INTO sessions VALUES (?, ?, 1, 'me', ?, 'open', 0, ?)", (key, task.session_id, name, row)
-        )
-        old.execute("INSERT INTO tasks VALUES (?, ?, ?, 1, ?)", (10 * key, task.task_id, key, pack(task)))
-    old.close()
-    log = await SqliteLog.open(path)
-    for name, task in tasks.items():
-        assert await log.task(task.task_id, name) == task
-        assert await log.tasks(task.session_id, limit=9) == [task]
-        assert await log.task_at(task.session_id, 1) == task
-    assert await log.task("task_ann", "ben") is None
-    await log.close()
+@pytest.mark.parametrize("version", range(1, UNRELEASED + 1))
+async def test_a_file_from_before_the_first_release_is_refused_in_one_sentence_and_left_alone(
+    path: Path, version: int
+):
+    await fill(path)
+    execute(path, f"PRAGMA user_version = {version}")
+    before = content_of(path)
+    for opening in (SqliteLog.open(path), SqliteLog.open_reader(path)):
+        with pytest.raises(StorageFailure, match=r"before its first release.*choose another data directory"):
+            await opening
+    assert content_of(path) == before
 
 
 async def test_an_upgrade_that_fails_leaves_the_file_as_it_was(path: Path):

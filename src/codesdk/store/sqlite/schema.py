@@ -1,6 +1,7 @@
 """The tables of the database file, and the steps that bring an older file to the current version.
 
-`PRAGMA user_version` counts the steps a file has been through; a file that has seen more than we know is refused.
+`PRAGMA user_version` tells how many steps a file has been through. A file that has seen more than we know is
+refused, and so is one from before the first release.
 """
 
 import sqlite3
@@ -13,7 +14,7 @@ APPLICATION_ID = 0x43534450  # "CSDP", so that `file` and we can tell our databa
 
 Migration = Sequence[str]
 
-_VERSION_1: Migration = (
+_TABLES: Migration = (
     # `cursor` is the commit order over all sessions. An ordinary table with an index: WITHOUT ROWID, the rows
     # would be sorted by session and every commit would touch as many pages as there are sessions.
     """CREATE TABLE events (
@@ -39,12 +40,15 @@ _VERSION_1: Migration = (
     "CREATE INDEX sessions_by_status ON sessions (status, id)",
     "CREATE INDEX sessions_pending ON sessions (id) WHERE pending",
     "CREATE TABLE snapshots (session INTEGER PRIMARY KEY, seq INTEGER NOT NULL, state BLOB NOT NULL)",
+    # The id of a task may be a client's choice: it is one principal's, and no other can tell that it is taken.
     """CREATE TABLE tasks (
         place INTEGER PRIMARY KEY,
-        id TEXT NOT NULL UNIQUE,
+        id TEXT NOT NULL,
+        principal TEXT NOT NULL,
         session INTEGER NOT NULL,
         started_seq INTEGER,
-        row BLOB NOT NULL
+        row BLOB NOT NULL,
+        UNIQUE (id, principal)
     )""",
     "CREATE INDEX tasks_by_session ON tasks (session, place)",
     "CREATE INDEX tasks_by_seq ON tasks (session, started_seq) WHERE started_seq IS NOT NULL",
@@ -85,10 +89,6 @@ _VERSION_1: Migration = (
     "CREATE TABLE graves (session INTEGER PRIMARY KEY)",
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL)",
     "INSERT INTO meta VALUES ('cursor_floor', 0)",
-    f"PRAGMA application_id = {APPLICATION_ID}",
-)
-
-_VERSION_2: Migration = (
     # Small contents. The bytes come last, so that looking at the other columns does not read them.
     """CREATE TABLE blobs (
         place INTEGER PRIMARY KEY,
@@ -96,33 +96,17 @@ _VERSION_2: Migration = (
         put_at REAL NOT NULL,
         data BLOB NOT NULL
     )""",
+    f"PRAGMA application_id = {APPLICATION_ID}",
 )
 
-_VERSION_3: Migration = (
-    # The id of a task may be a client's choice: it is one principal's, and no other can tell that it is taken.
-    """CREATE TABLE owned_tasks (
-        place INTEGER PRIMARY KEY,
-        id TEXT NOT NULL,
-        principal TEXT NOT NULL,
-        session INTEGER NOT NULL,
-        started_seq INTEGER,
-        row BLOB NOT NULL,
-        UNIQUE (id, principal)
-    )""",
-    """INSERT INTO owned_tasks SELECT t.place, t.id, s.principal, t.session, t.started_seq, t.row
-        FROM tasks AS t JOIN sessions AS s ON s.key = t.session""",
-    "DROP TABLE tasks",
-    "ALTER TABLE owned_tasks RENAME TO tasks",
-    "CREATE INDEX tasks_by_session ON tasks (session, place)",
-    "CREATE INDEX tasks_by_seq ON tasks (session, started_seq) WHERE started_seq IS NOT NULL",
-)
-
-MIGRATIONS: Sequence[Migration] = (_VERSION_1, _VERSION_2, _VERSION_3)
+MIGRATIONS: Sequence[Migration] = (_TABLES,)
 """The step from version n to n + 1, at index n."""
+UNRELEASED = 3
+"""The last version from before the first release. Files that old are refused, and numbers go on from there."""
 
 
 def version_of(db: sqlite3.Connection, path: Path) -> int:
-    """Return how many steps a file has been through. `StorageFailure` if it holds something else than our tables."""
+    """Return how many steps a file has been through, 0 if it is new. `StorageFailure` if it is not a file of ours."""
     version = int(db.execute("PRAGMA user_version").fetchone()[0])
     owner = int(db.execute("PRAGMA application_id").fetchone()[0])
     tables = int(db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
@@ -130,7 +114,13 @@ def version_of(db: sqlite3.Connection, path: Path) -> int:
         raise StorageFailure(
             f"{path} is a database of another program; choose another data directory or move the file away"
         )
-    return version
+    if 0 < version <= UNRELEASED:
+        raise StorageFailure(
+            f"{path} was made by CodeSDK before its first release, in a form that is not read any more; "
+            "choose another data directory or remove this one. Nothing was changed.",
+            details={"version": version},
+        )
+    return max(0, version - UNRELEASED)
 
 
 def check_version(version: int, known: int, path: Path) -> None:
@@ -152,7 +142,7 @@ def migrate(db: sqlite3.Connection, path: Path, migrations: Sequence[Migration] 
         try:
             for statement in migrations[number]:
                 db.execute(statement)
-            db.execute(f"PRAGMA user_version = {number + 1}")
+            db.execute(f"PRAGMA user_version = {UNRELEASED + number + 1}")
             db.execute("COMMIT")
         except BaseException:
             if db.in_transaction:
