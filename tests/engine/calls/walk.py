@@ -56,7 +56,8 @@ def tools() -> ToolRegistry:
 class Tracer:
     """What happens inside `with`: the hops, and the tasks that are made."""
 
-    def __init__(self) -> None:
+    def __init__(self, ground: tuple[str, ...] = GROUND) -> None:
+        self._ground = ground
         self.hops: list[str] = []
         self.tasks: list[str] = []
         self._seen: list[FrameType] = []
@@ -82,11 +83,11 @@ class Tracer:
         if event != "call" or name.startswith("<") or frame in self._seen or _is_property(frame):
             return
         module = _module(frame.f_code.co_filename)
-        if not module.startswith("codesdk.") or module.startswith(GROUND):
+        if not module.startswith("codesdk.") or module.startswith(self._ground):
             return
         self._seen.append(frame)  # a coroutine that goes on is "called" again, in the same frame
         caller = _caller(frame)
-        if caller is not None and caller != module and not caller.startswith(GROUND):
+        if caller is not None and caller != module and not caller.startswith(self._ground):
             self.hops.append(f"{caller} → {module} {name}")
 
 
