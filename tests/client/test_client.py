@@ -268,3 +268,16 @@ async def test_a_client_that_is_closed_ends_its_streams_and_says_so_to_who_waits
             await session.info()
     async with CodeSDKClient.connect(running.url) as client:
         await (await client.session(session.id)).stop()
+
+
+async def test_a_grant_that_was_taken_back_under_a_key_is_taken_back_once(running: Daemon, tmp_path: Path):
+    async with CodeSDKClient.connect(running.url) as client:
+        session = await create(client, tmp_path, WRITE)
+        task = await session.start("Go.")
+        async for event in task.events():
+            if isinstance(event.payload, ApprovalRequested):
+                await task.approve(event.payload.tool_call_id or "", scope="session")
+        await session.revoke("workspace.write", idempotency_key="k")
+        await session.revoke("workspace.write", idempotency_key="k")
+        with pytest.raises(NotFound):
+            await session.revoke("workspace.write")

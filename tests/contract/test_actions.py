@@ -93,7 +93,7 @@ class Wire:
     async def post(self, path: str, body: Any, kind: Any, *, key: str | None = None) -> Any:
         self.sent = ("POST", path, body)
 
-    async def delete(self, path: str) -> None:
+    async def delete(self, path: str, *, key: str | None = None) -> None:
         self.sent = ("DELETE", path, None)
 
 

@@ -116,9 +116,9 @@ class Connection:
         """Return bytes."""
         return (await self._send("GET", path, headers=headers)).content
 
-    async def delete(self, path: str) -> None:
+    async def delete(self, path: str, *, key: str | None = None) -> None:
         """Remove something. If an earlier try may have done so, that it is gone is what was wanted."""
-        await self._send("DELETE", path)
+        await self._send("DELETE", path, headers={"idempotency-key": key} if key else None)
 
     async def _send(
         self,

@@ -61,7 +61,7 @@ class HttpService:
         given.pop(str(kind.__struct_config__.tag_field))
         path = _NAME.sub(lambda found: quote(str(given.pop(found[1])), safe=""), path)
         if method == "DELETE":
-            await self.connection.delete(path)
+            await self.connection.delete(path, key=key)
             return msgspec.convert(None, type=kind.result_type())
         return await self.connection.post(path, given, kind.result_type(), key=key)
 

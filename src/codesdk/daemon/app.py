@@ -283,7 +283,7 @@ def _query(operation: Operation, given: bytes) -> Any:
 
 def _key(operation: Operation, headers: dict[bytes, bytes]) -> str | None:
     given = headers.get(b"idempotency-key")
-    if given is None or operation.method != "POST":
+    if given is None or operation.method == "GET":
         return None
     if not 1 <= len(given) <= _KEY_CHARS or not all(33 <= char <= 126 for char in given):
         raise InvalidRequest(f"An Idempotency-Key is 1 to {_KEY_CHARS} visible ASCII characters.")
