@@ -23,7 +23,7 @@ _USE = {
 def completion(ctx: click.Context, shell: str | None) -> int:
     """Print the completion script for a SHELL, by default for the one you use.
 
-    Put this into the start-up file of the shell: eval "$(codesdk completion bash)"
+    Put this into the shell's start-up file: eval "$(codesdk completion bash)"
     """
     shell = shell or Path(os.environ.get("SHELL", "")).name
     kind = get_completion_class(shell) if shell in SHELLS else None
