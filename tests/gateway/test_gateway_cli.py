@@ -207,7 +207,7 @@ async def test_what_passed_without_being_recorded_is_told_at_the_end(tmp_path: P
     ("args", "message"),
     [
         (["--script", "a", "--replay", "b"], "Choose one of --script, --replay and --record."),
-        (["--script", "a", "--openai-origin", "http://x"], "An origin makes sense only where"),
+        (["--script", "a", "--openai-origin", "http://x"], "An origin is for requests that are passed on"),
         (["--pace"], "--pace needs --replay."),
         (["--openai-origin", "https://me:canary@host"], "An origin is http:// or https:// and a host"),
         (["--gemini-origin", "ftp://host"], "An origin is http:// or https:// and a host"),

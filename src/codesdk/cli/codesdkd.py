@@ -33,7 +33,7 @@ _STARTED_BY = os.getppid()
     help=f"Where sessions are stored. [env: CODESDK_DATA_DIR; default: {DEFAULT_DATA_DIR}]",
 )
 @click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Where to listen. [default: 127.0.0.1]")
-@click.option("--port", default=0, type=click.IntRange(0, 65535), metavar="N", help="[default: a free one]")
+@click.option("--port", default=0, type=click.IntRange(0, 65535), metavar="N", help="[default: any free one]")
 @click.option(
     "--runtimes", metavar="NAMES", help="Runtimes that sessions may use, separated by commas. [default: all]"
 )

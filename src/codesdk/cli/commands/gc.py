@@ -64,10 +64,10 @@ def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
     help="Remove the oldest sessions until the rest takes less, such as 2GB.",
 )
 @click.option(
-    "--undo-older-than", callback=_age, metavar="AGE", help="Remove what is needed to undo older changes."
+    "--undo-older-than", callback=_age, metavar="AGE", help="Remove the undo data of older changes."
 )
 @click.option(
-    "--undo-max-size", callback=_size, metavar="SIZE", help="Keep only this much of it, the newest."
+    "--undo-max-size", callback=_size, metavar="SIZE", help="Keep only this much undo data, the newest."
 )
 @click.option("--audit-older-than", callback=_age, metavar="AGE", help="Remove older audit segments.")
 @click.option(

@@ -69,7 +69,7 @@ class Recorded(NamedTuple):
 @json_option("Print the new session's events, one a line, and nothing else.")
 @click.pass_obj
 def rerun(setup: Setup, session: str, workspace: str | None, as_json: bool) -> int:
-    """Play a recorded session again: same runtime, same messages, the model's answers from the recording.
+    """Run a recorded session again: same runtime, same messages, the model's answers from the recording.
 
     No provider is asked. Tools run for real, and calls are answered as they were in SESSION, which must have
     been recorded (`codesdk run --record`). A request that differs from the recorded ones fails with the

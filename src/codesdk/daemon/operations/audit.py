@@ -1,4 +1,4 @@
-"""Operations on the audit: a caller's own records, those of a session, and for who runs the daemon all of them."""
+"""Operations on the audit: a caller's own records, those of a session, and, for an admin, all of them."""
 
 import asyncio
 from typing import Annotated
