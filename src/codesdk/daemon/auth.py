@@ -1,7 +1,7 @@
 """A request's headers → who sends it and what it may do.
 
-Without tokens, the daemon is open to whoever reaches its loopback address, as the principal `local`. As soon as
-a token exists, or the operator requires one, every request needs one. Web pages of other sites never get in.
+Without tokens, the daemon is open to whoever reaches its loopback address, as the principal `local`. As soon
+as a token exists, or the operator requires one, every request needs one. Pages of other sites are refused.
 """
 
 import hmac

@@ -9,7 +9,7 @@ KEEP_BUCKETS = 10_000  # the least recently used is dropped first, so memory sta
 
 
 class RateLimit:
-    """Counts the requests of each principal, or of whatever else is named. Without a rate nothing is refused."""
+    """Counts the requests of each principal, or of any other name. Without a rate nothing is refused."""
 
     def __init__(self, per_s: float | None, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_s = per_s

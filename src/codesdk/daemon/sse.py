@@ -1,8 +1,8 @@
 """A session's feed → server-sent events: raw ASGI, many events per write, only a cursor kept per client.
 
 A client that keeps up is served from the feed's ring, encoded once for all. One that has fallen behind is
-served from the store, page by page, as fast as it reads; while it does not read, at most one write and one short
-page wait for it. The id of an event is its seq: a client that returns with `Last-Event-ID` continues there.
+served from the store, page by page, as fast as it reads; while it does not read, at most one write and one
+short page wait for it. The id of an event is its seq: a client that sends `Last-Event-ID` continues there.
 """
 
 import asyncio
@@ -102,7 +102,7 @@ class EventStream:
             raise error
 
     async def _watch(self, send: Send, *parts: asyncio.Task[None]) -> None:
-        """Wait for a part to end. Meanwhile check that the caller may stay, and send heartbeats in a silence."""
+        """Wait for a part to end. Check meanwhile that the caller may stay, and send heartbeats."""
         while self._welcome():
             self._wrote = False
             done, _ = await asyncio.wait(

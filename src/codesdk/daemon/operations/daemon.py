@@ -1,4 +1,4 @@
-"""Operations about the daemon itself: health, readiness, runtimes, metrics, clean-up, and who the caller is."""
+"""Operations about the daemon itself: health, readiness, runtimes, metrics, clean-up, who the caller is."""
 
 import tempfile
 
