@@ -73,7 +73,7 @@ async def health(data_dir: Path | None, *, running: bool) -> dict[str, Any]:
 
 
 def runtime_files(data_dir: Path | None, session_id: str, redactor: Redactor) -> list[dict[str, Any]]:
-    """List the files of a session's runtimes by path and hash; one that may hold a login without hash. Blocking."""
+    """List the files of a session's runtimes by path and hash; no hash if one may hold a login. Blocking."""
     if data_dir is None:
         return []
     root = data_dir / STATE

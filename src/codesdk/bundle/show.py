@@ -97,7 +97,7 @@ class _Tar:
         self._size += len(data)
         if self._size > self.limit:
             raise InvalidRequest(
-                "The bundle is larger than it says, or than can be looked into. Do not unpack it."
+                "The bundle is larger than it states, or too large to read. Do not unpack it."
             )
         return data
 
@@ -116,9 +116,9 @@ class _Reading:
             known = listed.pop(name, None) if member.name.startswith(root) else None
             size, digest = self._digest(keep=name == _SUMMARY)
             if known is None:
-                self._tell(f"{member.name} is not in the manifest, or there twice")
+                self._tell(f"{member.name} is not in the manifest, or is there twice")
             elif (size, digest) != (known.size, known.sha256):
-                self._tell(f"{name} is not as the manifest says: it was changed")
+                self._tell(f"{name} does not match the manifest: it was changed")
         for name in listed:
             self._tell(f"{name} is missing")
         return OpenedBundle(manifest=manifest, summary=self._summary, problems=self._problems)
@@ -131,9 +131,9 @@ class _Reading:
             raise ValueError("its manifest is too large")
         manifest = msgspec.json.decode(b"".join(self._tar.chunks()), type=Manifest)
         if manifest.format != FORMAT:
-            raise ValueError(f"its format is {manifest.format[:80]!r}, and {FORMAT} is the one that is known")
+            raise ValueError(f"its format is {manifest.format[:80]!r}; only {FORMAT} is known")
         if member.name != f"{manifest.session_id}/{NAME}":
-            raise ValueError("its manifest speaks of another session")
+            raise ValueError("its manifest is that of another session")
         stated = sum(max(file.size, 0) + _PER_FILE for file in manifest.files)
         self._tar.limit = min(self._tar.limit + stated, MAX_UNPACKED)
         return manifest

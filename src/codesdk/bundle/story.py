@@ -1,4 +1,4 @@
-"""A session's events, read once, in order → what its tools did, what was asked of models, and how its tasks went.
+"""A session's events, read once, in order → what its tools did, its model requests, and how its tasks went.
 
 Memory is bounded, however long the session: outputs are cut, and lists have a limit.
 """

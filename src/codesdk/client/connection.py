@@ -284,4 +284,4 @@ def _decoded(data: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
     except ValueError as error:
-        raise CodeSDKError(f"The daemon's answer cannot be read: {error}.") from error
+        raise CodeSDKError(f"The daemon's answer cannot be read: {error}. Is it the same release?") from error

@@ -265,7 +265,7 @@ def _refuse_doubles(headers: Iterable[tuple[bytes, bytes]]) -> None:
     seen: set[bytes] = set()
     for name, _ in headers:
         if name in seen:
-            raise InvalidRequest(f"The header {name.decode()} is given twice.")
+            raise InvalidRequest(f"The header {name.decode()} is given twice. Send it once.")
         if name in _SINGLE:
             seen.add(name)
 
@@ -275,7 +275,7 @@ def _query(operation: Operation, given: bytes) -> Any:
         pairs = parse_qsl(given.decode(), keep_blank_values=True, errors="strict", max_num_fields=50)
         values = dict(pairs)
         if len(values) != len(pairs):
-            raise InvalidRequest("A parameter is given twice.")
+            raise InvalidRequest("A parameter in the query is given twice. Send it once.")
         return msgspec.convert(values, type=operation.query, strict=False)
     except ValueError as error:
         raise InvalidRequest(f"Invalid query: {error}.") from None
@@ -302,4 +302,4 @@ def _bug(error: Exception, request_id: str) -> CodeSDKError:
     """Log a bug of ours without its message and values, which may hold secrets."""
     place = "".join(traceback.format_tb(error.__traceback__))
     _log.error("Request %s failed with %s:\n%s", request_id, type(error).__name__, place)
-    return CodeSDKError(f"The daemon failed to handle this request ({type(error).__name__}).")
+    return CodeSDKError(f"The daemon failed to handle this request ({type(error).__name__}). See its log.")

@@ -61,7 +61,9 @@ class Guard:
         """Refuse what a browser sends for another site: by its origin, or by a name made to resolve to us."""
         host = headers.get(b"host", b"").decode("latin-1")
         if _hostname(f"//{host}") not in self._hosts:
-            raise Refused(421, Forbidden("The Host header is not a name of this daemon. See --allow-host."))
+            raise Refused(
+                421, Forbidden("The Host header is not a name of this daemon. See codesdkd --allow-host.")
+            )
         origin = headers.get(b"origin")
         if origin is not None and _netloc(origin.decode("latin-1")) != host.lower():
             raise Forbidden("Requests from web pages of other sites are refused.")
@@ -80,7 +82,7 @@ class Guard:
         scheme, _, secret = given.partition(" ")
         found = self._known(secret.strip()) if scheme.lower() == "bearer" else None
         if found is None:
-            raise who_are_you("The token is wrong, was revoked or has expired.")
+            raise who_are_you("The token is wrong, revoked or expired. `codesdk tokens add` makes a new one.")
         return found
 
     def still(self, caller: Admitted) -> bool:

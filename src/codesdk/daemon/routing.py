@@ -53,7 +53,7 @@ def _names(given: dict[str, str]) -> dict[str, str]:
     try:
         names = {name: unquote(value, errors="strict") for name, value in given.items()}
     except UnicodeDecodeError:
-        raise InvalidRequest("The path is not UTF-8.") from None
+        raise InvalidRequest("The path is not UTF-8. Encode it as UTF-8 before escaping it.") from None
     if any(len(name) > MAX_NAME_CHARS or "\0" in name for name in names.values()):
         raise InvalidRequest(f"A name in the path may have at most {MAX_NAME_CHARS} characters, and no null.")
     return names

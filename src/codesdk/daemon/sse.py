@@ -69,7 +69,7 @@ class EventStream:
     ) -> None:
         if after_seq > feed.committed:
             raise InvalidRequest(
-                f"Session {feed.session_id} has {feed.committed} events; none can come after {after_seq}."
+                f"Session {feed.session_id} has {feed.committed} events: start after one of them, not {after_seq}."
             )
         self._feed = feed
         self._cursor = after_seq

@@ -1,4 +1,4 @@
-"""`Metrics`: events and the engine's own figures → Prometheus text. `docs/observability.md` lists the names.
+"""`Metrics`: events and figures of the engine → Prometheus text. `docs/observability.md` lists the names.
 
 Events add to plain numbers; what only the engine knows is read at each scrape.
 """
@@ -186,18 +186,18 @@ class Metrics:
         strain = engine.ports.strain
         waits = Counts()
         waits.add(("recorder",), strain.recorder_waits)
-        yield _counter("backpressure_waits", "How often somebody was made to wait.", ("where",), waits)
+        yield _counter("backpressure_waits", "How often somebody had to wait, by where.", ("where",), waits)
         catch_ups = Counts()
         catch_ups.add((), strain.catch_ups)
         yield _counter("subscriber_catchups", "Pages read for subscribers that fell behind.", (), catch_ups)
         late = Counts()
         late.add((), strain.late_redactions)
         yield _counter(
-            "late_redactions", "Events with a secret that only the store's door took out.", (), late
+            "late_redactions", "Events with a secret that was redacted only when they were stored.", (), late
         )
         dropped = Counts()
         dropped.add((), strain.dropped_observers)
-        yield _counter("observers_dropped", "Observers that raised and are called no longer.", (), dropped)
+        yield _counter("observers_dropped", "Observers that raised and were dropped.", (), dropped)
         stats: object = getattr(engine.ports.log, "stats", None)
         if isinstance(stats, WriterStats):
             yield _histogram("append_batch_size", "Events in one commit.", (), [((), stats.batch_frames)])

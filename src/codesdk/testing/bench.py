@@ -135,7 +135,7 @@ class Bench:
         *,
         scripted: bool = True,
     ) -> Session:
-        """Create a session of the runtime under test, whose model plays the script or is the real provider's."""
+        """Create a session of the runtime under test. Its model plays the script, or is the provider's."""
         return await sdk.create_session(
             runtime=self._runtime,
             workspace=self.workspace,

@@ -1,4 +1,4 @@
-"""The contracts as functions: `check_runtime` and `check_program` for a `Runtime`, `check_event_log` for an `EventLog`.
+"""The contracts as functions: `check_runtime` and `check_program` for runtimes, `check_event_log` for logs.
 
 Each returns a list of `Cell`, one per requirement of the contract, and neither prints nor raises. For authors
 of an adapter or a store, and for CodeSDK's own tests.
@@ -74,8 +74,8 @@ async def check_runtime(
 ) -> list[Cell]:
     """Play every scenario, or some by name, with the runtime that `make_runtime` makes for it.
 
-    A cell that fails is a `fail` if the runtime's capabilities promise it; otherwise it is `unsupported`, with the
-    result of the attempt. `timeout_s` is for one cell.
+    A cell that fails is a `fail` if the runtime's capabilities promise it; otherwise it is `unsupported`, with
+    the result of the attempt. `timeout_s` is for one cell.
     """
     return await _play(make_runtime, _OF_RUNTIMES, only, timeout_s)
 
@@ -85,8 +85,8 @@ async def check_program(
 ) -> list[Cell]:
     """Do the same for what only a program can do: its model is the gateway, its tools come over MCP.
 
-    For a runtime whose capabilities say that it is not a program, the cells are `unsupported` and not tried. Cells
-    that cannot be checked here are `not-checked`.
+    For a runtime whose capabilities say that it is not a program, the cells are `unsupported` and not tried.
+    Cells that cannot be checked here are `not-checked`.
     """
     return await _play(make_runtime, _OF_PROGRAMS, only, timeout_s)
 

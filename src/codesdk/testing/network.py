@@ -1,6 +1,6 @@
 """A network namespace with only loopback, for the thread that runs a test and every process that it starts.
 
-Real programs are only ever started in there. What they try to reach outside has no way to go, and the kernel counts it.
+Real programs are started only inside it. They cannot reach anything outside, and the kernel counts each try.
 """
 
 import ctypes

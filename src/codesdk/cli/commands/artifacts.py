@@ -42,7 +42,7 @@ def artifacts(
         raise click.UsageError("Name a session, or use --gc.")
     if artifact is None:
         if output is not None:
-            raise click.UsageError("-o needs an artifact.")
+            raise click.UsageError("-o needs an artifact: name the one to write.")
         return run_async(_list(setup, session, as_json))
     return run_async(_read(setup, session, artifact, output))
 

@@ -28,7 +28,7 @@ def completion(ctx: click.Context, shell: str | None) -> int:
     shell = shell or Path(os.environ.get("SHELL", "")).name
     kind = get_completion_class(shell) if shell in SHELLS else None
     if kind is None:
-        raise InvalidRequest(f"Name a shell: {', '.join(SHELLS)}.")
+        raise InvalidRequest(f"There is no completion for this shell. Name one of {', '.join(SHELLS)}.")
     click.echo(f"# {_USE[shell]}")
     click.echo(kind(ctx.find_root().command, {}, "codesdk", _VARIABLE).source())
     return 0

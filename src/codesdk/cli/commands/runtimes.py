@@ -106,7 +106,9 @@ def _install(entry: RuntimeEntry, command: list[str]) -> int:
     try:
         code = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
     except OSError as error:
-        raise InvalidRequest(f"{command[0]} could not be started ({error.strerror}).") from None
+        raise InvalidRequest(
+            f"{command[0]} could not be started ({error.strerror}). Is it installed?"
+        ) from None
     importlib.invalidate_caches()
     there = run_async(_version(entry)) if code == 0 else None
     if there is None:

@@ -1,7 +1,6 @@
 """A runtime that says what a test wants: items to say, and a `FakeRuntime` that plays them.
 
-It plays a list of items, an async function, or what the test emits while it runs. Used by the tests of
-applications, and by ours.
+It plays a list of items, an async function, or what the test emits while it runs.
 """
 
 import asyncio

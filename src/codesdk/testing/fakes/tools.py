@@ -1,6 +1,6 @@
 """Tools that run nothing: `FakeTools` answers every call, and lets a test hold calls and end them itself.
 
-Used by `memory_sdk` where no other tools are given.
+They are the tools of `memory_sdk` unless a test gives others.
 """
 
 import asyncio
