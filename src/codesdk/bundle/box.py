@@ -40,6 +40,7 @@ class Box:
         if self.size + len(clean) > self.max_bytes:
             self.leave_out(f"{path}: {what}", _FULL, len(clean))
             return False
+        # A flat, safe name in the folder, whatever the path in the bundle is.
         name = hashlib.sha256(path.encode()).hexdigest()
         (self._folder / name).write_bytes(clean)
         digest = hashlib.sha256(clean).hexdigest()
@@ -107,6 +108,7 @@ class Box:
         """Write a tar.gz: the manifest, then the files by name, all with the session's time. Blocking."""
         root = manifest.session_id
         listing = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+        # Without names and times of this machine, so that the same files make the same archive.
         with (
             gzip.GzipFile(filename="", mode="wb", fileobj=target, mtime=0) as packed,
             tarfile.open(fileobj=packed, mode="w|", format=tarfile.USTAR_FORMAT) as tar,

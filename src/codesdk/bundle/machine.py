@@ -26,6 +26,7 @@ from codesdk.sandbox import look_at
 
 _MAX_FILES = 500
 _MAX_HASHED = 1024 * 1024
+# A file with one of these words in its name may hold a login.
 _KEYS = ("auth", "credential", "secret", "token", "key", ".env")
 _EXTRAS = ("opentelemetry-sdk",)
 
@@ -81,7 +82,7 @@ def runtime_files(data_dir: Path | None, session_id: str, redactor: Redactor) ->
     for path in sorted(root.glob(f"*/*/{session_id}/**/*")):
         if len(found) == _MAX_FILES:
             break
-        if path.is_symlink() or not path.is_file():
+        if path.is_symlink() or not path.is_file():  # a link may lead out of the folder
             continue
         entry: dict[str, Any] = {"path": str(path.relative_to(root)), "size": path.stat().st_size}
         if any(word in path.name.lower() for word in _KEYS):

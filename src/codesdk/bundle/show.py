@@ -21,7 +21,7 @@ MAX_UNPACKED = 1024**3
 """The largest bundle that is read, by its unpacked size."""
 _MAX_MANIFEST = 16 * 1024**2
 _MAX_KEPT = 8 * 1024**2
-_PER_FILE = 4096
+_PER_FILE = 4096  # room for a file's header and padding in the archive
 _MAX_PROBLEMS = 1_000
 _SUMMARY = "summary.json"
 _CHUNK = 1024 * 1024
@@ -134,6 +134,7 @@ class _Reading:
             raise ValueError(f"its format is {manifest.format[:80]!r}; only {FORMAT} is known")
         if member.name != f"{manifest.session_id}/{NAME}":
             raise ValueError("its manifest is that of another session")
+        # Only now is more than a manifest read: a small archive can unpack to any size.
         stated = sum(max(file.size, 0) + _PER_FILE for file in manifest.files)
         self._tar.limit = min(self._tar.limit + stated, MAX_UNPACKED)
         return manifest

@@ -33,6 +33,7 @@ MAX_BYTES = 64 * 1024 * 1024
 """The default limit for the files of a bundle together."""
 _PAGE_EVENTS = 500
 _PAGE_BYTES = 2 * 1024 * 1024
+# Shares of the limit, so that none of these can push the rest out of the bundle.
 _EVENTS_SHARE = 0.5
 _TOOLS_SHARE = 0.25
 _AUDIT_SHARE = 0.1
@@ -154,7 +155,7 @@ class _Bundling:
         ):
             self._pages.append(path)
         while len(self._pages) > 2 and self._size_of(self._pages) > self._limit(_EVENTS_SHARE):
-            gone = self._pages.pop(1)
+            gone = self._pages.pop(1)  # never the first: it says how the session was created
             self._box.remove(gone)
             self._dropped.append(int(Path(gone).stem))
 

@@ -170,7 +170,7 @@ def group(ctx: click.Context, data_dir: str | None, url: str | None, token: str 
     if _typed(ctx, "url") and _typed(ctx, "data_dir"):
         raise click.UsageError("Give --url or --data-dir, not both: sessions are in one of them.")
     if _typed(ctx, "data_dir"):
-        url = None
+        url = None  # what is typed wins over CODESDK_URL
     _warn_of_token(ctx)
     ctx.obj = Setup(
         data_dir=data_dir or DEFAULT_DATA_DIR,
@@ -207,6 +207,7 @@ def _warn_of_token(ctx: click.Context) -> None:
 def run(args: list[str]) -> int:
     """Run one command line. Must not raise; return the exit code."""
     _open_missing_streams()
+    # Looked for before the line is parsed, so that an error in the line itself is JSON, too.
     as_json = "--json" in (args[: args.index("--")] if "--" in args else args)
     try:
         return _run(args, as_json)
@@ -226,7 +227,7 @@ def _run(args: list[str], as_json: bool) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
-    try:
+    try:  # not standalone: click would print errors in its own way and exit
         result: object = group.main(args, prog_name="codesdk", standalone_mode=False)
     except click.ClickException as error:
         return _report_usage(error, as_json)

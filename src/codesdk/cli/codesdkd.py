@@ -170,7 +170,7 @@ def codesdkd(data_dir: str, exit_with_parent: int | None, **options: Any) -> Non
 
     try:
         uvloop.run(main())
-    finally:
+    finally:  # sending the last spans blocks, so it waits for the end of the loop
         for observer in observers:
             if isinstance(observer, Traces):
                 observer.close()
@@ -191,6 +191,7 @@ def _observers(options: dict[str, Any]) -> "list[Observer]":
     from codesdk.gateway import providers_from
     from codesdk.observe import LogObserver, Traces, configure_logging
 
+    # What the gateway adds to requests must never appear in the log.
     keys = [provider.key for provider in providers_from().values() if provider.key]
     configure_logging(options["log_level"], options["log_format"], secrets=keys)
     traces = [Traces.to_collector(options["traces"], "codesdkd")] if options["traces"] else []

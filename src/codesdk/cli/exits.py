@@ -14,6 +14,7 @@ BAD_INPUT: Final = 2
 NOT_FOUND: Final = 3
 BUSY: Final = 4
 STORAGE: Final = 5
+# 128 plus the number of SIGINT or SIGPIPE, as shells report a process that died of it.
 INTERRUPTED: Final = 130
 READER_GONE: Final = 141
 

@@ -72,6 +72,7 @@ async def _program(entry: RuntimeEntry) -> Finding:
     try:
         program = await find_program(entry)
     except TaskFailure as error:
+        # The advice in the message is replaced by our own command, which picks the tested version.
         problem = error.message.partition(" Install it with: ")[0]
         to_do = f"codesdk runtimes install {entry.alias or entry.name}"
         return Finding(check="program", state="failed", found=problem, to_do=to_do)

@@ -134,7 +134,7 @@ class Connection:
     ) -> "httpx2.Response":
         loop = asyncio.get_running_loop()
         until = loop.time() + (self._patience_s if patience_s is None else patience_s)
-        failures, lost = 0, False
+        failures, lost = 0, False  # lost: a try got no answer, so the daemon may have acted
         while True:
             answer, failure = await self._try(method, path, content, headers, _given(query), answer_s)
             if failure is None or (lost and method == "DELETE" and failure.code == "NOT_FOUND"):
@@ -202,8 +202,9 @@ class Connection:
             return None
         if answer is None:
             return 0.0 if self.look_again() else pause_s(failures)
-        if answer.status_code == 401:
+        if answer.status_code == 401:  # a daemon that was restarted has another token
             return 0.0 if self.look_again() else None
+        # A gateway status without a problem document comes from a proxy: the daemon behind it is away.
         if failure.code in LATER or (answer.status_code in _AWAY and failure.code == "INTERNAL"):
             return max(retry_after_s(answer.headers), pause_s(failures))
         return None
@@ -231,7 +232,7 @@ class Connection:
                 timeout=httpx2.Timeout(ANSWER_S, connect=CONNECT_S),
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=45),
                 follow_redirects=False,
-                trust_env=False,
+                trust_env=False,  # no proxy or login from the environment: the token is for the daemon alone
                 verify=self.url.startswith(
                     "https"
                 ),  # certificates take long to read, and plain HTTP has none

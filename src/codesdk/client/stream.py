@@ -41,6 +41,7 @@ class EventStream:
             async with contextlib.aclosing(self._once()) as parts:
                 async for part in parts:
                     self._failures = 0
+                    # A new connection must not repeat what the one before has brought.
                     fresh = [frame for frame in part if frame.seq > self._seq]
                     if fresh:
                         self._seq = fresh[-1].seq
@@ -54,7 +55,7 @@ class EventStream:
         connection, timeout = self._connection, httpx2.Timeout(CONNECT_S, read=self._silence_s)
         wanted = {
             "accept": "text/event-stream",
-            "accept-encoding": "identity",
+            "accept-encoding": "identity",  # the bytes are parsed as they arrive
             "last-event-id": str(self._seq),
         }
         url, headers = connection.url + self._path, connection.headers(wanted)

@@ -193,6 +193,7 @@ class App:
         wanted = headers.get(b"x-request-id", b"").decode("latin-1")
         if _REQUEST_ID.fullmatch(wanted) and self._sdk.engine.clean(wanted, caller.principal) == wanted:
             seen.request_id = wanted  # it is stored, so it is first checked for secrets of this caller
+        # Before the scope is checked: requests that will be refused count, too.
         wait_s = self._rate.take(caller.principal)
         if wait_s:
             raise slow_down(wait_s)
@@ -215,7 +216,7 @@ class App:
             return await _read(headers, receive, self._sdk.engine.ports.limits.max_artifact_bytes)
         data = await _read(headers, receive, self._settings.max_body_bytes)
         if not data and b"content-type" not in headers:
-            data = b"{}"
+            data = b"{}"  # no body at all is fine where every field has a default
         elif headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
             raise wrong_type("application/json")
         try:
@@ -243,6 +244,7 @@ class _Gone(Exception):
 
 
 async def _read(headers: dict[bytes, bytes], receive: Receive, limit: int) -> bytes:
+    # Refuse an announced length before reading anything; the loop catches what announces none, or less.
     announced = headers.get(b"content-length", b"0")
     if announced.isdigit() and int(announced) > limit:
         raise too_large(limit)

@@ -92,6 +92,7 @@ class Guard:
         return self._known(caller.token) == caller
 
     def _known(self, secret: str) -> Admitted | None:
+        # In constant time, so that the token cannot be guessed piece by piece.
         if hmac.compare_digest(secret.encode(), self.local_token.encode()):
             return admit(LOCAL, SCOPES, secret)
         token = self._tokens.find(secret)

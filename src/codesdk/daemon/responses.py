@@ -40,7 +40,7 @@ class Content:
     def __init__(self, blobs: Blobs, ref: ArtifactRef, request: dict[bytes, bytes]) -> None:
         self._blobs = blobs
         self._ref = ref
-        self._etag = f'"{ref.content_hash}"'.encode()
+        self._etag = f'"{ref.content_hash}"'.encode()  # other bytes have another hash
         self._same = _names(request.get(b"if-none-match"), self._etag)
         self._span = None if self._same else self._wanted(request)
 

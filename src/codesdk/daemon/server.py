@@ -89,7 +89,7 @@ async def _collect(sdk: CodeSDK, retention: Retention) -> None:
             report = await sdk.collect(retention)
             if report.sessions:
                 _log.info("Retention removed %d sessions.", len(report.sessions))
-        except CodeSDKError as error:
+        except CodeSDKError as error:  # the daemon goes on; the next round tries again
             _log.error("Retention failed: %s", error.message)
         await asyncio.sleep(COLLECT_S)
 

@@ -27,7 +27,7 @@ HEARTBEAT = b": still here\n\n"
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),
+    (b"x-accel-buffering", b"no"),  # else nginx holds events back
     (b"x-content-type-options", b"nosniff"),
 ]
 
@@ -86,7 +86,7 @@ class EventStream:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             if scope["method"] != "HEAD":
                 await self._stream(receive, send)
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # the client may be gone
                 await send({"type": "http.response.body", "body": b""})
 
     async def _stream(self, receive: Receive, send: Send) -> None:
@@ -124,7 +124,7 @@ class EventStream:
                 elif items:
                     self._cursor = items[-1].seq
                     frames = [item.streamed for item in items if wanted is None or item.event.type in wanted]
-                    del items
+                    del items  # must not stay in memory while a slow client takes the write
                     await self._write(send, b"".join(frames))
                 elif not await feed.wait():
                     return

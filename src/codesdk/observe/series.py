@@ -26,6 +26,7 @@ class Names:
             return "unknown"
         if name in self._known:
             return name
+        # Names of models and tools come from outside: one may even hold a secret.
         plain = _PLAIN.fullmatch(name) is not None and self._redactor.text(name) is name
         if not plain or len(self._known) >= self._limit:
             return OTHER

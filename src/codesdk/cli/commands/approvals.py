@@ -93,7 +93,7 @@ class _Answering:
         self._setup = setup
         self._watch = watch
         self._keyboard = Keyboard()
-        self._done: set[str] = set()
+        self._done: set[str] = set()  # answered or skipped here: not shown again
         self._screen = Screen()
         self._console = self._screen.console
 

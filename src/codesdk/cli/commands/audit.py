@@ -87,12 +87,13 @@ async def _show(
 ) -> int:
     async with _source(setup, wanted) as records:
         while True:
+            # A bounded deque keeps the newest.
             for record in deque([record async for record in records(after)], limit):
                 after = record.n
                 _print(record, as_json)
             if not follow:
                 break
-            limit = None
+            limit = None  # from now on, everything that is new
             await asyncio.sleep(POLL_S)
     if not after and not as_json:
         click.echo("No audit records.")

@@ -109,7 +109,7 @@ def _install(entry: RuntimeEntry, command: list[str]) -> int:
         raise InvalidRequest(
             f"{command[0]} could not be started ({error.strerror}). Is it installed?"
         ) from None
-    importlib.invalidate_caches()
+    importlib.invalidate_caches()  # the installer added packages to this running Python
     there = run_async(_version(entry)) if code == 0 else None
     if there is None:
         why = (

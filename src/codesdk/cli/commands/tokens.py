@@ -70,7 +70,7 @@ def add(
     if as_json:
         write_json({"token": secret, **_row(token)})
         return OK
-    write_text(sys.stdout, secret + "\n")
+    write_text(sys.stdout, secret + "\n")  # alone on stdout, so that a script can take it
     write_text(
         sys.stderr,
         f"{token.token_id}: save it now, it is not shown again. Clients read it from CODESDK_TOKEN.\n",

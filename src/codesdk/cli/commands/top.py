@@ -108,6 +108,7 @@ class _Top:
     async def _look(self, place: SessionReader) -> Look:
         rows = await place.sessions(limit=SEEN, status="open")
         asked = [row.session_id for row in await place.approvals() if row.state in ("waiting", "carried")]
+        # Sorting is stable: those at work come first, and within each group the latest.
         rows.sort(key=lambda row: row.updated_at, reverse=True)
         rows.sort(key=lambda row: row.active_task_id is None and row.session_id not in asked)
         shown = rows[: self._limit]
@@ -142,6 +143,7 @@ class _Top:
         if before is None:
             return None
         passed = max(now - before[0], 0.001)
+        # A session that was not there at the previous look has a rate of 0.
         return {name: (head - before[1].get(name, head)) / passed for name, head in events.items()}
 
 

@@ -150,7 +150,7 @@ class Asker:
         if question is None:
             return
         self._current = question
-        if self._ended:
+        if self._ended:  # nobody can type an answer any more, and the task must not wait for one
             self._begin(self._deny(question, NO_INPUT))
             return
         if question.tool_call_id is None:
@@ -164,6 +164,7 @@ class Asker:
     def _prompt(self) -> None:
         line = Text("  ")
         about_call = self._current is None or self._current.tool_call_id is not None
+        # A question about a budget has no tool to approve for the session, and no input to show.
         for key, meaning in _CHOICES if about_call else _CHOICES[:2]:
             line.append(key, "bold yellow")
             line.append(f" {meaning} · ", "dim")
@@ -205,6 +206,8 @@ class Asker:
                 self._prompt()
                 self._keyboard.listen(self._typed, fresh=False)
         await self._send()
+
+    # Attempt and hash go with an answer, so that it is refused if the call is not the one that was shown.
 
     async def _approve(self, question: ApprovalRequested, *, always: bool) -> None:
         await self._tell(

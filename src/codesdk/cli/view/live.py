@@ -37,7 +37,7 @@ Teller = Callable[[Any, Any, Event], Awaitable[None]]
 """Shows one event: a method of the view, given the payload and the event."""
 
 REASONING = "dim italic"
-_HIDDEN_NOTICES = frozenset({"signal"})
+_HIDDEN_NOTICES = frozenset({"signal"})  # frames of a program that have no event of ours: too many to show
 
 
 class LiveView:
@@ -125,7 +125,7 @@ class LiveView:
     def _delta(self, payload: ev.OutputDelta) -> None:
         style = REASONING if payload.kind == "reasoning_delta" else ""
         if payload.kind in ("json_delta", "unknown_delta"):
-            return
+            return  # a call is shown once its input is complete
         self._streamed.add(payload.message_id)
         if self._flow is None or style != self._flow_style:
             self._break()
@@ -186,7 +186,7 @@ class LiveView:
 
     async def _output(self, p: ev.OutputCompleted, event: Event) -> None:
         self._break()
-        if p.message_id not in self._streamed:
+        if p.message_id not in self._streamed:  # else its text is on the screen already
             for block in p.content:
                 if isinstance(block, Reasoning):
                     self._whole(block.text, "reasoning", REASONING)

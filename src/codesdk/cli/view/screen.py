@@ -24,7 +24,7 @@ class Outlet:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._parts: list[str] = []
-        self._order = asyncio.Lock()
+        self._order = asyncio.Lock()  # one write at a time: threads would mix their texts
 
     @property
     def encoding(self) -> str:

@@ -58,4 +58,4 @@ class Spinner:
             try:
                 await self._screen.send()
             except ReaderGone:
-                return
+                return  # the next real output raises it where it ends the command
