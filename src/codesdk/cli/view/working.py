@@ -119,9 +119,7 @@ async def work(
         try:
             return await _follow(task, view, after, answer)
         finally:
-            interrupts.on_stop = (
-                _nothing  # a late Ctrl-C must not cut off the last output
-            )
+            interrupts.on_stop = _nothing  # a late Ctrl-C must not cut off the last output
             if stopping:
                 await asyncio.wait(stopping)
 
