@@ -167,7 +167,7 @@ def test_a_bundle_that_grows_beyond_what_it_states_is_refused_early(good: Path, 
         packed.write(zeros.tobuf(tarfile.USTAR_FORMAT))
         for _ in range(40):
             packed.write(bytes(1024 * 1024))
-    with pytest.raises(InvalidRequest, match="larger than it says"):
+    with pytest.raises(InvalidRequest, match="larger than it states"):
         read_bundle(bomb)
 
 
@@ -207,7 +207,7 @@ def test_a_bundle_that_is_cut_off_at_any_place_is_refused(good: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"format": "codesdk-support-bundle/9"}, "is the one that is known"),
+        ({"format": "codesdk-support-bundle/9"}, "only codesdk-support-bundle/1 is known"),
         ({"session_id": "ses_other"}, "another session"),
         ({"files": "none"}, "Expected `array`"),
     ],

@@ -144,7 +144,10 @@ def test_a_shell_gets_its_completion_script(shell: Shell, name: str):
 
 def test_completion_without_a_known_shell_asks_for_one(shell: Shell):
     ran = shell.codesdk("completion", SHELL="/bin/csh")
-    assert (ran.code, ran.err) == (2, "error (INVALID_REQUEST): Name a shell: bash, zsh, fish.\n")
+    assert (ran.code, ran.err) == (
+        2,
+        "error (INVALID_REQUEST): There is no completion for this shell. Name one of bash, zsh, fish.\n",
+    )
 
 
 def test_commands_and_sessions_are_completed(stored: Shell):

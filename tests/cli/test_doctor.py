@@ -15,7 +15,7 @@ def test_the_report_says_what_each_sandbox_enforces(shell: Shell):
     assert lines[0].startswith(
         f"codesdk {__version__} · Python {platform.python_version()} · SQLite {sqlite3.sqlite_version} · Linux "
     )
-    assert lines[1] == "✓ data directory .codesdk: not there yet; the first task makes it"
+    assert lines[1] == "✓ data directory .codesdk: not there yet; the first task creates it"
     assert lines[3].split() == ["SANDBOX", "bubblewrap", "oci", "host"]
     table = {" ".join(line.split()[:-3]): line.split()[-3:] for line in lines[4:17]}
     assert table["works here"] == ["yes", "-", "yes"]

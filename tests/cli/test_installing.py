@@ -90,7 +90,7 @@ class Elsewhere:
 def test_a_program_is_installed_for_the_python_that_asked(tmp_path: Path, wheels: Path, with_uv: bool):
     place = Elsewhere(tmp_path, wheels, with_uv=with_uv)
     asked = place.codesdk("runtimes", "install", "codex")
-    assert (asked.returncode, "say --yes" in asked.stderr) == (2, True)
+    assert (asked.returncode, "Use --yes" in asked.stderr) == (2, True)
     done = place.codesdk("runtimes", "install", "codex", "--yes")
     assert done.returncode == 0, done.stderr
     assert ("uv pip install" in done.stdout, "-m pip install" in done.stdout) == (with_uv, not with_uv)

@@ -39,13 +39,13 @@ def test_a_decision_is_explained_rule_by_rule(shell: Shell, rules: str):
     )
     assert (checked.code, checked.err) == (0, "")
     assert checked.out == (
-        "workspace.edit  of the class write, in the mode ask\n"
+        "workspace.edit  class write, mode ask\n"
         "  path: docs/a.md\n"
         "\n"
         "  · no-env    deny   the path does not match\n"
         "  · careful   ask    the argv does not match\n"
         "  ✓ docs      allow  matches\n"
-        "    mode:ask  ask    does not count: a rule speaks\n"
+        "    mode:ask  ask    does not count: a rule decides\n"
         "\n"
         "→ allow, by docs: The rule docs allows it.\n"
     )
@@ -115,7 +115,7 @@ def test_tools_that_are_off_by_default_are_known_too(shell: Shell):
     ("arguments", "words"),
     [
         (["--tool", "t.t", "--input", "{"], "--input is not JSON"),
-        (["--tool", "workspace.read", "--input", "{}"], "--input is not what the tool takes"),
+        (["--tool", "workspace.read", "--input", "{}"], "--input does not fit the tool"),
         (["--tool", "t.t", "--argv", "'"], "--argv cannot be split into words"),
         (["--tool", "t.t", "--policy", "none.toml"], "none.toml: the policy cannot be read"),
     ],
@@ -158,7 +158,7 @@ def test_a_new_policy_is_tried_on_past_calls(stored: Shell):
     ]
     assert (replayed.code, replayed.out) == (
         1,
-        f"✗ {name}: 2 calls, 1 would be decided otherwise\n"
+        f"✗ {name}: 2 calls, 1 would be decided differently\n"
         f'  seq {seq}: workspace.edit {{"path":"hello.txt","old":"Helo","new":"Hello"}}  allow → deny  by no-edits\n',
     )
     (as_json,) = stored.codesdk("policy", "replay", "--policy", "new.toml", "--all", "--json").lines

@@ -101,7 +101,7 @@ def test_the_doctor_looks_at_everything_that_a_runtime_needs(
         "alias": "codex",
         "ok": True,
         "findings": [
-            {"check": "login", "state": "ok", "found": "OPENAI_API_KEY is set; the gateway puts it in"},
+            {"check": "login", "state": "ok", "found": "OPENAI_API_KEY is set; the gateway adds it"},
             {
                 "check": "isolation",
                 "state": "ok",
@@ -111,7 +111,7 @@ def test_the_doctor_looks_at_everything_that_a_runtime_needs(
         ],
     }
     assert program["state"] == "ok"
-    assert program["found"].endswith("/codex, version 0.163.0, the one that was tested")
+    assert program["found"].endswith("/codex, version 0.163.0, the tested one")
     assert "sk-of-nobody" not in out
 
 

@@ -192,4 +192,4 @@ def test_importing_the_contract_loads_nothing_that_does_io_or_draws():
     assert set(MODULES) <= loaded
     assert sorted(loaded & set(FORBIDDEN)) == []
     layers = {name.split(".")[1] for name in loaded if name.startswith("codesdk.")}
-    assert layers == {"contract"}
+    assert layers == {"contract", "doors"}

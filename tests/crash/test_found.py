@@ -99,7 +99,7 @@ async def test_a_session_that_was_registered_but_never_begun_is_gone_at_the_next
         created_at="2026-01-01T00:00:00.000Z",
         updated_at="2026-01-01T00:00:00.000Z",
     )
-    await directory.log.create(row, "a process that was killed at this point")
+    await directory.log.create(row, directory.owner)  # and then the process was killed
     await directory.close()
     async with CodeSDK.open(tmp_path / "data") as sdk:
         assert [row.session_id for row in await sdk.sessions()] == [begun.id]

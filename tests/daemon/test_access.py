@@ -149,7 +149,7 @@ def test_a_daemon_that_others_can_reach_refuses_to_start_without_tokens(tmp_path
     ]
     ended = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert "nobody needs a token yet" in ended.stderr
+    assert "no token is required yet" in ended.stderr
     assert not (tmp_path / "data").exists()
 
 

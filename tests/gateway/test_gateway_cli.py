@@ -114,12 +114,12 @@ async def test_a_script_answers_every_official_client_and_a_clean_end_is_a_succe
     assert re.fullmatch(rf"{url}/g/[\w-]{{32}}", gateway.base_url)
     assert gateway.out == ""
     assert gateway.err == (
-        "A scripted model. Any key will do. Point a client at it:\n"
+        "A scripted model. Any key works. Point a client at it:\n"
         f"  export ANTHROPIC_BASE_URL={gateway.base_url}\n"
         f"  export OPENAI_BASE_URL={gateway.base_url}/v1\n"
         f"  export GOOGLE_GEMINI_BASE_URL={gateway.base_url}\n"
         "Ctrl-C ends it.\n"
-        "4 turns played of 1 in the script.\n"
+        "4 of 1 turns in the script were played.\n"
     )
 
 
@@ -131,8 +131,8 @@ async def test_a_script_that_ran_out_and_requests_without_the_token_are_told_at_
         assert (await post(gateway.base_url, "chat")).status_code == 400
         assert await gateway.end(signal.SIGINT) == 1
     assert gateway.err.endswith(
-        "1 turns played of 1 in the script.\n"
-        "Requests without the token, refused: 1.\n"
+        "1 of 1 turns in the script were played.\n"
+        "Requests refused because they lacked the token: 1.\n"
         "problem: The script has 1 turns; request 2 asks for another.\n"
     )
 
@@ -146,7 +146,7 @@ async def test_what_was_recorded_is_replayed_with_the_provider_gone_and_no_key_i
             assert await gateway.end() == 0
     openai = f"Bearer {KEYS['OPENAI_API_KEY']}"
     assert provider.logins == [KEYS["ANTHROPIC_API_KEY"], openai, openai, KEYS["GEMINI_API_KEY"]]
-    assert "Keys put in: ANTHROPIC_API_KEY, GEMINI_API_KEY, OPENAI_API_KEY." in gateway.err
+    assert "Keys added: ANTHROPIC_API_KEY, GEMINI_API_KEY, OPENAI_API_KEY." in gateway.err
     assert "4 exchanges written to c.jsonl." in gateway.err
     said = gateway.out + gateway.err + (tmp_path / "c.jsonl").read_text()
     assert not [key for key in KEYS.values() if key in said]
@@ -173,7 +173,7 @@ async def test_requests_pass_with_the_login_of_the_client_where_there_is_no_key(
         assert await ask(gateway.base_url, "anthropic", key="own-login") == "Hello"
         assert await gateway.end() == 0
     assert [login.removeprefix("Bearer ") for login in provider.logins] == ["own-login"]
-    assert "Keys put in: none, a client needs its own login." in gateway.err
+    assert "Keys added: none, a client needs its own login." in gateway.err
     assert names_in(tmp_path) == []
 
 
@@ -207,8 +207,8 @@ async def test_what_passed_without_being_recorded_is_told_at_the_end(tmp_path: P
     ("args", "message"),
     [
         (["--script", "a", "--replay", "b"], "Choose one of --script, --replay and --record."),
-        (["--script", "a", "--openai-origin", "http://x"], "An origin makes sense only where"),
-        (["--pace"], "--pace goes with --replay."),
+        (["--script", "a", "--openai-origin", "http://x"], "An origin is for requests that are passed on"),
+        (["--pace"], "--pace needs --replay."),
         (["--openai-origin", "https://me:canary@host"], "An origin is http:// or https:// and a host"),
         (["--gemini-origin", "ftp://host"], "An origin is http:// or https:// and a host"),
         (["--gemini-origin", "http://host:99999"], "An origin is http:// or https:// and a host"),
@@ -216,8 +216,8 @@ async def test_what_passed_without_being_recorded_is_told_at_the_end(tmp_path: P
         (["--script", "none.yaml"], "none.yaml: there is no script file here"),
         (["--replay", "none.jsonl"], "none.jsonl: there is no cassette here"),
         (["--replay", "bad.jsonl"], "bad.jsonl, line 1: this is not a cassette"),
-        (["--record", "."], ".: this is a directory"),
-        (["--record", "none/c.jsonl"], "none/c.jsonl: nothing can be written here"),
+        (["--record", "."], ". is a directory"),
+        (["--record", "none/c.jsonl"], "none/c.jsonl cannot be written"),
         (["--port", "70000"], "70000 is not in the range"),
     ],
 )

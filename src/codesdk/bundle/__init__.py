@@ -1,6 +1,6 @@
-"""Support bundles: everything that explains one session, in one archive without secrets, written and looked into again.
+"""Support bundles: everything that explains one session, in one archive without secrets.
 
-`write_bundle` is used by `codesdk bundle` and by the daemon; `read_bundle` by whoever gets one.
+`write_bundle` makes one from a stored session; `read_bundle` checks one from anybody and says what is in it.
 """
 
 from codesdk.bundle.manifest import BundledFile, LeftOut, Manifest

@@ -1,4 +1,4 @@
-"""Files on their way into a bundle: each without secrets, all together within a limit, then packed in a fixed order."""
+"""Files for a bundle → redacted, kept within a limit, and packed in a fixed order."""
 
 import gzip
 import hashlib
@@ -18,7 +18,7 @@ _MAX_LEFT_OUT = 2_000
 
 
 class Box:
-    """Takes files in. They lie in a folder until they are packed, so that a large bundle needs little memory."""
+    """Collects files in a folder until they are packed, so that a large bundle needs little memory."""
 
     def __init__(self, folder: Path, redactor: Redactor, max_bytes: int) -> None:
         self._folder = folder
@@ -30,16 +30,17 @@ class Box:
         self.size = 0
 
     def add_json(self, path: str, value: Any, what: str) -> bool:
-        """Take a document in, laid out for people. Return whether there was room."""
+        """Add a document as indented JSON. Return whether there was room."""
         plain = msgspec.to_builtins(value, order="deterministic", enc_hook=str)
         return self.add(path, msgspec.json.format(self._encode(plain), indent=2) + b"\n", what)
 
     def add(self, path: str, data: bytes, what: str) -> bool:
-        """Take bytes in. Return whether there was room; if not, it is listed as left out."""
+        """Add bytes. Return whether there was room; if not, list them as left out."""
         clean = self._redactor.data(data)
         if self.size + len(clean) > self.max_bytes:
             self.leave_out(f"{path}: {what}", _FULL, len(clean))
             return False
+        # A flat, safe name in the folder, whatever the path in the bundle is.
         name = hashlib.sha256(path.encode()).hexdigest()
         (self._folder / name).write_bytes(clean)
         digest = hashlib.sha256(clean).hexdigest()
@@ -50,14 +51,14 @@ class Box:
         return True
 
     def remove(self, path: str) -> int:
-        """Take a file out again, to make room. Return its size."""
+        """Remove a file to make room. Return its size."""
         gone = self._files.pop(path)
         (self._folder / hashlib.sha256(path.encode()).hexdigest()).unlink()
         self.size -= gone.size
         return gone.size
 
     def size_of(self, path: str) -> int:
-        """Return the size of a file that is in it."""
+        """Return the size of a file in the box."""
         return self._files[path].size
 
     def leave_out(self, what: str, why: str, size: int | None = None) -> None:
@@ -68,11 +69,11 @@ class Box:
             self._left_out.append(LeftOut(what=clean(what), why=clean(why), size=size))
 
     def clean_line(self, data: bytes) -> bytes:
-        """Return a line of JSON without secrets, as it was if it has none."""
+        """Return a line of JSON without secrets; unchanged if it has none."""
         return self._encode(msgspec.json.decode(data), data)
 
     def _encode(self, value: Any, before: bytes | None = None) -> bytes:
-        """Return a value as JSON without secrets; `before`, which it was read from, if it has none."""
+        """Return a value as JSON without secrets, or `before`, the bytes it was read from, if it has none."""
         clean = self._redactor.value(value)
         data = before if before is not None and clean is value else msgspec.json.encode(clean)
         if self._redactor.data(data) is data:
@@ -80,7 +81,7 @@ class Box:
         return msgspec.json.encode(self._without_numbers(clean))
 
     def _without_numbers(self, value: Any) -> Any:
-        """Replace numbers that are secrets; the redactor looks at texts only."""
+        """Replace numbers that are secrets: the redactor looks only at texts."""
         if isinstance(value, dict):
             pairs = cast("dict[str, Any]", value).items()
             return {name: self._without_numbers(item) for name, item in pairs}
@@ -92,7 +93,7 @@ class Box:
 
     @property
     def left_out(self) -> list[LeftOut]:
-        """What is not in it. A long list has an end that says so."""
+        """What is not in the bundle. A list that was cut says so at its end."""
         more = self._missing - len(self._left_out)
         if not more:
             return self._left_out
@@ -100,13 +101,14 @@ class Box:
 
     @property
     def files(self) -> list[BundledFile]:
-        """What is in it, in the order in which it is packed."""
+        """The files in the order in which they are packed."""
         return [self._files[path] for path in sorted(self._files)]
 
     def pack(self, target: BinaryIO, manifest: Manifest, mtime: int) -> None:
-        """Write everything as a tar.gz: the manifest, then the files by name, all as old as the session. Blocking."""
+        """Write a tar.gz: the manifest, then the files by name, all with the session's time. Blocking."""
         root = manifest.session_id
         listing = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+        # Without names and times of this machine, so that the same files make the same archive.
         with (
             gzip.GzipFile(filename="", mode="wb", fileobj=target, mtime=0) as packed,
             tarfile.open(fileobj=packed, mode="w|", format=tarfile.USTAR_FORMAT) as tar,

@@ -1,6 +1,6 @@
-"""What is true of the machine and the installation: health, capabilities, versions, MCP transports, runtimes' own files.
+"""The machine and the installation → health, capabilities, versions, MCP transports, files of runtimes.
 
-No runtime's program is started for it.
+No runtime's program is started.
 """
 
 import asyncio
@@ -26,12 +26,13 @@ from codesdk.sandbox import look_at
 
 _MAX_FILES = 500
 _MAX_HASHED = 1024 * 1024
+# A file with one of these words in its name may hold a login.
 _KEYS = ("auth", "credential", "secret", "token", "key", ".env")
 _EXTRAS = ("opentelemetry-sdk",)
 
 
 def versions() -> dict[str, Any]:
-    """Return the versions of CodeSDK, of what it is built on, and of the runtimes' adapters and programs."""
+    """Return the versions of CodeSDK, its packages, and the runtimes' adapters and programs."""
     return {
         "codesdk": version("codesdk"),
         "contract_version": CONTRACT_VERSION,
@@ -50,7 +51,7 @@ def capabilities() -> dict[str, Capabilities]:
 
 
 def mcp_transports(servers: Sequence[str]) -> dict[str, Any]:
-    """Return which MCP transports each runtime knows and which one is used with it; `servers` are the session's own."""
+    """Return each runtime's MCP transports and the chosen one, and the session's own MCP `servers`."""
     return {
         "runtimes": {name: _transports(able) for name, able in capabilities().items()},
         "session_servers": list(servers),
@@ -73,7 +74,7 @@ async def health(data_dir: Path | None, *, running: bool) -> dict[str, Any]:
 
 
 def runtime_files(data_dir: Path | None, session_id: str, redactor: Redactor) -> list[dict[str, Any]]:
-    """List what a session's runtimes keep, without a word of it; of what may hold a login, not even a hash. Blocking."""
+    """List the files of a session's runtimes by path and hash; no hash if one may hold a login. Blocking."""
     if data_dir is None:
         return []
     root = data_dir / STATE
@@ -81,7 +82,7 @@ def runtime_files(data_dir: Path | None, session_id: str, redactor: Redactor) ->
     for path in sorted(root.glob(f"*/*/{session_id}/**/*")):
         if len(found) == _MAX_FILES:
             break
-        if path.is_symlink() or not path.is_file():
+        if path.is_symlink() or not path.is_file():  # a link may lead out of the folder
             continue
         entry: dict[str, Any] = {"path": str(path.relative_to(root)), "size": path.stat().st_size}
         if any(word in path.name.lower() for word in _KEYS):

@@ -1,4 +1,4 @@
-"""What is in a bundle, and what is not: the first file of every one."""
+"""The manifest: what is in a bundle and what is not. It is the first file of every bundle."""
 
 import msgspec
 

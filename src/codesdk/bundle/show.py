@@ -1,7 +1,7 @@
-"""`read_bundle`: a bundle from anyone → what it says, and whether it is whole. Nothing is ever unpacked.
+"""`read_bundle`: a bundle from anyone → what it says, and whether it is complete. Nothing is ever unpacked.
 
-A bundle may be made to harm who opens it: it is read as a stream, up to the size that it states, and only plain
-files by the names that its manifest lists are looked at.
+A bundle may be made to harm its reader. So it is read as a stream, up to the size that it states, and only
+plain files that its manifest names are looked at.
 """
 
 import gzip
@@ -18,17 +18,17 @@ from codesdk.bundle.manifest import FORMAT, NAME, Manifest
 from codesdk.contract.errors import InvalidRequest, NotFound
 
 MAX_UNPACKED = 1024**3
-"""The largest bundle that is looked into, as it is before it is packed."""
+"""The largest bundle that is read, by its unpacked size."""
 _MAX_MANIFEST = 16 * 1024**2
 _MAX_KEPT = 8 * 1024**2
-_PER_FILE = 4096
+_PER_FILE = 4096  # room for a file's header and padding in the archive
 _MAX_PROBLEMS = 1_000
 _SUMMARY = "summary.json"
 _CHUNK = 1024 * 1024
 
 
 class OpenedBundle(msgspec.Struct, frozen=True, kw_only=True):
-    """What a bundle says of itself, and what is wrong with it."""
+    """What a bundle says, and what is wrong with it."""
 
     manifest: Manifest
     summary: dict[str, Any]
@@ -36,9 +36,9 @@ class OpenedBundle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_bundle(path: Path) -> OpenedBundle:
-    """Look into a bundle and check every file against the manifest. Blocking.
+    """Read a bundle and check every file against its manifest. Blocking.
 
-    Raise `InvalidRequest` if it is no bundle, or one that is not safe to read.
+    Raise `InvalidRequest` if it is not a bundle, or not safe to read.
     """
     try:
         with path.open("rb") as file, gzip.GzipFile(fileobj=file) as unpacked:
@@ -52,7 +52,7 @@ def read_bundle(path: Path) -> OpenedBundle:
 
 
 class _Tar:
-    """The files of an archive, one after the other, each read before the next. Knows plain files and nothing else."""
+    """The files of an archive, one after the other, each read before the next. Knows only plain files."""
 
     def __init__(self, source: BinaryIO) -> None:
         self._source = source
@@ -61,7 +61,7 @@ class _Tar:
         self.limit = _MAX_MANIFEST + _PER_FILE
 
     def next(self) -> tarfile.TarInfo | None:
-        """Return the next file, or None at the end. Raise if it could do harm when somebody unpacks it."""
+        """Return the next file, or None at the end. Raise if unpacking it could do harm."""
         assert not self._left, "the file before it was read"
         self._take(self._padding)
         header = self._take(tarfile.BLOCKSIZE)
@@ -81,7 +81,7 @@ class _Tar:
             yield chunk
 
     def _drain(self) -> None:
-        """Read to the end, so that the checksum is looked at; nothing may follow."""
+        """Read to the end, so that gzip checks its checksum; nothing may follow."""
         while data := self._read(_CHUNK):
             if data.strip(b"\0"):
                 raise ValueError("something follows its end")
@@ -97,7 +97,7 @@ class _Tar:
         self._size += len(data)
         if self._size > self.limit:
             raise InvalidRequest(
-                "The bundle is larger than it says, or than can be looked into. Do not unpack it."
+                "The bundle is larger than it states, or too large to read. Do not unpack it."
             )
         return data
 
@@ -116,9 +116,9 @@ class _Reading:
             known = listed.pop(name, None) if member.name.startswith(root) else None
             size, digest = self._digest(keep=name == _SUMMARY)
             if known is None:
-                self._tell(f"{member.name} is not in the manifest, or there twice")
+                self._tell(f"{member.name} is not in the manifest, or is there twice")
             elif (size, digest) != (known.size, known.sha256):
-                self._tell(f"{name} is not as the manifest says: it was changed")
+                self._tell(f"{name} does not match the manifest: it was changed")
         for name in listed:
             self._tell(f"{name} is missing")
         return OpenedBundle(manifest=manifest, summary=self._summary, problems=self._problems)
@@ -131,9 +131,10 @@ class _Reading:
             raise ValueError("its manifest is too large")
         manifest = msgspec.json.decode(b"".join(self._tar.chunks()), type=Manifest)
         if manifest.format != FORMAT:
-            raise ValueError(f"its format is {manifest.format[:80]!r}, and {FORMAT} is the one that is known")
+            raise ValueError(f"its format is {manifest.format[:80]!r}; only {FORMAT} is known")
         if member.name != f"{manifest.session_id}/{NAME}":
-            raise ValueError("its manifest speaks of another session")
+            raise ValueError("its manifest is that of another session")
+        # Only now is more than a manifest read: a small archive can unpack to any size.
         stated = sum(max(file.size, 0) + _PER_FILE for file in manifest.files)
         self._tar.limit = min(self._tar.limit + stated, MAX_UNPACKED)
         return manifest
@@ -155,7 +156,7 @@ class _Reading:
 
 
 def _check(member: tarfile.TarInfo) -> None:
-    """Refuse what could do harm if somebody unpacked it."""
+    """Refuse what could do harm when somebody unpacks it."""
     if member.type != tarfile.REGTYPE or member.size < 0:
         raise InvalidRequest(
             f"The bundle holds {member.name[:200]!r}, which is not a plain file. Do not unpack it."

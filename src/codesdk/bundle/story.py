@@ -1,6 +1,6 @@
-"""A session's events, read once, in order → what its tools did, what was asked of models, and how its tasks went.
+"""A session's events, read once, in order → what its tools did, its model requests, and how its tasks went.
 
-Nothing here grows with what was said: outputs are cut, lists have an end.
+Memory is bounded, however long the session: outputs are cut, and lists have a limit.
 """
 
 from collections import Counter, deque
@@ -20,21 +20,21 @@ MAX_ERRORS = 500
 
 
 class Output(msgspec.Struct):
-    """What a tool wrote to one stream: the beginning, and the end if there is more than is kept."""
+    """What a tool wrote to one stream: the beginning, and the end if it is too long to keep whole."""
 
     begin: str = ""
     end: str = ""
     chars: int = 0
 
     def add(self, text: str) -> None:
-        """Take more in."""
+        """Add text."""
         self.chars += len(text)
         room = OUTPUT_CHARS - len(self.begin)
         self.begin += text[:room]
         self.end = (self.end + text[room:])[-OUTPUT_CHARS:] if len(text) > room else self.end
 
     def text(self) -> str:
-        """Return it, with what was cut named in its place."""
+        """Return the text, with a note in place of what was cut."""
         cut = self.chars - len(self.begin) - len(self.end)
         return f"{self.begin}\n… {cut:,} characters …\n{self.end}" if cut else self.begin + self.end
 
@@ -50,7 +50,7 @@ class Attempt(msgspec.Struct, kw_only=True):
     outputs: dict[str, Output] = {}
 
     def document(self) -> dict[str, Any]:
-        """Return everything that is known of it."""
+        """Return everything that is known about it."""
         outputs = {stream: output.text() for stream, output in self.outputs.items()}
         return {
             "tool_call_id": self.tool_call_id,
@@ -65,7 +65,7 @@ class Attempt(msgspec.Struct, kw_only=True):
 
 
 class Story:
-    """What happened in a session, as far as it was told."""
+    """What happened in a session, from the events taken in so far."""
 
     def __init__(self) -> None:
         self.created: ev.SessionCreated | None = None

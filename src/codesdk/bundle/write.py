@@ -1,7 +1,7 @@
-"""`write_bundle`: a stored session → a tar.gz that explains it, also beside a running writer.
+"""`write_bundle`: a stored session → a tar.gz that explains it, even while the session runs.
 
-Every text is searched for secrets once more. What does not fit or cannot be read is listed with the reason; what an
-undo needs is never in it.
+Every text is searched for secrets once more. What does not fit or cannot be read is listed with the reason.
+Undo data is never included.
 """
 
 import asyncio
@@ -30,9 +30,10 @@ from codesdk.redaction import Redactor
 from codesdk.store import read_audit
 
 MAX_BYTES = 64 * 1024 * 1024
-"""How large the files of a bundle may be together, unless somebody says otherwise."""
+"""The default limit for the files of a bundle together."""
 _PAGE_EVENTS = 500
 _PAGE_BYTES = 2 * 1024 * 1024
+# Shares of the limit, so that none of these can push the rest out of the bundle.
 _EVENTS_SHARE = 0.5
 _TOOLS_SHARE = 0.25
 _AUDIT_SHARE = 0.1
@@ -40,24 +41,24 @@ _AUDIT_SHARE = 0.1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where a bundle is taken from: what is stored, and what is known of the process that serves it."""
+    """Where a bundle comes from: what is stored, and what is known about the process that serves it."""
 
     archive: Archive
     redactor: Redactor = dataclasses.field(default_factory=Redactor)
-    """Knows the secrets that must not be in it; what looks like a key is taken out in any case."""
+    """Knows the secrets that must not be in it; whatever looks like a key is redacted in any case."""
     data_dir: Path | None = None
     running: bool = False
     """Whether a live writer may be at work on the session."""
     health: Mapping[str, Any] | None = None
-    """What the serving process says of its health; looked up if it says nothing."""
+    """What the serving process says about its health; found out here if None."""
 
 
 async def write_bundle(
     target: BinaryIO, origin: Origin, session_id: str, *, max_bytes: int = MAX_BYTES
 ) -> Manifest:
-    """Write a session's bundle into a file that is open for writing. Return what is in it and what is not.
+    """Write a session's bundle to an open file. Return what is in it and what is not.
 
-    `max_bytes` limits its files as they are before they are packed. Raise `NotFound` if there is no such session.
+    `max_bytes` limits its files before they are packed. Raise `NotFound` if there is no such session.
     """
     row = await origin.archive.session(session_id)
     with tempfile.TemporaryDirectory(prefix="codesdk-bundle-") as folder:
@@ -80,7 +81,7 @@ async def write_bundle(
 
 
 class _Bundling:
-    """One bundle in the making."""
+    """One bundle while it is made."""
 
     def __init__(self, origin: Origin, row: SessionRow, box: Box) -> None:
         self._origin = origin
@@ -110,7 +111,7 @@ class _Bundling:
             await self._attempt(what, part)
 
     async def _attempt(self, what: str, part: Callable[[], Awaitable[None]]) -> None:
-        """Do a part; if it cannot be done, say so and go on: a bundle is wanted most when something is broken."""
+        """Do a part. If it fails, list it and go on: a bundle is needed most when something is broken."""
         try:
             await part()
         except (CodeSDKError, OSError, ValueError, RecursionError) as error:
@@ -143,7 +144,7 @@ class _Bundling:
         self._add_story()
 
     def _end_page(self) -> None:
-        """Put a page of events into the box and read it. When there are too many, the oldest but the first go."""
+        """Put a page of events into the box and read it. Make room by dropping old pages, never the first."""
         page, self._page = self._page, []
         if not page:
             return
@@ -154,7 +155,7 @@ class _Bundling:
         ):
             self._pages.append(path)
         while len(self._pages) > 2 and self._size_of(self._pages) > self._limit(_EVENTS_SHARE):
-            gone = self._pages.pop(1)
+            gone = self._pages.pop(1)  # never the first: it says how the session was created
             self._box.remove(gone)
             self._dropped.append(int(Path(gone).stem))
 
@@ -171,7 +172,7 @@ class _Bundling:
         return line
 
     def _add_call(self, attempt: Attempt) -> None:
-        """Put a tool call's transcript into the box, while there is room for such."""
+        """Put a tool call's transcript into the box, unless such transcripts already fill their share."""
         self._calls += 1
         what = f"the call {attempt.tool_call_id} of {attempt.name}, attempt {attempt.attempt}: input, decision, output, result"
         before = self._box.size
@@ -257,7 +258,7 @@ class _Bundling:
         self._box.add_json("transcript.json", messages, "the messages of the session")
 
     async def _audit(self) -> None:
-        """Take in what the audit has of the session; of too many records the last ones."""
+        """Add the session's audit records; only the last ones if there are too many."""
         if self._origin.data_dir is not None:
             await asyncio.to_thread(self._add_audit, self._origin.data_dir / AUDIT)
 
@@ -279,7 +280,7 @@ class _Bundling:
             )
 
     async def _artifacts(self) -> None:
-        """Take artifacts in, small ones first, so that as many as possible have room; list them all."""
+        """Add artifacts, small ones first, so that as many as possible fit; list them all."""
         rows = await self._artifact_rows()
         listed: list[dict[str, Any]] = []
         for row in sorted(rows, key=lambda row: (row.ref.size_bytes, row.ref.artifact_id)):

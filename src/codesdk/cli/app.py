@@ -19,7 +19,7 @@ DEFAULT_DATA_DIR = ".codesdk"
 
 
 class Entry(NamedTuple):
-    """A command that is not loaded yet: where it is, and what the list of commands says of it."""
+    """A command that is not loaded yet: where it is, and its line in the list of commands."""
 
     module: str
     attribute: str
@@ -30,62 +30,62 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     "Work": {
         "demo": Entry("demo", "demo", "Run a short session that needs no model and no account."),
         "run": Entry("run", "run", "Run a task and show what happens."),
-        "resume": Entry("run", "resume", "Go on with a session that was interrupted."),
-        "rerun": Entry("rerun", "rerun", "Play a recorded session again, with its model's recorded answers."),
+        "resume": Entry("run", "resume", "Continue a session that was interrupted."),
+        "rerun": Entry("rerun", "rerun", "Run a recorded session again, with its model's recorded answers."),
         "undo": Entry("undo", "undo", "Put files back as they were before tools changed them."),
     },
     "Change a session": {
-        "set": Entry("session", "set_", "Change its title, model, mode, budgets, timeouts or values."),
+        "set": Entry("session", "set_", "Change a session's title, model, mode, budgets and the like."),
         "fork": Entry("session", "fork", "Start a new session from another's transcript."),
-        "move": Entry("session", "move", "Go on with another runtime."),
+        "move": Entry("session", "move", "Continue a session on another runtime."),
         "close": Entry("session", "close", "End a session; its log stays."),
-        "delete": Entry("session", "delete", "Remove a session and everything stored of it."),
+        "delete": Entry("session", "delete", "Delete a session and everything stored for it."),
     },
     "Answer a running task": {
-        "approve": Entry("answer", "approve", "Let a waiting tool call run; list what waits."),
-        "deny": Entry("answer", "deny", "Refuse a waiting tool call; list what waits."),
+        "approve": Entry("answer", "approve", "Approve a waiting tool call, or list those that wait."),
+        "deny": Entry("answer", "deny", "Deny a waiting tool call, or list those that wait."),
         "steer": Entry("answer", "steer", "Add a message to the running task."),
         "stop": Entry("answer", "stop", "Stop the running task."),
-        "approvals": Entry("approvals", "approvals", "See what waits in all sessions, and answer it."),
+        "approvals": Entry("approvals", "approvals", "Show what waits in all sessions, and answer it."),
         "grants": Entry("grants", "grants", "List the tools that are approved for a whole session."),
-        "revoke": Entry("grants", "revoke", "Ask about such a tool again."),
+        "revoke": Entry("grants", "revoke", "Take such an approval back: the tool is asked about again."),
     },
     "Look": {
         "sessions": Entry("look", "sessions", "List sessions, newest first."),
-        "top": Entry("top", "top", "Watch sessions at work: tasks, events a second, cost."),
-        "events": Entry("look", "events", "Show a session's events, also while it runs."),
+        "top": Entry("top", "top", "Watch sessions at work: tasks, events per second, cost."),
+        "events": Entry("look", "events", "Show a session's events, even while it runs."),
         "transcript": Entry("look", "transcript", "Show a session's messages."),
         "artifacts": Entry("artifacts", "artifacts", "List or read what a session stored."),
-        "audit": Entry("audit", "audit", "Show who let what happen; check that no record is missing."),
+        "audit": Entry("audit", "audit", "Show who did and allowed what; check that no record is missing."),
         "bundle": Entry(
-            "bundle", "bundle", "Pack all that explains a session, without secrets; look into it."
+            "bundle", "bundle", "Pack what explains a session, without secrets, or inspect such a bundle."
         ),
     },
     "Check": {
         "verify": Entry("check", "verify", "Check stored logs against the contract."),
-        "replay": Entry("check", "replay", "Play a log again; the same events must come out."),
+        "replay": Entry("check", "replay", "Replay a log; the same events must come out."),
         "runtimes": Entry(
-            "runtimes", "runtimes", "List the runtimes, find out what one lacks, install its program."
+            "runtimes", "runtimes", "List the runtimes, find out what one lacks, or install its program."
         ),
         "conformance": Entry("conformance", "conformance", "Run the conformance matrix on real runtimes."),
-        "policy": Entry("policy", "policy", "Try out rules: on a call, or on all past ones."),
+        "policy": Entry("policy", "policy", "Try out rules on one call, or on all past ones."),
     },
     "Talk to models": {
-        "gateway": Entry("gateway", "gateway", "Be a model for any agent: scripted, replayed or recorded."),
+        "gateway": Entry("gateway", "gateway", "Serve a model to any agent: scripted, replayed or recorded."),
     },
     "Serve tools": {
-        "mcp": Entry("mcp", "mcp", "Be an MCP server for a session's tools, or for those on a directory."),
+        "mcp": Entry("mcp", "mcp", "Serve a session's tools, or those on a directory, over MCP."),
     },
     "Set up": {
-        "doctor": Entry("doctor", "doctor", "Look at what this machine offers, such as sandboxes."),
-        "gc": Entry("gc", "gc", "Remove what is old or too much, and give the space back."),
-        "tokens": Entry("tokens", "tokens", "Say who may use the daemon, and what for."),
+        "doctor": Entry("doctor", "doctor", "Check what this machine offers, such as sandboxes."),
+        "gc": Entry("gc", "gc", "Remove old or excess data, and free the space."),
+        "tokens": Entry("tokens", "tokens", "Manage who may use the daemon, and for what."),
         "completion": Entry("completion", "completion", "Print the completion script for a shell."),
     },
 }
 _HELP = "codesdk.help"
 HERE_ONLY = frozenset({"demo", "mcp", "policy", "tokens"})
-"""Commands on a data directory that refuse the address of a daemon. Those that need neither pay no heed to it."""
+"""Commands that work only on a data directory, and refuse a daemon's address."""
 _ENTRIES = {name: entry for entries in COMMANDS.values() for name, entry in entries.items()}
 
 
@@ -119,18 +119,18 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(name, entry.summary) for name, entry in entries.items()], col_spacing=3)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what the exit codes mean."""
+        """Write the meaning of the exit codes."""
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(code), meaning) for code, meaning in MEANINGS.items()], col_spacing=3)
 
 
 class Setup(NamedTuple):
-    """What the group's options say, for the commands. `given` is false if the default directory is used."""
+    """The group's options, for the commands. `given` is false if the default directory is used."""
 
     data_dir: str
     given: bool
     shown: str
-    """How a command that a person is told to type next says where the sessions are: an option, or nothing."""
+    """The option that says where the sessions are, for commands that a person is told to type."""
     url: str | None = None
     """The daemon to talk to, if one is named."""
     token: str | None = None
@@ -152,25 +152,25 @@ class Setup(NamedTuple):
     "--url",
     metavar="URL",
     envvar="CODESDK_URL",
-    help="Work with the daemon at this address instead. [env: CODESDK_URL]",
+    help="Use the daemon at this address instead. [env: CODESDK_URL]",
 )
 @click.option(
     "--token",
     metavar="TOKEN",
     envvar="CODESDK_TOKEN",
-    help="Its token. Others on this machine can read a command line: better use CODESDK_TOKEN.",
+    help="The daemon's token. Prefer CODESDK_TOKEN: others on this machine can read a command line.",
 )
 @click.version_option(__version__, prog_name="codesdk", message="%(prog)s %(version)s")
 @click.pass_context
 def group(ctx: click.Context, data_dir: str | None, url: str | None, token: str | None) -> None:
     """Run coding agents behind one recorded, policed and testable interface.
 
-    A SESSION is named by its id, by the beginning or the end of it, or by the word `last`.
+    A SESSION is named by its id, by the beginning or end of it, or by the word `last`.
     """
     if _typed(ctx, "url") and _typed(ctx, "data_dir"):
-        raise click.UsageError("Give --url or --data-dir: sessions are with a daemon or in a directory.")
+        raise click.UsageError("Give --url or --data-dir, not both: sessions are in one of them.")
     if _typed(ctx, "data_dir"):
-        url = None
+        url = None  # what is typed wins over CODESDK_URL
     _warn_of_token(ctx)
     ctx.obj = Setup(
         data_dir=data_dir or DEFAULT_DATA_DIR,
@@ -181,8 +181,8 @@ def group(ctx: click.Context, data_dir: str | None, url: str | None, token: str 
     )
     if url and ctx.invoked_subcommand in HERE_ONLY and not ctx.meta.get(_HELP):
         raise InvalidRequest(
-            f"`codesdk {ctx.invoked_subcommand}` works on a data directory of this machine, not with a daemon"
-            " elsewhere. Name the directory with --data-dir, or unset CODESDK_URL."
+            f"`codesdk {ctx.invoked_subcommand}` works only on a data directory of this machine, not with a"
+            " daemon. Name the directory with --data-dir, or unset CODESDK_URL."
         )
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
@@ -200,13 +200,14 @@ def _shown(ctx: click.Context, data_dir: str | None, url: str | None) -> str:
 
 def _warn_of_token(ctx: click.Context) -> None:
     if _typed(ctx, "token") and sys.stderr.isatty():
-        words = "a token on the command line can be read by others on this machine; CODESDK_TOKEN cannot"
+        words = "a token on the command line can be read by others on this machine; use CODESDK_TOKEN"
         click.echo(f"warning: {words}.", err=True)
 
 
 def run(args: list[str]) -> int:
     """Run one command line. Must not raise; return the exit code."""
     _open_missing_streams()
+    # Looked for before the line is parsed, so that an error in the line itself is JSON, too.
     as_json = "--json" in (args[: args.index("--")] if "--" in args else args)
     try:
         return _run(args, as_json)
@@ -215,17 +216,18 @@ def run(args: list[str]) -> int:
         return READER_GONE
     except (click.Abort, KeyboardInterrupt, Interrupted):
         return INTERRUPTED
-    except SystemExit as error:  # click's own way out of completion and of a pipe that broke under it
+    except SystemExit as error:  # how click exits after completion, and when a pipe breaks
         return error.code if isinstance(error.code, int) else 1
     except Exception as error:  # noqa: BLE001 - the last stop: a bug must be reported like every other error
         return _report_bug(error, as_json)
 
 
 def _run(args: list[str], as_json: bool) -> int:
+    # What models say may not fit the terminal's encoding; that must not end the command.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
-    try:
+    try:  # not standalone: click would print errors in its own way and exit
         result: object = group.main(args, prog_name="codesdk", standalone_mode=False)
     except click.ClickException as error:
         return _report_usage(error, as_json)
@@ -242,7 +244,7 @@ def _report_usage(error: click.ClickException, as_json: bool) -> int:
     message = error.format_message()
     context = getattr(error, "ctx", None)
     if isinstance(context, click.Context):
-        message += f" `{context.command_path} --help` says more."
+        message += f" See `{context.command_path} --help`."
     report(ErrorInfo(code="INVALID_REQUEST", message=message, retryable=False), as_json=as_json)
     return BAD_INPUT
 
@@ -250,20 +252,20 @@ def _report_usage(error: click.ClickException, as_json: bool) -> int:
 def _report_bug(error: Exception, as_json: bool) -> int:
     if os.environ.get("CODESDK_DEBUG"):
         traceback.print_exc()
-    words = f"{type(error).__name__}: {error}. This is a bug; CODESDK_DEBUG=1 shows where."
+    words = f"{type(error).__name__}: {error}. This is a bug. CODESDK_DEBUG=1 shows where."
     return report(ErrorInfo(code="INTERNAL", message=words, retryable=False), as_json=as_json)
 
 
 def _open_missing_streams() -> None:
-    """Put something in the place of closed standard streams, or the next file opened would take it."""
+    """Put /dev/null in the place of closed standard streams, or the next opened file would become one."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(number)
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))  # noqa: SIM115 - for good
+            setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))  # noqa: SIM115 - stays open
 
 
 def _silence_stdout() -> None:
-    """Let what is still in the buffer go nowhere, so that Python does not complain at its end."""
+    """Send what is still buffered to /dev/null, so that Python does not complain on exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""The entry point of `codesdkd`: options → a daemon that runs until it is told to end."""
+"""The entry point of `codesdkd`: options → a daemon that runs until it is told to stop."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PARENT_POLL_S = 1.0
 _STARTED_BY = os.getppid()
-"""Read as early as can be: whoever starts a daemon may end before it serves."""
+"""Read as early as possible: whoever starts a daemon may exit before it serves."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -32,62 +32,62 @@ _STARTED_BY = os.getppid()
     default=DEFAULT_DATA_DIR,
     help=f"Where sessions are stored. [env: CODESDK_DATA_DIR; default: {DEFAULT_DATA_DIR}]",
 )
-@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="[default: 127.0.0.1]")
-@click.option("--port", default=0, type=click.IntRange(0, 65535), metavar="N", help="0, the default: any.")
+@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Where to listen. [default: 127.0.0.1]")
+@click.option("--port", default=0, type=click.IntRange(0, 65535), metavar="N", help="[default: any free one]")
 @click.option(
-    "--runtimes", metavar="NAMES", help="Runtimes that sessions may use, with commas. [default: all]"
+    "--runtimes", metavar="NAMES", help="Runtimes that sessions may use, separated by commas. [default: all]"
 )
 @click.option(
     "--workspace-root",
     "roots",
     multiple=True,
     metavar="DIR",
-    help="Workspaces must be in such a directory. Repeat for more. [default: anywhere]",
+    help="Workspaces must be inside this directory. Repeatable. [default: anywhere]",
 )
 @click.option(
     "--allow-host",
     "hosts",
     multiple=True,
     metavar="NAME",
-    help="A name by which clients reach the daemon, such as that of a proxy. Repeat for more.",
+    help="A name by which clients reach the daemon, such as a proxy's. Repeatable.",
 )
 @click.option(
-    "--require-token", is_flag=True, help="Want a token even if none was made with `codesdk tokens`."
+    "--require-token", is_flag=True, help="Require a token even if none was made with `codesdk tokens`."
 )
 @click.option(
     "--grace",
     default=10.0,
     type=click.FloatRange(0),
     metavar="SECONDS",
-    help="How long tasks may go on after SIGTERM. [default: 10]",
+    help="How long tasks may keep running after SIGTERM. [default: 10]",
 )
 @click.option(
     "--requests-per-second",
     default=500.0,
     type=click.FloatRange(0),
     metavar="N",
-    help="How many requests a principal may make; 0 for any number. [default: 500]",
+    help="How many requests a principal may make; 0 for no limit. [default: 500]",
 )
 @click.option(
     "--request-burst",
     default=2000,
     type=click.IntRange(1),
     metavar="N",
-    help="How many requests may come at once before that counts. [default: 2000]",
+    help="How many requests may come at once before that limit applies. [default: 2000]",
 )
 @click.option(
     "--tasks-per-minute",
     default=0.0,
     type=click.FloatRange(0),
     metavar="N",
-    help="How many tasks of one runtime a principal may start; 0, the default: any number.",
+    help="How many tasks of one runtime a principal may start; 0 for no limit. [default: 0]",
 )
 @click.option(
     "--heartbeat",
     default=15.0,
     type=click.FloatRange(0.05),
     metavar="SECONDS",
-    help="How often an event stream without events shows that it is alive. [default: 15]",
+    help="How often an idle event stream shows that it is alive. [default: 15]",
 )
 @click.option(
     "--exit-with-parent",
@@ -95,28 +95,28 @@ _STARTED_BY = os.getppid()
     flag_value=0,
     type=click.IntRange(0),
     metavar="[PID]",
-    help="End when the process ends that started the daemon. With its PID also if it has ended already.",
+    help="Exit when the process that started the daemon ends. With its PID, even if it has ended already.",
 )
 @click.option(
     "--keep-days",
     type=click.FloatRange(0, min_open=True),
     metavar="N",
-    help="Remove sessions, and audit records, that are older. [default: keep all]",
+    help="Remove older sessions and audit records. [default: keep all]",
 )
 @click.option(
     "--keep-bytes",
     type=click.IntRange(1),
     metavar="N",
-    help="Remove the oldest sessions when all together take more. [default: keep all]",
+    help="Remove the oldest sessions when all of them take more. [default: keep all]",
 )
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
-    help="What is logged to stderr. [default: info]",
+    help="How much to log to stderr. [default: info]",
 )
 @click.option(
-    "--log-format", type=click.Choice(["json", "text"]), default="json", help="How. [default: json]"
+    "--log-format", type=click.Choice(["json", "text"]), default="json", help="How to log. [default: json]"
 )
 @click.option(
     "--traces",
@@ -129,8 +129,8 @@ _STARTED_BY = os.getppid()
 def codesdkd(data_dir: str, exit_with_parent: int | None, **options: Any) -> None:
     """Serve the sessions of a data directory over HTTP.
 
-    The first line on stdout is JSON with the address: {"url": "http://127.0.0.1:PORT"}. SIGTERM ends the daemon in
-    good order. docs/daemon-api.md describes the API; GET /openapi.json does so for programs.
+    The first line on stdout is JSON with the address: {"url": "http://127.0.0.1:PORT"}. SIGTERM shuts it down
+    gracefully. docs/daemon-api.md describes the API; GET /openapi.json does so for programs.
     """
     import uvloop
 
@@ -170,7 +170,7 @@ def codesdkd(data_dir: str, exit_with_parent: int | None, **options: Any) -> Non
 
     try:
         uvloop.run(main())
-    finally:
+    finally:  # sending the last spans blocks, so it waits for the end of the loop
         for observer in observers:
             if isinstance(observer, Traces):
                 observer.close()
@@ -187,10 +187,11 @@ def _retention(options: dict[str, Any]) -> "Retention | None":
 
 
 def _observers(options: dict[str, Any]) -> "list[Observer]":
-    """Return what listens to all events: the log on stderr, and spans if they are wanted."""
+    """Return the observers of all events: the log on stderr, and spans if they are wanted."""
     from codesdk.gateway import providers_from
     from codesdk.observe import LogObserver, Traces, configure_logging
 
+    # What the gateway adds to requests must never appear in the log.
     keys = [provider.key for provider in providers_from().values() if provider.key]
     configure_logging(options["log_level"], options["log_format"], secrets=keys)
     traces = [Traces.to_collector(options["traces"], "codesdkd")] if options["traces"] else []
@@ -198,7 +199,7 @@ def _observers(options: dict[str, Any]) -> "list[Observer]":
 
 
 def _opening(options: dict[str, Any]) -> dict[str, Any]:
-    """Return what the engine is told."""
+    """Return the engine's options."""
     opening: dict[str, Any] = {}
     if options["policy"]:
         from codesdk.policy import load_policy
@@ -213,19 +214,19 @@ def _opening(options: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _watch_parent(named: int) -> None:
-    """Send ourselves a SIGTERM when the parent has ended: the one that was named, or that was there at the start."""
+    """Send ourselves SIGTERM when the parent ends: the named one, or the one we were started by."""
     import signal
 
     parent = named or _STARTED_BY
     try:
         handle = os.pidfd_open(parent)
     except (AttributeError, OSError):
-        while os.getppid() == parent:  # noqa: ASYNC110 - nothing tells of it here
+        while os.getppid() == parent:  # noqa: ASYNC110 - without a pidfd there is nothing to wait on
             await asyncio.sleep(PARENT_POLL_S)
     else:
         gone = asyncio.Event()
         asyncio.get_running_loop().add_reader(handle, gone.set)
-        if os.getppid() == parent:
+        if os.getppid() == parent:  # else it ended before we could watch it, and its id may be another's
             await gone.wait()
     os.kill(os.getpid(), signal.SIGTERM)
 

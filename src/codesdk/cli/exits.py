@@ -14,18 +14,19 @@ BAD_INPUT: Final = 2
 NOT_FOUND: Final = 3
 BUSY: Final = 4
 STORAGE: Final = 5
+# 128 plus the number of SIGINT or SIGPIPE, as shells report a process that died of it.
 INTERRUPTED: Final = 130
 READER_GONE: Final = 141
 
 MEANINGS: dict[int, str] = {
-    OK: "all went well",
+    OK: "success",
     FAILED: "the task failed, or a check found something",
     BAD_INPUT: "bad usage, bad input, or not allowed",
     NOT_FOUND: "there is no such session, call or artifact",
     BUSY: "conflict or busy: another process or another answer was first",
     STORAGE: "the data directory cannot be read or written",
     INTERRUPTED: "interrupted: the task was stopped",
-    READER_GONE: "whoever read the output went away",
+    READER_GONE: "the reader of the output went away",
 }
 
 EXIT_OF: dict[ErrorCode, int] = {
@@ -42,7 +43,7 @@ EXIT_OF: dict[ErrorCode, int] = {
     "OVERLOADED": BUSY,
     "STORAGE_FAILED": STORAGE,
 }
-"""An error that ends a command. Codes that are not here are failures of a task or of CodeSDK itself: 1."""
+"""Errors that end a command. Codes not listed here are failures of a task or of CodeSDK itself: 1."""
 
 _ENDINGS = {"task.completed": OK, "task.failed": FAILED, "task.stopped": INTERRUPTED}
 
@@ -67,5 +68,5 @@ def report(error: ErrorInfo, *, as_json: bool) -> int:
 
             print(f"error ({error.code}): {printable(error.message)}", file=sys.stderr, flush=True)
     except OSError:
-        pass  # nobody reads stderr; the exit code still tells
+        pass  # nobody reads stderr; the exit code still says it
     return exit_of(error.code)

@@ -1,4 +1,4 @@
-"""Ctrl-C and the signals that ask a process to end → the task is stopped first; only a second Ctrl-C is rude."""
+"""Ctrl-C, SIGTERM and SIGHUP → the task is stopped first; only a second Ctrl-C quits at once."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """While it is entered, signals call `on_stop`; without one they cancel the task that entered it.
+    """While entered, signals call `on_stop`; if there is none, they cancel the task that entered.
 
     Only a second Ctrl-C quits at once: a supervisor may send SIGTERM to the process and again to its group.
     """

@@ -1,4 +1,4 @@
-"""A coroutine → its result, on uvloop where there is one."""
+"""A coroutine → its result, on uvloop if it is installed."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -1,4 +1,4 @@
-"""The entry point of `codesdk`. Answers `--version` by itself, so that it is instant; the rest is `app`."""
+"""The entry point of `codesdk`. Answers `--version` itself, so that it is instant; the rest is in `app`."""
 
 import sys
 

@@ -23,36 +23,36 @@ def session_argument(*, required: bool = True) -> Callable[[F], F]:
 
 
 def policy_options(command: F) -> F:
-    """Add `--policy` and `--allow-yolo`: what the operator has to say."""
+    """Add `--policy` and `--allow-yolo`: the operator's rules."""
     allow_yolo = click.option(
         "--allow-yolo",
         is_flag=True,
         envvar="CODESDK_ALLOW_YOLO",
-        help="Let the permission mode yolo be used. [env: CODESDK_ALLOW_YOLO]",
+        help="Allow the permission mode yolo. [env: CODESDK_ALLOW_YOLO]",
     )
     policy = click.option(
         "--policy",
         metavar="FILE",
         envvar="CODESDK_POLICY",
-        help="Rules that are looked at before the permission mode. [env: CODESDK_POLICY]",
+        help="Rules that are checked before the permission mode. [env: CODESDK_POLICY]",
     )
     return policy(allow_yolo(command))
 
 
 def command_options(command: F) -> F:
-    """Add the options that switch running programs on."""
+    """Add the options that allow running programs."""
     allow = click.option(
         "--allow-command",
         "commands",
         multiple=True,
         metavar="WORDS",
-        help='Offer workspace.exec for commands that begin like this, such as "git diff". Repeat for more.',
+        help='Offer workspace.exec for commands that begin like this, such as "git diff". Repeatable.',
     )
     where = click.option(
         "--sandbox",
         type=click.Choice(["bubblewrap", "oci", "host"]),
         default="bubblewrap",
-        help="Where such commands run. host is no sandbox. [default: bubblewrap]",
+        help="Where such commands run; host is no sandbox. [default: bubblewrap]",
     )
     return allow(where(command))
 
@@ -61,7 +61,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     try:
         return [item for item in _stored(ctx) if item.value.startswith(incomplete)]
     except (CodeSDKError, OSError):
-        return []
+        return []  # an error text would land in the line that the person is typing
 
 
 def _stored(ctx: click.Context) -> list[CompletionItem]:

@@ -1,4 +1,7 @@
-"""A runtime → findings: its program, its login, how its processes are kept apart, the way to its model. For `runtimes doctor`."""
+"""A runtime → findings about its program, its login, its isolation and its way to a model.
+
+What `codesdk runtimes doctor` shows. No model is asked.
+"""
 
 import asyncio
 import shlex
@@ -21,7 +24,7 @@ _ANSWER_S = 10.0
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that was looked at. A note is worth knowing and keeps nothing from working."""
+    """The result of one check. A note is worth knowing, but keeps nothing from working."""
 
     check: Literal["program", "login", "isolation", "gateway"]
     state: Literal["ok", "note", "failed"]
@@ -30,7 +33,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 async def look_at(runtime: str, data_dir: str) -> list[Finding]:
-    """Return what is found out about a runtime, without a model call."""
+    """Check a runtime, without a model call."""
     entry = entries()[runtime]
     if entry.program is None:
         return [Finding(check="program", state="ok", found="built in")]
@@ -40,7 +43,7 @@ async def look_at(runtime: str, data_dir: str) -> list[Finding]:
 
 
 async def ask_status(runtime: str, data_dir: str | None = None) -> AuthStatus:
-    """Ask a runtime, away from any session: about the login in a data directory, if there is one."""
+    """Ask a runtime for its status, outside any session: with the login in a data directory, if any."""
     kept = None if data_dir is None else _kept_in(data_dir)
     lasting = kept is not None and login_folder(kept, LOCAL, entries()[runtime]).is_dir()
     with tempfile.TemporaryDirectory(prefix="codesdk-") as folder:
@@ -60,7 +63,7 @@ async def ask_status(runtime: str, data_dir: str | None = None) -> AuthStatus:
 
 
 def alias_of(runtime: str) -> str | None:
-    """Return the short name of a runtime, which may be one that only a daemon has."""
+    """Return the short name of a runtime, or None: only the daemon may know the runtime."""
     entry = entries().get(runtime)
     return entry.alias if entry else None
 
@@ -69,15 +72,16 @@ async def _program(entry: RuntimeEntry) -> Finding:
     try:
         program = await find_program(entry)
     except TaskFailure as error:
+        # The advice in the message is replaced by our own command, which picks the tested version.
         problem = error.message.partition(" Install it with: ")[0]
         to_do = f"codesdk runtimes install {entry.alias or entry.name}"
         return Finding(check="program", state="failed", found=problem, to_do=to_do)
-    found = f"{program.path}, version {program.version}, the one that was tested"
+    found = f"{program.path}, version {program.version}, the tested one"
     return Finding(check="program", state="ok", found=found)
 
 
 async def _login(entry: RuntimeEntry, program: ProgramEntry, data_dir: str) -> Finding:
-    """A login of the program's own, or a key that the gateway puts in: one of them is enough."""
+    """Look for a login of the program's own, or a key that the gateway adds: either is enough."""
     status = await ask_status(entry.name, data_dir)
     problem = (status.details or {}).get("problem")
     if problem:
@@ -89,7 +93,7 @@ async def _login(entry: RuntimeEntry, program: ProgramEntry, data_dir: str) -> F
         return Finding(check="login", state=state, found=found)
     name = KEY_NAMES[entry.wire]
     if providers_from()[entry.wire].key:
-        return Finding(check="login", state="ok", found=f"{name} is set; the gateway puts it in")
+        return Finding(check="login", state="ok", found=f"{name} is set; the gateway adds it")
     if status.logged_in and status.auth_model != "api_key":
         return Finding(check="login", state="ok", found=f"logged in: {status.account_label}")
     to_do = f"set {name} where CodeSDK runs"
@@ -107,13 +111,13 @@ async def _isolation() -> Finding:
     return Finding(
         check="isolation",
         state="note",
-        found="no process namespaces here: process groups, and what a killed CodeSDK left is ended at the next start",
+        found="no process namespaces here: what a killed CodeSDK leaves running is ended at its next start",
         to_do="install bubblewrap, and allow it to make namespaces",
     )
 
 
 async def _gateway() -> Finding:
-    """Start the gateway's server for a moment and ask it something, as a program would."""
+    """Start the gateway for a moment and send it a request, as a program would."""
     from codesdk.gateway import Gateway, ScriptedModel
     from codesdk.script import parse_object
 
@@ -132,7 +136,7 @@ async def _gateway() -> Finding:
     return Finding(
         check="gateway",
         state="failed",
-        found=f"programs on this machine cannot reach a server of ours on 127.0.0.1{problem}",
+        found=f"programs on this machine cannot reach the gateway on 127.0.0.1{problem}",
         to_do="allow connections on the loopback interface",
     )
 

@@ -1,4 +1,4 @@
-"""The library's handles over HTTP: `CodeSDKClient` for asyncio, `SyncClient` for plain scripts. See docs/client.md."""
+"""The library's handles over HTTP: `CodeSDKClient` for asyncio, `SyncClient` for plain scripts."""
 
 from typing import TYPE_CHECKING
 

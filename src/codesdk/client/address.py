@@ -1,4 +1,4 @@
-"""What the caller says, the environment and a data directory → where the daemon is, and the token for it."""
+"""Arguments, the environment and a data directory → the daemon's address, and the token for it."""
 
 import os
 from collections.abc import Callable
@@ -30,9 +30,9 @@ Find = Callable[[], Address]
 
 
 def finder(url: str | None, token: str | None, data_dir: str | os.PathLike[str] | None) -> Find:
-    """Return what finds the daemon: at the given address, at CODESDK_URL, or through a data directory's lock file.
+    """Return what finds the daemon: at the given address, at CODESDK_URL, or by a data directory's lock file.
 
-    A data directory that is given comes before CODESDK_URL. A token out of a lock file goes to the daemon
+    A given data directory takes precedence over CODESDK_URL. A token from a lock file is sent to the daemon
     that wrote it and to no other.
     """
     if url is None and data_dir is None:
@@ -60,7 +60,7 @@ def finder(url: str | None, token: str | None, data_dir: str | os.PathLike[str] 
 
 
 def _checked(url: str) -> str:
-    """Return an address without what cannot belong to it."""
+    """Return an address without its final slash. Raise if it is not a plain http or https address."""
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

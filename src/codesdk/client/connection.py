@@ -1,7 +1,7 @@
 """Requests to a daemon → answers as structs, or the contract's exceptions.
 
-What fails because the daemon is away, restarts or asks for patience is tried again for a while, under the
-same idempotency key: whether the daemon had acted already makes no difference.
+A request that fails because the daemon is away, restarts or asks to wait is retried for a while, under the
+same idempotency key: whether the daemon had already acted makes no difference.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     import httpx2
 
 PATIENCE_S = 30.0
-"""How long a request is tried again before its failure is the caller's."""
+"""How long a request is retried before its failure reaches the caller."""
 CONNECT_S = 5.0
 ANSWER_S = 60.0
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 LATER: frozenset[str] = frozenset({"RATE_LIMITED", "OVERLOADED"})
-"""Refusals after which the same request may go through in a moment."""
+"""Refusals after which the same request may succeed in a moment."""
 _AWAY = frozenset({502, 503, 504})
 _CODES: frozenset[str] = frozenset(get_args(ErrorCode))
 
@@ -38,7 +38,8 @@ class Unreachable(Busy):
 
 
 def pause_s(failures: int) -> float:
-    """Return how long to wait after so many failures in a row: longer each time, and never in step with others."""
+    """Return how long to wait after so many failures in a row: longer each time, and partly random."""
+    # Random, so that the clients of a daemon that restarts do not all come back at the same moment.
     longest = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(failures, 16))
     return longest * (0.5 + random.random() / 2)
 
@@ -60,7 +61,7 @@ class Connection:
         return self._address.url
 
     async def close(self) -> None:
-        """Hang up. Streams end, and who waits for an answer is told so."""
+        """Hang up. Streams end, and pending requests fail."""
         self.closed.set()
         for asking in self._asking:
             asking.cancel()
@@ -69,7 +70,7 @@ class Connection:
             await self._client.aclose()
 
     def look_again(self) -> bool:
-        """Find out whether the daemon is elsewhere now, or wants another token. Tell whether it is so."""
+        """Look up the address and the token again. Return whether they have changed."""
         try:
             found = self._find()
         except CodeSDKError:
@@ -92,7 +93,7 @@ class Connection:
         return _decoded(answer.content, kind)
 
     async def post(self, path: str, body: object, kind: type[T], *, key: str | None = None) -> T:
-        """Have something done, once."""
+        """Post a body, to be acted on once."""
         headers = {"content-type": "application/json", "idempotency-key": key or new_key()}
         answer = await self._send("POST", path, content=msgspec.json.encode(body), headers=headers)
         return _decoded(answer.content, kind)
@@ -117,7 +118,7 @@ class Connection:
         return (await self._send("GET", path, headers=headers)).content
 
     async def delete(self, path: str, *, key: str | None = None) -> None:
-        """Remove something. If an earlier try may have done so, that it is gone is what was wanted."""
+        """Remove something. Not found counts as success if an earlier try may have removed it."""
         await self._send("DELETE", path, headers={"idempotency-key": key} if key else None)
 
     async def _send(
@@ -133,7 +134,7 @@ class Connection:
     ) -> "httpx2.Response":
         loop = asyncio.get_running_loop()
         until = loop.time() + (self._patience_s if patience_s is None else patience_s)
-        failures, lost = 0, False
+        failures, lost = 0, False  # lost: a try got no answer, so the daemon may have acted
         while True:
             answer, failure = await self._try(method, path, content, headers, _given(query), answer_s)
             if failure is None or (lost and method == "DELETE" and failure.code == "NOT_FOUND"):
@@ -174,7 +175,7 @@ class Connection:
     async def ask(self, request: "httpx2.Request", *, stream: bool = False) -> "httpx2.Response":
         """Send a request. Raise if the client is closed before it is answered.
 
-        A connection that is being made while the others are closed would be left open, so each request is a task.
+        Each request is a task that `close` can cancel: a connection in the making would otherwise stay open.
         """
         if self.closed.is_set():
             raise closed_here()
@@ -190,19 +191,20 @@ class Connection:
             if self.closed.is_set() and not current.cancelling():
                 raise closed_here() from None
             raise
-        if current.cancelling() > before:  # the library below has taken the cancellation for its own
+        if current.cancelling() > before:  # the HTTP library has swallowed the cancellation
             await answer.aclose()
             raise asyncio.CancelledError
         return answer
 
     def _wait_s(self, answer: "httpx2.Response | None", failure: CodeSDKError, failures: int) -> float | None:
-        """Return how long to wait before the next try, or None if there is no use in one."""
+        """Return how long to wait before the next try, or None if another try is useless."""
         if self.closed.is_set():
             return None
         if answer is None:
             return 0.0 if self.look_again() else pause_s(failures)
-        if answer.status_code == 401:
+        if answer.status_code == 401:  # a daemon that was restarted has another token
             return 0.0 if self.look_again() else None
+        # A gateway status without a problem document comes from a proxy: the daemon behind it is away.
         if failure.code in LATER or (answer.status_code in _AWAY and failure.code == "INTERNAL"):
             return max(retry_after_s(answer.headers), pause_s(failures))
         return None
@@ -230,7 +232,7 @@ class Connection:
                 timeout=httpx2.Timeout(ANSWER_S, connect=CONNECT_S),
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=45),
                 follow_redirects=False,
-                trust_env=False,
+                trust_env=False,  # no proxy or login from the environment: the token is for the daemon alone
                 verify=self.url.startswith(
                     "https"
                 ),  # certificates take long to read, and plain HTTP has none
@@ -239,7 +241,7 @@ class Connection:
 
 
 def new_key() -> str:
-    """Return a key under which a request is carried out once."""
+    """Return an idempotency key: under one key, a request is carried out once."""
     return secrets.token_urlsafe(18)
 
 
@@ -249,11 +251,11 @@ def closed_here() -> CodeSDKError:
 
 
 def failure_of(status: int, body: bytes) -> CodeSDKError:
-    """Return the exception that an answer stands for, also if it is not the daemon's own."""
+    """Return the exception that an answer stands for, even if it is not the daemon's own."""
     try:
         problem = msgspec.json.decode(body, type=Problem)
     except ValueError:
-        words = f"What answers here is not a CodeSDK daemon, or a proxy failed before it (HTTP {status})."
+        words = f"This is not the address of a CodeSDK daemon, or a proxy before it failed (HTTP {status})."
         return CodeSDKError(words, details={"status": status})
     code: Any = problem.code if problem.code in _CODES else "INTERNAL"
     return from_info(
@@ -268,7 +270,7 @@ def failure_of(status: int, body: bytes) -> CodeSDKError:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float:
-    """Return how long the daemon wants a client to wait."""
+    """Return how long the daemon asks a client to wait."""
     given = headers.get("retry-after", "")
     return min(float(given), PATIENCE_S) if given.isascii() and given.isdigit() else 0.0
 
@@ -283,4 +285,4 @@ def _decoded(data: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
     except ValueError as error:
-        raise CodeSDKError(f"The daemon's answer cannot be read: {error}.") from error
+        raise CodeSDKError(f"The daemon's answer cannot be read: {error}. Is it the same release?") from error

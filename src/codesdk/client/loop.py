@@ -1,4 +1,4 @@
-"""`Loop`: an event loop in a thread of its own, on which plain code waits for coroutines and streams."""
+"""`Loop`: an event loop in its own thread, on which plain code waits for coroutines and streams."""
 
 import asyncio
 import queue
@@ -11,11 +11,11 @@ T = TypeVar("T")
 CLEANUP_S = 5.0
 BATCH_ITEMS = 500
 MAX_BATCHES = 4
-"""How many batches may wait for a reader. Then the stream is not read any further."""
+"""How many batches may wait for a reader before the stream is paused."""
 
 
 class Loop:
-    """An event loop in a thread of its own."""
+    """An event loop in its own thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -23,7 +23,7 @@ class Loop:
         self._thread.start()
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what a coroutine returns. If the waiting is cut short, so is the coroutine, and its end is awaited."""
+        """Return what a coroutine returns. If interrupted, cancel the coroutine and wait for its end."""
         over = threading.Event()
 
         async def doing() -> T:
@@ -41,7 +41,7 @@ class Loop:
             raise
 
     def each(self, items: AsyncGenerator[T]) -> Iterator[T]:
-        """Yield the items of a stream as they come. Those that come together cross the threads together."""
+        """Yield the items of a stream as they come. Those that arrive together cross the threads together."""
         stream = _Stream(items)
         pumping = asyncio.run_coroutine_threadsafe(stream.pump(), self._loop)
         try:
@@ -74,13 +74,13 @@ class _Stream:
         self._room.set()
 
     async def pump(self) -> None:
-        """Read the stream to its end, in batches of what comes at once."""
+        """Read the stream to its end, in batches of what arrives at once."""
         loop = asyncio.get_running_loop()
         try:
             async with aclosing(self._items) as items:
                 async for item in items:
                     if not self._batch:
-                        loop.call_soon(self._flush)  # runs once nothing more is there at once
+                        loop.call_soon(self._flush)  # runs when no more items are ready
                     self._batch.append(item)
                     if len(self._batch) >= BATCH_ITEMS:
                         self._flush()

@@ -28,7 +28,7 @@ class CodeSDKClient(Handles):
 
     def __init__(self, connection: Connection) -> None:
         self.daemon = HttpService(connection)
-        """The daemon itself, with what it can be asked besides."""
+        """The daemon itself, for what the handles do not cover."""
         super().__init__(self.daemon)
         self.connection = connection
 
@@ -43,7 +43,7 @@ class CodeSDKClient(Handles):
         """Connect to a daemon: at `url`, at the one that serves `data_dir`, or at CODESDK_URL.
 
         The token is the given one, that of CODESDK_TOKEN or, for a daemon of this machine, the one in the lock file
-        of its data directory. Leaving the block ends streams; what runs in the daemon goes on.
+        of its data directory. Leaving the block ends streams; tasks in the daemon keep running.
         """
         client = cls(Connection(finder(url, token, data_dir)))
         try:
@@ -53,7 +53,7 @@ class CodeSDKClient(Handles):
             await client.connection.close()
 
     async def _greet(self) -> None:
-        """Fail at once, and in plain words, if nobody is there or the wrong one."""
+        """Fail at once, with a clear error, if no daemon answers or it speaks another version."""
         health = await self.connection.get("/v1/health", api.Health, patience_s=0.0)
         if health.contract_version != CONTRACT_VERSION:
             raise InvalidRequest(
@@ -74,7 +74,7 @@ class CodeSDKClient(Handles):
         return await self.connection.get("/v1/whoami", api.TokenInfo)
 
     async def collect(self, retention: Retention, *, dry_run: bool = False) -> GcReport:
-        """Have the daemon remove what is over the limits, of all principals. Needs the scope admin."""
+        """Let the daemon remove what is over the limits, of all principals. Needs the scope admin."""
         limits = msgspec.structs.asdict(retention)
         return await self.connection.post("/v1/gc", api.Collecting(**limits, dry_run=dry_run), GcReport)
 

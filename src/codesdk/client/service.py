@@ -1,6 +1,6 @@
-"""`HttpService`: a daemon's sessions. Implements `SessionService`: each method is a request, each action its route.
+"""`HttpService`: a daemon's sessions as a `SessionService`. A method is a request, an action has its route.
 
-An action travels as its body: without the names that its route has places for.
+The body of a request is the action, without the fields that are in its path.
 """
 
 import re
@@ -54,7 +54,7 @@ class HttpService:
         self.connection = connection
 
     async def execute(self, action: Action[R], *, key: str | None = None) -> R:
-        """Have the daemon do what an action says."""
+        """Let the daemon carry out an action."""
         kind = type(action)
         method, _, path = kind.route.partition(" ")
         given: dict[str, Any] = msgspec.to_builtins(action)
@@ -126,7 +126,7 @@ class HttpService:
     async def frames(
         self, session_id: str, *, after_seq: int = 0, follow: bool = False
     ) -> AsyncIterator[StoredFrame]:
-        """Yield stored frames in order, damaged ones marked; with `follow`, then those that come."""
+        """Yield stored frames in order, damaged ones marked; with `follow`, then new ones as they come."""
         while page := await self.read(session_id, after_seq):
             for frame in page:
                 after_seq = frame.seq
@@ -184,11 +184,11 @@ class HttpService:
         return ref, await self.connection.download(f"{path}/content", wanted)
 
     async def verify(self, session_id: str) -> api.CheckReport:
-        """Have a log checked against the contract."""
+        """Let the daemon check a log against the contract."""
         return await self.connection.get(f"{_session(session_id)}/verify", api.CheckReport, answer_s=CHECK_S)
 
     async def replay(self, session_id: str) -> api.CheckReport:
-        """Have a log played through a fresh engine and compared."""
+        """Let the daemon play a log through a fresh engine and compare."""
         return await self.connection.get(f"{_session(session_id)}/replay", api.CheckReport, answer_s=CHECK_S)
 
 

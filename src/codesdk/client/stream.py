@@ -1,7 +1,7 @@
 """A session's server-sent events → stored frames in order, over as many connections as it takes.
 
-A stream that breaks, ends or falls silent is opened again behind the last event that came, so there is no gap and
-no repeat. Only an answer that will not change ends it: no access, no such session, a log that cannot be read.
+A stream that breaks, ends or falls silent is reopened after the last event that came, so nothing is missed or
+repeated. Only an answer that will not change ends it: no access, no such session, an unreadable log.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     import httpx2
 
 SILENCE_S = 45.0
-"""After so long without a sign of life (three of the daemon's heartbeats) a connection counts as dead."""
+"""After this long without a sign of life (three of the daemon's heartbeats) a connection counts as dead."""
 MAX_LINE_BYTES = 128 * 1024 * 1024
 _TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class EventStream:
-    """One reader's way through a session's log. Must be read once only."""
+    """One reader's way through a session's log. Must be read only once."""
 
     def __init__(
         self, connection: Connection, path: str, after_seq: int, *, silence_s: float = SILENCE_S
@@ -41,6 +41,7 @@ class EventStream:
             async with contextlib.aclosing(self._once()) as parts:
                 async for part in parts:
                     self._failures = 0
+                    # A new connection must not repeat what the one before has brought.
                     fresh = [frame for frame in part if frame.seq > self._seq]
                     if fresh:
                         self._seq = fresh[-1].seq
@@ -48,13 +49,13 @@ class EventStream:
             await self._pause()
 
     async def _once(self) -> AsyncGenerator[list[StoredFrame]]:
-        """Yield what one connection gives; nothing is a sign of life."""
+        """Yield what one connection sends; an empty list is a sign of life."""
         import httpx2
 
         connection, timeout = self._connection, httpx2.Timeout(CONNECT_S, read=self._silence_s)
         wanted = {
             "accept": "text/event-stream",
-            "accept-encoding": "identity",
+            "accept-encoding": "identity",  # the bytes are parsed as they arrive
             "last-event-id": str(self._seq),
         }
         url, headers = connection.url + self._path, connection.headers(wanted)
@@ -85,7 +86,7 @@ class EventStream:
         self._wanted_pause_s = retry_after_s(answer.headers)
 
     async def _pause(self) -> None:
-        """Wait before the next connection, longer each time; not if the daemon has moved."""
+        """Wait before the next connection, longer each time; not at all if the daemon has moved."""
         seconds = max(self._wanted_pause_s, pause_s(self._failures))
         self._wanted_pause_s = 0.0
         self._failures += 1
@@ -110,7 +111,7 @@ class Parser:
         """Return the frames that are complete now."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         if len(self._rest) > MAX_LINE_BYTES:
-            raise CodeSDKError("The daemon sent a line without an end.")
+            raise CodeSDKError("The daemon sent an endless line. Is it a CodeSDK daemon?")
         self.alive = False
         frames: list[StoredFrame] = []
         for line in lines:

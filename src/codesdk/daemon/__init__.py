@@ -1,4 +1,7 @@
-"""codesdkd: the engine over HTTP. `operations` is the table of what it does, `app` the way in, `server` the process."""
+"""codesdkd: the engine over HTTP.
+
+`operations` is the table of what it does, `app` turns requests into calls of them, `server` runs the process.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,7 @@
-"""The way in: an HTTP request → a `Call` → the answer, or a problem. Raw ASGI, under uvicorn.
+"""An HTTP request → a `Call` → the answer, or a problem. Raw ASGI, under uvicorn.
 
-Checked in this order: the name and the site that the request came by, the route, the caller, its rate, its scope,
-the query, the body. Nothing is done for who is not let in, and nothing is told either.
+Checked in this order: host and origin, the route, the caller, its rate, its scope, the query, the body. A
+request that is not let in has no effect and learns nothing.
 """
 
 import dataclasses
@@ -58,7 +58,7 @@ _SINGLE = frozenset(
         b"range",
     )
 )
-"""Headers that decide something: two of a kind could mean one thing to a proxy and another to us."""
+"""Headers that decide something. Given twice, they could mean one thing to a proxy and another to us."""
 
 
 async def _openapi(call: Call) -> Whole:
@@ -127,7 +127,7 @@ class App:
             return
         except Exception as error:
             if seen.status:
-                raise  # the server cuts the connection: the client must not take it for the end
+                raise  # the server cuts the connection, so that the client does not take this for the end
             problem = error if isinstance(error, CodeSDKError) else _bug(error, seen.request_id)
             seen.code = problem.code
             self._clean(problem, seen)
@@ -137,7 +137,7 @@ class App:
             self._record(seen)
 
     def _record(self, seen: "Seen") -> None:
-        """Put a request into the audit: what changes something, what is exported, and what is refused."""
+        """Put a request into the audit if it changes something, exports something or is refused."""
         audit = self._sdk.audit
         if audit is None or not (seen.method != "GET" or seen.exports or seen.status in _REFUSALS):
             return
@@ -159,7 +159,7 @@ class App:
         path = scope["raw_path"].decode("latin-1").partition("?")[0]
         operation, names = self._router.find(scope["method"], path)
         seen.route, seen.exports = operation.path, operation.exports
-        if is_id("ses", names.get("session_id", "")):  # what is no id may be anything, a secret too
+        if is_id("ses", names.get("session_id", "")):  # anything else may be a secret, and is not recorded
             seen.session_id = names["session_id"]
         caller = self._let_in(operation, headers, seen)
         call = Call(
@@ -192,7 +192,8 @@ class App:
         seen.principal = caller.principal
         wanted = headers.get(b"x-request-id", b"").decode("latin-1")
         if _REQUEST_ID.fullmatch(wanted) and self._sdk.engine.clean(wanted, caller.principal) == wanted:
-            seen.request_id = wanted  # the id is stored, so not before we know whose secrets it may hold
+            seen.request_id = wanted  # it is stored, so it is first checked for secrets of this caller
+        # Before the scope is checked: requests that will be refused count, too.
         wait_s = self._rate.take(caller.principal)
         if wait_s:
             raise slow_down(wait_s)
@@ -201,10 +202,10 @@ class App:
         return caller
 
     def _clean(self, error: CodeSDKError, seen: "Seen", call: Call | None = None) -> None:
-        """Take secrets out of what an error says: it may repeat what it was given."""
+        """Take secrets out of an error: it may repeat what it was given."""
         given = getattr(call.body, "secrets", ()) if call is not None else ()
         said: dict[str, Any] = {"message": error.message, "details": error.details}
-        with suppress(InvalidRequest):  # a secret that cannot be one: that is what the error is about
+        with suppress(InvalidRequest):  # a secret that is not valid: that is what the error is about
             said = self._sdk.engine.clean(said, seen.principal or None, given)
         error.message, error.details = said["message"], said["details"]
 
@@ -215,7 +216,7 @@ class App:
             return await _read(headers, receive, self._sdk.engine.ports.limits.max_artifact_bytes)
         data = await _read(headers, receive, self._settings.max_body_bytes)
         if not data and b"content-type" not in headers:
-            data = b"{}"
+            data = b"{}"  # no body at all is fine where every field has a default
         elif headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
             raise wrong_type("application/json")
         try:
@@ -226,7 +227,7 @@ class App:
 
 @dataclasses.dataclass
 class Seen:
-    """What there is to say of a request, once it is answered."""
+    """What the audit records of a request, once it is answered."""
 
     method: str
     request_id: str
@@ -243,6 +244,7 @@ class _Gone(Exception):
 
 
 async def _read(headers: dict[bytes, bytes], receive: Receive, limit: int) -> bytes:
+    # Refuse an announced length before reading anything; the loop catches what announces none, or less.
     announced = headers.get(b"content-length", b"0")
     if announced.isdigit() and int(announced) > limit:
         raise too_large(limit)
@@ -265,7 +267,7 @@ def _refuse_doubles(headers: Iterable[tuple[bytes, bytes]]) -> None:
     seen: set[bytes] = set()
     for name, _ in headers:
         if name in seen:
-            raise InvalidRequest(f"The header {name.decode()} is given twice.")
+            raise InvalidRequest(f"The header {name.decode()} is given twice. Send it once.")
         if name in _SINGLE:
             seen.add(name)
 
@@ -275,7 +277,7 @@ def _query(operation: Operation, given: bytes) -> Any:
         pairs = parse_qsl(given.decode(), keep_blank_values=True, errors="strict", max_num_fields=50)
         values = dict(pairs)
         if len(values) != len(pairs):
-            raise InvalidRequest("A parameter is given twice.")
+            raise InvalidRequest("A parameter in the query is given twice. Send it once.")
         return msgspec.convert(values, type=operation.query, strict=False)
     except ValueError as error:
         raise InvalidRequest(f"Invalid query: {error}.") from None
@@ -299,7 +301,7 @@ def _response(operation: Operation, answer: Answer) -> Respond:
 
 
 def _bug(error: Exception, request_id: str) -> CodeSDKError:
-    """Log a bug of ours, without its message and values: they may hold what must not be logged."""
+    """Log a bug of ours without its message and values, which may hold secrets."""
     place = "".join(traceback.format_tb(error.__traceback__))
     _log.error("Request %s failed with %s:\n%s", request_id, type(error).__name__, place)
-    return CodeSDKError(f"The daemon failed to handle this request ({type(error).__name__}).")
+    return CodeSDKError(f"The daemon failed to handle this request ({type(error).__name__}). See its log.")

@@ -1,7 +1,7 @@
 """A request's headers → who sends it and what it may do.
 
-Without tokens the daemon is open to whoever reaches its loopback address, as the principal `local`. As soon as a
-token exists, or the operator wants one, every request needs one. A web page of another site is never let in.
+Without tokens, the daemon is open to whoever reaches its loopback address, as the principal `local`. As soon
+as a token exists, or the operator requires one, every request needs one. Pages of other sites are refused.
 """
 
 import hmac
@@ -37,7 +37,7 @@ class Admitted(NamedTuple):
 
 
 def admit(principal: str, scopes: Iterable[TokenScope], token: str | None = None) -> Admitted:
-    """Return somebody who was let in."""
+    """Return a caller that was let in."""
     caller = msgspec.structs.replace(Caller.of(principal), scopes=frozenset(scopes))
     return Admitted(caller, token)
 
@@ -50,7 +50,7 @@ class Guard:
         self._hosts = LOOPBACK | {host.lower() for host in hosts}
         self._always = always
         self.local_token = PREFIX + secrets.token_urlsafe(32)
-        """For the command line of whoever can read the lock file."""
+        """The token of whoever can read the lock file, such as the command line of the same user."""
 
     @property
     def needs_token(self) -> bool:
@@ -58,10 +58,12 @@ class Guard:
         return self._always or bool(self._tokens.all())
 
     def check_origin(self, headers: dict[bytes, bytes]) -> None:
-        """Refuse what a browser sends on behalf of another site: by its origin, or by a name that was bent to us."""
+        """Refuse what a browser sends for another site: by its origin, or by a name made to resolve to us."""
         host = headers.get(b"host", b"").decode("latin-1")
         if _hostname(f"//{host}") not in self._hosts:
-            raise Refused(421, Forbidden("The Host header is not a name of this daemon. See --allow-host."))
+            raise Refused(
+                421, Forbidden("The Host header is not a name of this daemon. See codesdkd --allow-host.")
+            )
         origin = headers.get(b"origin")
         if origin is not None and _netloc(origin.decode("latin-1")) != host.lower():
             raise Forbidden("Requests from web pages of other sites are refused.")
@@ -69,7 +71,7 @@ class Guard:
             raise Forbidden("Requests from web pages of other sites are refused.")
 
     def caller(self, headers: dict[bytes, bytes]) -> Admitted:
-        """Return who sends the request. Raise if that is not known."""
+        """Return who sends the request. Raise if the token is missing or not valid."""
         given = headers.get(b"authorization", b"").decode("latin-1")
         if not given:
             if self.needs_token:
@@ -80,16 +82,17 @@ class Guard:
         scheme, _, secret = given.partition(" ")
         found = self._known(secret.strip()) if scheme.lower() == "bearer" else None
         if found is None:
-            raise who_are_you("The token is wrong, was revoked or has expired.")
+            raise who_are_you("The token is wrong, revoked or expired. `codesdk tokens add` makes a new one.")
         return found
 
     def still(self, caller: Admitted) -> bool:
-        """Return whether a caller that was let in would be let in again."""
+        """Return whether a caller that was let in would still be: its token may have been revoked."""
         if caller.token is None:
             return not self.needs_token
         return self._known(caller.token) == caller
 
     def _known(self, secret: str) -> Admitted | None:
+        # In constant time, so that the token cannot be guessed piece by piece.
         if hmac.compare_digest(secret.encode(), self.local_token.encode()):
             return admit(LOCAL, SCOPES, secret)
         token = self._tokens.find(secret)

@@ -1,15 +1,15 @@
-"""How often one principal may ask: a bucket of requests that fills up again at a steady rate."""
+"""How often one principal may ask: a bucket of requests that refills at a steady rate."""
 
 import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-KEEP_BUCKETS = 10_000
+KEEP_BUCKETS = 10_000  # the least recently used is dropped first, so memory stays bounded
 
 
 class RateLimit:
-    """Counts the requests of each principal, or of whatever else is named. Without a rate nothing is refused."""
+    """Counts the requests of each principal, or of any other name. Without a rate nothing is refused."""
 
     def __init__(self, per_s: float | None, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_s = per_s
@@ -18,7 +18,7 @@ class RateLimit:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, name: str) -> int:
-        """Take one from a bucket. Return 0, or after how many seconds there is one again."""
+        """Take one from a bucket. Return 0, or how many seconds to wait until there is one."""
         if self._per_s is None:
             return 0
         now = self._clock()

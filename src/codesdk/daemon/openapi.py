@@ -25,16 +25,16 @@ _IDS = {
 }
 _MADE = {"SessionRow": "session_id", "TaskRow": "task_id", "ArtifactRef": "artifact_id"}
 _PROBLEMS = {
-    "400": "The request cannot be right as it stands",
+    "400": "The request is not valid",
     "401": "A token is missing, wrong, revoked or expired",
     "403": "The token, or the operator, does not allow it",
-    "404": "It is not there, or not the caller's to see",
+    "404": "It does not exist, or the caller may not see it",
     "409": "The state has moved on, or the idempotency key was used for another request",
     "413": "The body is too long",
     "415": "The body is of another media type",
     "421": "The Host header is not a name of this daemon",
     "429": "A limit is reached; Retry-After says when to try again",
-    "503": "The daemon is shutting down, or something it needs is not there",
+    "503": "The daemon is shutting down, or something it needs is not available",
     "507": "The data directory could not be read or written",
 }
 
@@ -128,7 +128,7 @@ def _response(operation: Operation, all_of_them: list[Operation]) -> Schema:
 
 
 def _links(made_by: Operation, operations: list[Operation]) -> Schema:
-    """Return where the id of what was made leads: all operations that have nothing but it in their path."""
+    """Return links from the id of a new object to all operations whose path needs only that id."""
     name = _MADE.get(getattr(made_by.answer, "__name__", "")) if made_by.method == "POST" else None
     return {
         f"{operation.name}Of": {
@@ -173,7 +173,7 @@ def _query_parameters(query: type[msgspec.Struct]) -> list[Schema]:
 
 
 def _query_parameter(name: str, schema: Schema) -> Schema:
-    """Return a parameter. Null is what it is when it is left out, so the schema does not mention it."""
+    """Return a parameter. Its schema does not mention null: a parameter is left out instead."""
     options = [option for option in schema.get("anyOf", []) if option != {"type": "null"}]
     plain = (
         options[0] if len(options) == 1 else {key: value for key, value in schema.items() if key != "default"}

@@ -32,7 +32,7 @@ STATUS: dict[str, int] = {
     "INTERRUPTED": 409,
     "INTERNAL": 500,
 }
-"""The status of each code. A refusal by HTTP itself (405, 413, 415) says its own."""
+"""The status of each code. A refusal by HTTP itself (405, 413, 415) brings its own."""
 
 RETRY_AFTER_S = 1
 MEDIA_TYPE = "application/problem+json"
@@ -51,7 +51,7 @@ class Refused(CodeSDKError):
 
 def too_large(limit: int) -> Refused:
     """Return the error for a body that is too long."""
-    return Refused(413, InvalidRequest(f"The body of this request may have {limit:,} bytes, not more."))
+    return Refused(413, InvalidRequest(f"The body of this request may have at most {limit:,} bytes."))
 
 
 def wrong_type(wanted: str) -> Refused:
@@ -60,14 +60,14 @@ def wrong_type(wanted: str) -> Refused:
 
 
 def wrong_method(method: str, allowed: list[str]) -> Refused:
-    """Return the error for a path that is there, but not for this method."""
-    words = f"{method} does not work here; {' and '.join(allowed)} {'does' if len(allowed) == 1 else 'do'}."
+    """Return the error for a path that exists, but not for this method."""
+    words = f"{method} is not allowed here; {' and '.join(allowed)} {'is' if len(allowed) == 1 else 'are'}."
     return Refused(405, InvalidRequest(words), ((b"allow", ", ".join(allowed).encode()),))
 
 
 def no_route() -> NotFound:
-    """Return the error for a path that is not there. It is not repeated: who sent it is not known yet."""
-    return NotFound("There is nothing at this path. /openapi.json lists what there is.")
+    """Return the error for an unknown path. The path is not repeated: the sender is not known yet."""
+    return NotFound("There is nothing at this path. /openapi.json lists all paths.")
 
 
 def who_are_you(message: str) -> Refused:
@@ -83,7 +83,7 @@ def slow_down(retry_after_s: int, why: str = "Too many requests.") -> Refused:
 
 
 def shutting_down() -> Refused:
-    """Return the error for work that comes too late."""
+    """Return the error for work that comes while the daemon shuts down."""
     error = Busy("The daemon is shutting down. Try again when it is back.", code="OVERLOADED")
     return Refused(503, error, ((b"retry-after", b"5"),))
 

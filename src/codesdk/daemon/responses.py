@@ -1,4 +1,4 @@
-"""Responses that write themselves: bytes at once, and the bytes of an artifact, whole or a range, piece by piece."""
+"""Responses that write themselves: bytes at once, an artifact or a range of it in pieces, a spooled file."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ _MEDIA_TYPE = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}(?:;[ -~]{0,100})?", re.
 
 
 class Whole:
-    """A response that is there at once."""
+    """A response whose body is in memory."""
 
     def __init__(self, status: int, body: bytes, headers: Headers = ()) -> None:
         self._status = status
@@ -35,12 +35,12 @@ class Whole:
 
 
 class Content:
-    """The bytes of an artifact. What it is called and what it is must not make a browser run it."""
+    """The bytes of an artifact. Its headers keep a browser from running it, whatever it is."""
 
     def __init__(self, blobs: Blobs, ref: ArtifactRef, request: dict[bytes, bytes]) -> None:
         self._blobs = blobs
         self._ref = ref
-        self._etag = f'"{ref.content_hash}"'.encode()
+        self._etag = f'"{ref.content_hash}"'.encode()  # other bytes have another hash
         self._same = _names(request.get(b"if-none-match"), self._etag)
         self._span = None if self._same else self._wanted(request)
 
@@ -70,20 +70,20 @@ class Content:
         while start < end:
             piece = await self._blobs.get(self._ref.content_hash, start, min(end, start + PIECE_BYTES))
             if not piece:
-                raise InvalidRequest("The artifact is shorter than it should be.")
+                raise InvalidRequest("The artifact's stored bytes are incomplete.")
             start += len(piece)
             await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
     def _wanted(self, request: dict[bytes, bytes]) -> tuple[int, int] | None:
-        """Return the range that is asked for, or None for everything. One that cannot be is refused (416)."""
+        """Return the range that is wanted, or None for everything. Refuse one outside the artifact (416)."""
         given, size = request.get(b"range"), self._ref.size_bytes
         condition = request.get(b"if-range")
         if given is None or (condition is not None and condition.strip() != self._etag):
             return None
         found = _RANGE.fullmatch(given.decode("latin-1").strip())
         if found is None or found[0] == "bytes=-":
-            return None  # another unit, or several ranges: both may be answered with everything
+            return None  # another unit, or several ranges: HTTP allows answering both with everything
         first, last = found[1], found[2]
         if first:
             start, end = int(first), min(int(last) + 1, size) if last else size
@@ -126,7 +126,7 @@ class Spooled:
 
 
 def media_type(given: str) -> bytes:
-    """Return a media type as a header may have it; what is none becomes bytes."""
+    """Return a media type that is safe in a header: an invalid one becomes application/octet-stream."""
     return given.encode() if _MEDIA_TYPE.fullmatch(given) else b"application/octet-stream"
 
 

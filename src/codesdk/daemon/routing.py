@@ -1,4 +1,4 @@
-"""A method and a path → the operation that is meant, and the names in the path."""
+"""A method and a path → the operation, and the names in the path."""
 
 import re
 from collections.abc import Iterable
@@ -13,12 +13,12 @@ _NAME = re.compile(r"\{(\w+)\}")
 
 
 def names_in(path: str) -> list[str]:
-    """Return the names that a path of the table has places for."""
+    """Return the names of the placeholders in a path of the table."""
     return _NAME.findall(path)
 
 
 class Router:
-    """Finds operations. Paths are matched as they were sent, so that an escaped slash stays in its name."""
+    """Finds operations. Paths are matched as they were sent, so an escaped slash stays part of its name."""
 
     def __init__(self, operations: Iterable[Operation]) -> None:
         self._plain: dict[str, dict[str, Operation]] = {}
@@ -31,7 +31,7 @@ class Router:
                 self._plain.setdefault(operation.path, {})[operation.method] = operation
 
     def find(self, method: str, path: str) -> tuple[Operation, dict[str, str]]:
-        """Return the operation and the names in the path. Raise if there is none. HEAD is a GET without a body."""
+        """Return the operation and the names in the path. Raise if there is none. HEAD counts as GET."""
         wanted = "GET" if method == "HEAD" else method
         if path in self._plain:
             return _choose(self._plain[path], wanted, method), {}
@@ -53,7 +53,7 @@ def _names(given: dict[str, str]) -> dict[str, str]:
     try:
         names = {name: unquote(value, errors="strict") for name, value in given.items()}
     except UnicodeDecodeError:
-        raise InvalidRequest("The path is not UTF-8.") from None
+        raise InvalidRequest("The path is not UTF-8. Encode it as UTF-8 before escaping it.") from None
     if any(len(name) > MAX_NAME_CHARS or "\0" in name for name in names.values()):
-        raise InvalidRequest(f"A name in the path may have {MAX_NAME_CHARS} characters, and no null.")
+        raise InvalidRequest(f"A name in the path may have at most {MAX_NAME_CHARS} characters, and no null.")
     return names

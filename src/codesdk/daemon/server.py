@@ -1,7 +1,7 @@
-"""The process: a data directory opened, a socket bound, requests served until somebody says stop.
+"""The process: open a data directory, bind a socket, serve requests until a signal comes.
 
-The first line on stdout is the daemon's address. SIGTERM drains: no new tasks, those that run have a grace
-period, then they are stopped; clients are told of every end before the connections close.
+The first line on stdout is the daemon's address. SIGTERM drains: no new task starts, running ones have a
+grace period and are then stopped, and clients get the last events before their connections close.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ FAREWELL_S = 2
 async def serve(
     data_dir: Path, settings: DaemonSettings, opening: Mapping[str, Any], observers: Sequence[Observer] = ()
 ) -> None:
-    """Run the daemon until it is told to end. `opening` is what `CodeSDK.open` is told besides."""
+    """Run the daemon until it is told to stop. `opening` holds further options of `CodeSDK.open`."""
     settings = msgspec.structs.replace(settings, data_dir=data_dir)
     _allow_many_files()
     metrics = Metrics()
@@ -59,7 +59,7 @@ async def serve(
             metrics.watch(sdk.engine)
             app = App(sdk, guard, settings, metrics)
             async with serving(app, listener) as url:
-                told = _signals()  # before anybody knows whom to send one
+                told = _signals()  # before anybody knows where we are: a signal must not be missed
                 announce(data_dir, url=url, token=guard.local_token)
                 _say_where(url)
                 await _run(sdk, app, settings, told)
@@ -68,7 +68,7 @@ async def serve(
 
 
 async def _run(sdk: CodeSDK, app: App, settings: DaemonSettings, told: asyncio.Queue[int]) -> None:
-    """Wait for a signal, then for the tasks; a second signal ends the waiting."""
+    """Wait for a signal, then for the tasks. A second signal ends the wait."""
     collecting = asyncio.create_task(_collect(sdk, settings.retention)) if settings.retention else None
     await told.get()
     if collecting is not None:
@@ -83,20 +83,20 @@ async def _run(sdk: CodeSDK, app: App, settings: DaemonSettings, told: asyncio.Q
 
 
 async def _collect(sdk: CodeSDK, retention: Retention) -> None:
-    """Remove what is over the limits, at the start and every hour."""
+    """Remove what is over the limits, at start-up and then every hour."""
     while True:
         try:
             report = await sdk.collect(retention)
             if report.sessions:
                 _log.info("Retention removed %d sessions.", len(report.sessions))
-        except CodeSDKError as error:
+        except CodeSDKError as error:  # the daemon goes on; the next round tries again
             _log.error("Retention failed: %s", error.message)
         await asyncio.sleep(COLLECT_S)
 
 
 @asynccontextmanager
 async def serving(app: App, listener: socket.socket) -> AsyncGenerator[str]:
-    """Serve an application on a socket. Give its address; on the way out, let streams end."""
+    """Serve an application on a socket. Yield its address; on exit, let streams end."""
     server = Serving(app, listener, grace_s=FAREWELL_S)
     host, port = listener.getsockname()[:2]
     try:
@@ -110,7 +110,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
-        raise InvalidRequest(f"There is no address {host}: {error.strerror}.") from error
+        raise InvalidRequest(f"The host {host} has no address: {error.strerror}.") from error
     try:
         return listen_on(address, family)
     except OSError as error:
@@ -126,7 +126,7 @@ def _require_auth(settings: DaemonSettings, guard: Guard) -> None:
     if _is_loopback(settings.host) or guard.needs_token:
         return
     raise InvalidRequest(
-        f"The address {settings.host} can be reached from other machines, and nobody needs a token yet."
+        f"The address {settings.host} can be reached from other machines, but no token is required yet."
         " Make one with `codesdk tokens add`, or use 127.0.0.1."
     )
 
@@ -141,7 +141,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _allow_many_files() -> None:
-    """Take as many open files as may be had: every client is one."""
+    """Raise the limit of open files as far as allowed: every client takes one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

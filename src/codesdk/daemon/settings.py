@@ -1,4 +1,4 @@
-"""What the operator of a daemon can say."""
+"""The settings of a daemon, as its operator gives them."""
 
 from pathlib import Path
 
@@ -15,18 +15,18 @@ class DaemonSettings(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 0
     grace_s: float = 10.0
-    """How long running tasks may go on after the daemon was told to end."""
+    """How long running tasks may keep running after the daemon was told to stop."""
     permits: Permits = Permits()
     """What sessions may use."""
     allow_hosts: tuple[str, ...] = ()
-    """Names by which clients reach the daemon, besides those of loopback and the address it is bound to."""
+    """Names by which clients reach the daemon, besides loopback and the address it is bound to."""
     require_token: bool = False
     max_body_bytes: int = 8 * 1024 * 1024
     requests_per_s: float | None = 500.0
-    """How many requests a principal may make."""
+    """How many requests a principal may make; None for no limit."""
     request_burst: int = 2_000
     tasks_per_minute: float | None = None
-    """How many tasks of one runtime a principal may start."""
+    """How many tasks of one runtime a principal may start; None for no limit."""
     heartbeat_s: float = 15.0
     retention: Retention | None = None
-    """What is kept, looked after now and then; None for everything."""
+    """What to keep, enforced at start-up and every hour; None to keep everything."""

@@ -1,9 +1,8 @@
-"""A session's feed → server-sent events: raw ASGI, many events a write, nothing kept per client but a cursor.
+"""A session's feed → server-sent events: raw ASGI, many events per write, only a cursor kept per client.
 
-While the client keeps up, it is served from the feed's ring, encoded once for all. One that has fallen behind
-reads the store, page by page, as fast as it takes them; while it takes none, no more than one write and one
-short page wait for it. The id of an event is its seq, so a client that comes back with `Last-Event-ID` goes on
-exactly where it was.
+A client that keeps up is served from the feed's ring, encoded once for all. One that has fallen behind is
+served from the store, page by page, as fast as it reads; while it does not read, at most one write and one
+short page wait for it. The id of an event is its seq: a client that sends `Last-Event-ID` continues there.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ HEARTBEAT = b": still here\n\n"
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),
+    (b"x-accel-buffering", b"no"),  # else nginx holds events back
     (b"x-content-type-options", b"nosniff"),
 ]
 
@@ -47,12 +46,12 @@ def chosen_types(given: str | None) -> frozenset[str] | None:
     patterns = [part.strip() for part in given.split(",") if part.strip()]
     found = frozenset(name for name in EVENT_TYPES for pattern in patterns if fnmatchcase(name, pattern))
     if not found:
-        raise InvalidRequest(f"No event type is like {given[:200]!r}. An example: task.*,tool.call.completed")
+        raise InvalidRequest(f"No event type matches {given[:200]!r}. An example: task.*,tool.call.completed")
     return found
 
 
 def passes(frame: bytes, types: frozenset[str] | None) -> bool:
-    """Tell whether a stored frame is of a wanted type."""
+    """Return whether a stored frame is of a wanted type."""
     return types is None or _HEAD.decode(frame).type in types
 
 
@@ -70,7 +69,7 @@ class EventStream:
     ) -> None:
         if after_seq > feed.committed:
             raise InvalidRequest(
-                f"Session {feed.session_id} has {feed.committed} events; none can come after {after_seq}."
+                f"Session {feed.session_id} has {feed.committed} events: start after one of them, not {after_seq}."
             )
         self._feed = feed
         self._cursor = after_seq
@@ -83,11 +82,11 @@ class EventStream:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Stream until the client hangs up, the feed closes or the caller is no longer let in."""
-        with self._feed.reading():  # from now on the session stays loaded
+        with self._feed.reading():  # keeps the session loaded
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             if scope["method"] != "HEAD":
                 await self._stream(receive, send)
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # the client may be gone
                 await send({"type": "http.response.body", "body": b""})
 
     async def _stream(self, receive: Receive, send: Send) -> None:
@@ -103,7 +102,7 @@ class EventStream:
             raise error
 
     async def _watch(self, send: Send, *parts: asyncio.Task[None]) -> None:
-        """Wait for the end of a part. Now and then see whether the caller may stay, and break a silence."""
+        """Wait for a part to end. Check meanwhile that the caller may stay, and send heartbeats."""
         while self._welcome():
             self._wrote = False
             done, _ = await asyncio.wait(
@@ -116,7 +115,7 @@ class EventStream:
 
     async def _pump(self, send: Send) -> None:
         feed, wanted = self._feed, self._types
-        with contextlib.suppress(CodeSDKError):  # of the log: the client comes back, and is told then
+        with contextlib.suppress(CodeSDKError):  # the client reconnects, and gets the error then
             await self._write(send, RETRY)
             while True:
                 items = feed.since(self._cursor, WRITE_BYTES)
@@ -125,13 +124,13 @@ class EventStream:
                 elif items:
                     self._cursor = items[-1].seq
                     frames = [item.streamed for item in items if wanted is None or item.event.type in wanted]
-                    del items
+                    del items  # must not stay in memory while a slow client takes the write
                     await self._write(send, b"".join(frames))
                 elif not await feed.wait():
                     return
 
     async def _catch_up(self, send: Send) -> None:
-        """Send one page of the store, and choose the size of the next by the bytes of this one."""
+        """Send one page of the store, and size the next one by the bytes of this one."""
         page = await self._feed.stored(self._cursor, self._page_events)
         self._cursor = page[-1].seq if page else self._feed.committed
         size = sum([len(frame.data) for frame in page])
@@ -152,7 +151,7 @@ class EventStream:
 
 
 def _joined(frames: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield frames joined to writes of some size."""
+    """Yield frames, joined into writes of about `WRITE_BYTES`."""
     part: list[bytes] = []
     size = 0
     for frame in frames:

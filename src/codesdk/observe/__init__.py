@@ -1,10 +1,10 @@
-"""Events → metrics, log lines and spans: observers that any engine can be given, in a daemon or inside a program.
+"""Events → metrics, log lines and spans: observers for any engine, in a daemon or inside a program.
 
     metrics = Metrics()
     async with CodeSDK.open(".codesdk", observers=[metrics, LogObserver()]) as sdk:
         metrics.watch(sdk.engine)
 
-What they need (prometheus_client, opentelemetry) is loaded when it is first used.
+Their libraries (prometheus_client, opentelemetry) are loaded when first used.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
-"""Log records → one line each, JSON or text, without secrets; and the events that an operator should read of.
+"""Log records → one line each, JSON or text, without secrets; and events → records for an operator.
 
-`configure_logging` is for whoever owns the process. A program that has its own logging takes a formatter.
+`configure_logging` is for whoever owns the process. A program with its own logging uses just a formatter.
 """
 
 import logging
@@ -19,7 +19,7 @@ from codesdk.engine import iso
 from codesdk.redaction import Redactor
 
 Secrets = Iterable[str] | Callable[[], Iterable[str]]
-"""Known values, or where to ask for them: they may become more."""
+"""Known values, or a function that returns them: more may become known over time."""
 
 LEVELS = ("debug", "info", "warning", "error")
 _OWN = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime"})
@@ -30,7 +30,7 @@ _fields: ContextVar[dict[str, Any]] = ContextVar("codesdk_log_fields", default={
 
 @contextmanager
 def log_fields(**fields: Any) -> Generator[None]:
-    """Put fields such as `request_id` on every record that is logged inside, by this task and those it starts."""
+    """Add fields such as `request_id` to every record logged inside, by this task and those it starts."""
     token = _fields.set(_fields.get() | fields)
     try:
         yield
@@ -44,9 +44,9 @@ def configure_logging(
     stream: TextIO | None = None,
     secrets: Secrets = (),
 ) -> logging.Handler:
-    """Have everything that is logged in this process written to a stream, one line a record. Return the handler.
+    """Write everything that this process logs to a stream, one line per record. Return the handler.
 
-    Called again, it takes the place of what it did before.
+    Another call replaces the handler of the one before.
     """
     root = logging.getLogger()
     for handler in list(root.handlers):
@@ -60,7 +60,7 @@ def configure_logging(
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Ours: told apart from handlers that others put there."""
+    """A class of our own, to tell our handler from those of others."""
 
 
 class _Formatter(logging.Formatter):
@@ -95,7 +95,7 @@ class _Formatter(logging.Formatter):
 
 
 class JsonFormatter(_Formatter):
-    """A record as one JSON object: time, level, logger, message, then what else is known of it."""
+    """A record as one JSON object: time, level, logger, message, then its other fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -106,7 +106,7 @@ class JsonFormatter(_Formatter):
 
 
 class TextFormatter(_Formatter):
-    """A record as one line for people. What could end the line or steer a terminal is spelled out."""
+    """A record as one line for people. Characters that could end the line or steer a terminal are escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -121,7 +121,7 @@ class TextFormatter(_Formatter):
 
 
 def _unreadable(record: logging.LogRecord, error: Exception) -> str:
-    """Return a line in the place of one that cannot be written. It says nothing of what the record holds."""
+    """Return a line in place of one that cannot be written, without the contents: they were not redacted."""
     problem = f"A record of {record.module}:{record.lineno} could not be written ({type(error).__name__})."
     return msgspec.json.encode({"level": "error", "logger": __name__, "message": problem}).decode()
 
@@ -135,7 +135,7 @@ def _message(record: logging.LogRecord) -> str:
 
 
 class LogObserver:
-    """An observer that logs what an operator should know: how tasks end, what goes wrong with runtimes and the store."""
+    """An observer that logs what an operator should know: ends of tasks, failures of runtimes and storage."""
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
         self._log = logger or logging.getLogger("codesdk.sessions")
@@ -148,7 +148,7 @@ class LogObserver:
         }
 
     def committed(self, principal: str, events: Sequence[Event]) -> None:
-        """Log those events that are worth a line."""
+        """Log the events that are worth a line."""
         try:
             for event in events:
                 tell = self._tell.get(type(event))

@@ -1,6 +1,6 @@
-"""`Metrics`: events and the engine's own figures → Prometheus text, by the names that `docs/observability.md` lists.
+"""`Metrics`: events and figures of the engine → Prometheus text. `docs/observability.md` lists the names.
 
-Events add to plain numbers; what an engine knows of itself is read when somebody scrapes.
+Events add to plain numbers; what only the engine knows is read at each scrape.
 """
 
 import logging
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Running(msgspec.Struct):
-    """A task that runs. What its runtime reports counts only if the gateway has nothing to say of the task."""
+    """A running task. What its runtime reports as used counts only if the gateway reports nothing."""
 
     started_ms: int
     has_spoken: bool = False
@@ -61,10 +61,10 @@ class Metrics:
             ev.TaskStoppedEvent: self._task_ended,
         }
 
-    # --- what the engine tells ----------------------------------------------------------------------
+    # --- what the engine reports --------------------------------------------------------------------
 
     def committed(self, principal: str, events: Sequence[Event]) -> None:
-        """Count events. Whose they are is not looked at."""
+        """Count events, of all principals together."""
         try:
             for event in events:
                 take = self._take.get(type(event))
@@ -74,7 +74,7 @@ class Metrics:
             _log.exception("Events could not be counted.")
 
     def failed(self, principal: str, session_id: str, error: CodeSDKError) -> None:
-        """Nothing is counted: the task that ran there is taken up, and counted, by a recovery."""
+        """Count nothing: a recovery ends the task that ran there, and that is counted."""
 
     def _task_started(self, event: ev.TaskStartedEvent) -> None:
         self._started.add((self._runtimes.label(event.runtime.name),))
@@ -135,7 +135,7 @@ class Metrics:
         self._engine = engine
 
     async def scrape(self) -> bytes:
-        """Return everything, with the approvals that wait in sessions which are not loaded."""
+        """Return everything, including the approvals that wait in sessions that are not loaded."""
         if self._engine is not None:
             rows = await self._engine.ports.log.approvals(principal=None, session_id=None)
             self._waiting_approvals = sum(1 for row in rows if row.state in ("waiting", "carried"))
@@ -145,7 +145,7 @@ class Metrics:
             self._waiting_approvals = None
 
     def render(self) -> bytes:
-        """Return everything in Prometheus' text format, approvals in loaded sessions only."""
+        """Return everything in Prometheus' text format; approvals only of loaded sessions."""
         from prometheus_client import CollectorRegistry, generate_latest
 
         if self._registry is None:
@@ -154,7 +154,7 @@ class Metrics:
         return generate_latest(self._registry)
 
     def collect(self) -> "Iterable[Metric]":
-        """Yield all metrics, for a registry of one's own."""
+        """Yield all metrics, for a registry of your own."""
         yield from self._of_engine()
         task = ("runtime", "status")
         tool = ("runtime", "tool", "status", "execution_env")
@@ -186,18 +186,18 @@ class Metrics:
         strain = engine.ports.strain
         waits = Counts()
         waits.add(("recorder",), strain.recorder_waits)
-        yield _counter("backpressure_waits", "How often somebody was made to wait.", ("where",), waits)
+        yield _counter("backpressure_waits", "How often somebody had to wait, by where.", ("where",), waits)
         catch_ups = Counts()
         catch_ups.add((), strain.catch_ups)
         yield _counter("subscriber_catchups", "Pages read for subscribers that fell behind.", (), catch_ups)
         late = Counts()
         late.add((), strain.late_redactions)
         yield _counter(
-            "late_redactions", "Events with a secret that only the store's door took out.", (), late
+            "late_redactions", "Events with a secret that was redacted only when they were stored.", (), late
         )
         dropped = Counts()
         dropped.add((), strain.dropped_observers)
-        yield _counter("observers_dropped", "Observers that raised and are called no longer.", (), dropped)
+        yield _counter("observers_dropped", "Observers that raised and were dropped.", (), dropped)
         stats: object = getattr(engine.ports.log, "stats", None)
         if isinstance(stats, WriterStats):
             yield _histogram("append_batch_size", "Events in one commit.", (), [((), stats.batch_frames)])
@@ -205,7 +205,7 @@ class Metrics:
 
 
 def _which(event: Event) -> tuple[str, str | None]:
-    """Name a task: the id alone may be that of two, of different principals."""
+    """Return the key of a task: the id alone may belong to two tasks, of different principals."""
     return event.trace.session_id, event.trace.task_id
 
 
@@ -238,7 +238,7 @@ def _histogram(name: str, words: str, labels: Labels, spreads: Iterable[tuple[La
 
 
 def _buckets(spread: Spread) -> list[Any]:
-    """Return Prometheus' buckets: how many values are at most so large, up to all of them."""
+    """Return Prometheus' buckets: how many values are at most each bound, up to all of them."""
     found: list[Any] = []
     so_far = 0
     for bound, count in zip((*map(_number, spread.bounds), "+Inf"), list(spread.counts), strict=True):

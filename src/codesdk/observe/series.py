@@ -1,4 +1,4 @@
-"""Numbers under labels, with a bound on how many different labels there can be."""
+"""Sums and spreads by label, with a bound on the number of labels: each one is a time series to store."""
 
 import re
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ Labels = tuple[str, ...]
 
 
 class Names:
-    """The values that a label has had. What comes when there are enough, or does not look like a name, is `other`."""
+    """The values of a label. Whatever exceeds the limit, or does not look like a name, becomes `other`."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -21,11 +21,12 @@ class Names:
         self._redactor = Redactor()
 
     def label(self, name: str | None) -> str:
-        """Return what stands for a name."""
+        """Return the label value for a name."""
         if name is None:
             return "unknown"
         if name in self._known:
             return name
+        # Names of models and tools come from outside: one may even hold a secret.
         plain = _PLAIN.fullmatch(name) is not None and self._redactor.text(name) is name
         if not plain or len(self._known) >= self._limit:
             return OTHER
@@ -55,7 +56,7 @@ class Spreads:
         self._values: dict[Labels, Spread] = {}
 
     def add(self, labels: Labels, seconds: float) -> None:
-        """Take a value in under these labels."""
+        """Add a value under these labels."""
         spread = self._values.get(labels)
         if spread is None:
             spread = self._values[labels] = Spread()

@@ -1,7 +1,7 @@
 """`Traces`: events → OpenTelemetry spans by the GenAI conventions: a task, its model requests, its tools.
 
-A span's times are those of its events. Nothing that a person, a model or a tool said is in it.
-Without the extra `codesdk[otel]`, or without a provider that somebody set up, nothing is recorded.
+A span's times are those of its events. It holds nothing that a person, a model or a tool said.
+Without the extra `codesdk[otel]`, or without a configured provider, nothing is recorded.
 """
 
 import logging
@@ -31,11 +31,11 @@ class _Open(msgspec.Struct):
     span: Any
     children: dict[str, Any] = {}
     answered: dict[str, int] = {}
-    """Requests that are over, and when; their usage may still follow in the same batch."""
+    """Requests that have ended, and when; their usage may still follow in the same batch."""
 
 
 class Traces:
-    """An observer that makes spans. `provider` is OpenTelemetry's global one if none is given."""
+    """An observer that makes spans. Without a `provider`, it uses OpenTelemetry's global one."""
 
     def __init__(self, provider: "TracerProvider | None" = None) -> None:
         from opentelemetry import trace
@@ -54,7 +54,7 @@ class Traces:
 
     @classmethod
     def to_collector(cls, endpoint: str, service: str = "codesdk") -> "Traces":
-        """Return one that sends its spans to a collector, over OTLP and HTTP: `http://127.0.0.1:4318/v1/traces`.
+        """Return one that sends spans to a collector by OTLP over HTTP: `http://127.0.0.1:4318/v1/traces`.
 
         Raise `InvalidRequest` if the extra is not installed.
         """
@@ -65,20 +65,20 @@ class Traces:
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
         except ImportError as error:
             raise InvalidRequest(
-                "Spans cannot be sent: install what does it with `pip install codesdk[otel]`."
+                "Spans cannot be sent: the exporter is missing. Install it with `pip install codesdk[otel]`."
             ) from error
         provider = TracerProvider(resource=Resource.create({"service.name": service}))
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint)))
         return cls(provider)
 
     def close(self) -> None:
-        """Send what is still to be sent. Blocking."""
+        """Send the remaining spans. Blocking."""
         shutdown = getattr(self._provider, "shutdown", None)
         if shutdown is not None:
             shutdown()
 
     def committed(self, principal: str, events: Sequence[Event]) -> None:
-        """Begin and end spans. Whose session it is stays out of them."""
+        """Begin and end spans. The principal stays out of them."""
         try:
             for event in events:
                 if event.type == "task.started":
@@ -95,7 +95,7 @@ class Traces:
             _log.exception("Spans could not be made.")
 
     def failed(self, principal: str, session_id: str, error: CodeSDKError) -> None:
-        """End a session's spans: nothing more will be heard of its task."""
+        """End a session's spans: no more events of its task will come."""
         try:
             task = self._tasks.pop(session_id, None)
             if task is not None:
@@ -189,7 +189,7 @@ class Traces:
             span.set_attribute("codesdk.cost_usd", used.cost_usd)
 
     def _end_answered(self, session_id: str) -> None:
-        """End the requests that were answered: their usage, if any, was in the batch that the end was in."""
+        """End the requests that were answered: their usage, if any, was in the same batch."""
         task = self._tasks.get(session_id)
         if task is not None and task.answered:
             for request_id, at in list(task.answered.items()):
@@ -248,7 +248,7 @@ class Traces:
 
 
 def _usage(usage: UsageTotals | ev.UsageReported) -> dict[str, int]:
-    """Return token counts as the conventions have them: input with what was cached, output with reasoning."""
+    """Return token counts by the conventions: input includes what was cached, output includes reasoning."""
     return {
         "gen_ai.usage.input_tokens": usage.input + usage.cache_read + usage.cache_write,
         "gen_ai.usage.output_tokens": usage.output + usage.reasoning,
@@ -259,7 +259,7 @@ def _usage(usage: UsageTotals | ev.UsageReported) -> dict[str, int]:
 
 
 def _provider(runtime: str, model: str | None) -> str:
-    """Return who is asked, as far as the names tell; the runtime itself if they do not."""
+    """Return the model's provider as far as the names tell, else the runtime itself."""
     known = next((name for prefix, name in _BY_MODEL if (model or "").startswith(prefix)), None)
     entry = entries().get(runtime)
     return known or (entry.provider if entry else None) or runtime

@@ -1,4 +1,4 @@
-"""Runtime adapters: the registry, what all programs have in common (`program`), and one folder for each runtime."""
+"""Runtime adapters: the registry, what programs have in common (`program`), and one folder per runtime."""
 
 from typing import TYPE_CHECKING
 

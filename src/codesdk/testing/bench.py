@@ -1,6 +1,6 @@
 """A scenario and a runtime under test → an SDK in memory around it, and ways to watch a task from outside.
 
-`runtime_checks` plays its cells on a `Bench`; each cell has one of its own.
+Each cell of a check has a `Bench` of its own.
 """
 
 import asyncio
@@ -42,21 +42,21 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     script: Script
     model: Script | None = None
-    """What a model endpoint plays, where it expects less of the requests than the script of a runtime."""
+    """What a model endpoint plays, if it expects less of the requests than the runtime's script does."""
     needs: tuple[str, ...] = ()
-    """Flags of the capabilities without which the cell need not hold. It is tried all the same."""
+    """Flags of the capabilities without which the cell need not hold. It is tried anyway."""
     where: tuple[tuple[str, str], ...] = ()
-    """What the capabilities must say for the cell to make sense. It is not tried elsewhere."""
+    """What the capabilities must say for the cell to make sense. Otherwise it is not tried."""
     program: str | None = None
-    """The program to drive in place of the runtime's own. A runtime that takes none raises `Unchecked`."""
+    """The program to drive instead of the runtime's own. A runtime that takes none raises `Unchecked`."""
 
 
 MakeRuntime = Callable[[Scenario], AbstractAsyncContextManager[Runtime]]
-"""Gives the runtime for a scenario. A cell with a restart asks twice; the second runtime plays the script on."""
+"""Makes the runtime for a scenario. A cell with a restart calls it twice; the second continues the script."""
 
 
 class BenchTools(FakeTools):
-    """Fake tools that tell when a call starts."""
+    """Fake tools that signal when a call starts."""
 
     def __init__(self) -> None:
         super().__init__(tool_spec(READ), tool_spec(WRITE, "write"), tool_spec(FORBIDDEN, "dangerous"))
@@ -68,7 +68,7 @@ class BenchTools(FakeTools):
 
 
 class Bench:
-    """The surroundings of one cell. What is stored outlives the SDKs opened on it, one after another or at once."""
+    """The environment of one cell. Its store outlives the SDKs opened on it, one after another or at once."""
 
     def __init__(self, make: MakeRuntime, scenario: Scenario) -> None:
         self.tools = BenchTools()
@@ -83,11 +83,11 @@ class Bench:
         self.workspace = Path(self._folder.name) / "workspace"
         self.workspace.mkdir()
         self.model: ScriptedModel | None = None
-        """Plays the script for a runtime that gets its model from the gateway; a second SDK plays it on."""
+        """Plays the script for a runtime that gets its model from the gateway; a second SDK continues it."""
 
     @asynccontextmanager
     async def sdk(self) -> AsyncGenerator[CodeSDK]:
-        """Start the runtime and open an SDK with it. A second one takes over what the first has open."""
+        """Start the runtime and open an SDK with it. A second SDK takes over what the first has open."""
         async with (
             self._make(self._scenario) as runtime,
             memory_sdk(
@@ -107,7 +107,7 @@ class Bench:
             yield sdk
 
     async def fit(self) -> None:
-        """Raise `Unsupported` if the runtime is none of those that the cell is about."""
+        """Raise `Unsupported` if the cell does not apply to the runtime."""
         if self._scenario.where:
             async with self._make(self._scenario) as runtime:
                 able = runtime.capabilities()
@@ -116,7 +116,7 @@ class Bench:
                     raise Unsupported(f"{field} is {getattr(able, field)}")
 
     async def own_program(self) -> str:
-        """Return the path of the program that the runtime drives by itself. Raise `Unchecked` if it does not say."""
+        """Return the path of the program that the runtime drives by default. Raise `Unchecked` if unknown."""
         async with self._make(self._scenario) as runtime:
             find: Callable[[], Awaitable[Any]] | None = getattr(runtime, "find", None)
             if find is None:
@@ -124,7 +124,7 @@ class Bench:
             return (await find()).path
 
     def drive(self, program: str) -> None:
-        """Have the runtime drive another program from now on."""
+        """Make the runtime drive another program from now on."""
         self._scenario = msgspec.structs.replace(self._scenario, program=program)
 
     async def session(
@@ -135,7 +135,7 @@ class Bench:
         *,
         scripted: bool = True,
     ) -> Session:
-        """Create a session of the runtime under test, whose model plays the script or is the real provider's."""
+        """Create a session of the runtime under test. Its model plays the script, or is the provider's."""
         return await sdk.create_session(
             runtime=self._runtime,
             workspace=self.workspace,
@@ -146,11 +146,11 @@ class Bench:
         )
 
     async def again(self, sdk: CodeSDK, session: Session) -> Session:
-        """Open a session of another SDK in this one."""
+        """Open a session of an earlier SDK in this one."""
         return await sdk.session(session.id, plays=self.model)
 
     async def begun(self, task: Task, count: int = 1) -> list[FakeRun]:
-        """Wait until so many calls run at once."""
+        """Wait until this many calls run at once."""
         ended = asyncio.ensure_future(task.result())
         try:
             for number in range(count):
@@ -172,7 +172,7 @@ class Bench:
         return [event for event in await self.history(task.session) if event.trace.task_id == task.id]
 
     async def told(self, task: Task) -> str:
-        """Return all that the model was told in a task: the exact requests where there are any, else the transcript."""
+        """Return what the model was told in a task: the exact requests if recorded, else the transcript."""
         exact = [p for p in payloads(await self.events(task), "model.input") if p.capture == "exact"]
         if not exact:
             rows = await self._log.messages(task.session.id, before=None, limit=1000)
@@ -184,7 +184,7 @@ class Bench:
         return "\n".join(texts)
 
     async def check(self) -> None:
-        """See that every session of the cell verifies and replays."""
+        """Check that every session of the cell verifies and replays."""
         for row in await self._log.sessions(after=None, limit=100, principal=None, status=None):
             findings = await verify_session(self._log, self._blobs, row.session_id)
             same("what verify finds", findings, [])
@@ -212,7 +212,7 @@ def payloads(events: list[Event], kind: str) -> list[Any]:
 
 
 def in_order(events: list[Event], *kinds: str) -> None:
-    """Raise `Unmet` unless these types come in this order, whatever is between them."""
+    """Raise `Unmet` unless these types occur in this order, with anything in between."""
     types = iter([event.type for event in events])
     for kind in kinds:
         holds(kind in types, f"{' → '.join(kinds)}: {kind} has its place")

@@ -1,6 +1,6 @@
-"""One check of a contract → a `Cell`: did it hold, and if not, what was there instead.
+"""One check of a contract → a `Cell`: did it hold, and if not, what was found instead.
 
-Shared by the checks of runtimes and of logs. `same`, `holds` and `refused` are the ways a check says no.
+For runtimes and logs alike. A check fails through `same`, `holds` or `refused`.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class Unmet(AssertionError):
-    """What a contract asks for is not so."""
+    """A requirement of a contract does not hold."""
 
 
 class Unchecked(Exception):
-    """It cannot be found out here whether the contract is kept. Says why."""
+    """Whether the contract holds cannot be checked here. Says why."""
 
 
 class Unsupported(Exception):
-    """The capabilities say that there is nothing to check. Says which of them."""
+    """The capabilities say that there is nothing to check. Names the capability."""
 
 
 def same(what: str, found: Any, wanted: Any) -> None:
@@ -41,7 +41,7 @@ def same(what: str, found: Any, wanted: Any) -> None:
 
 
 def holds(condition: bool, what: str) -> None:
-    """Raise `Unmet` if a condition is false. `what` says what should be so."""
+    """Raise `Unmet` if a condition is false. `what` says what should hold."""
     if not condition:
         raise Unmet(f"not so: {what}")
 
@@ -57,7 +57,7 @@ async def refused(what: str, work: Awaitable[Any], *kinds: type[Exception]) -> N
 
 
 async def judge(name: str, work: Awaitable[None], timeout_s: float) -> Cell:
-    """Return the cell of one check, whatever comes of it."""
+    """Run one check and return its cell. Must not raise."""
     try:
         async with asyncio.timeout(timeout_s):
             await work
@@ -69,7 +69,7 @@ async def judge(name: str, work: Awaitable[None], timeout_s: float) -> Cell:
         return Cell(name, "not-checked", str(unchecked))
     except TimeoutError:
         return Cell(name, "fail", f"not done after {timeout_s:g} s")
-    except Exception as error:  # noqa: BLE001 - what is tested may raise anything; the other cells still count
+    except Exception as error:  # noqa: BLE001 - what is tested may raise anything; other cells still count
         return Cell(name, "fail", f"{type(error).__name__}: {error}")
     return Cell(name, "pass")
 

@@ -1,6 +1,6 @@
 """`ChaosRuntime`: a runtime that misbehaves in every way an adapter can, the same way for the same seed.
 
-For tests that want to know whether an application, or the engine, holds when its runtime does not.
+For tests of whether an application, or the engine, survives a bad runtime.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from codesdk.testing.nonsense import Nonsense
 
 Misdeed = Literal[
     "crash",  # the stream raises
-    "vanish",  # the stream ends without a word
+    "vanish",  # the stream ends without saying so
     "stall",  # the stream says nothing more until the task is closed
     "endless",  # the stream never ends; such a task has to be stopped
     "late_events",  # the stream goes on after a stop
-    "stubborn",  # the stream does not heed being cancelled, only being closed
-    "malformed",  # items that are none
-    "wrong_types",  # items with parts of another type than the contract says
+    "stubborn",  # the stream ignores being cancelled, and ends only when closed
+    "malformed",  # items that are not items
+    "wrong_types",  # items with fields of the wrong type
     "forged",  # events that only the engine may write
     "duplicate_ids",  # the same call or message again
     "burst",  # hundreds of deltas at once
@@ -50,7 +50,7 @@ CHAOS_CAPABILITIES = msgspec.structs.replace(
     tool_replay_safety="unknown",
     cancellation_model="unknown",
 )
-"""What it can do at all. Whether it does is another matter."""
+"""What it claims to be able to do. Whether it does is another matter."""
 
 _ENDS: tuple[Misdeed, ...] = ("crash", "vanish", "stall", "endless")
 _ACTS: tuple[Misdeed, ...] = (
@@ -68,12 +68,12 @@ _HANG = "hang"
 
 
 class ChaosRuntime:
-    """A `Runtime` whose tasks say up to `steps` things, right ones and the given `misdeeds`, at random.
+    """A `Runtime` whose tasks say up to `steps` things, good ones and the given `misdeeds`, at random.
 
     What a task does depends on the seed and on how many were started before it. `tasks` holds the
-    handles; each one's `did` says what it has done, for the message of a test that fails;
-    `refused_to_close` names the sessions that it did not let go of. Give sessions
-    small timeouts: a stalled task ends after `idle_timeout_s`, a refused method after `start_timeout_s`
+    handles; the `did` of each lists what it has done, for the message of a failing test;
+    `refused_to_close` names the sessions that it refused to close. Give sessions small timeouts:
+    a stalled task ends after `idle_timeout_s`, a refused method after `start_timeout_s`
     or `stop_grace_s`, and an endless one only when it is stopped.
     """
 
@@ -133,7 +133,7 @@ class ChaosTask:
         self._change = asyncio.Event()
 
     def events(self) -> AsyncGenerator[RuntimeItem, None]:
-        """Say it all. Not a generator itself, so that it can raise before anything is asked of it."""
+        """Return the stream. Not a generator itself, so that the call can raise before the first item."""
         if self._ending == "crash" and self._rng.random() < 0.2:
             self.did.append("crash at once")
             raise RuntimeError("chaos")
@@ -159,7 +159,7 @@ class ChaosTask:
         await self.misbehave("refuse_close")
 
     async def misbehave(self, what: Misdeed) -> None:
-        """Raise or hang if this task is one of those that do."""
+        """Raise or hang, if this task does so here."""
         if what in self._refusals:
             how, error = self._refusals[what]
             self.did.append(f"{what}: {how}")

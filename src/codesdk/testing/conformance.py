@@ -1,7 +1,7 @@
-"""The contracts as functions: `check_runtime` and `check_program` for a `Runtime`, `check_event_log` for an `EventLog`.
+"""The contracts as functions: `check_runtime` and `check_program` for runtimes, `check_event_log` for logs.
 
-Each returns a list of `Cell`, one per thing that the contract asks for; nothing is printed and nothing
-raised. For whoever writes an adapter or a store, and for the test suite of CodeSDK itself.
+Each returns a list of `Cell`, one per requirement of the contract, and neither prints nor raises. For authors
+of an adapter or a store, and for CodeSDK's own tests.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -60,7 +60,7 @@ MATRIX = (
     "no connection except loopback",
     "no process left behind",
 )
-"""The rows of the matrix, in order: that of connections looks back on all that ran before it."""
+"""The rows of the matrix, in order: the one about connections looks back at all that ran before it."""
 _OF_RUNTIMES = {check.scenario.name: check for check in RUNTIME_CHECKS}
 _OF_PROGRAMS = {check.scenario.name: check for check in (*PROGRAM_CHECKS, *PROCESS_CHECKS)}
 RUNTIME_CELLS = tuple(row for row in MATRIX if row in _OF_RUNTIMES)
@@ -72,10 +72,10 @@ PROGRAM_CELLS = tuple(row for row in MATRIX if row in _OF_PROGRAMS)
 async def check_runtime(
     make_runtime: MakeRuntime, *, only: Iterable[str] = RUNTIME_CELLS, timeout_s: float = 60.0
 ) -> list[Cell]:
-    """Play every scenario, or some by name, with the runtime that `make_runtime` gives for it.
+    """Play every scenario, or some by name, with the runtime that `make_runtime` makes for it.
 
-    A cell that fails although the runtime's capabilities promise it is a `fail`; where they do not, it is
-    `unsupported`, with what came of the attempt. `timeout_s` is for one cell.
+    A cell that fails is a `fail` if the runtime's capabilities promise it; otherwise it is `unsupported`, with
+    the result of the attempt. `timeout_s` is for one cell.
     """
     return await _play(make_runtime, _OF_RUNTIMES, only, timeout_s)
 
@@ -83,16 +83,16 @@ async def check_runtime(
 async def check_program(
     make_runtime: MakeRuntime, *, only: Iterable[str] = PROGRAM_CELLS, timeout_s: float = 120.0
 ) -> list[Cell]:
-    """The same for what only a runtime that is a program can do: its model is the gateway, its tools come over MCP.
+    """Do the same for what only a program can do: its model is the gateway, its tools come over MCP.
 
-    The cells are `unsupported`, without an attempt, for a runtime whose capabilities say that it is none. Such as
-    cannot be found out here are `not-checked`.
+    For a runtime whose capabilities say that it is not a program, the cells are `unsupported` and not tried.
+    Cells that cannot be checked here are `not-checked`.
     """
     return await _play(make_runtime, _OF_PROGRAMS, only, timeout_s)
 
 
 async def check_row(make_runtime: MakeRuntime, row: str, *, timeout_s: float = 120.0) -> Cell:
-    """Play one row of the matrix: as it is asked of programs where the runtime is one, else of any runtime."""
+    """Play one row of the matrix: as a check of programs if the runtime is one, else of any runtime."""
     cell = Cell(row, "unsupported")
     for known in (_OF_PROGRAMS, _OF_RUNTIMES):
         if row in known and cell.outcome == "unsupported":
@@ -106,14 +106,14 @@ async def _play(
     wanted = set(only)
     unknown = wanted.difference(known)
     if unknown:
-        raise ValueError(f"no such cell: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+        raise ValueError(f"no such cell: {', '.join(sorted(unknown))}; the cells are {', '.join(known)}")
     return [await _cell(make_runtime, known[row], timeout_s) for row in MATRIX if row in wanted]
 
 
 async def check_event_log(
     make_log: Callable[[], Awaitable[EventLog]], *, timeout_s: float = 60.0
 ) -> list[Cell]:
-    """Check frames, owners, rows and cursors of a log. `make_log` gives a new, empty one for each cell."""
+    """Check frames, owners, rows and cursors of a log. `make_log` returns a new, empty one for each cell."""
     return [await _log_cell(make_log, check, timeout_s) for check in (*FRAME_CHECKS, *ROW_CHECKS)]
 
 

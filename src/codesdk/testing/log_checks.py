@@ -1,6 +1,6 @@
 """What every `EventLog` must do with frames, owners and its own end. Each check is given an empty log.
 
-`check_event_log` runs them, with those of `log_row_checks`.
+The counterpart of `log_row_checks`.
 """
 
 import asyncio
@@ -148,7 +148,7 @@ async def what_is_queued_behind_a_failure_fails_and_the_neighbours_do_not(log: E
         log.append("ses_1", 1, 1, [b"a"], durable=False),
         log.append("ses_1", 1, 9, [b"x"], durable=False),
         log.append("ses_2", 1, 1, [b"n"], durable=False),
-        log.append("ses_1", 1, 2, [b"b"], durable=False),  # would fit, but was meant to come after x
+        log.append("ses_1", 1, 2, [b"b"], durable=False),  # would fit, but was sent to follow x
         log.append("ses_1", 1, 2, [], durable=False, changes=Changes(snapshot=b"x")),
         log.append("ses_2", 1, 2, [b"n"], durable=False),
         return_exceptions=True,
@@ -222,7 +222,7 @@ async def a_commit_wakes_the_one_who_waits(log: EventLog) -> None:
     holds(not waiter.done(), "changed waits while nothing is committed")
     await log.append("ses_1", 1, 1, [b"a"], durable=False)
     await waiter
-    await log.changed(0.001)  # nothing new: ends by its time
+    await log.changed(0.001)  # nothing new: ends by its timeout
     await log.append("ses_1", 1, 2, [b"b"], durable=False)
     await log.changed(60)
 

@@ -1,6 +1,6 @@
 """What every `EventLog` must do with the rows beside its frames. Each check is given an empty log.
 
-`check_event_log` runs them, with those of `log_checks`.
+The counterpart of `log_checks`.
 """
 
 import asyncio

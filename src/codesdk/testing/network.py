@@ -1,6 +1,6 @@
-"""A network namespace with nothing but loopback, for the thread that runs a test and all that it starts.
+"""A network namespace with only loopback, for the thread that runs a test and every process that it starts.
 
-Real programs are only ever started in there. What they try to reach outside has no way to go, and the kernel counts it.
+Real programs are started only inside it. They cannot reach anything outside, and the kernel counts each try.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @contextmanager
 def alone() -> Generator[None]:
-    """Move this thread into a namespace of its own, and back afterwards. Needs root."""
+    """Move this thread into its own network namespace, and back afterwards. Needs root."""
     before = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         _check(_libc.unshare(_CLONE_NEWNET))
@@ -32,12 +32,12 @@ def alone() -> Generator[None]:
 
 
 def can_be_alone() -> bool:
-    """Tell whether this process may have a network of its own."""
+    """Return whether this process may have its own network namespace."""
     return sys.platform == "linux" and os.geteuid() == 0 and shutil.which("ip") is not None
 
 
 def is_alone() -> bool:
-    """Tell whether this thread's network has nothing but loopback."""
+    """Return whether this thread's network has only loopback."""
     try:
         lines = Path("/proc/thread-self/net/dev").read_text().split("\n")[2:]
     except OSError:  # another system than Linux
@@ -46,21 +46,21 @@ def is_alone() -> bool:
 
 
 def tried_outside() -> int:
-    """Return how often anything in this namespace tried to reach an address that is not loopback."""
+    """Return how often a process in this namespace tried to reach an address that is not loopback."""
     lines = Path("/proc/thread-self/net/snmp").read_text().split("\n")
     names, values = [line.split() for line in lines if line.startswith("Ip:")]
     return int(dict(zip(names, values, strict=True))["OutNoRoutes"])
 
 
 def left_behind(mark: Path) -> list[str]:
-    """Return the living processes whose environment speaks of a folder."""
+    """Return the living processes whose environment mentions a folder."""
     found: list[str] = []
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdigit() and os.fsencode(mark) in (entry / "environ").read_bytes():
                 found.append((entry / "comm").read_text().strip())
         except OSError:
-            pass  # gone, or not for us
+            pass  # gone, or not readable for us
     return found
 
 

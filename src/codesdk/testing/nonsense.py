@@ -1,6 +1,6 @@
 """A seeded generator → items that a runtime might yield, right and wrong. What `ChaosRuntime` says.
 
-Everything here is made to be handed to an engine; nothing here waits or knows one.
+Pure: nothing here waits, or knows an engine.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _WORDS = ("yes", "no", "perhaps", "hello ", "{", "}", "\n", "\0", "é", "\U0001f
 
 
 class Nonsense:
-    """Makes items for one task. `call_ids` are the calls that deserve an answer."""
+    """Makes items for one task. `call_ids` are the calls that should be answered."""
 
     def __init__(self, rng: Random, tools: list[str]) -> None:
         self.call_ids: set[str | None] = set()
@@ -40,14 +40,14 @@ class Nonsense:
         self._said: list[Any] = []
 
     def good(self) -> list[Any]:
-        """Return something that a decent runtime says."""
+        """Return something that a good runtime says."""
         make = self._rng.choice((self._delta, self._delta, self._message, self._usage, self._request))
         items = make()
         self._said += items
         return items
 
     def call(self) -> list[Any]:
-        """Return calls of tools that are on offer, side by side."""
+        """Return parallel calls of tools that are on offer."""
         if not self._tools:
             return self.good()
         items = [self._announce(self._rng.choice(self._tools), {"n": n}) for n in range(self._upto(3))]
@@ -56,11 +56,11 @@ class Nonsense:
         return items
 
     def burst(self) -> list[Any]:
-        """Return more deltas than anyone wants at once."""
+        """Return many deltas at once."""
         return self._delta() * self._upto(BURST_MOST)
 
     def huge(self) -> list[Any]:
-        """Return a delta, a message or a call of great size."""
+        """Return a very large delta, message or call."""
         text = "huge " * (self._upto(HUGE_CHARS) // 5)
         made = (
             Draft(OutputDelta(kind="text_delta", block_id="h.0", message_id=self._id("h"), delta=text)),
@@ -71,7 +71,7 @@ class Nonsense:
         return [self._rng.choice(made)]
 
     def duplicate(self) -> list[Any]:
-        """Return what was said before, once more, or the same id with something else behind it."""
+        """Return something that was said before, or other contents under the same id."""
         if not self._said:
             return self.good()
         item = self._rng.choice(self._said)
@@ -80,7 +80,7 @@ class Nonsense:
         return [item, item]
 
     def bad_call(self) -> list[Any]:
-        """Return a call of a tool that is not there, or with an input that is no input."""
+        """Return a call of an unknown tool, or one with an invalid input."""
         deep: Any = []
         for _ in range(300):
             deep = [deep]
@@ -102,13 +102,13 @@ class Nonsense:
         return [self._announce(self._rng.choice(names), {}, self._rng.choice((None, "c", 7, "\ud800")))]
 
     def malformed(self) -> list[Any]:
-        """Return something that is no item at all."""
+        """Return something that is not an item at all."""
         return [
             self._rng.choice((None, 42, "text", b"\xff", [], {"type": "text"}, object(), Draft, Unshowable()))
         ]
 
     def wrong_types(self) -> list[Any]:
-        """Return an item with parts that are not what the contract says."""
+        """Return an item with fields of the wrong type."""
         loop: list[Any] = []
         loop.append(loop)
         odd: tuple[Any, ...] = (None, 7, -1, 1.5, "x", "\ud800", b"\xff", [], {}, [None], object(), loop)
@@ -143,7 +143,7 @@ class Nonsense:
         return [Draft(payload)]
 
     def end(self) -> list[Any]:
-        """Return the end of a stream, good or bad, and perhaps something behind it."""
+        """Return the end of a stream, good or bad, and perhaps something after it."""
         anything: Any = self._rng.choice((None, 7, "\ud800", [], object()))
         error = ErrorInfo(code="MODEL_ERROR", message="The model gave up.", retryable=True)
         odd: Any = ErrorInfo(code=anything, message=anything, retryable=anything, details=anything)
@@ -159,7 +159,7 @@ class Nonsense:
         return [self._rng.choice(ends), *behind]
 
     def error(self) -> BaseException:
-        """Return an exception, of the kinds that adapters let out."""
+        """Return an exception of a kind that adapters let escape."""
         kinds = (
             RuntimeError,
             OSError,

@@ -1,7 +1,7 @@
-"""What a runtime that is a program must do besides, seen from its process: missing, garbled, killed, restarted, gone.
+"""What a runtime that is a program must also do, seen from its process: missing, garbled, killed, restarted.
 
-`check_program` runs them, and those of `program_checks`. What is tampered with is still the real program: it is killed,
-or a filter stands between it and the runtime.
+The counterpart of `program_checks`. The program is always the real one: it is killed, or a filter stands
+between it and the runtime.
 """
 
 import contextlib
@@ -100,14 +100,14 @@ async def _leaves_nothing(bench: Bench) -> None:
 
 
 def _garbler(program: str, path: Path) -> str:
-    """Write a program that is another one, with garbage before each line that it writes."""
+    """Write a program that runs another one and puts garbage before each line of its output."""
     path.write_text(_GARBLER.format(python=sys.executable, program=program, garbage=GARBAGE))
     path.chmod(0o755)
     return str(path)
 
 
 def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):  # it ended with the one that started it
+    with contextlib.suppress(ProcessLookupError):  # it ended together with its parent
         os.kill(pid, signal.SIGKILL)
 
 

@@ -1,7 +1,7 @@
 """What every runtime must do, cell by cell: each plays a script and looks at what the engine made of it.
 
-`check_runtime` runs them. The scripts have plain steps only: the scripted runtime plays them itself, a
-real program gets them from a model endpoint.
+The scripts have only plain steps: the scripted runtime plays them itself, a real program gets them from a
+model endpoint.
 """
 
 from collections.abc import Awaitable, Callable
@@ -158,7 +158,7 @@ async def _resume(bench: Bench) -> None:
         session = await bench.session(first)
         task = await session.start("Read the note.")
         call = await seen(task, "approval.requested")
-        async with bench.sdk() as second:  # takes over, as the next process does after a crash
+        async with bench.sdk() as second:  # takes over, like the next process after a crash
             again = await bench.again(second, session)
             await again.approve(call.tool_call_id)
             resumed = await again.resume()
@@ -211,7 +211,7 @@ def make_check(
     where: tuple[tuple[str, str], ...] = (),
     rewords: bool = False,
 ) -> Check:
-    """Return a cell. `rewords`: a program may tell its model of a result in its own words, or as a part of the story."""
+    """Return a cell. `rewords`: a program may tell its model about a result in its own words."""
     script = parse_object({"name": name, "turns": list(turns)}, name)
     plain = [{key: value for key, value in turn.items() if key != "expect"} for turn in turns]
     model = parse_object({"name": name, "turns": plain}, name) if rewords else script

@@ -141,7 +141,7 @@ def run(*options: str, **env: str) -> subprocess.CompletedProcess[str]:
     [
         ([], "Say what to serve", 2),
         (["--url", "http://127.0.0.1:9/m/token-0123456789/mcp", "--workspace", "."], "Choose one", 2),
-        (["--workspace", "no-such-directory"], "this is no directory", 2),
+        (["--workspace", "no-such-directory"], "no-such-directory is not a directory", 2),
         (["--url", "http://127.0.0.1:9/m/token-0123456789/mcp"], "does not answer", 3),
     ],
 )

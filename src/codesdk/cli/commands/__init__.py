@@ -1,1 +1,1 @@
-"""The commands, one module for each group of them. `app` loads a module when one of its commands is used."""
+"""The commands, one module per group. `app` loads a module when one of its commands is used."""

@@ -1,4 +1,4 @@
-"""`codesdk approve`, `deny`, `steer` and `stop`: told to the process that runs the session, wherever that is."""
+"""`codesdk approve`, `deny`, `steer` and `stop`: sent to whichever process runs the session."""
 
 from typing import Generic, Literal, NamedTuple, TypeVar
 
@@ -42,7 +42,7 @@ def approve(
     input_hash: str | None,
     as_json: bool,
 ) -> int:
-    """Let a waiting tool call run. Without CALL: list the calls that wait."""
+    """Approve a waiting tool call. Without CALL: list the calls that wait."""
     if call is None:
         return run_async(_list(setup, session, as_json))
     action = ApproveCall(
@@ -73,7 +73,7 @@ def deny(
     input_hash: str | None,
     as_json: bool,
 ) -> int:
-    """Refuse a waiting tool call. Without CALL: list the calls that wait."""
+    """Deny a waiting tool call. Without CALL: list the calls that wait."""
     if call is None:
         return run_async(_list(setup, session, as_json))
     if not reason:
@@ -120,7 +120,7 @@ async def _answer(setup: Setup, action: ApproveCall | DenyCall, as_json: bool) -
 
 
 async def tell(setup: Setup, action: StopTask | SteerTask | RevokeGrant, words: str, as_json: bool) -> int:
-    """Have an action carried out in the session that it names, and say so."""
+    """Carry out an action in the session that it names, and say so."""
     async with open_reader(setup) as archive:
         session = (await find_session(archive, action.session_id)).session_id
     done = await deliver(setup, msgspec.structs.replace(action, session_id=session))
@@ -129,14 +129,14 @@ async def tell(setup: Setup, action: StopTask | SteerTask | RevokeGrant, words: 
 
 
 class Done(NamedTuple, Generic[R]):
-    """What came of an action, and who carried it out."""
+    """The result of an action, and who carried it out."""
 
     result: R
     reached: Reached
 
 
 async def deliver(setup: Setup, action: Action[R]) -> Done[R]:
-    """Have an action carried out by whoever runs the session; if nobody does, by this process."""
+    """Carry out an action in the process that runs the session, or here if there is none."""
     async with open_sdk(setup) as sdk:
         result = await sdk.service.execute(action)
         here = not isinstance(sdk, CodeSDKClient) and sdk.is_holder

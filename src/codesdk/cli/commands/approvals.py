@@ -41,14 +41,14 @@ _CHOICES = (
 
 
 @click.command()
-@click.option("--watch", is_flag=True, help="Go on with those that come, until Ctrl-C.")
-@json_option("Print one approval a line as JSON, and ask nothing.")
+@click.option("--watch", is_flag=True, help="Keep watching for new ones, until Ctrl-C.")
+@json_option("Print one approval per line as JSON, and ask nothing.")
 @click.pass_obj
 def approvals(setup: Setup, watch: bool, as_json: bool) -> int:
-    """List what waits for an answer, over all sessions. At a terminal, show each one and take the answer.
+    """List what waits for an answer, in all sessions. At a terminal, show each one and ask for the answer.
 
-    a lets a call run, A lets this tool run for the rest of its session, d and a reason refuses it, s shows the whole
-    input, n leaves it to others, q quits.
+    a approves a call, A approves the tool for the rest of its session, d with a reason denies it, s shows the
+    whole input, n leaves it to others, q quits.
     """
     if not as_json and sys.stdin.isatty() and sys.stdout.isatty():
         return run_async(_Answering(setup, watch).run())
@@ -87,13 +87,13 @@ def _line(row: ApprovalRow) -> Text:
 
 
 class _Answering:
-    """One person at one terminal, and all that waits."""
+    """One person at one terminal, answering everything that waits."""
 
     def __init__(self, setup: Setup, watch: bool) -> None:
         self._setup = setup
         self._watch = watch
         self._keyboard = Keyboard()
-        self._done: set[str] = set()
+        self._done: set[str] = set()  # answered or skipped here: not shown again
         self._screen = Screen()
         self._console = self._screen.console
 
@@ -117,7 +117,7 @@ class _Answering:
                 await asyncio.sleep(POLL_S)
 
     async def _handle(self, place: SessionReader, row: ApprovalRow, count: int) -> bool:
-        """Show one and take its answer. Return false to quit."""
+        """Show one and take its answer. Return False to quit."""
         given = await self._introduce(place, row, count)
         while True:
             line = await self._ask(about_call=row.tool_call_id is not None)
@@ -164,7 +164,7 @@ class _Answering:
             self._keyboard.ignore()
 
     async def _answer(self, row: ApprovalRow, word: str, reason: str) -> None:
-        """Pass an answer on. If somebody was faster, say so."""
+        """Deliver an answer. If somebody else was faster, say so."""
         asked, call = row.session_id, row.tool_call_id or row.approval_id
         action: ApproveCall | DenyCall = ApproveCall(
             session_id=asked,
@@ -194,11 +194,12 @@ class _Answering:
 
 
 async def _input_of(place: SessionReader, row: ApprovalRow) -> Any:
-    """Return what a waiting call is given."""
+    """Return the input of a waiting call."""
     task = None if row.task_id is None else await place.task(row.task_id)
     first = 1 if task is None else task.started_seq or 1
     wanted = (row.tool_call_id or "").encode()
     async for frame in place.frames(row.session_id, after_seq=first - 1):
+        # Search the bytes first: decoding every event of a long task would take too long.
         if frame.damage is not None or _REQUESTED not in frame.data or wanted not in frame.data:
             continue
         payload = decode(frame.data).payload

@@ -1,4 +1,4 @@
-"""`codesdk artifacts`: what sessions stored beside their events, listed, read, and swept."""
+"""`codesdk artifacts`: list, read and clean up what sessions stored beside their events."""
 
 import sys
 from pathlib import Path
@@ -21,7 +21,7 @@ from codesdk.contract.errors import InvalidRequest
 @click.argument("artifact", required=False)
 @click.option("-o", "--output", metavar="FILE", help="Write the bytes to a file instead of stdout.")
 @click.option("--gc", is_flag=True, help="Remove stored bytes that no session needs any more.")
-@json_option("Print the list as JSON, one artifact a line.")
+@json_option("Print the list as JSON, one artifact per line.")
 @click.pass_obj
 def artifacts(
     setup: Setup, session: str | None, artifact: str | None, output: str | None, gc: bool, as_json: bool
@@ -35,14 +35,14 @@ def artifacts(
             raise click.UsageError("--gc takes no session: it is for the whole data directory.")
         if setup.url is not None:
             raise InvalidRequest(
-                "--gc works on a data directory of this machine: leave out the daemon's address."
+                "--gc works only on a data directory of this machine: leave out the daemon's address."
             )
         return run_async(_collect(setup, as_json))
     if session is None:
         raise click.UsageError("Name a session, or use --gc.")
     if artifact is None:
         if output is not None:
-            raise click.UsageError("-o needs an artifact.")
+            raise click.UsageError("-o needs an artifact: name the one to write.")
         return run_async(_list(setup, session, as_json))
     return run_async(_read(setup, session, artifact, output))
 
@@ -93,7 +93,7 @@ async def _collect(setup: Setup, as_json: bool) -> int:
     from codesdk.sdk import CodeSDK
 
     async with reading(setup.data_dir):
-        pass  # a directory that is not there must not be made
+        pass  # fail if there is no directory: opening it below would create one
     async with CodeSDK.open(setup.data_dir, share=False) as sdk:
         removed = await sdk.engine.collect_garbage()
     if as_json:

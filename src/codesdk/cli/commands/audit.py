@@ -1,4 +1,4 @@
-"""`codesdk audit`: who let what happen, read beside whoever writes it, and checked against its chain."""
+"""`codesdk audit`: show who did and allowed what, even while it is written, and check the chain."""
 
 import asyncio
 import sys
@@ -38,18 +38,18 @@ _BAD = frozenset({"denied", "failed", "refused", "lost", "unknown"})
     help="Only records of this kind.",
 )
 @click.option(
-    "--after", type=click.IntRange(0), default=0, metavar="N", help="Only those with a greater number."
+    "--after", type=click.IntRange(0), default=0, metavar="N", help="Only records with a greater number."
 )
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="The newest so many.")
-@click.option("--follow", is_flag=True, help="Go on with new records until Ctrl-C.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="How many, the newest.")
+@click.option("--follow", is_flag=True, help="Keep showing new records, until Ctrl-C.")
 @click.option(
     "--verify", is_flag=True, help="Check the whole chain. Exits 1 if a record is missing or changed."
 )
 @click.option(
-    "--everybody", is_flag=True, help="Of a daemon: records of all principals; needs the scope admin."
+    "--everybody", is_flag=True, help="With a daemon: the records of all principals. Needs the scope admin."
 )
-@click.option("--known", metavar="N:HASH", help="With --verify: what an earlier check said was the end.")
-@json_option("Print one record a line as JSON; with --verify, the result.")
+@click.option("--known", metavar="N:HASH", help="With --verify: the end that an earlier check printed.")
+@json_option("Print one record per line as JSON; with --verify, the result.")
 @click.pass_obj
 def audit(
     setup: Setup,
@@ -63,11 +63,11 @@ def audit(
     known: str | None,
     as_json: bool,
 ) -> int:
-    """Show who asked for what and what came of it: of all sessions, or of one."""
+    """Show who asked for what, and what came of it, in all sessions or in one."""
     if verify and (session is not None or category is not None or follow):
         raise click.UsageError("--verify checks the whole audit: it takes no session, category or --follow.")
     if known is not None and not verify:
-        raise click.UsageError("--known goes with --verify.")
+        raise click.UsageError("--known needs --verify.")
     if verify:
         return run_async(_verify(setup, _place(known) if known else None, as_json))
     wanted = Wanted(session, category, everybody)
@@ -75,7 +75,7 @@ def audit(
 
 
 class Wanted(NamedTuple):
-    """Which records are asked for."""
+    """Which records to show."""
 
     session: str | None
     category: Category | None
@@ -87,12 +87,13 @@ async def _show(
 ) -> int:
     async with _source(setup, wanted) as records:
         while True:
+            # A bounded deque keeps the newest.
             for record in deque([record async for record in records(after)], limit):
                 after = record.n
                 _print(record, as_json)
             if not follow:
                 break
-            limit = None
+            limit = None  # from now on, everything that is new
             await asyncio.sleep(POLL_S)
     if not after and not as_json:
         click.echo("No audit records.")
@@ -103,7 +104,7 @@ async def _show(
 async def _source(
     setup: Setup, wanted: Wanted
 ) -> AsyncGenerator[Callable[[int], AsyncIterator[AuditRecord]]]:
-    """Give what reads records after a number: from a daemon if one is named, else from the data directory."""
+    """Yield a reader of the records after a number: a daemon's if one is named, else the data directory's."""
     if setup.url is not None:
         async with connected(setup) as client:
             session_id = None
@@ -143,7 +144,7 @@ async def _ask(
 
 
 async def _named(setup: Setup, given: str | None) -> str | None:
-    """Return the id of a session. One that is gone, and of which only the audit knows, has to be named in full."""
+    """Return the id of a session. A deleted one, which only the audit knows, must be named in full."""
     async with reading(setup.data_dir) as archive:
         if given is None:
             return None
@@ -162,10 +163,10 @@ async def _verify(setup: Setup, known: Place | None, as_json: bool) -> int:
         async with connected(setup) as client:
             report = await client.connection.get("/v1/audit/check", AuditReport)
         if known is not None:
-            raise click.UsageError("--known is looked at where the audit is: on the daemon's machine.")
+            raise click.UsageError("--known works only on a data directory: use it on the daemon's machine.")
     else:
         async with reading(setup.data_dir):
-            pass  # a directory that is not there is no audit without fault
+            pass  # fail if there is no directory: it must not pass for a flawless audit
         report = await asyncio.to_thread(verify_audit, Path(setup.data_dir) / AUDIT, known)
     if as_json:
         write_json({"ok": report.ok, **_builtins(report)})
@@ -214,7 +215,7 @@ def _print(record: AuditRecord, as_json: bool) -> None:
 
 
 def _words(record: AuditRecord) -> str:
-    """Return who, what and why in a few words."""
+    """Return a record's who, what and why in a few words."""
     what, why, who = record.what, record.why, record.who
     by = who.id or (who.principal if who.kind == "user" else who.kind)
     names = (

@@ -1,4 +1,4 @@
-"""`codesdk bundle`: a session → an archive for whoever helps with it; and such an archive → what it says."""
+"""`codesdk bundle`: a session → an archive for whoever helps with it; and such an archive → what happened."""
 
 import os
 import re
@@ -30,20 +30,23 @@ _WIDTH = 400
 @click.command()
 @session_argument(required=False)
 @click.option(
-    "-o", "--output", metavar="FILE", help="Where to write it; - is stdout. [default: a name of its own]"
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Where to write it; - for stdout. [default: codesdk-bundle-*.tar.gz]",
 )
 @click.option(
-    "--max-size", metavar="SIZE", default="64M", help="How large its files may be together. [default: 64M]"
+    "--max-size", metavar="SIZE", default="64M", help="The limit for all its files together. [default: 64M]"
 )
-@click.option("--show", metavar="FILE", help="Look into a bundle instead: check it and say what happened.")
+@click.option("--show", metavar="FILE", help="Inspect a bundle instead: check it and show what happened.")
 @json_option("Print what is in it as JSON.")
 @click.pass_obj
 def bundle(
     setup: Setup, session: str | None, output: str | None, max_size: str, show: str | None, as_json: bool
 ) -> int:
-    """Pack everything that explains a session into a tar.gz that can be handed on: no secrets, and a list of what is in it.
+    """Pack everything that explains a session into a tar.gz to hand on, without secrets.
 
-    With --show nothing is unpacked; exits 1 if the bundle is not whole.
+    A manifest lists its files. With --show nothing is unpacked; exits 1 if the bundle is not complete.
     """
     if (show is None) == (session is None):
         raise click.UsageError("Name a session, or a bundle with --show.")
@@ -79,7 +82,7 @@ async def _write(setup: Setup, given: str, output: str | None, max_bytes: int, a
 
 
 async def _pack(setup: Setup, given: str, max_bytes: int, spool: BinaryIO) -> str:
-    """Write a bundle from the data directory. Return whose it is."""
+    """Write a bundle from the data directory. Return the session's id."""
     from codesdk.bundle import Origin, write_bundle
     from codesdk.gateway import providers_from
     from codesdk.redaction import Redactor
@@ -98,7 +101,7 @@ async def _pack(setup: Setup, given: str, max_bytes: int, spool: BinaryIO) -> st
 
 
 async def _fetch(setup: Setup, given: str, max_bytes: int, spool: BinaryIO) -> str:
-    """Get a bundle from a daemon. Return whose it is."""
+    """Get a bundle from a daemon. Return the session's id."""
     async with connected(setup) as client:
         row = await find_session(client.daemon, given)
         path = f"/v1/sessions/{row.session_id}/support-bundle?max_bytes={max_bytes}"
@@ -161,7 +164,7 @@ def _explain(path: Path, opened: "OpenedBundle") -> None:
         _say(problem)
     if not opened.problems:
         click.secho("✓ ", fg="green", nl=False)
-        click.echo(f"whole: {len(manifest.files):,} files are as the manifest says")
+        click.echo(f"whole: {len(manifest.files):,} files match the manifest")
 
 
 def _tell_left_out(manifest: "Manifest") -> None:
@@ -176,12 +179,12 @@ def _tell_left_out(manifest: "Manifest") -> None:
 def _bytes(given: str) -> int:
     match = _SIZE.fullmatch(given.strip())
     if match is None:
-        raise click.UsageError(f"--max-size {given!r} is no size; give one such as 500K, 64M or 1G.")
+        raise click.UsageError(f"--max-size {given!r} is not a size. Give one such as 500K, 64M or 1G.")
     return int(match[1]) * _UNITS[match[2].lower()]
 
 
 def _say(text: str) -> None:
-    """Print a line that somebody else may have written."""
+    """Print one line of text that may come from somebody else, safely."""
     click.echo(printable(text).replace("\n", " ")[:_WIDTH])
 
 

@@ -1,4 +1,4 @@
-"""`codesdk verify` and `codesdk replay`: stored logs → what is wrong with them, or that nothing is."""
+"""`codesdk verify` and `codesdk replay`: stored logs → the problems found in them."""
 
 import asyncio
 import contextlib
@@ -22,14 +22,14 @@ from codesdk.contract.ports import EventLog
 from codesdk.contract.records import StoredFrame
 from codesdk.contract.service import SessionReader
 
-PATIENCE_S = 0.5
+PATIENCE_S = 0.5  # a check that takes less shows no progress
 REFRESH_S = 0.1
 
 
 @click.command()
 @session_argument(required=False)
 @click.option("--all", "every", is_flag=True, help="Check all sessions.")
-@json_option("Print one result a session as JSON.")
+@json_option("Print one result per session as JSON.")
 @click.pass_obj
 def verify(setup: Setup, session: str | None, every: bool, as_json: bool) -> int:
     """Check a stored log against the contract's nine invariants. Exits 1 if one is broken."""
@@ -43,7 +43,7 @@ def verify(setup: Setup, session: str | None, every: bool, as_json: bool) -> int
 @json_option("Print the result as JSON.")
 @click.pass_obj
 def replay(setup: Setup, session: str, as_json: bool) -> int:
-    """Play a stored log through a fresh engine. Exits 1 unless the same comes out, bit for bit."""
+    """Play a stored log through a fresh engine. Exits 1 unless the same events come out, bit for bit."""
     return run_async(_replay(setup, session, as_json))
 
 
@@ -90,7 +90,7 @@ async def _replay(setup: Setup, given: str, as_json: bool) -> int:
 
 
 async def _verify_there(setup: Setup, given: str | None, as_json: bool) -> int:
-    """Have a daemon check its logs."""
+    """Let a daemon check its logs."""
     code = OK
     async with connected(setup) as client:
         for session_id in await _chosen(client.daemon, given):
@@ -106,7 +106,7 @@ async def _verify_there(setup: Setup, given: str | None, as_json: bool) -> int:
 
 
 async def _replay_there(setup: Setup, given: str, as_json: bool) -> int:
-    """Have a daemon play a log again."""
+    """Let a daemon replay a log."""
     async with connected(setup) as client:
         session_id = (await find_session(client.daemon, given)).session_id
         report = await client.daemon.replay(session_id)
@@ -126,7 +126,7 @@ async def _chosen(archive: SessionReader, given: str | None) -> list[str]:
 
 
 def _line(seq: int | None, message: str, invariant: int | str | None = None) -> str:
-    """Return a problem with its place."""
+    """Return a problem with where it is."""
     place = "" if seq is None else f"seq {seq}: "
     law = "" if invariant is None else f"invariant {invariant}: "
     return f"{place}{law}{message}"
@@ -146,7 +146,7 @@ def _tell(session_id: str, problems: Sequence[str], good: str) -> None:
 
 
 class _Counting:
-    """A log that counts how far it was read; in all else the log itself."""
+    """A log that counts how far it was read, and otherwise is the log itself."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
@@ -164,7 +164,7 @@ class _Counting:
 
 @asynccontextmanager
 async def _progress(log: EventLog, head: int, done: str) -> AsyncGenerator[EventLog]:
-    """Show on a terminal's stderr how far a long check is."""
+    """Show the progress of a long check, if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield log
         return

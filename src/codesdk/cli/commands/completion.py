@@ -23,12 +23,12 @@ _USE = {
 def completion(ctx: click.Context, shell: str | None) -> int:
     """Print the completion script for a SHELL, by default for the one you use.
 
-    Put this into the start-up file of the shell: eval "$(codesdk completion bash)"
+    Put this into the shell's start-up file: eval "$(codesdk completion bash)"
     """
     shell = shell or Path(os.environ.get("SHELL", "")).name
     kind = get_completion_class(shell) if shell in SHELLS else None
     if kind is None:
-        raise InvalidRequest(f"Name a shell: {', '.join(SHELLS)}.")
+        raise InvalidRequest(f"There is no completion for this shell. Name one of {', '.join(SHELLS)}.")
     click.echo(f"# {_USE[shell]}")
     click.echo(kind(ctx.find_root().command, {}, "codesdk", _VARIABLE).source())
     return 0

@@ -1,4 +1,4 @@
-"""`codesdk conformance`: a runtime, ours or another's → the matrix of what it must do, cell by cell."""
+"""`codesdk conformance`: a runtime, built in or your own → the matrix of what it must do, cell by cell."""
 
 import contextlib
 import sys
@@ -34,22 +34,20 @@ _MARKS = {"pass": "✓", "fail": "✗", "unsupported": "-", "not-checked": "?"}
     "names",
     multiple=True,
     metavar="NAME",
-    help="This runtime. Repeat for more. [default: all that ask a model]",
+    help="The runtime to check. Repeatable. [default: all that ask a model]",
 )
-@click.option(
-    "--adapter", metavar="MODULE:NAME", help="A runtime of your own: what gives one when it is called."
-)
-@click.option("--only", multiple=True, metavar="CELL", help="This cell. Repeat for more.")
-@json_option("Print one cell a line as JSON.")
+@click.option("--adapter", metavar="MODULE:NAME", help="A runtime of your own: a callable that returns one.")
+@click.option("--only", multiple=True, metavar="CELL", help="Check only this cell. Repeatable.")
+@json_option("Print one cell per line as JSON.")
 def conformance(names: tuple[str, ...], adapter: str | None, only: tuple[str, ...], as_json: bool) -> int:
     """Run the conformance matrix on the real program of a runtime, with a scripted model and no network.
 
-    Needs no account and no key. As root the programs are started in a network that has only loopback; otherwise the
+    Needs no account and no key. As root, the programs run in a network that has only loopback; otherwise the
     cell about connections is not checked. Exits 1 if a cell fails.
     """
     unknown = set(only) - set(MATRIX)
     if unknown:
-        raise InvalidRequest(f"There is no cell {min(unknown)!r}. There are: {', '.join(MATRIX)}.")
+        raise InvalidRequest(f"There is no cell {min(unknown)!r}. The cells are: {', '.join(MATRIX)}.")
     rows = [row for row in MATRIX if not only or row in only]
     made = (
         {adapter: _outside(adapter)}
@@ -88,13 +86,13 @@ def _line(cell: Cell) -> str:
 
 @contextmanager
 def _network() -> Generator[None]:
-    """Work in a network that has only loopback, where that is possible."""
+    """Enter a network that has only loopback, if that is possible."""
     with alone() if can_be_alone() else contextlib.nullcontext():
         yield
 
 
 def _with_a_model() -> list[str]:
-    """Return the runtimes that are worth a matrix: one that asks no model has nothing to hide."""
+    """Return the runtimes that ask a model: the model is what the matrix plays."""
     return [entry.name for entry in entries().values() if entry.wire is not None]
 
 

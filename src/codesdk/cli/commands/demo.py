@@ -1,4 +1,4 @@
-"""`codesdk demo`: a whole session on the scripted runtime, in a directory of its own, then checked and replayed."""
+"""`codesdk demo`: a session on the scripted runtime, in its own directory, then checked and replayed."""
 
 import shlex
 import shutil
@@ -42,14 +42,13 @@ THOUGHT_S = 0.5
 
 @click.command()
 @click.option("--clean", is_flag=True, help="Remove everything at the end.")
-@json_option("Print one stored event a line and nothing else.")
+@json_option("Print one stored event per line and nothing else.")
 @click.pass_obj
 def demo(setup: Setup, clean: bool, as_json: bool) -> int:
     """Run a short session that needs no model, no key and no network.
 
     A scripted model reads a file, is refused another, and edits the first. Then the stored log is checked
-    and replayed. All of it happens in a new directory under the system's temporary one, which is kept for
-    you to look at.
+    and replayed. All of it happens in a new temporary directory, which is kept for you to look at.
     """
     place = Path(tempfile.mkdtemp(prefix="codesdk-demo-"))
     try:
@@ -94,7 +93,7 @@ async def _check(sdk: CodeSDK, session_id: str) -> int:
     events, differences = await replay_session(log, blobs, session_id)
     if findings or differences:
         first = [*findings, *differences][0]
-        raise CodeSDKError(f"The demo's own log does not hold: seq {first.seq}: {first.message}.")
+        raise CodeSDKError(f"The demo's own log failed its check at seq {first.seq}: {first.message}.")
     return events
 
 
@@ -151,7 +150,7 @@ def _script(*, paced: bool) -> Script:
 
 
 def _spoken(steps: Iterator[Step] | tuple[Step, ...], *, paced: bool) -> Iterator[Step]:
-    """Stream texts word by word, with pauses if somebody looks on."""
+    """Stream texts word by word, with pauses if somebody is watching."""
     for step in steps:
         if isinstance(step, TextStep | ReasoningStep):
             if paced:

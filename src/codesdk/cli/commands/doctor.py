@@ -1,4 +1,4 @@
-"""`codesdk doctor`: what is here and what works, found out by looking → a short report, and exit code 1 if something is missing."""
+"""`codesdk doctor`: this machine → a report on what works here, and exit code 1 if something is missing."""
 
 import os
 import platform
@@ -19,13 +19,13 @@ from codesdk.sandbox import KINDS, SandboxCapabilities, look_at
 
 
 @click.command()
-@click.option("--image", metavar="NAME", help="Look at the container sandbox with this image, too.")
+@click.option("--image", metavar="NAME", help="Also check the container sandbox, with this image.")
 @json_option("Print the report as JSON.")
 @click.pass_obj
 def doctor(setup: Setup, image: str | None, as_json: bool) -> int:
-    """Look at what this machine offers: versions, the data directory, and what each sandbox enforces.
+    """Check what this machine offers: versions, the data directory, and what each sandbox enforces.
 
-    Exits 1 if the data directory cannot be used, or if no sandbox works but the host itself.
+    Exits 1 if the data directory cannot be used, or if no sandbox works.
     """
     return run_async(_doctor(setup, image, as_json))
 
@@ -40,6 +40,7 @@ async def _doctor(setup: Setup, image: str | None, as_json: bool) -> int:
     usable, state = await _data_dir(Path(setup.data_dir))
     given = {"image": image} if image else {}
     sandboxes = [await look_at(kind, **(given if kind == "oci" else {})) for kind in KINDS]
+    # The host is always available as a "sandbox", but keeps nothing away: it does not count.
     ok = usable and any(found.available and found.filesystem for found in sandboxes)
     if as_json:
         directory = {"path": setup.data_dir, "ok": usable, "state": state}
@@ -51,7 +52,7 @@ async def _doctor(setup: Setup, image: str | None, as_json: bool) -> int:
 
 
 async def _data_dir(path: Path) -> tuple[bool, str]:
-    """Say whether the data directory can be used, and what is there."""
+    """Return whether the data directory can be used, and what is in it."""
     from codesdk.cli.target.lookup import all_sessions
     from codesdk.cli.target.place import reading
 
@@ -70,8 +71,8 @@ async def _data_dir(path: Path) -> tuple[bool, str]:
 def _to_be_made(path: Path) -> tuple[bool, str]:
     place = path if path.exists() else path.absolute().parent
     if os.access(place, os.W_OK):
-        return True, "not there yet; the first task makes it"
-    return False, f"not there, and it cannot be made: {place} cannot be written"
+        return True, "not there yet; the first task creates it"
+    return False, f"not there, and it cannot be created: {place} is not writable"
 
 
 async def _print(

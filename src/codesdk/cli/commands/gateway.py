@@ -51,7 +51,7 @@ class Origins(NamedTuple):
 
 
 class Served(NamedTuple):
-    """What answers, what to say of it at the start, and what is to be done at the end: it returns notes and problems."""
+    """What answers, what to say at the start, and what to do at the end, which returns notes and problems."""
 
     backend: Backend
     about: str
@@ -61,11 +61,11 @@ class Served(NamedTuple):
 
 @click.command()
 @click.option("--script", metavar="FILE", help="Answer from a script.")
-@click.option("--replay", metavar="FILE", help="Answer from a cassette; nothing is asked of a provider.")
+@click.option("--replay", metavar="FILE", help="Answer from a cassette; no provider is asked.")
 @click.option("--record", metavar="FILE", help="Pass requests on, and write a redacted cassette at the end.")
-@click.option("--anthropic-origin", metavar="URL", help="Pass on to this address, not to Anthropic.")
-@click.option("--openai-origin", metavar="URL", help="Pass on to this address, not to OpenAI.")
-@click.option("--gemini-origin", metavar="URL", help="Pass on to this address, not to Google.")
+@click.option("--anthropic-origin", metavar="URL", help="Pass requests on to this address, not to Anthropic.")
+@click.option("--openai-origin", metavar="URL", help="Pass requests on to this address, not to OpenAI.")
+@click.option("--gemini-origin", metavar="URL", help="Pass requests on to this address, not to Google.")
 @click.option("--pace", is_flag=True, help="With --replay, keep the recorded pauses.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=0, help="The port. [default: a free one]")
 def gateway(
@@ -78,11 +78,11 @@ def gateway(
     pace: bool,
     port: int,
 ) -> int:
-    """Be a model for any agent: from a script or a cassette, or pass requests on to the real one.
+    """Serve a model to any agent: from a script or a cassette, or by passing requests on to the real one.
 
-    The first line on stdout is JSON with the address to point a client at. It has a token in it and is on this
-    machine only. Without --script, --replay or --record requests are passed on. The keys for that are taken from
-    ANTHROPIC_API_KEY, OPENAI_API_KEY and GEMINI_API_KEY; where there is none, the client's own login passes.
+    The first line on stdout is JSON with the address to point a client at. It contains a token, and works
+    only on this machine. Without --script, --replay or --record, requests are passed on, with the keys in
+    ANTHROPIC_API_KEY, OPENAI_API_KEY and GEMINI_API_KEY; without a key, the client's own login is passed on.
 
     Ctrl-C or SIGTERM ends it. Exits 1 if a script or a cassette did not fit the requests.
     """
@@ -90,9 +90,9 @@ def gateway(
     if sum(choice is not None for choice in (script, replay, record)) > 1:
         raise click.UsageError("Choose one of --script, --replay and --record.")
     if any(origins) and (script or replay):
-        raise click.UsageError("An origin makes sense only where requests are passed on.")
+        raise click.UsageError("An origin is for requests that are passed on, not for --script or --replay.")
     if pace and replay is None:
-        raise click.UsageError("--pace goes with --replay.")
+        raise click.UsageError("--pace needs --replay.")
     token = secrets.token_urlsafe(24)
     if script is not None:
         served = _scripted(script)
@@ -119,7 +119,7 @@ async def _serve(served: Served, port: int, token: str) -> int:
                 await served.upstream.close()
         notes, problems = served.end()
     if server.refused:
-        notes.append(f"Requests without the token, refused: {server.refused}.")
+        notes.append(f"Requests refused because they lacked the token: {server.refused}.")
     said = [*notes, *(f"problem: {problem}" for problem in problems)]
     write_text(sys.stderr, "".join(f"{printable(line)}\n" for line in said))
     return FAILED if problems else OK
@@ -130,7 +130,7 @@ async def _listening(server: Gateway, port: int) -> AsyncGenerator[None]:
     try:
         await server.__aenter__()
     except OSError as error:
-        raise InvalidRequest(f"Port {port} cannot be used: {error.strerror}.") from None
+        raise InvalidRequest(f"Port {port} cannot be used: {error.strerror}. Choose another one.") from None
     try:
         yield
     finally:
@@ -142,9 +142,9 @@ def _scripted(file: str) -> Served:
     model = ScriptedModel(script)
 
     def end() -> tuple[list[str], list[str]]:
-        return [f"{model.played} turns played of {len(script.turns)} in the script."], model.problems
+        return [f"{model.played} of {len(script.turns)} turns in the script were played."], model.problems
 
-    return Served(model, "A scripted model. Any key will do.", end)
+    return Served(model, "A scripted model. Any key works.", end)
 
 
 def _replaying(file: str, token: str, *, pace: bool) -> Served:
@@ -153,14 +153,14 @@ def _replaying(file: str, token: str, *, pace: bool) -> Served:
     def end() -> tuple[list[str], list[str]]:
         return [f"{backend.played} answers played, {backend.unplayed} not asked for."], backend.problems
 
-    return Served(backend, "A recorded model. Any key will do.", end)
+    return Served(backend, "A recorded model. Any key works.", end)
 
 
 def _passing(file: str | None, origins: Origins, token: str) -> Served:
     keys: dict[Wire, str | None] = {wire: given.key for wire, given in providers_from().items()}
     upstream = Upstream({wire: Provider(origin=origins.of(wire), key=key) for wire, key in keys.items()})
     named = sorted({KEY_NAMES[wire] for wire, key in keys.items() if key})
-    about = f"Keys put in: {', '.join(named) or 'none, a client needs its own login'}."
+    about = f"Keys added: {', '.join(named) or 'none, a client needs its own login'}."
     if file is None:
         return Served(upstream, f"The real model. {about}", _nothing, upstream)
     _check_place(file)
@@ -185,13 +185,13 @@ def _check_place(file: str) -> None:
     """Refuse at once what could not be written at the end."""
     path = Path(file)
     if path.is_dir():
-        raise InvalidRequest(f"{file}: this is a directory")
+        raise InvalidRequest(f"{file} is a directory. Name a file to write.")
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise InvalidRequest(f"{file}: nothing can be written here")
+        raise InvalidRequest(f"{file} cannot be written: its directory is missing or not writable.")
 
 
 def _origin(given: str | None) -> str | None:
-    """Return an origin without the slash at its end; refuse what cannot be one, without repeating it."""
+    """Return an origin without its final slash. Do not repeat an invalid one: it may hold a login."""
     if given is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`codesdk gc`: what is old or too much → removed from the data directory, and the space given back."""
+"""`codesdk gc`: remove old and excess data from the data directory, and free the space."""
 
 import re
 import sys
@@ -36,7 +36,7 @@ def _age(ctx: click.Context, param: click.Parameter, value: str | None) -> float
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([hdwy])", value.lower())
     if found is None:
-        raise click.BadParameter(f"{value!r} is no age: write 12h, 30d, 8w or 1y.", ctx, param)
+        raise click.BadParameter(f"{value!r} is not an age: write 12h, 30d, 8w or 1y.", ctx, param)
     return float(found[1]) * _DAYS[found[2]]
 
 
@@ -46,7 +46,7 @@ def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Z]*)", value.upper())
     if found is None or found[2] not in _BYTES:
-        raise click.BadParameter(f"{value!r} is no size: write 500MB, 2GB or 1GiB.", ctx, param)
+        raise click.BadParameter(f"{value!r} is not a size: write 500MB, 2GB or 1GiB.", ctx, param)
     return int(float(found[1]) * _BYTES[found[2]])
 
 
@@ -55,27 +55,25 @@ def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
     "--older-than",
     callback=_age,
     metavar="AGE",
-    help="Remove sessions that were not used for so long, such as 30d.",
+    help="Remove sessions that were not used for this long, such as 30d.",
 )
 @click.option(
     "--max-size",
     callback=_size,
     metavar="SIZE",
-    help="Remove the oldest sessions until all takes less, such as 2GB.",
+    help="Remove the oldest sessions until the rest takes less, such as 2GB.",
 )
 @click.option(
-    "--undo-older-than", callback=_age, metavar="AGE", help="Forget how to undo changes that are older."
+    "--undo-older-than", callback=_age, metavar="AGE", help="Remove the undo data of older changes."
 )
 @click.option(
-    "--undo-max-size", callback=_size, metavar="SIZE", help="Keep so much of what undoing needs, the newest."
+    "--undo-max-size", callback=_size, metavar="SIZE", help="Keep only this much undo data, the newest."
 )
+@click.option("--audit-older-than", callback=_age, metavar="AGE", help="Remove older audit segments.")
 @click.option(
-    "--audit-older-than", callback=_age, metavar="AGE", help="Remove audit segments that are older."
+    "--audit-max-size", callback=_size, metavar="SIZE", help="Keep only this much of the audit, the newest."
 )
-@click.option(
-    "--audit-max-size", callback=_size, metavar="SIZE", help="Keep so much of the audit, the newest."
-)
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @json_option("Print the report as JSON.")
 @click.pass_obj
 def gc(
@@ -89,9 +87,10 @@ def gc(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Remove old sessions and what nothing needs any more, and give the space back.
+    """Remove old sessions and data that nothing needs any more, and free the space.
 
-    Without limits only what nothing needs goes. A session that has work to do stays. Exits 1 if one could not go.
+    Without limits, only data that nothing needs is removed. A session that has work to do stays. Exits 1 if
+    one that is over a limit could not be removed.
     """
     retention = Retention(
         max_age_days=older_than,
@@ -112,7 +111,7 @@ async def _gc(setup: Setup, retention: Retention, dry_run: bool, as_json: bool) 
             report = await client.collect(retention, dry_run=dry_run)
     else:
         async with reading(setup.data_dir):
-            pass  # a directory that is not there must not be made
+            pass  # fail if there is no directory: opening it below would create one
         async with CodeSDK.open(setup.data_dir, share=False) as sdk:
             report = await sdk.collect(retention, dry_run=dry_run, rewrite=True, progress=_progress())
     if as_json:
@@ -123,7 +122,7 @@ async def _gc(setup: Setup, retention: Retention, dry_run: bool, as_json: bool) 
 
 
 def _progress() -> Progress | None:
-    """Return what shows on a terminal's stderr how far it is."""
+    """Return what shows the progress, if stderr is a terminal."""
     if not sys.stderr.isatty():
         return None
 

@@ -15,10 +15,10 @@ from codesdk.contract.tools import Grant
 
 @click.command()
 @session_argument()
-@json_option("Print one grant a line as JSON.")
+@json_option("Print one grant per line as JSON.")
 @click.pass_obj
 def grants(setup: Setup, session: str, as_json: bool) -> int:
-    """List the tools that a session is not asked about again, and who said so."""
+    """List the tools that are approved for a whole session, and who approved them."""
     return run_async(_list(setup, session, as_json))
 
 
@@ -28,7 +28,7 @@ def grants(setup: Setup, session: str, as_json: bool) -> int:
 @json_option("Print the result as JSON.")
 @click.pass_obj
 def revoke(setup: Setup, session: str, tool: str, as_json: bool) -> int:
-    """Ask about TOOL again in this session. What it did so far stays done."""
+    """Take back the approval of TOOL: it is asked about again in this session. What it did is not undone."""
     action = RevokeGrant(session_id=session, tool=tool)
     return run_async(tell(setup, action, f"{tool} will be asked about again.", as_json))
 

@@ -1,4 +1,4 @@
-"""`codesdk sessions`, `events` and `transcript`: what is stored, also while another process writes it."""
+"""`codesdk sessions`, `events` and `transcript`: what is stored, even while another process writes it."""
 
 import asyncio
 import sys
@@ -25,7 +25,7 @@ LINES_AT_ONCE = 200
 
 
 class Listed(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A session with what its row does not say."""
+    """A session with what its row does not hold."""
 
     session: SessionRow
     events: int
@@ -34,8 +34,8 @@ class Listed(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 @click.command()
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many at most.")
-@click.option("--status", type=click.Choice(["open", "closed"]), help="Only these.")
-@json_option("Print one session a line as JSON.")
+@click.option("--status", type=click.Choice(["open", "closed"]), help="Only sessions with this status.")
+@json_option("Print one session per line as JSON.")
 @click.pass_obj
 def sessions(setup: Setup, limit: int, status: SessionStatus | None, as_json: bool) -> int:
     """List sessions, newest first."""
@@ -44,25 +44,25 @@ def sessions(setup: Setup, limit: int, status: SessionStatus | None, as_json: bo
 
 @click.command()
 @session_argument()
-@click.option("--follow", is_flag=True, help="Go on with new events until the session is closed or Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Keep showing new events until the session closes, or Ctrl-C.")
 @click.option(
-    "--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Only those with a greater seq."
+    "--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Only events with a greater seq."
 )
 @click.option(
     "--type", "types", multiple=True, metavar="GLOB", help="Only these types, such as 'tool.*'; repeatable."
 )
-@json_option("Print the stored events as they are, one a line.")
+@json_option("Print the stored events as they are, one per line.")
 @click.pass_obj
 def events(
     setup: Setup, session: str, follow: bool, after: int, types: tuple[str, ...], as_json: bool
 ) -> int:
-    """Show a session's events, one a line. A damaged one is named on stderr and passed over."""
+    """Show a session's events, one per line. A damaged one is reported on stderr and skipped."""
     return run_async(_events(setup, session, follow, after, types, as_json))
 
 
 @click.command()
 @session_argument()
-@json_option("Print one message a line as JSON.")
+@json_option("Print one message per line as JSON.")
 @click.pass_obj
 def transcript(setup: Setup, session: str, as_json: bool) -> int:
     """Show a session's messages as the next task would see them."""
@@ -138,7 +138,7 @@ async def _print_events(chosen: AsyncIterator[tuple[StoredFrame, Event]], follow
 
 
 class _Stored:
-    """Frames as read → those that were asked for, decoded; damage is reported and passed over."""
+    """Frames as read → the wanted ones, decoded; damaged ones are reported and skipped."""
 
     def __init__(self, types: tuple[str, ...]) -> None:
         self._types = types

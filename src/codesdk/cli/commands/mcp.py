@@ -19,7 +19,7 @@ from codesdk.tools import PROGRESS_S, DirectoryTools, builtin_registry
     "--url",
     metavar="URL",
     envvar="CODESDK_MCP_URL",
-    help="Serve what is behind a session's MCP address. [env: CODESDK_MCP_URL]",
+    help="The MCP address of the session to serve. [env: CODESDK_MCP_URL]",
 )
 @click.option(
     "--workspace", metavar="DIR", help="Serve the built-in tools on a directory, without a session."
@@ -29,16 +29,16 @@ from codesdk.tools import PROGRESS_S, DirectoryTools, builtin_registry
     type=click.Choice(["auto", "yolo"]),
     default="auto",
     show_default=True,
-    help="With --workspace: auto only reads, yolo changes files, too.",
+    help="With --workspace: auto only reads, yolo also changes files.",
 )
 def mcp(url: str | None, workspace: str | None, permission_mode: PermissionMode) -> int:
-    """Be an MCP server on stdin and stdout, for a program that starts its servers itself.
+    """Serve tools over MCP on stdin and stdout, for a program that starts its MCP servers itself.
 
-    With --url, or better with CODESDK_MCP_URL, since others can read a command line, it passes calls on to a
-    session of a running CodeSDK: they are judged, asked about and recorded there.
+    With --url, calls are passed on to a session of a running CodeSDK, which decides on them, asks about them
+    and records them. Prefer CODESDK_MCP_URL: others can read a command line.
 
-    With --workspace it serves the built-in tools on a directory to any MCP client. Nobody is asked and nothing is
-    recorded, so what would need an approval is refused.
+    With --workspace, any MCP client can use the built-in tools on a directory. Nobody is asked and nothing is
+    recorded, so a call that would need an approval is refused.
 
     It ends when stdin does.
     """
@@ -46,7 +46,7 @@ def mcp(url: str | None, workspace: str | None, permission_mode: PermissionMode)
         raise click.UsageError("Choose one of --url (or CODESDK_MCP_URL) and --workspace.")
     if workspace is None and url is None:
         raise click.UsageError("Say what to serve: --url (or CODESDK_MCP_URL) or --workspace.")
-    # A thread waits for stdin and would hold up an orderly end; nothing here needs one.
+    # The thread that waits for stdin would delay an orderly exit, and nothing here needs one.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     served = import_module("codesdk.tools.mcp.stdio")
     if url is not None:
@@ -59,5 +59,5 @@ def mcp(url: str | None, workspace: str | None, permission_mode: PermissionMode)
 def _directory(workspace: str, mode: PermissionMode) -> DirectoryTools:
     path = Path(workspace)
     if not path.is_dir():
-        raise InvalidRequest(f"{workspace}: this is no directory")
+        raise InvalidRequest(f"The workspace {workspace} is not a directory.")
     return DirectoryTools(builtin_registry(), ModePolicy(), str(path.resolve()), mode)

@@ -1,4 +1,4 @@
-"""`codesdk policy`: what a policy says of a call, and what it would have said of past ones."""
+"""`codesdk policy`: what a policy decides on a call, and what it would have decided on past ones."""
 
 import shlex
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def policy() -> None:
 
 @policy.command()
 @click.option("--tool", required=True, metavar="NAME", help="The tool that is called.")
-@click.option("--input", "given", default="{}", metavar="JSON", help="What it is called with. [default: {}]")
+@click.option("--input", "given", default="{}", metavar="JSON", help="The call's input. [default: {}]")
 @click.option("--policy", "file", metavar="FILE", envvar="CODESDK_POLICY", help="The rules.")
 @click.option(
     "--mode",
@@ -68,9 +68,9 @@ def check(
     argv: str | None,
     as_json: bool,
 ) -> int:
-    """Explain what would be decided on a call: which rules are looked at, and which one speaks.
+    """Explain what would be decided on a call: which rules are checked, and which one decides.
 
-    What a built-in tool touches is read from its input; for others, say it with --path, --host and --argv.
+    What a built-in tool touches is read from its input; for other tools, give --path, --host and --argv.
     """
     told = Subjects(paths=list(paths), hosts=list(hosts), argv=_split(argv))
     rules = load_policy(file) if file else RulePolicy([])
@@ -88,12 +88,12 @@ def check(
 )
 @click.argument("sessions", nargs=-1, metavar="SESSION…")
 @click.option("--all", "every", is_flag=True, help="Look at all sessions.")
-@json_option("Print one result a session as JSON.")
+@json_option("Print one result per session as JSON.")
 @click.pass_obj
 def replay(setup: Setup, file: str, sessions: tuple[str, ...], every: bool, as_json: bool) -> int:
-    """Say which past calls a policy would have decided otherwise. Exits 1 if there are any.
+    """Show which past calls a policy would have decided differently. Exits 1 if there are any.
 
-    Nothing is changed. Where the stored input is not the one that was judged, the result is marked as unsure.
+    Nothing is changed. A result is unsure where the stored input is not the one that was decided on.
     """
     if every == bool(sessions):
         raise click.UsageError("Name sessions, or use --all.")
@@ -115,7 +115,7 @@ def _split(argv: str | None) -> list[str]:
 
 
 async def _known_tools() -> ToolRegistry:
-    """Return all built-in tools, those that are off by default included: they are asked, not run."""
+    """Return all built-in tools, even those that are off by default: they say what they touch, nothing more."""
     registry = builtin_registry()
     registry.add(fetch_tool())
     registry.add(await exec_tool(HostSandbox(), allow=[[]]))
@@ -130,7 +130,7 @@ async def _question(
     if spec is not None and told == Subjects():
         prepared = registry.prepare(tool, value)
         if isinstance(prepared, str):
-            raise InvalidRequest(f"--input is not what the tool takes: {prepared}")
+            raise InvalidRequest(f"--input does not fit the tool: {prepared}")
         told = prepared.subjects
     return PolicyQuestion(
         session_id="",

@@ -69,11 +69,11 @@ class Recorded(NamedTuple):
 @json_option("Print the new session's events, one a line, and nothing else.")
 @click.pass_obj
 def rerun(setup: Setup, session: str, workspace: str | None, as_json: bool) -> int:
-    """Play a recorded session again: same runtime, same messages, the model's answers from the recording.
+    """Run a recorded session again: same runtime, same messages, the model's answers from the recording.
 
-    Nothing is asked of a provider. Tools run for real, and calls are answered as they were in SESSION, which must
-    have been recorded (the gateway in the mode record). A request that differs from the recorded ones fails with
-    the difference. Exits 1 if the model's messages are not the recorded ones.
+    No provider is asked. Tools run for real, and calls are answered as they were in SESSION, which must have
+    been recorded (`codesdk run --record`). A request that differs from the recorded ones fails with the
+    difference. Exits 1 if the model's messages are not the recorded ones.
     """
     setting = Setting(as_json, "nobody", setup.shown)
     return run_async(_rerun(setup, session, workspace, setting))
@@ -101,7 +101,7 @@ def _options(session_id: str, created: SessionCreated, workspace: str | None) ->
 
 
 async def _play(sdk: Handles, session: Session, recorded: Recorded, setting: Setting) -> int:
-    """Give a session the recorded messages, one task after the other, and compare what comes of it."""
+    """Give a session the recorded messages, one task after the other, and compare the results."""
     with Interrupts() as interrupts:
         ending: Event | None = None
         for messages in recorded.tasks:
@@ -148,7 +148,7 @@ def _settings(created: SessionCreated) -> SessionSettings:
 
 
 def _judge(ending: Event, again: Recorded, recorded: Recorded, found: Sequence[str], setting: Setting) -> int:
-    """Say whether the model said the same, and return the exit code."""
+    """Print whether the model said the same, and return the exit code."""
     same = again.outputs == recorded.outputs
     if not setting.as_json:
         words = "The model's messages are those of the recording." if same else _difference(again, recorded)

@@ -85,7 +85,7 @@ class Rules(NamedTuple):
         return load_policy(self.policy)
 
     def exec_options(self) -> "ExecOptions | None":
-        """Return what switches running programs on, or None."""
+        """Return the options that allow running programs, or None."""
         if not self.commands:
             return None
         from codesdk.tools import ExecOptions
@@ -94,7 +94,7 @@ class Rules(NamedTuple):
 
 
 class NewSession(NamedTuple):
-    """What a session that `run` makes is told."""
+    """The options of a session that `run` creates."""
 
     runtime: str
     workspace: str
@@ -239,7 +239,7 @@ def resume(
     interactive: bool,
     as_json: bool,
 ) -> int:
-    """Go on with a session whose task was interrupted.
+    """Continue a session whose task was interrupted.
 
     Calls that were approved meanwhile run first. PROMPT adds a message; - reads it from stdin.
     """
@@ -276,7 +276,7 @@ async def _run_new(
 
 
 def _settings(new: NewSession, playing: Playing, *, stored: bool) -> SessionSettings:
-    """Return a new session's settings. Another process has the script of its scripted runtime from them."""
+    """Return a new session's settings. Another process gets the script for its scripted runtime from them."""
     settings = new.settings()
     if not stored or playing.script is None:
         return settings
@@ -289,7 +289,7 @@ def _settings(new: NewSession, playing: Playing, *, stored: bool) -> SessionSett
 async def _opened(
     setup: Setup, runtimes: Mapping[str, Runtime], rules: Rules
 ) -> AsyncGenerator[tuple[Handles, bool]]:
-    """Give the sessions to work on, and whether they run in this process, which alone can have rules of its own."""
+    """Yield the sessions to work on, and whether they run here: only this process can have rules of its own."""
     who = await runner(setup)
     if who != "nobody":
         rules.refuse_elsewhere(who)
@@ -315,7 +315,7 @@ async def _go_on(
     setting: Setting,
     begin: Callable[[Session], Awaitable[Task]],
 ) -> int:
-    """Do something in a stored session. The seq to begin at is read once the directory is ours."""
+    """Begin a task in a stored session. The seq to show from is read once the directory is ours."""
     with Interrupts() as interrupts:
         async with open_reader(setup) as archive:
             row = await find_session(archive, given)
@@ -328,7 +328,7 @@ async def _go_on(
 
 
 async def _playing_of(archive: SessionReader, row: SessionRow, script: str | None, who: Runner) -> Playing:
-    """Return what a stored session is opened with. One that was given its script in its settings has it."""
+    """Return what a stored session is opened with. One with a script in its settings needs no other."""
     if who != "nobody" and row.runtime == "scripted":
         if script is not None:
             raise InvalidRequest(
@@ -354,7 +354,7 @@ def _read_prompt(prompt: str) -> str:
 
 
 async def _close(ending: Event, setting: Setting) -> int:
-    """Tell a person where to look next, and return the exit code."""
+    """Show where to look next, and return the exit code."""
     if not setting.as_json:
         from codesdk.cli.view.next_steps import show_next
 

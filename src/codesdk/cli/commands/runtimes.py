@@ -1,4 +1,4 @@
-"""`codesdk runtimes`: the runtimes of this version → whether each is ready here, what to do if not, and its program installed."""
+"""`codesdk runtimes`: list the runtimes, find out what one lacks on this machine, and install its program."""
 
 import importlib
 import shlex
@@ -33,7 +33,7 @@ _MARKS = {"ok": "✓", "note": "·", "failed": "✗"}
 
 
 class _ListFirst(click.Group):
-    """A group in which a line without a subcommand means `list`."""
+    """A group whose default subcommand is `list`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or args[0] not in (*self.commands, *self.get_help_option_names(ctx)):
@@ -43,18 +43,18 @@ class _ListFirst(click.Group):
 
 @click.group(cls=_ListFirst)
 def runtimes() -> None:
-    """List the runtimes, find out what keeps one from working, install its program.
+    """List the runtimes, find out what keeps one from working, or install its program.
 
-    Without a subcommand, and with names in its place, it is `list`.
+    Without a subcommand, it is `list`.
     """
 
 
 @runtimes.command("list")
 @click.argument("names", nargs=-1)
-@json_option("Print one runtime a line as JSON, with its capabilities.")
+@json_option("Print one runtime per line as JSON, with its capabilities.")
 @click.pass_obj
 def list_runtimes(setup: Setup, names: tuple[str, ...], as_json: bool) -> int:
-    """List the runtimes, or look at some by NAME: is the program there, is it the tested version, is it logged in.
+    """List the runtimes, or some by NAME: is the program there, is it the tested version, is it logged in?
 
     No model is asked. Exits 1 if one that was named is not ready.
     """
@@ -66,13 +66,13 @@ def list_runtimes(setup: Setup, names: tuple[str, ...], as_json: bool) -> int:
 
 @runtimes.command()
 @click.argument("names", nargs=-1)
-@json_option("Print one runtime a line as JSON, with its findings.")
+@json_option("Print one runtime per line as JSON, with its findings.")
 @click.pass_obj
 def doctor(setup: Setup, names: tuple[str, ...], as_json: bool) -> int:
-    """Look at what each runtime needs, or those given by NAME, and say what to do about what is missing.
+    """Check what the runtimes, or those given by NAME, need, and say what to do about what is missing.
 
-    Program and version, login or key, how its processes are kept apart, whether it can reach the model gateway. No model
-    is asked. Exits 1 if something that was looked at does not work.
+    Checks program and version, login or key, isolation of its processes, and access to the model gateway.
+    No model is asked. Exits 1 if a check fails.
     """
     return run_async(_doctor(setup, [resolve(name) for name in names] or runtime_names(), as_json))
 
@@ -82,7 +82,7 @@ def doctor(setup: Setup, names: tuple[str, ...], as_json: bool) -> int:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Show the command, and run nothing.")
 def install(name: str, yes: bool, dry_run: bool) -> int:
-    """Install the program of the runtime NAME, in the version that was tested, for the Python that runs this.
+    """Install the program of the runtime NAME, in the tested version, for the Python that runs this command.
 
     The command is shown first. Exits 1 if it fails, or if the program is not found afterwards.
     """
@@ -97,7 +97,7 @@ def install(name: str, yes: bool, dry_run: bool) -> int:
         return OK
     if not yes:
         if not sys.stdin.isatty():
-            raise InvalidRequest("Nobody is here to ask: say --yes to run this command.")
+            raise InvalidRequest("There is no terminal to ask at. Use --yes to run this command.")
         click.confirm("Run it?", abort=True)
     return _install(entry, command)
 
@@ -106,14 +106,16 @@ def _install(entry: RuntimeEntry, command: list[str]) -> int:
     try:
         code = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
     except OSError as error:
-        raise InvalidRequest(f"{command[0]} could not be started ({error.strerror}).") from None
-    importlib.invalidate_caches()
+        raise InvalidRequest(
+            f"{command[0]} could not be started ({error.strerror}). Is it installed?"
+        ) from None
+    importlib.invalidate_caches()  # the installer added packages to this running Python
     there = run_async(_version(entry)) if code == 0 else None
     if there is None:
         why = (
             f"the command ended with code {code}"
             if code
-            else "the program is not there, though the command ended well"
+            else "the command succeeded, but the program is still not there"
         )
         write_text(sys.stderr, f"{entry.name} was not installed: {why}.\n")
         return FAILED

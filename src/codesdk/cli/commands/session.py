@@ -38,8 +38,9 @@ def fork(setup: Setup, session: str, seq: int | None, title: str | None, as_json
 def set_(setup: Setup, session: str, settings: tuple[str, ...], as_json: bool) -> int:
     """Change settings of a session: title, model, permission_mode, budgets, timeouts, values.
 
-    A VALUE is JSON where it can be read as such, else text: title="New name", stop_grace_s=2,
-    budgets='{"session": {"requests": 100}}', values='{"ticket": "A-1"}'. They hold from the next decision on.
+    A VALUE is read as JSON if possible, else as text: title="New name", stop_grace_s=2,
+    budgets='{"session": {"requests": 100}}', values='{"ticket": "A-1"}'. They apply from the next decision
+    on.
     """
     return run_async(_set(setup, session, dict(_named(each) for each in settings), as_json))
 
@@ -51,7 +52,7 @@ def set_(setup: Setup, session: str, settings: tuple[str, ...], as_json: bool) -
 @json_option("Print the session as JSON.")
 @click.pass_obj
 def move(setup: Setup, session: str, runtime: str, model: str | None, as_json: bool) -> int:
-    """Go on with another RUNTIME, from the transcript."""
+    """Continue on another RUNTIME, from the transcript."""
     return run_async(_move(setup, session, runtime, model, as_json))
 
 
@@ -70,7 +71,7 @@ def close(setup: Setup, session: str, reason: str, as_json: bool) -> int:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def delete(setup: Setup, session: str, yes: bool) -> int:
-    """Remove a session and everything stored of it. There is no way back."""
+    """Delete a session and everything stored for it. This cannot be undone."""
     return run_async(_delete(setup, session, yes))
 
 

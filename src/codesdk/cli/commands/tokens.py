@@ -1,4 +1,4 @@
-"""`codesdk tokens`: who may use the daemon of a data directory, as whom, and what for."""
+"""`codesdk tokens`: who may use the daemon of a data directory, as whom, and for what."""
 
 import re
 import sys
@@ -25,13 +25,13 @@ _UNITS = {"d": "days", "h": "hours", "m": "minutes"}
 
 
 @click.group(invoke_without_command=True)
-@json_option("Print one token a line as JSON, without the token itself.")
+@json_option("Print one token per line as JSON, without the token itself.")
 @click.pass_context
 def tokens(ctx: click.Context, as_json: bool) -> int:
-    """List the tokens of a data directory; add and revoke them.
+    """List the tokens of a data directory; add or revoke them.
 
-    Without any token, a daemon on 127.0.0.1 takes requests from everybody on this machine. With the first one, every
-    request needs one. A running daemon notices a change at once.
+    Without any token, a daemon on 127.0.0.1 accepts requests from everybody on this machine. As soon as there
+    is one, every request needs a token. A running daemon notices a change at once.
     """
     if ctx.invoked_subcommand is None:
         _list(ctx.find_object(Setup), as_json)
@@ -46,9 +46,11 @@ def tokens(ctx: click.Context, as_json: bool) -> int:
     multiple=True,
     required=True,
     type=click.Choice(SCOPES),
-    help="read: look. run: work. approve: answer questions. admin: all, and the daemon itself. Repeat for more.",
+    help="read: look. run: work. approve: answer questions. admin: all, and the daemon itself. Repeatable.",
 )
-@click.option("--expires", metavar="SPAN", help="When it ends, such as 30d, 12h or 45m. [default: never]")
+@click.option(
+    "--expires", metavar="SPAN", help="How long it works, such as 30d, 12h or 45m. [default: forever]"
+)
 @click.option("--label", metavar="TEXT", help="What it is for.")
 @json_option("Print the token as JSON.")
 @click.pass_obj
@@ -60,7 +62,7 @@ def add(
     label: str | None,
     as_json: bool,
 ) -> int:
-    """Make a token for PRINCIPAL, whose sessions are seen by nobody else. It is shown this once only."""
+    """Make a token for PRINCIPAL, whose sessions nobody else can see. It is shown only this once."""
     until = None if expires is None else datetime.now(UTC) + _span(expires)
     secret, token = TokenFile(Path(setup.data_dir)).add(
         principal, list(scopes), label=label, expires_at=until
@@ -68,10 +70,10 @@ def add(
     if as_json:
         write_json({"token": secret, **_row(token)})
         return OK
-    write_text(sys.stdout, secret + "\n")
+    write_text(sys.stdout, secret + "\n")  # alone on stdout, so that a script can take it
     write_text(
         sys.stderr,
-        f"{token.token_id}: keep it now, it is not shown again. Clients take it from CODESDK_TOKEN.\n",
+        f"{token.token_id}: save it now, it is not shown again. Clients read it from CODESDK_TOKEN.\n",
     )
     return OK
 
@@ -81,7 +83,7 @@ def add(
 @json_option("Print what was revoked as JSON.")
 @click.pass_obj
 def revoke(setup: Setup, token_id: str, as_json: bool) -> int:
-    """Take the token TOKEN_ID away. Who uses it is let in no more, and streams end."""
+    """Revoke the token TOKEN_ID. Requests with it are refused, and its streams end."""
     token = TokenFile(Path(setup.data_dir)).revoke(token_id)
     if as_json:
         write_json(_row(token))
@@ -119,5 +121,5 @@ def _row(token: Token) -> dict[str, Any]:
 def _span(given: str) -> timedelta:
     found = _SPAN.fullmatch(given)
     if found is None:
-        raise InvalidRequest(f"{given[:40]!r} is no span of time. Give one like 30d, 12h or 45m.")
+        raise InvalidRequest(f"{given[:40]!r} is not a span of time. Give one such as 30d, 12h or 45m.")
     return timedelta(**{_UNITS[found[2]]: int(found[1])})

@@ -1,4 +1,4 @@
-"""`codesdk top`: sessions at work, looked at again and again: tasks, events a second, cost."""
+"""`codesdk top`: sessions at work, refreshed again and again: tasks, events per second, cost."""
 
 import asyncio
 import sys
@@ -35,7 +35,7 @@ class Line(msgspec.Struct, kw_only=True, omit_defaults=True):
     events: int
     waiting: int
     events_per_s: float | None = None
-    """Since the look before this one."""
+    """Since the previous look."""
 
 
 class Look(msgspec.Struct, kw_only=True):
@@ -51,7 +51,7 @@ class Look(msgspec.Struct, kw_only=True):
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Look once and end.")
+@click.option("--once", is_flag=True, help="Look once and exit.")
 @click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="Sessions to show.")
 @click.option(
     "--interval",
@@ -59,12 +59,12 @@ class Look(msgspec.Struct, kw_only=True):
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long between two looks.",
+    help="The time between two looks.",
 )
-@json_option("Print one look a line as JSON.")
+@json_option("Print one look per line as JSON.")
 @click.pass_obj
 def top(setup: Setup, once: bool, limit: int, interval: float, as_json: bool) -> int:
-    """Watch the open sessions: those at work first, with events a second, tokens and cost. Ctrl-C ends it.
+    """Watch the open sessions: those at work first, with events per second, tokens and cost. Ctrl-C ends it.
 
     Without a terminal it looks once, unless --json is given.
     """
@@ -73,7 +73,7 @@ def top(setup: Setup, once: bool, limit: int, interval: float, as_json: bool) ->
 
 
 class _Top:
-    """Looks, and remembers the look before."""
+    """Looks, and remembers the previous look."""
 
     def __init__(self, setup: Setup, limit: int) -> None:
         self._setup = setup
@@ -108,6 +108,7 @@ class _Top:
     async def _look(self, place: SessionReader) -> Look:
         rows = await place.sessions(limit=SEEN, status="open")
         asked = [row.session_id for row in await place.approvals() if row.state in ("waiting", "carried")]
+        # Sorting is stable: those at work come first, and within each group the latest.
         rows.sort(key=lambda row: row.updated_at, reverse=True)
         rows.sort(key=lambda row: row.active_task_id is None and row.session_id not in asked)
         shown = rows[: self._limit]
@@ -136,12 +137,13 @@ class _Top:
         )
 
     def _rates(self, events: Mapping[str, int]) -> dict[str, float] | None:
-        """Return how many events a second each session had since the last look, or None at the first one."""
+        """Return each session's events per second since the previous look, or None at the first one."""
         now, before = time.monotonic(), self._before
         self._before = (now, events)
         if before is None:
             return None
         passed = max(now - before[0], 0.001)
+        # A session that was not there at the previous look has a rate of 0.
         return {name: (head - before[1].get(name, head)) / passed for name, head in events.items()}
 
 

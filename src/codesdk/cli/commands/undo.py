@@ -1,4 +1,4 @@
-"""`codesdk undo`: the files that a session's tools changed, put back as they were."""
+"""`codesdk undo`: restore the files that a session's tools changed."""
 
 import click
 
@@ -21,9 +21,9 @@ from codesdk.contract.tools import UndoReport
 @json_option("Print what was undone and what was not as JSON.")
 @click.pass_obj
 def undo(setup: Setup, session: str, call: str | None, as_json: bool) -> int:
-    """Take back what tools did to files: one CALL, or all of the session, the newest first.
+    """Undo what tools did to files: one CALL, or all calls of the session, the newest first.
 
-    A file that was changed since is left alone, and named. No task may run in the session.
+    A file that was changed since is left alone, and reported. No task may be running in the session.
     """
     return run_async(_undo(setup, session, call, as_json))
 

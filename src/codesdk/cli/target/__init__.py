@@ -1,1 +1,1 @@
-"""What a command works on: a data directory or a daemon, and the session that a person means."""
+"""What a command works on: a data directory or a daemon, and the session that is meant."""

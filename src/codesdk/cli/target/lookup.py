@@ -13,7 +13,7 @@ _PAGE = 1000
 
 
 async def find_session(archive: SessionReader, given: str) -> SessionRow:
-    """Return the session with this id, or the only one whose id begins or ends like this."""
+    """Return the session with this id, or the only one whose id begins or ends with it."""
     if given == LAST:
         newest = await archive.sessions(limit=1)
         if not newest:
@@ -27,14 +27,17 @@ async def find_session(archive: SessionReader, given: str) -> SessionRow:
 
 
 async def find_call(archive: SessionReader, session_id: str, given: str) -> str:
-    """Return the id of a waiting call, or of a question about a budget. One that does not wait is returned as given, for its owner to judge."""
+    """Return the id of a waiting call, or of a question about a budget.
+
+    One that is not waiting is returned as given: whoever runs the session says what is wrong with it.
+    """
     rows = await archive.approvals(session_id=session_id)
     ids = [row.tool_call_id or row.approval_id for row in rows]
     return _only(given, ids, "waiting call") or given
 
 
 async def find_changed_call(archive: SessionReader, session_id: str, given: str) -> str:
-    """Return the id of a call that changed files. One that did not is returned as given, for an undo to judge."""
+    """Return the id of a call that changed files. Any other is returned as given, for the undo to refuse."""
     ids = {call.tool_call_id for call in await changed_calls(archive, session_id)}
     return _only(given, ids, "call that changed files") or given
 
@@ -75,12 +78,12 @@ async def waiting(archive: SessionReader, session_id: str) -> list[ApprovalRow]:
 
 
 def short(identifier: str) -> str:
-    """Return the end of an id: enough to type, and as good as unique."""
+    """Return the end of an id: short to type, and practically unique."""
     return identifier[-8:]
 
 
 def _only(given: str, ids: Iterable[str], what: str) -> str | None:
-    """Return the id that is meant, or None if none is. Several are an error."""
+    """Return the id that is meant, or None. Raise if there are several."""
     ids = list(ids)
     if given in ids:
         return given

@@ -1,7 +1,7 @@
 """What a command works on: the sessions of a daemon, or those of a data directory of this machine.
 
-`open_reader` is for looking, beside whoever runs the sessions; `open_sdk` is for doing something, through whoever
-that is, or as the holder of the directory for the time it takes.
+`open_reader` reads, beside whoever runs the sessions. `open_sdk` acts: through that process, or, if there is
+none, as the holder of the directory while the command runs.
 """
 
 from collections.abc import AsyncGenerator
@@ -23,7 +23,7 @@ Runner = Literal["daemon", "process", "nobody"]
 
 @asynccontextmanager
 async def open_reader(setup: Setup) -> AsyncGenerator[SessionReader]:
-    """Give the sessions that the options name, to be read: a daemon's, else those of the data directory."""
+    """Yield the sessions that the options name, for reading: a daemon's, else those of the data directory."""
     if setup.url is None:
         async with reading(setup.data_dir) as archive:
             yield archive
@@ -56,7 +56,7 @@ async def runner(setup: Setup) -> Runner:
 
 @asynccontextmanager
 async def open_sdk(setup: Setup) -> "AsyncGenerator[CodeSDK | CodeSDKClient]":
-    """Give the sessions that the options name, to work on: through a daemon or the holder, or as the holder."""
+    """Yield the sessions that the options name, to work on: through a daemon or holder, or as the holder."""
     if served(setup):
         async with connected(setup) as client:
             yield client

@@ -1,6 +1,6 @@
 """Questions at the terminal: a tool call waits, a person answers, the session is told.
 
-Reading the keyboard never blocks, so that an answer from elsewhere, a timeout or a stop ends a question, too.
+Reading the keyboard never blocks, so that an answer from elsewhere, a timeout or a stop also ends a question.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Answerable(Protocol):
 
 
 class Keyboard:
-    """Lines from the terminal, read only while somebody waits for one."""
+    """Lines from the terminal, read only while a question waits for one."""
 
     def __init__(self, descriptor: int | None = None) -> None:
         self._descriptor = sys.stdin.fileno() if descriptor is None else descriptor
@@ -50,7 +50,10 @@ class Keyboard:
         self._rest = b""
 
     def listen(self, take: Callable[[str | None], None], *, fresh: bool) -> None:
-        """Have `take` called with the next line, or None at the end. `fresh` forgets what was typed before."""
+        """Call `take` with the next line, or None at the end of input.
+
+        `fresh` discards what was typed before, so that it cannot answer a question nobody had seen yet.
+        """
         if fresh:
             self._rest = b""
             try:
@@ -84,7 +87,7 @@ class Keyboard:
 
 
 class Asker:
-    """Puts one question after the other. `introduce` shows the call that is asked about and returns its input."""
+    """Asks one question after the other. `introduce` shows the call in question and returns its input."""
 
     def __init__(
         self,
@@ -111,24 +114,24 @@ class Asker:
         return self._current is not None
 
     def step_aside(self) -> None:
-        """Leave the line of the prompt, because something else is about to be printed."""
+        """Leave the line of the prompt: something else is about to be printed."""
         if self._on_prompt:
             self._on_prompt = False
             self._console.print()
 
     def step_back(self) -> None:
-        """Show the prompt again, or put the next question."""
+        """Show the prompt again, or ask the next question."""
         if self._current is None:
             self._next()
         elif not self._on_prompt:
             self._prompt()
 
     def ask(self, question: ApprovalRequested) -> None:
-        """Take a question. It is put when its turn comes."""
+        """Queue a question."""
         self._open[question.approval_id] = question
 
     def settle(self, answer: ApprovalAnswered) -> None:
-        """Forget a question that was answered, by whomever."""
+        """Drop a question that was answered, here or elsewhere."""
         self._open.pop(answer.approval_id, None)
         if self._current is not None and self._current.approval_id == answer.approval_id:
             self._current = None
@@ -147,7 +150,7 @@ class Asker:
         if question is None:
             return
         self._current = question
-        if self._ended:
+        if self._ended:  # nobody can type an answer any more, and the task must not wait for one
             self._begin(self._deny(question, NO_INPUT))
             return
         if question.tool_call_id is None:
@@ -161,6 +164,7 @@ class Asker:
     def _prompt(self) -> None:
         line = Text("  ")
         about_call = self._current is None or self._current.tool_call_id is not None
+        # A question about a budget has no tool to approve for the session, and no input to show.
         for key, meaning in _CHOICES if about_call else _CHOICES[:2]:
             line.append(key, "bold yellow")
             line.append(f" {meaning} · ", "dim")
@@ -203,6 +207,8 @@ class Asker:
                 self._keyboard.listen(self._typed, fresh=False)
         await self._send()
 
+    # Attempt and hash go with an answer, so that it is refused if the call is not the one that was shown.
+
     async def _approve(self, question: ApprovalRequested, *, always: bool) -> None:
         await self._tell(
             self._session.approve(
@@ -224,7 +230,7 @@ class Asker:
         )
 
     async def _tell(self, answering: Coroutine[Any, Any, None]) -> None:
-        """Pass an answer on. If the call was decided meanwhile, say so; the task goes on either way."""
+        """Deliver an answer. If the call was decided meanwhile, say so; the task goes on either way."""
         try:
             await answering
         except CodeSDKError as error:

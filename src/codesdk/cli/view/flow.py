@@ -1,15 +1,15 @@
-"""Pieces of streamed text → the same text with lines broken between words. Pure; used by `live`."""
+"""Pieces of streamed text → the same text with lines broken between words. Pure."""
 
 from collections.abc import Callable
 
 from rich.cells import cell_len
 
 _TAB = "    "
-_LONGEST = 80  # what is longer is no word, and is not waited for
+_LONGEST = 80  # anything longer is not a word, and is not held back
 
 
 class Flow:
-    """One block of text as it arrives. Holds back a word until it is whole; `end` lets it go."""
+    """One block of text as it arrives. Holds back a word until it is whole; `end` releases it."""
 
     def __init__(self, width: Callable[[], int | None], indent: str = "") -> None:
         self._width = width
@@ -48,7 +48,7 @@ class Flow:
         return text
 
     def _release(self) -> str:
-        """Return the held word with what must stand before it."""
+        """Return the held word with the space, line break and indent that go before it."""
         if not self._word:
             return ""
         word, self._word = self._word, ""

@@ -1,4 +1,4 @@
-"""Events → what they say, in a few plain words. Pure; used wherever events are shown to people."""
+"""Events → one plain line each, wherever events are shown to people. Pure."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -17,7 +17,7 @@ _GISTS: dict[type, Callable[[Any], str]] = {}
 
 
 def gist(event: Event, limit: int = 120) -> str:
-    """Return one line, cut to `limit` characters, that tells what happened."""
+    """Return one line that says what happened, cut to `limit` characters."""
     payload: object = event.payload
     tell = _GISTS.get(type(payload))
     text = tell(payload) if tell else brief(payload)
@@ -47,7 +47,7 @@ def tokens(usage: UsageTotals) -> str:
 
 
 def money(amount: float) -> str:
-    """Return dollars, with as many places as a small amount needs."""
+    """Return dollars, with as many decimals as a small amount needs."""
     return f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}"
 
 
@@ -98,7 +98,7 @@ def _said(messages: list[Message]) -> str:
 
 
 def _of(kind: type[P]) -> Callable[[Callable[[P], str]], Callable[[P], str]]:
-    """Register the function that tells of one kind of payload."""
+    """Register the function that describes one kind of payload."""
 
     def keep(tell: Callable[[P], str]) -> Callable[[P], str]:
         _GISTS[kind] = tell

@@ -1,4 +1,4 @@
-"""A task's events as they are stored → what a person sees of it while it runs. Used by `working`."""
+"""A task's events as they are stored → what a person sees while it runs."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ClassVar
@@ -37,14 +37,14 @@ Teller = Callable[[Any, Any, Event], Awaitable[None]]
 """Shows one event: a method of the view, given the payload and the event."""
 
 REASONING = "dim italic"
-_HIDDEN_NOTICES = frozenset({"signal"})
+_HIDDEN_NOTICES = frozenset({"signal"})  # frames of a program that have no event of ours: too many to show
 
 
 class LiveView:
     """The screen of one running task.
 
-    With a `session`, questions are asked here. With a `hint`, which stands after `codesdk` in commands, it is
-    said how to answer them from elsewhere.
+    With a `session`, questions are asked here. With a `hint`, the options that follow `codesdk` in commands,
+    it shows how to answer them from elsewhere.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class LiveView:
         await self._screen.send()
 
     async def remark(self, text: str) -> None:
-        """Say something that is no event."""
+        """Print something that is not an event."""
         self._break()
         self._print(note(text, "yellow"))
         await self._screen.send()
@@ -97,13 +97,13 @@ class LiveView:
         return given
 
     def _doing(self) -> str | None:
-        """Say what is waited for, or None while a line is open or a question stands."""
+        """Return what the task is busy with, or None while a line is open or a question is asked."""
         if self._over or self._flow is not None or (self.asker is not None and self.asker.asking):
             return None
         return self._running or "working"
 
     def _print(self, text: Text | str = "", *, end: str = "\n", flowing: bool = False) -> None:
-        """Print, once the spinner and the prompt have made room."""
+        """Print, after clearing the spinner and leaving the line of the prompt."""
         self.spinner.clear()
         if self.asker is not None:
             self.asker.step_aside()
@@ -125,7 +125,7 @@ class LiveView:
     def _delta(self, payload: ev.OutputDelta) -> None:
         style = REASONING if payload.kind == "reasoning_delta" else ""
         if payload.kind in ("json_delta", "unknown_delta"):
-            return
+            return  # a call is shown once its input is complete
         self._streamed.add(payload.message_id)
         if self._flow is None or style != self._flow_style:
             self._break()
@@ -164,7 +164,7 @@ class LiveView:
             self._print()
         self._section = section
 
-    # --- what is told of each kind of event ------------------------------------------------------
+    # --- what is shown for each kind of event ----------------------------------------------------
 
     async def _created(self, p: ev.SessionCreated, event: Event) -> None:
         self._enter("head")
@@ -180,13 +180,13 @@ class LiveView:
 
     async def _retracted(self, p: ev.OutputRetracted, event: Event) -> None:
         self._break()
-        self._streamed.clear()  # what counts is printed whole, unless it streams again
+        self._streamed.clear()  # the final text is printed whole, unless it streams again
         self._enter("note")
         self._print(note(f"the text above was taken back: {p.reason}", "yellow"))
 
     async def _output(self, p: ev.OutputCompleted, event: Event) -> None:
         self._break()
-        if p.message_id not in self._streamed:
+        if p.message_id not in self._streamed:  # else its text is on the screen already
             for block in p.content:
                 if isinstance(block, Reasoning):
                     self._whole(block.text, "reasoning", REASONING)
@@ -212,7 +212,7 @@ class LiveView:
         self._head(p.tool_call_id)
 
     def _head(self, tool_call_id: str, *, again: bool = False) -> None:
-        """Print the line of a call, unless it is the last one that was printed."""
+        """Print the line of a call, unless it was the last one printed."""
         if self._last_call == tool_call_id:
             return
         self._last_call = tool_call_id
@@ -224,7 +224,7 @@ class LiveView:
             self._asking_rules[p.tool_call_id] = f"{p.rule}: {p.reason}" if p.reason else p.rule
 
     def _say_why(self, tool_call_id: str) -> None:
-        """Name the rule that wants a call asked about; that the mode does is no news."""
+        """Name the rule that makes a call ask; that the permission mode asks is no news."""
         why = self._asking_rules.pop(tool_call_id, None)
         if why is not None:
             self._indented(f"{ASKS} {one_line(why)}", "yellow")
@@ -263,7 +263,7 @@ class LiveView:
         self._running = f"{one_line(p.name, 60)} is running"
 
     async def _tool_output(self, p: ev.ToolOutputDelta, event: Event) -> None:
-        """Show whole lines; what has no end yet waits for it."""
+        """Show whole lines; hold back an unfinished one."""
         text = self._unfinished.pop((p.tool_call_id, p.stream), "") + p.delta
         *lines, rest = text.split("\n")
         if rest:
@@ -336,7 +336,7 @@ class LiveView:
         ev.TaskFailed: _ended,
         ev.TaskStopped: _ended,
     }
-    """What is told. All other kinds of events are seen in `codesdk events` only."""
+    """What is shown. All other kinds of events appear only in `codesdk events`."""
 
 
 def _decoded(data: bytes) -> Any:

@@ -1,4 +1,4 @@
-"""What a person may want to type after a task has ended."""
+"""A task's end → commands that a person may want to type next."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from codesdk.cli.view.screen import Screen
 from codesdk.contract.events import Event
 
 Step = tuple[str, str]
-"""A command, and what it is good for."""
+"""A command, and its purpose."""
 
 
 async def show_next(ending: Event, hint: str, name: str) -> None:
@@ -16,12 +16,12 @@ async def show_next(ending: Event, hint: str, name: str) -> None:
     command = f"codesdk{hint}"
     steps = [
         (f"{command} transcript {name}", "the messages"),
-        (f"{command} events {name}", "all that happened"),
+        (f"{command} events {name}", "everything that happened"),
     ]
     if ending.type == "task.completed":
         steps.append((f"{command} verify {name}", "check the log"))
     else:
-        steps.append((f"{command} run --session {name} …", "go on from here"))
+        steps.append((f"{command} run --session {name} …", "continue from here"))
     async with Screen() as screen:
         screen.console.print(Text(f"  session {ending.trace.session_id}", "dim"))
         for line in step_lines(steps, screen.console.width):

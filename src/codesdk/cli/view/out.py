@@ -1,4 +1,4 @@
-"""Writing to stdout: at once, and with one kind of error when nobody takes it. And the other way to be cut short."""
+"""Write output at once. The errors that end a command early: its reader is gone, or it was interrupted."""
 
 import errno
 import sys
@@ -10,22 +10,22 @@ import msgspec
 
 
 class ReaderGone(Exception):
-    """Nobody takes the output any more: a closed pipe, or a terminal that is gone."""
+    """Nobody reads the output any more: a closed pipe, or a terminal that is gone."""
 
 
 class Interrupted(Exception):
-    """Ctrl-C, or another request to end, while nothing had to be stopped first."""
+    """Ctrl-C, or another request to end, while there was no task to stop first."""
 
 
 def write_text(stream: TextIO, text: str) -> None:
-    """Write a text. Raise `ReaderGone` if nobody takes it."""
+    """Write a text. Raise `ReaderGone` if nobody reads it."""
     with _gone():
         stream.write(text)
         stream.flush()
 
 
 def write_bytes(data: bytes) -> None:
-    """Write bytes to stdout. Raise `ReaderGone` if nobody takes them."""
+    """Write bytes to stdout. Raise `ReaderGone` if nobody reads them."""
     with _gone():
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
@@ -41,6 +41,6 @@ def _gone() -> Generator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.EPIPE, errno.EIO):
+        if error.errno in (errno.EPIPE, errno.EIO):  # EIO: the terminal hung up
             raise ReaderGone from error
         raise

@@ -1,4 +1,4 @@
-"""Parts of the live view as styled text: calls, results, diffs, endings. Pure; used by `live`, `ask` and `look`."""
+"""Calls, results, diffs and endings → styled text, the parts of the views. Pure."""
 
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ _DIFF_STYLES = (("+++", "bold"), ("---", "bold"), ("@@", "cyan"), ("+", "green")
 
 
 def call_line(name: str, arguments: Any, width: int, *, again: bool = False) -> Text:
-    """Return the line that announces a call. `again` if it is shown once more, beside its result."""
+    """Return the line that announces a call. `again` if it is repeated above its result."""
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append(f"{CALL} ", "dim" if again else "cyan")
     line.append(one_line(name, 60), "dim" if again else "bold")
@@ -30,7 +30,7 @@ def call_line(name: str, arguments: Any, width: int, *, again: bool = False) -> 
 
 
 def result_lines(result: Any, *, is_error: bool) -> list[Text]:
-    """Return the beginning of what a tool gave back."""
+    """Return the beginning of a tool's result."""
     text = result if isinstance(result, str) else msgspec.json.encode(result).decode("utf-8", "replace")
     limit = MAX_ERROR_LINES if is_error else MAX_RESULT_LINES
     return _clipped(text.split("\n"), limit, "red" if is_error else "dim")
@@ -46,7 +46,7 @@ def diff_lines(diff: str, limit: int = MAX_DIFF_LINES) -> list[Text]:
 
 
 def replacement_lines(arguments: Any, limit: int = MAX_RESULT_LINES * 3) -> list[Text]:
-    """Return what an edit would replace, if the input is one of an edit."""
+    """Return what an edit would replace, if the input is that of an edit."""
     match arguments:
         case {"old": str(old), "new": str(new)}:
             lines = [(f"- {line}", "red") for line in old.removesuffix("\n").split("\n")]
@@ -60,7 +60,7 @@ def replacement_lines(arguments: Any, limit: int = MAX_RESULT_LINES * 3) -> list
 
 
 def whole_input(arguments: Any) -> list[Text]:
-    """Return a call's whole input, readable."""
+    """Return a call's whole input as indented JSON."""
     data = msgspec.json.format(msgspec.json.encode(arguments), indent=2).decode("utf-8", "replace")
     return [Text(f"    {printable(line)}") for line in data.split("\n")]
 
@@ -92,7 +92,7 @@ def _clipped(lines: list[str], limit: int, style: str) -> list[Text]:
     while lines and not lines[-1].strip():
         lines.pop()
     if len(lines) == limit + 1:
-        limit += 1  # the last line takes no more room than saying that there is one
+        limit += 1  # the last line takes no more room than "1 more line" would
     shown = [
         Text(f"  {printable(line).expandtabs(4)}", style, no_wrap=True, overflow="ellipsis")
         for line in lines[:limit]

@@ -20,7 +20,7 @@ def explanation(
     opinions: Sequence[Evaluation],
     decision: Evaluation,
 ) -> list[Text]:
-    """Return the call, the rules that were looked at, who has an opinion, and what comes of it."""
+    """Return the call, the rules that were checked, the opinions on it, and the decision."""
     lines = [_call(question), *_touched(question), Text()]
     width = max((len(name) for name in _names(looked, opinions)), default=0)
     for one in looked:
@@ -35,16 +35,16 @@ def explanation(
         if opinion.rule not in {one.rule for one in looked}:
             line = Text(f"    {opinion.rule:<{width}}  ")
             line.append(f"{opinion.result:<5}", _STYLES[opinion.result])
-            line.append("" if opinion in counted else "  does not count: a rule speaks", "dim")
+            line.append("" if opinion in counted else "  does not count: a rule decides", "dim")
             lines.append(line)
     lines += [Text(), _outcome(decision)]
     return lines
 
 
 def second_opinions(session_id: str, calls: Sequence[Rejudged], notable: Sequence[Rejudged]) -> list[Text]:
-    """Return what a session's calls would have met with, as far as it is another decision or unsure."""
+    """Return a session's calls that would be decided differently, and those where that is unsure."""
     differing = sum(call.differs for call in calls)
-    said = f"{differing} would be decided otherwise" if differing else "all would be decided the same"
+    said = f"{differing} would be decided differently" if differing else "all would be decided the same"
     mark = ("✗ ", "yellow") if differing else ("✓ ", "green")
     lines = [Text.assemble(mark, f"{session_id}: {plural(len(calls), 'call')}, {said}")]
     for call in notable:
@@ -61,9 +61,7 @@ def second_opinions(session_id: str, calls: Sequence[Rejudged], notable: Sequenc
 
 def _call(question: PolicyQuestion) -> Text:
     line = Text(one_line(question.name), "bold")
-    line.append(
-        f"  of the class {question.tool_class}, in the mode {question.permission_mode}", "not bold dim"
-    )
+    line.append(f"  class {question.tool_class}, mode {question.permission_mode}", "not bold dim")
     return line
 
 

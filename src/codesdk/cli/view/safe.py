@@ -2,8 +2,8 @@
 
 import re
 
-# Controls but tab and line feed, the second set of controls, signs that turn the direction of
-# writing, and halves of pairs, which cannot be written at all.
+# Controls except tab and line feed, the C1 controls, signs that change the writing direction (a
+# command could be made to look like another one), and lone surrogates, which cannot be encoded.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -17,7 +17,7 @@ def printable(text: str) -> str:
 def one_line(text: str, limit: int | None = None) -> str:
     """Return the text on one line, cut to `limit` characters if given."""
     if limit is not None and len(text) > 4 * limit:
-        text = text[: 4 * limit]
+        text = text[: 4 * limit]  # the rest would be cut off anyway, unless most of it is space
     flat = " ".join(printable(text).split())
     if limit is not None and len(flat) > limit:
         return flat[: max(limit - 1, 0)] + "…"
@@ -25,7 +25,7 @@ def one_line(text: str, limit: int | None = None) -> str:
 
 
 def is_text(data: bytes) -> bool:
-    """Tell whether bytes are text that a person could read."""
+    """Return whether bytes are text that a person could read."""
     if b"\0" in data:
         return False
     try:

@@ -1,6 +1,6 @@
 """Where output for people goes: a rich console whose text is written in a thread.
 
-A terminal or a pipe that takes its time then holds up only what is shown, never the task behind it.
+A slow terminal or pipe then delays only what is shown, never the task behind it.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from codesdk.cli.view.out import ReaderGone, write_text
 if TYPE_CHECKING:
     from types import TracebackType
 
-WIDTH_OF_FILES = 1000  # what is not a terminal has no width; nothing is cut for it
+WIDTH_OF_FILES = 1000  # a file or pipe has no width, so nothing is cut
 
 
 class Outlet:
@@ -24,7 +24,7 @@ class Outlet:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._parts: list[str] = []
-        self._order = asyncio.Lock()
+        self._order = asyncio.Lock()  # one write at a time: threads would mix their texts
 
     @property
     def encoding(self) -> str:
@@ -32,7 +32,7 @@ class Outlet:
         return self._stream.encoding
 
     def write(self, text: str) -> int:
-        """Keep a text."""
+        """Collect a text."""
         self._parts.append(text)
         return len(text)
 
@@ -40,7 +40,7 @@ class Outlet:
         """Do nothing: `send` is what writes."""
 
     def isatty(self) -> bool:
-        """Tell whether the stream behind it is a terminal."""
+        """Return whether the stream behind it is a terminal."""
         return self._stream.isatty()
 
     def fileno(self) -> int:
@@ -48,7 +48,7 @@ class Outlet:
         return self._stream.fileno()
 
     async def send(self) -> None:
-        """Write what was kept. Raise `ReaderGone` if nobody takes it any more."""
+        """Write what was collected. Raise `ReaderGone` if nobody reads it any more."""
         async with self._order:
             text = "".join(self._parts)
             self._parts.clear()
@@ -76,6 +76,6 @@ class Screen:
 
 
 def make_console(file: IO[str], terminal: bool) -> Console:
-    """Return a console that changes nothing of what it is given but its style."""
+    """Return a console that styles what it is given and otherwise changes nothing."""
     width = None if terminal or "COLUMNS" in os.environ else WIDTH_OF_FILES
     return Console(file=file, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)

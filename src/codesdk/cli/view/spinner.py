@@ -1,4 +1,4 @@
-"""A sign of life on a terminal while nothing else is printed. On anything else: nothing at all."""
+"""A sign of life on a terminal while nothing else is printed. Elsewhere, nothing at all."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ _ERASE = "\r\x1b[2K"
 
 
 class Spinner:
-    """Shown after a quiet moment, erased by `clear`, which must come before any other output."""
+    """Shown after a quiet moment. Call `clear` before any other output: it erases it."""
 
     def __init__(self, screen: Screen, label: Callable[[], str | None]) -> None:
         console = screen.console
@@ -58,4 +58,4 @@ class Spinner:
             try:
                 await self._screen.send()
             except ReaderGone:
-                return
+                return  # the next real output raises it where it ends the command

@@ -45,7 +45,7 @@ _STATES = {"running": "green", "waits": "yellow", "interrupted": "red", "closed"
 
 
 def session_table(rows: Sequence[tuple[SessionRow, int, int]], *, owned: bool) -> Table:
-    """Return sessions with how many events they have and how many answers they wait for."""
+    """Return sessions with their numbers of events and of answers they wait for."""
     table = _table("SESSION", "TITLE", "RUNTIME", "STATE", "EVENTS", "UPDATED")
     table.columns[0].no_wrap = True
     table.columns[4].justify = "right"
@@ -63,7 +63,7 @@ def session_table(rows: Sequence[tuple[SessionRow, int, int]], *, owned: bool) -
 
 
 def session_state(row: SessionRow, waiting: int, *, owned: bool) -> str:
-    """Say what a session is doing. A task that nobody owns was interrupted."""
+    """Return what a session is doing. A task that no process owns was interrupted."""
     if row.status == "closed":
         return "closed"
     if waiting:
@@ -86,7 +86,7 @@ def artifact_table(rows: Iterable[ArtifactRow]) -> Table:
 
 
 def sandbox_table(found: Sequence[SandboxCapabilities]) -> Table:
-    """Return what each sandbox enforces: one line for each thing, one column for each backend."""
+    """Return what each sandbox enforces: one row per property, one column per backend."""
     table = _table("SANDBOX", *(each.backend for each in found))
     lines: dict[str, Sequence[bool]] = {
         "works here": [each.available for each in found],
@@ -110,7 +110,7 @@ def _yes_or_no(value: bool, available: bool) -> Text:
 
 
 def ago(stamp: str, now: datetime | None = None) -> str:
-    """Say how long ago a stored time was."""
+    """Return how long ago a stored time was."""
     seconds = int(((now or datetime.now(UTC)) - datetime.fromisoformat(stamp)).total_seconds())
     if seconds < 60:
         return "just now"
@@ -129,7 +129,7 @@ class EventLines:
         self._day: date | None = None
 
     def of(self, event: Event) -> list[list[Part]]:
-        """Return the line of an event, after that of its day if it is a new one. A line is parts with styles."""
+        """Return an event's line, after one for its day if that is new. A line is parts with styles."""
         when = local_time(event.time)
         lines: list[list[Part]] = []
         if when.date() != self._day:
@@ -147,7 +147,7 @@ class EventLines:
 
 
 def fit(text: str, cells: int) -> str:
-    """Cut a line to what fits in this many cells of a terminal."""
+    """Cut a line to this many cells of a terminal."""
     if len(text) <= cells and (text.isascii() or cell_len(text) <= cells):
         return text
     return set_cell_size(text, cells - 1).rstrip() + "…"

@@ -1,4 +1,4 @@
-"""A task, from its start to its terminal event, shown as it goes. Shared by `run`, `resume` and `demo`."""
+"""A task, from its start to its terminal event → events shown as they come, and questions answered."""
 
 import asyncio
 import contextlib
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from codesdk.script import Script
 
 Answering = Literal["terminal", "others", "nobody"]
-"""Who answers questions: a person here, a second terminal, or no one, so that they are denied."""
+"""Who answers questions: a person here, a second terminal, or nobody, so that they are denied."""
 
 Answer = Callable[[Task, ApprovalRequested], Awaitable[None]]
-"""Answers a question. Must tolerate that somebody was faster."""
+"""Answers a question. Must tolerate that somebody else was faster."""
 
 NOBODY = (
     "Nobody can be asked: this command runs without a terminal. "
@@ -40,7 +40,7 @@ class View(Protocol):
 
 
 class JsonView:
-    """One stored event a line, as it is stored, and nothing else."""
+    """One event per line, exactly as it is stored, and nothing else."""
 
     async def show(self, items: Sequence[Published]) -> None:
         """Write a batch."""
@@ -56,23 +56,23 @@ class Setting(NamedTuple):
     as_json: bool
     answering: Answering
     hint: str
-    """What stands after `codesdk` in commands that a person is told to type."""
+    """The options that follow `codesdk` in commands that a person is told to type."""
 
 
 def choose_answering(as_json: bool, interactive: bool) -> Answering:
-    """Tell who answers: a person if there is a terminal both ways, else others if that is asked for."""
+    """Return who answers: a person if stdin and stdout are a terminal, else others if that is asked for."""
     if not as_json and sys.stdin.isatty() and sys.stdout.isatty():
         return "terminal"
     return "others" if interactive else "nobody"
 
 
 class Playing(NamedTuple):
-    """What takes the place of a model: runtimes to open the SDK with, or a script that the gateway plays."""
+    """What stands in for a model: runtimes to open the SDK with, or a script that the gateway plays."""
 
     runtimes: Mapping[str, Runtime]
     plays: "Script | None" = None
     script: "Script | None" = None
-    """What a runtime among them plays."""
+    """What one of the runtimes plays."""
 
 
 def scripted(runtime: str, script: str | None) -> Playing:
@@ -119,7 +119,7 @@ async def work(
         try:
             return await _follow(task, view, after, answer)
         finally:
-            interrupts.on_stop = _nothing
+            interrupts.on_stop = _nothing  # a late Ctrl-C must not cut off the last output
             if stopping:
                 await asyncio.wait(stopping)
 
@@ -156,14 +156,14 @@ async def _stop(task: Task, view: View) -> None:
             view.remark("stopping; Ctrl-C again quits at once"), task.stop("interrupted at the terminal")
         )
     except (CodeSDKError, ReaderGone):
-        pass  # it has ended by itself, or nobody looks on any more
+        pass  # it ended by itself, or nobody is watching any more
 
 
 async def _refuse(task: Task, question: ApprovalRequested) -> None:
     try:
         await task.deny(question.tool_call_id or question.approval_id, NOBODY, attempt=question.attempt)
     except CodeSDKError:
-        pass  # somebody was faster
+        pass  # somebody else was faster
 
 
 @asynccontextmanager
@@ -187,4 +187,4 @@ async def _view(sdk: Handles, session: Session, setting: Setting) -> AsyncGenera
 
 
 def _nothing() -> None:
-    """Do nothing: the task is over, and what is left takes a moment only."""
+    """Do nothing: the task is over, and the rest takes only a moment."""

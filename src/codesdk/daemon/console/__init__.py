@@ -1,1 +1,1 @@
-"""The place of the browser console."""
+"""Where the browser console will be."""

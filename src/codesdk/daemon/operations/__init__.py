@@ -1,1 +1,1 @@
-"""What the daemon can be asked for: one module for each group of operations."""
+"""The operations of the daemon: one module per group."""

@@ -1,6 +1,6 @@
-"""Operations that change sessions: one row of the table for each action of the contract.
+"""Operations that change sessions: one row of the table per action of the contract.
 
-The action says its route, its scope and its result; its body is the action without the names that are in the path.
+The action says its route, its scope and its result; the body is the action without the names in the path.
 """
 
 from typing import Any, Literal, cast
@@ -15,11 +15,11 @@ from codesdk.daemon.routing import names_in
 
 _Method = Literal["GET", "POST", "DELETE"]
 _BEGINS: tuple[type[Action[Any]], ...] = (act.StartTask, act.ResumeSession)
-"""Actions that are counted against how many tasks a principal may start."""
+"""Actions that count towards the number of tasks a principal may start."""
 
 
 def body_of(kind: type[Action[Any]], name: str, path: str) -> type[msgspec.Struct] | None:
-    """Return the type of an action's body: its fields but those in the path, or None if nothing is left."""
+    """Return the type of an action's body: its fields except those in the path, or None if none are left."""
     in_path = set(names_in(path))
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = [
         (field.name, field.type) if field.required else (field.name, field.type, _default(field))
@@ -39,7 +39,7 @@ def _default(field: msgspec.structs.FieldInfo) -> Any:
 
 
 async def _execute(call: Call) -> Answer:
-    """Have the action that a request stands for carried out."""
+    """Carry out the action that a request stands for."""
     kind = call.operation.action
     assert kind is not None, "only actions are executed"
     given = {} if call.body is None else msgspec.structs.asdict(call.body)

@@ -1,4 +1,4 @@
-"""Operations on the audit: a caller's own records, those of a session, and for who runs the daemon all of them."""
+"""Operations on the audit: a caller's own records, those of a session, and, for an admin, all of them."""
 
 import asyncio
 from typing import Annotated
@@ -13,7 +13,7 @@ from codesdk.store import Audit, AuditRecord, AuditReport, Category, verify_audi
 
 
 class AuditQuery(NoQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Which records: those after the number `after`, `limit` of them; of everybody, if `everybody` and the scope is admin."""
+    """Which records: `limit` of them after the number `after`; with `everybody`, of all principals."""
 
     after: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
     limit: Limit = 100

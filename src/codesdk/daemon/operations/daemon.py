@@ -1,4 +1,4 @@
-"""Operations about the daemon itself: is it there, does it take work, which runtimes has it, who am I."""
+"""Operations about the daemon itself: health, readiness, runtimes, metrics, clean-up, who the caller is."""
 
 import tempfile
 
@@ -27,12 +27,12 @@ from codesdk.runtimes import create_runtime, entries
 
 
 async def health(call: Call) -> Health:
-    """Say that the daemon answers."""
+    """Return that the daemon answers, and its versions."""
     return Health(status="ok", version=__version__, contract_version=CONTRACT_VERSION)
 
 
 async def ready(call: Call) -> Readiness:
-    """Say whether the daemon takes work."""
+    """Return that the daemon takes work, with problems that do not stop it. Raise if it does not."""
     call.refuse_late()
     await call.sdk.archive.log.count_sessions("open")  # raises if the store cannot be read
     trouble = None if call.sdk.audit is None else call.sdk.audit.trouble
@@ -40,12 +40,12 @@ async def ready(call: Call) -> Readiness:
 
 
 async def whoami(call: Call) -> TokenInfo:
-    """Say who the caller is."""
+    """Return who the caller is and what it may do."""
     return TokenInfo(principal=call.caller.principal, scopes=sorted(call.caller.caller.scopes))
 
 
 async def read_metrics(call: Call) -> Whole:
-    """Return figures for Prometheus. They are of all principals together, and name none of them."""
+    """Return metrics for Prometheus, over all principals together and without their names."""
     return Whole(200, await call.metrics.scrape(), ((b"content-type", CONTENT_TYPE.encode()),))
 
 

@@ -1,4 +1,4 @@
-"""An operation of the API: how it is reached, who may use it, what it takes and what it gives back.
+"""An operation of the API: how it is reached, who may use it, what it takes and what it returns.
 
 The table of operations is the router, the OpenAPI document and the list that tests walk. A handler takes a
 `Call` and returns a struct, nothing, or an ASGI response of its own.
@@ -41,7 +41,7 @@ class Operation:
     method: Literal["GET", "POST", "DELETE"]
     path: str
     scope: TokenScope | None
-    """What the caller needs; None for what everybody may see."""
+    """The scope that the caller needs; None if everybody may call it."""
     summary: str
     run: "Callable[[Call], Awaitable[Answer]]"
     query: type[msgspec.Struct] = NoQuery
@@ -51,7 +51,7 @@ class Operation:
     media_type: str = "application/json"
     status: int = 200
     exports: bool = False
-    """Whether it gives out so much at once that the audit has it, though it changes nothing."""
+    """Whether it returns so much at once that the audit records it, although it changes nothing."""
     group: str = "sessions"
     action: type[Action[Any]] | None = None
     """What it executes, if it changes a session."""
@@ -78,12 +78,12 @@ class Call:
     draining: bool = False
 
     def demand(self, scope: TokenScope, what: str) -> None:
-        """Refuse what needs one more scope."""
+        """Raise `Forbidden` unless the caller also has this scope."""
         if not self.caller.may(scope):
             raise Forbidden(f"{what} needs a token with the scope {scope}.")
 
     def refuse_late(self) -> None:
-        """Refuse what begins something while the daemon ends."""
+        """Refuse new work while the daemon shuts down."""
         if self.draining:
             raise shutting_down()
 
@@ -94,5 +94,5 @@ class Call:
             raise slow_down(wait_s, f"Too many tasks of the runtime {runtime}.")
 
     def wants(self, kind: type[T]) -> T:
-        """Return the body, which is of this type."""
+        """Return the body, typed: the operation's table row has decoded it as this type."""
         return cast("T", self.body)

@@ -1,4 +1,4 @@
-"""Operations that only look: sessions, tasks, events, transcripts, what waits, what was spent, and checks of a log."""
+"""Operations that only read: sessions, tasks, events, transcripts, approvals, grants, usage, log checks."""
 
 from typing import Annotated, Literal
 
@@ -93,7 +93,7 @@ async def read_events(call: Call) -> Whole | EventStream:
 
 
 async def _page(call: Call, query: EventQuery, types: frozenset[str] | None) -> Whole:
-    """Return stored frames as they are, put together without being decoded."""
+    """Return stored frames as they are, joined without decoding them."""
     session = await get_session(call)
     frames = await call.sdk.archive.log.read(session.session_id, query.after_seq, query.limit)
     wanted = [frame.data for frame in frames if frame.damage is None and passes(frame.data, types)]

@@ -107,7 +107,7 @@ class ClaudeRuntime:
         return started
 
     async def close_session(self, session_id: str) -> None:
-        """End the session's process in good order."""
+        """End the session's process, giving it time to write down its conversation."""
         live = self._live.pop(session_id, None)
         if live is not None:
             await live.process.close(force=False)

@@ -220,7 +220,7 @@ class CodexTask:
             await self._server.stop()
 
     def _decide(self, message: dict[str, Any] | Garbage | Gone) -> None:
-        """Have it decided whether codex may run a tool of its own, if that is what it asks. It waits for the answer."""
+        """Ask for a decision if codex wants to run a tool of its own. It waits for the answer."""
         if isinstance(message, Garbage | Gone) or message.get("method") not in QUESTIONS:
             return
         if self._state.natives and "id" in message:
@@ -232,7 +232,7 @@ class CodexTask:
             asking.add_done_callback(self._asking.discard)
 
     async def _answer(self, number: Any, call: ToolAnnouncement | None) -> None:
-        """Answer codex's question. What nobody knows of, and whatever goes wrong, is a no."""
+        """Answer codex's question. An unknown question, and any failure, is a no."""
         reason: str | None = "There is no such call."
         try:
             reason = reason if call is None else await self._host.may_run(call)

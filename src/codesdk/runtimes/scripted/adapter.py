@@ -53,7 +53,7 @@ _CAPABILITIES = Capabilities(supports_artifacts=False, supports_images=False)
 
 
 class ScriptedRuntime:
-    """Plays the given script, or the one that `runtime_config["script"]` of each session names or holds."""
+    """Plays what `runtime_config["script"]` of a session names or holds; the given script for those without one."""
 
     def __init__(self, script: Script | None = None) -> None:
         if script is not None:
@@ -72,7 +72,10 @@ class ScriptedRuntime:
         return AuthStatus(ok=True, logged_in=True, auth_model="none", account_label="no account needed")
 
     async def start_task(self, host: Host, task: TaskInput) -> RuntimeTask:
-        return ScriptedTask(self._script or await self._script_of(task), task)
+        script = self._script
+        if script is None or task.runtime_config.get("script") is not None:
+            script = await self._script_of(task)
+        return ScriptedTask(script, task)
 
     async def close_session(self, session_id: str) -> None:
         self._loaded.pop(session_id, None)

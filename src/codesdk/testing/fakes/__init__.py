@@ -1,7 +1,7 @@
 """Stand-ins that a test drives: a runtime, tools, a clock, and an SDK in memory made of them.
 
 `FakeRuntime` plays a list of items, an async function, or what the test emits while it runs;
-`FakeTools` runs nothing and lets a test hold calls back; `FrozenStamper` gives the same times and ids every time.
+`FakeTools` runs nothing and lets a test hold calls; `FrozenStamper` makes the same times and ids on every run.
 """
 
 from codesdk.testing.fakes.runtime import (

@@ -1,7 +1,6 @@
 """A runtime that says what a test wants: items to say, and a `FakeRuntime` that plays them.
 
-It plays a list of items, an async function, or what the test emits while it runs. Used by the tests of
-applications, and by ours.
+It plays a list of items, an async function, or what the test emits while it runs.
 """
 
 import asyncio
@@ -43,7 +42,7 @@ def call(
     message_id: str = "m1",
     origin: ToolOrigin | None = None,
 ) -> ToolAnnouncement:
-    """Return the announcement of a tool call. Without `origin` it is handed over in the stream, as the fake does."""
+    """Return the announcement of a tool call. Without `origin`, it is one that comes in the stream."""
     given: Any = {} if arguments is None else arguments
     return ToolAnnouncement(
         name=name, input=given, runtime_tool_call_id=call_id, message_id=message_id, origin=origin
@@ -59,7 +58,7 @@ Play = Callable[["FakeTask"], AsyncIterator[RuntimeItem]]
 """An async generator function: yields what a task's stream says, and may wait for its replies."""
 
 FAKE_CAPABILITIES = Capabilities()
-"""All that a runtime in this process can do."""
+"""Everything that a runtime in this process can do."""
 
 
 class FakeRuntime:
@@ -83,7 +82,7 @@ class FakeRuntime:
         self._change = asyncio.Event()
 
     async def started(self, number: int = 1) -> "FakeTask":
-        """Wait until so many tasks have been started, and return the last of these."""
+        """Wait until this many tasks have started, and return the last of them."""
         while len(self.tasks) < number:
             self._change.clear()
             await self._change.wait()
@@ -119,7 +118,7 @@ class FakeTask:
         self._change = asyncio.Event()
 
     def emit(self, *items: RuntimeItem | BaseException) -> None:
-        """Let the stream say something. An exception is raised out of it. For a runtime without a play."""
+        """Put items on the stream; an exception is raised from it. For a runtime without a play."""
         self._emitted.extend(items)
         self._change.set()
 

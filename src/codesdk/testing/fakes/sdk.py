@@ -36,8 +36,8 @@ async def memory_sdk(
 ) -> AsyncGenerator[CodeSDK]:
     """Open an SDK that keeps everything in memory and gives the same times and ids on every run.
 
-    `script` is what the runtime `scripted` plays: a `Script`, or turns as plain data, each a list of steps or a
-    whole turn. `runtimes` are found by their names; those that are programs keep their state in `state_dir`.
+    `script` is what the runtime `scripted` plays: a `Script`, or turns as plain data, each a list of steps or
+    a whole turn. `runtimes` are found by their names; those that are programs keep their state in `state_dir`.
     The tools are fakes unless `tools` says otherwise. The mode yolo is enabled.
     """
     found: dict[str, Runtime] = {runtime.name: runtime for runtime in runtimes}

@@ -13,7 +13,7 @@ class FrozenStamper:
         self._count = 0
 
     def now(self) -> str:
-        """Return the time and move it on."""
+        """Return the time and advance it."""
         self._time_ms += self._step_ms
         return iso(self._time_ms)
 

@@ -1,6 +1,6 @@
-"""Tools that run nothing: `FakeTools` answers every call, and lets a test hold calls back and end them itself.
+"""Tools that run nothing: `FakeTools` answers every call, and lets a test hold calls and end them itself.
 
-Used by `memory_sdk` where no other tools are given.
+They are the tools of `memory_sdk` unless a test gives others.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ WRITE = tool_spec("fake.write", "write")
 
 
 class FakeRun:
-    """A call that is held back: the test says what it prints and how it ends."""
+    """A call that is held: the test decides what it prints and how it ends."""
 
     def __init__(self, invocation: ToolInvocation, output: ToolSink) -> None:
         self.invocation = invocation
@@ -56,7 +56,7 @@ class FakeRun:
             self._end.set_exception(error)
 
     async def wait(self) -> ToolRun:
-        """Wait for the end that the test gives."""
+        """Wait until the test ends it."""
         try:
             return await asyncio.shield(self._end)
         except asyncio.CancelledError:
@@ -84,18 +84,18 @@ class FakeTools:
         return [run.invocation for run in self.runs]
 
     async def started(self, number: int = 1) -> FakeRun:
-        """Wait until so many calls have started, and return the last of these."""
+        """Wait until this many calls have started, and return the last of them."""
         while len(self.runs) < number:
             self._change.clear()
             await self._change.wait()
         return self.runs[number - 1]
 
     def hold(self, *names: str) -> None:
-        """Keep the calls of these tools back, or of all tools."""
+        """Hold the calls of these tools, or of all tools."""
         self._held.update(names or self._specs)
 
     def release(self, *names: str) -> None:
-        """Hold these tools, or all, back no longer, and end what waits."""
+        """Stop holding these tools, or all, and end the calls that wait."""
         freed = set(names or self._specs)
         self._held -= freed
         for run in self.runs:
@@ -103,7 +103,7 @@ class FakeTools:
                 self._settle(run)
 
     def give(self, name: str, answer: Any) -> None:
-        """Let a tool answer with this from now on: a result, a `ToolRun`, or an exception to raise."""
+        """Make a tool answer with this from now on: a result, a `ToolRun`, or an exception to raise."""
         self._answers[name] = answer
 
     def specs(self) -> Sequence[ToolSpec]:
@@ -118,7 +118,7 @@ class FakeTools:
         return PreparedCall(run=self.run, execution_env=env, sandbox=sandbox, subjects=subjects)
 
     def environment(self, name: str) -> tuple[ExecutionEnv, SandboxSummary]:
-        """Return where a tool would run. For a subclass to change, as `check`, `subjects` and `run` are."""
+        """Return where a tool would run. A subclass may override this, and `check`, `subjects` and `run`."""
         return "codesdk_host", SandboxSummary(network=False)
 
     def check(self, name: str, arguments: Any) -> str | None:
