@@ -89,7 +89,7 @@ RULE = '[[rules]]\nid = "r"\nresult = "deny"\n'
         ),
         (
             RULE + 'path = "/./a"',
-            "p.toml: rule r, field path: '/./a' is no path pattern: "
+            "p.toml: rule r, field path: '/./a' is not a path pattern: "
             "write it like src/**/*.py, without . and .., relative to the workspace.",
         ),
         (

@@ -56,12 +56,12 @@ class _Glob:
     def __init__(self, pattern: str) -> None:
         if not pattern or tidy_path(pattern) != pattern:
             raise BadPattern(
-                f"{pattern!r} is no path pattern: write it like src/**/*.py, without . and .., relative to the workspace"
+                f"{pattern!r} is not a path pattern: write it like src/**/*.py, without . and .., relative to the workspace"
             )
         names = pattern.split("/")
         if any("**" in name and name != "**" for name in names):
             raise BadPattern(
-                f"{pattern!r} is no path pattern: ** stands alone between slashes, as in src/**/*.py"
+                f"{pattern!r} is not a path pattern: ** stands alone between slashes, as in src/**/*.py"
             )
         kept = [name for at, name in enumerate(names) if name != "**" or names[at - 1 : at] != ["**"]]
         regexes = [None if name == "**" else _name_regex(name) for name in kept]
@@ -70,7 +70,7 @@ class _Glob:
         try:
             self._names = [None if name is None else re.compile(name).fullmatch for name in regexes]
         except re.error as error:
-            raise BadPattern(f"{pattern!r} is no path pattern: {error.msg}") from None
+            raise BadPattern(f"{pattern!r} is not a path pattern: {error.msg}") from None
 
     def fits(self, path: list[str]) -> bool:
         """Compare name by name; on a mismatch, let the last `**` take one name more."""
@@ -103,7 +103,7 @@ def host_pattern(patterns: Sequence[str]) -> Predicate:
     for pattern in lowered:
         if not _HOST.fullmatch(pattern):
             raise BadPattern(
-                f"{pattern!r} is no host: write example.com or *.example.com, without port or path"
+                f"{pattern!r} is not a host: write example.com or *.example.com, without port or path"
             )
     exact = frozenset(pattern for pattern in lowered if not pattern.startswith("*."))
     ends = tuple(pattern[1:] for pattern in lowered if pattern.startswith("*."))
