@@ -84,7 +84,7 @@ RULE = '[[rules]]\nid = "r"\nresult = "deny"\n'
         (RULE + RULE, "p.toml: rule r, field id: another rule before it has the same id."),
         (
             RULE + 'host = "https://a.org"',
-            "p.toml: rule r, field host: 'https://a.org' is no host: "
+            "p.toml: rule r, field host: 'https://a.org' is not a host: "
             "write example.com or *.example.com, without port or path.",
         ),
         (

@@ -56,7 +56,8 @@ class _Glob:
     def __init__(self, pattern: str) -> None:
         if not pattern or tidy_path(pattern) != pattern:
             raise BadPattern(
-                f"{pattern!r} is not a path pattern: write it like src/**/*.py, without . and .., relative to the workspace"
+                f"{pattern!r} is not a path pattern: write it like src/**/*.py, without . and ..,"
+                " relative to the workspace"
             )
         names = pattern.split("/")
         if any("**" in name and name != "**" for name in names):

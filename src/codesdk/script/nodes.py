@@ -183,9 +183,7 @@ def _events(text: str, source: str) -> Iterator[Any]:
     for event in _parse(text, Loader=_LOADER):
         documents += isinstance(event, yaml.DocumentStartEvent)
         if documents > 1:
-            raise fault(
-                source, event.start_mark.line + 1, "a script is one document; remove the second ---"
-            )
+            raise fault(source, event.start_mark.line + 1, "a script is one document; remove the second ---")
         yield event
 
 

@@ -1,4 +1,4 @@
-"""Owned tools: the registry, the built-in ones, our tools over MCP (`mcp`) and attached ones (`mcp_client`)."""
+"""Owned tools: the registry, the built-in tools, ours over MCP (`mcp`), attached ones (`mcp_client`)."""
 
 from typing import TYPE_CHECKING
 

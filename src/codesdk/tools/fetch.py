@@ -183,9 +183,7 @@ class _Fetcher:
         except (OSError, UnicodeError):
             raise ToolError(f"There is no host {place.host}.") from None
         if not found or not all(is_reachable(address) for address in found):
-            raise ToolError(
-                f"{place.host} has a private address; only public addresses can be fetched."
-            )
+            raise ToolError(f"{place.host} has a private address; only public addresses can be fetched.")
         return found
 
     async def _connect(self, place: Place, addresses: Sequence[str]) -> Streams:

@@ -105,7 +105,7 @@ def _complete(reading: _Reading) -> bool:
 
 
 def _decoded(body: bytes, encoding: str, max_bytes: int) -> tuple[bytes, bool]:
-    """Decompress a body (some servers compress unasked), up to a bound; return it and whether there was more."""
+    """Decompress a body, which some servers compress unasked; return it and whether there was more."""
     kind = encoding.strip().lower()
     if kind in ("", "identity"):
         return body, False

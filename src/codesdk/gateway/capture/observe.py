@@ -1,8 +1,8 @@
-"""A backend → the same backend, with everything told to the session's tap: request, exact input, timing, usage, cost.
+"""A backend → the same backend, reporting to the session's tap: request, exact input, timing, usage, cost.
 
-The request is passed on at once and studied meanwhile, in a thread; the first byte of the answer waits until the
-request is stored. Chunks pass as they come and are read on the side. A request that the tap refuses is answered
-in a shape that its client does not retry.
+The request is forwarded at once and examined meanwhile, in a thread; the first byte of the answer waits
+until the request is stored. Chunks pass through unchanged and are decoded on the side. A request that the
+tap refuses is answered with an error that its client does not retry.
 """
 
 import asyncio
@@ -36,15 +36,15 @@ from codesdk.gateway.wires.formats import find_route
 from codesdk.redaction import Redactor
 
 MAX_WHOLE_BYTES = 16 * 1024 * 1024
-"""How much of an answer that is not a stream is read for its usage."""
+"""How much of an unstreamed answer is read to find its usage."""
 ReadFiles = Callable[[], Mapping[str, bytes]]
-"""Reads the files that a runtime may take instructions from. Blocking."""
+"""Reads the files a runtime may take instructions from. Blocking."""
 FindLack = Callable[[Wire, RawRequest], str | None]
-"""Names the key that a request would need, if there is none."""
+"""Returns the name of the key that a request needs, if it is missing."""
 
 
 class ObservedBackend:
-    """Answers the requests of one session from another backend, and tells its tap."""
+    """Answers the requests of one session from another backend, and reports them to its tap."""
 
     def __init__(
         self,
@@ -65,10 +65,10 @@ class ObservedBackend:
         self._studying = asyncio.Lock()
         self._passed = 0
         self.stored: dict[int, str] = {}
-        """The hashes of stored requests, by their numbers in the order in which they were passed on."""
+        """The hashes of stored requests, by number in the order in which they were forwarded."""
 
     async def answer(self, codec: Codec, ask: Ask, request: RawRequest) -> Reply:
-        """Have a model request answered, unless the tap refuses it."""
+        """Forward a model request, unless the tap refuses it."""
         await prices.ready()
         asked = ModelAsked(
             purpose=purpose_of(ask),
@@ -99,7 +99,7 @@ class ObservedBackend:
         return Reply(status=reply.status, headers=reply.headers, body=_Read(reply.body, passing))
 
     async def other(self, request: RawRequest) -> Reply | None:
-        """Pass on what belongs to no format."""
+        """Forward a request that belongs to no format."""
         return await self._inner.other(request)
 
     async def _store(self, request_id: str, number: int, ask: Ask, request: RawRequest) -> None:
@@ -115,7 +115,10 @@ class ObservedBackend:
             self._splitter.kept(split)
 
     def _redactor_for(self, request: RawRequest) -> Redactor:
-        """Return what takes the session's secrets out; the login that a request brings is one of them from now on."""
+        """Return the session's redactor.
+
+        The login that a request brings is one of its secrets from now on.
+        """
         known = self._tap.secrets
         new = [login for login in logins_of(request) if login not in known]
         if new:
@@ -146,7 +149,7 @@ class ObservedBackend:
 
 
 class _Passing:
-    """One request on its way: when it began, when the first byte came, what the answer says."""
+    """One request in flight: when it began, when the first byte arrived, what the answer says."""
 
     def __init__(self, request_id: str, decoder: Decoder, ask: Ask, tap: ModelTap) -> None:
         self._id = request_id
@@ -177,7 +180,7 @@ class _Passing:
         self.end("completed")
 
     def end(self, status: RequestStatus) -> None:
-        """Tell the tap how it ended. Only the first time counts."""
+        """Report the end to the tap. Only the first call counts."""
         if self._ended:
             return
         self._ended = True
@@ -209,7 +212,7 @@ class _Passing:
 
 
 class _Read:
-    """An answer's chunks, read on their way."""
+    """An answer's chunks, decoded as they pass."""
 
     def __init__(self, inner: AsyncIterator[bytes], passing: _Passing) -> None:
         self._inner = inner
@@ -249,14 +252,14 @@ async def _close(body: AsyncIterator[bytes]) -> None:
 
 
 def _refusal(codec: Codec, refused: Refused) -> Fault:
-    """Return what a client of each format takes as final: OpenAI's Responses a quota, all others a lack of permission."""
+    """Return an error that clients of this format do not retry: for Responses a quota, else a permission."""
     if codec.wire == "responses":
         return Fault(status=429, kind="quota", message=refused.message)
     return Fault(status=403, kind="permission", message=refused.message)
 
 
 def _content(ask: Ask) -> int:
-    """Return a number that changes when there is something new to answer: how many messages, and what the last says."""
+    """Return a number that changes when there is something new to answer: message count and last message."""
     last = msgspec.json.encode(ask.messages[-1].blocks) if ask.messages else b""
     return zlib.crc32(last, len(ask.messages)) << 16 | len(ask.messages) & 0xFFFF
 
@@ -266,6 +269,6 @@ def _clean_ask(ask: Ask, request: RawRequest, redactor: Redactor) -> Ask:
     if body is ask.body:
         return ask
     found = find_route(request.method, request.path, request.query)
-    assert found is not None, "it was found before"
+    assert found is not None, "the server found it before"
     codec, route = found
     return codec.parse(route, body)

@@ -73,7 +73,7 @@ class ToolServer(Generic[T]):
             raise refusal(error.message) from None
 
     async def _call(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        """Wait for a call that runs on its own: `mcp` may cancel this often, a tool is cancelled only once."""
+        """Wait for a call that runs on its own: `mcp` may cancel this often, a tool only once."""
         given = self._source.call(params.name, params.arguments or {}, _marks(params.meta))
         self._calls.add(given)
         given.add_done_callback(self._calls.discard)

@@ -140,7 +140,9 @@ def _as_text(path: str, data: bytes) -> tuple[str, list[str]]:
         try:
             text = data.decode(encoding)
         except UnicodeDecodeError:
-            raise ToolError(f"{path} has a {encoding} byte order mark, but is not valid {encoding}.") from None
+            raise ToolError(
+                f"{path} has a {encoding} byte order mark, but is not valid {encoding}."
+            ) from None
         return text, [f"(the file is {encoding}; workspace.edit and patch.apply only change UTF-8)"]
     if b"\0" in data:
         raise ToolError(f"{path} is a binary file of {len(data)} bytes, not text.")
