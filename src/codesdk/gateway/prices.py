@@ -36,7 +36,7 @@ def price_of(wire: Wire, model: str, tokens: Tokens) -> float | None:
         input_tokens=tokens.input + tokens.cache_read + tokens.cache_write,
         cache_read_tokens=tokens.cache_read,
         cache_write_tokens=tokens.cache_write,
-        output_tokens=tokens.output + tokens.reasoning,
+        output_tokens=tokens.output + tokens.reasoning,  # reasoning is billed as output
     )
     try:
         found = prices.calc_price(usage, model_ref=model, provider_id=_PROVIDERS[wire])

@@ -125,7 +125,7 @@ async def _while_wanted(work: Coroutine[Any, Any, None], receive: Receive) -> No
     finally:
         leaving.cancel()
         working.cancel()
-        await asyncio.wait([working, leaving])
+        await asyncio.wait([working, leaving])  # returns once the upstream is released
     error = None if working.cancelled() else working.exception()
     if error is not None:
         if not isinstance(error, Reset):
@@ -209,7 +209,7 @@ async def _read_body(receive: Receive, limit: int) -> bytes | None:
             raise _Gone
         chunk: bytes = message.get("body", b"")
         size += len(chunk)
-        if size > limit:
+        if size > limit:  # a client may send without a content-length, so count what arrives
             return None
         chunks.append(chunk)
         if not message.get("more_body", False):

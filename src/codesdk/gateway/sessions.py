@@ -127,6 +127,7 @@ class SessionGateway:
     async def _start(self) -> Gateway:
         async with self._starting:
             if self._server is None:
+                # The first request waits for the prices, so load them ahead of it.
                 self._loading = asyncio.create_task(prices.ready())
                 server = Gateway()
                 await server.__aenter__()
@@ -145,7 +146,7 @@ class _Recorder:
     def keep(self, exchange: Exchange) -> None:
         """Keep an exchange, if its request was stored."""
         stored = self.stored.pop(exchange.number, None)
-        if stored is None and exchange.purpose != "count_tokens":
+        if stored is None and exchange.purpose != "count_tokens":  # not stored, so not replayable
             return
         plain: dict[str, Any] = msgspec.to_builtins(exchange)
         if stored is not None:

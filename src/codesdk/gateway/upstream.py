@@ -68,7 +68,12 @@ class Upstream:
         for name in ("httpx2", "httpcore2.http11"):
             logging.getLogger(name).addFilter(_may_be_logged)
         self._client = httpx2.AsyncClient(
-            timeout=timeout, limits=_LIMITS, follow_redirects=False, cookies=_no_cookies(), verify=_tls()
+            # A redirect could lead the key to another host, so none is followed.
+            timeout=timeout,
+            limits=_LIMITS,
+            follow_redirects=False,
+            cookies=_no_cookies(),
+            verify=_tls(),
         )
 
     async def close(self) -> None:
@@ -126,6 +131,7 @@ class Upstream:
         headers = _answer_headers(answer, provider.key)
         body = _Chunks(answer)
         redactor = self._redactors.get(codec.wire)
+        # Only an error may quote the key; an answer is passed on as it streams.
         if answer.status_code < 400 or redactor is None:
             return Reply(status=answer.status_code, headers=headers, body=body)
         return Reply(status=answer.status_code, headers=headers, body=await _error_text(body, redactor))
@@ -171,7 +177,7 @@ async def _error_text(body: _Chunks, redactor: Redactor) -> bytes:
             if len(data) > MAX_ERROR_BYTES:
                 break
     except Reset:
-        pass
+        pass  # what arrived of an error is better than nothing
     finally:
         await body.aclose()
     return redactor.data(data[:MAX_ERROR_BYTES])
@@ -179,7 +185,7 @@ async def _error_text(body: _Chunks, redactor: Redactor) -> bytes:
 
 def _headers(request: RawRequest, wire: Wire, key: str | None) -> list[tuple[str, str]]:
     kept = [(name, value) for name, value in request.headers if name.lower() not in _HOP_BY_HOP]
-    kept.append(("accept-encoding", "identity"))
+    kept.append(("accept-encoding", "identity"))  # the answer is decoded as it passes, so it must be plain
     if key is None:
         return [*kept, *_login_of_query(request, wire)]
     kept = [(name, value) for name, value in kept if name.lower() not in _LOGINS]

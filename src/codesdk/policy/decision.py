@@ -65,7 +65,7 @@ def standing(opinions: Sequence[Evaluation]) -> list[Evaluation]:
 def open_questions(opinions: Sequence[Evaluation]) -> list[str]:
     """Return the names of the opinions that still ask; none if the call is denied anyway."""
     left = standing(opinions)
-    if any(opinion.result == "deny" for opinion in left):
+    if any(opinion.result == "deny" for opinion in left):  # nobody should be asked in vain
         return []
     return list(dict.fromkeys(opinion.rule or "" for opinion in left if opinion.result == "ask"))
 

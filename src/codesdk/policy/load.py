@@ -73,7 +73,7 @@ def parse_policy(text: str, source: str) -> RulePolicy:
         policy = RulePolicy(tables)
     except BadRule as error:
         _fail(source, error.rule, error.field, str(error))
-    for number, table in enumerate(tables):
+    for number, table in enumerate(tables):  # each with the rules before it: one of them may hide it
         _check_examples(source, tables[:number], table)
     return policy
 

@@ -201,7 +201,7 @@ class _Compiled:
         return self.concerns(question.name, question.tool_class) or self.touches(_Seen(question.subjects))
 
     def _fits(self, fits: Predicate, values: Sequence[str]) -> bool:
-        if not values:
+        if not values:  # a call that names no path (or host) never matches a rule about paths (or hosts)
             return False
         if len(values) == 1:
             return fits(values[0])

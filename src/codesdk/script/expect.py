@@ -33,10 +33,10 @@ def unmet(expect: Expect, seen: Seen) -> str | None:
             return f"expected a tool result that contains {_show(text)}, but there is {there}"
     for name in expect.offered:
         if name not in seen.offered:
-            return f"expected the tool {name} to be offered, but on offer is {_list(seen.offered)}"
+            return f"expected the tool {name} to be offered, but offered are: {_list(seen.offered)}"
     for name in expect.not_offered:
         if name in seen.offered:
-            return f"expected the tool {name} not to be offered, but on offer is {_list(seen.offered)}"
+            return f"expected the tool {name} not to be offered, but offered are: {_list(seen.offered)}"
     return None
 
 

@@ -41,7 +41,7 @@ def load_script(path: str | Path, source: str | None = None) -> model.Script:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         raise InvalidRequest(f"{source}: the script cannot be read ({type(error).__name__})") from None
-    if len(data) > MAX_BYTES:
+    if len(data) > MAX_BYTES:  # one byte more than allowed was read, so a huge file costs no memory
         raise InvalidRequest(f"{source}: a script may have at most {MAX_BYTES} bytes")
     try:
         text = data.decode("utf-8-sig")

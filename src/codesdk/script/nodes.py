@@ -17,7 +17,7 @@ from codesdk.contract.errors import InvalidRequest
 
 MAX_DEPTH = 64
 MAX_NODES = 1_000_000
-_MAX_INT = 2**53 - 1
+_MAX_INT = 2**53 - 1  # beyond it, JSON readers that use doubles lose digits
 
 _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -198,6 +198,7 @@ def _take_event(tree: _Tree, anchors: dict[str, Node], event: Any) -> None:
     line = cast("int", event.start_mark.line) + 1
     if isinstance(event, yaml.AliasEvent):
         target = anchors.get(event.anchor)
+        # An alias inside its own anchor would make the tree endless, so only complete nodes count.
         if target is None or tree.wants_key():
             raise fault(tree.source, line, f"*{event.anchor} refers to nothing that is complete before it")
         tree.add(target)

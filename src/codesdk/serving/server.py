@@ -93,6 +93,7 @@ class _Connection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:
+        # uvicorn has no limit of its own with this parser: it collects headers until they end.
         if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
             self.send_400_response("The headers are too long.")
             return

@@ -67,6 +67,7 @@ async def exec_tool(
     `allow` lists prefixes of commands that may run: `[["git", "status"], ["pytest"]]`; an empty prefix allows
     everything. `limits` bound every command; the model may ask for less time, not for more.
     """
+    # A string is a sequence of strings too, so a type checker does not catch this mistake.
     if any(isinstance(prefix, str) for prefix in allow):
         raise ValueError('write each allowed command as a list: ["git", "status"], not "git status"')
     found = await sandbox.capabilities()

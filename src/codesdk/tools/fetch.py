@@ -93,7 +93,7 @@ def fetch_tool(
 def _subjects(args: FetchInput) -> Subjects:
     try:
         return Subjects(hosts=[place_of(args.url).host])
-    except ToolError:
+    except ToolError:  # the run fails with the same error, so there is nothing to decide on
         return Subjects()
 
 
@@ -149,6 +149,7 @@ class _Fetcher:
             if answer.status not in _REDIRECTS or location is None:
                 return _told(place, answer)
             there = place_of(urljoin(place.url, location))
+            # Policy has decided on this host only; a step down from https would expose the request.
             if there.host != place.host or (place.scheme, there.scheme) == ("https", "http"):
                 return ToolRun(result=f"{place.url} leads to {there.url}. Fetch that if it is what you want.")
             place = there
@@ -194,7 +195,7 @@ class _Fetcher:
         for address in addresses[:-1]:
             try:
                 return await self._open(place, address)
-            except ssl.SSLError:
+            except ssl.SSLError:  # also an OSError, but another address would not help
                 raise
             except OSError:
                 continue

@@ -111,9 +111,9 @@ def _decoded(body: bytes, encoding: str, max_bytes: int) -> tuple[bytes, bool]:
         return body, False
     if kind not in _COMPRESSED:
         raise BadAnswer(f"the compression of the content is not supported ({kind[:40]})")
-    inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)
+    inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)  # 32: detect gzip or zlib by the header
     try:
-        plain = inflater.decompress(body, max_bytes + 1)
+        plain = inflater.decompress(body, max_bytes + 1)  # bounded: a few bytes can inflate to gigabytes
     except zlib.error:
         raise BadAnswer("the content is compressed, and damaged") from None
     return plain, not inflater.eof

@@ -78,6 +78,7 @@ class ToolRegistry:
         name = tool.spec.name
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a tool name: write it like workspace.read, in lower case")
+        # `a.b_c` and `a_b.c` differ here, but not on the wire, where the dot becomes an underscore.
         taken = next((known for known in self._tools if wire_name(known) == wire_name(name)), None)
         if taken is not None:
             raise ValueError(f"the tool {name} cannot be added: {taken} has the same name for a model")

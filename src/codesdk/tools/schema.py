@@ -31,7 +31,7 @@ def input_schema(input_type: type[msgspec.Struct]) -> dict[str, Any]:
     schema = msgspec.json.schema(input_type)
     inlined = cast("dict[str, Any]", _inline(schema, schema.get("$defs", {}), ()))
     _require_plain(inlined, input_type.__name__)
-    inlined.pop("description", None)  # the class's docstring; the tool has its own description
+    inlined.pop("description", None)  # the class's docstring; the tool has its own
     return inlined
 
 

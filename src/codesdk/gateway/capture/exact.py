@@ -23,6 +23,7 @@ _MESSAGES: dict[Wire, str] = {
     "chat": "messages",
     "gemini": "contents",
 }
+# Large fields that rarely change between turns, so that storing them by hash pays.
 _APART = ("system", "instructions", "systemInstruction", "system_instruction", "tools", "functions")
 _KNOWN = 50_000
 
@@ -64,11 +65,13 @@ class Splitter:
 
     def kept(self, split: Split) -> None:
         """Remember parts that have been stored."""
+        # Forgetting is harmless: a part is only stored once more under the same hash.
         if len(self._known) > _KNOWN:
             self._known = {}
         self._known.update(split.digests)
 
     def _part(self, raw: bytes, digests: dict[bytes, str]) -> ExactPart:
+        # A digest of the raw bytes decides: redacting and encoding a known part again would cost far more.
         digest = hashlib.blake2b(raw, digest_size=20).digest()
         known = self._known.get(digest)
         if known is not None:

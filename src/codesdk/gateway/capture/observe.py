@@ -80,6 +80,7 @@ class ObservedBackend:
         opened = self._tap.opened(asked)
         if isinstance(opened, Refused):
             return refuse(codec, _refusal(codec, opened))
+        # Storing runs beside the request, so that a log does not delay the model.
         passing = _Passing(opened, codec.decoder(), ask, self._tap)
         self._passed += 1
         storing = asyncio.create_task(self._store(opened, self._passed, ask, request))
@@ -87,7 +88,7 @@ class ObservedBackend:
         try:
             reply = await self._inner.answer(codec, ask, request)
             passing.opened(reply)
-            await storing
+            await storing  # no byte of the answer reaches the runtime before its request is in the log
         except BaseException as error:
             storing.cancel()
             await _release(reply)
@@ -103,11 +104,11 @@ class ObservedBackend:
         return await self._inner.other(request)
 
     async def _store(self, request_id: str, number: int, ask: Ask, request: RawRequest) -> None:
-        if ask.kind == "count_tokens":
+        if ask.kind == "count_tokens":  # the model reads nothing, so there is no exact input to keep
             return
         redactor = self._redactor_for(request)
         own = await self._tap.own_texts()
-        async with self._studying:
+        async with self._studying:  # the splitter takes one request of a session at a time
             split, exact = await asyncio.to_thread(self._study, ask, request, redactor, own)
             stored = await self._tap.taken(request_id, exact)
             if self._keeps:
@@ -172,7 +173,7 @@ class _Passing:
         if self._is_good() and self._ask.stream:
             self._decoder.feed(chunk)
         elif self._room > 0:
-            self._room -= len(chunk)
+            self._room -= len(chunk)  # an error, or an unstreamed answer, is decoded as a whole at the end
             self._kept.append(chunk)
 
     def whole(self, body: bytes) -> None:
@@ -187,6 +188,7 @@ class _Passing:
         if self._kept:
             self._decoder.whole(b"".join(self._kept))
         seen = self._decoder.result()
+        # A provider may also report an error inside a stream that began with status 200.
         if status == "completed" and (seen.error is not None or not self._is_good()):
             status = "failed"
         model = seen.model or self._ask.model

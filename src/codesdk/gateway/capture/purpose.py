@@ -7,7 +7,7 @@ for a title, a route or a summary.
 from codesdk.contract.events import Purpose
 from codesdk.gateway.wires.exchange import Ask, AskText
 
-_LOOKED_AT = 4000
+_LOOKED_AT = 4000  # characters of each text: a purpose is stated at the beginning
 _SIGNS: tuple[tuple[Purpose, tuple[str, ...]], ...] = (
     (
         "title",
@@ -36,7 +36,7 @@ def purpose_of(ask: Ask) -> Purpose:
     """Return the purpose of a request."""
     if ask.kind == "count_tokens":
         return "count_tokens"
-    if ask.tools:
+    if ask.tools:  # a runtime's hidden requests offer none
         return "main"
     text = _instructions(ask)
     for purpose, signs in _SIGNS:

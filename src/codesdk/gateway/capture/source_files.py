@@ -62,6 +62,7 @@ class _Walk:
 
 def _read(path: Path) -> bytes:
     try:
+        # Since it was listed, the entry may have become a link (NOFOLLOW) or a pipe, which blocks (NONBLOCK).
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return b""

@@ -130,7 +130,7 @@ class _Judge:
     def _is_own_tool(self, block: Block) -> bool:
         for name, description in self._unmet.items():
             if offered_as(name, [block.tool]) and block.description.strip() == description.strip():
-                del self._unmet[name]
+                del self._unmet[name]  # a second tool of the same name and description is not ours
                 return True
         return False
 
@@ -173,7 +173,7 @@ def _stretches(block: Block, pieces: Sequence[Piece], count: int) -> Iterator[St
             extent=piece.extent,
             same_text=tuple(piece.labels[1:]),
         )
-        offset += len(_bytes(text))
+        offset += len(_bytes(text))  # offsets count bytes, because hashes are over bytes
 
 
 def _source(stretch: Stretch) -> ImplicitSource:

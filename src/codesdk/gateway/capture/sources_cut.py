@@ -95,6 +95,7 @@ class Pool:
 
     def claim_within(self, cut: Cut) -> None:
         """Take those that occur inside a longer text, on lines of their own or between tags."""
+        # Longest first, so that a text contained in another one does not break it up.
         for text in sorted(+self._left, key=len, reverse=True):
             for start in cut.find(text):
                 end = start + len(text)

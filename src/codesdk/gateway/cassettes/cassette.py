@@ -108,6 +108,7 @@ class Tape:
 
     def dump(self) -> bytes:
         """Return the cassette."""
+        # Exchanges were added as they ended; requests that overlapped ended in another order than they began.
         lines = (line for _, line in sorted(self._lines, key=lambda entry: entry[0]))
         return b"".join((_first_line(), *lines))
 
@@ -148,6 +149,7 @@ def save_cassette(path: str | Path, data: bytes) -> None:
     path = Path(path)
     written: Path | None = None
     try:
+        # In the same directory, because a rename is atomic only within one file system.
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         written = Path(name)
         with open(handle, "wb") as file:  # noqa: PTH123 - it is open already

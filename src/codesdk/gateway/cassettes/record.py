@@ -123,7 +123,7 @@ class _Taken:
         """Return the exchange, redacted."""
         if self._room < 0:
             ending = "too_large"
-        elif ending == "abandoned" and self.is_whole():
+        elif ending == "abandoned" and self.is_whole():  # only the end of the connection was not awaited
             ending = "complete"
         ask, request = self._ask, self.request
         path, query = redactor.text(request.path), clean_query(request.query)
@@ -180,7 +180,7 @@ class _Tee:
             self._end("abandoned")
 
     def _end(self, ending: Ending) -> None:
-        finish, self._finish = self._finish, None
+        finish, self._finish = self._finish, None  # `aclose` follows every ending; only the first one counts
         if finish is not None:
             finish(self._taken, ending)
 

@@ -31,7 +31,7 @@ class ReplayBackend:
         self._pace = pace
         self._exchanges = exchanges
         self._waiting: dict[str, list[Exchange]] = {}
-        self._flat: list[Flat] | None = None
+        self._flat: list[Flat] | None = None  # made at the first miss
         self.played = 0
         self.problems: list[str] = []
         self._hashes = [_hash_of(exchange) for exchange in exchanges]
@@ -58,7 +58,7 @@ class ReplayBackend:
         if waiting:
             self.played += 1
             return self._reply(waiting.pop(0))
-        if waiting is not None:
+        if waiting is not None:  # recorded, but used up or never complete: a nearest request would mislead
             return self._miss(codec, self._used_up(key, request.method, path))
         return self._miss(codec, self._unknown(request.method, path, flatten(normalize(body))))
 

@@ -63,6 +63,7 @@ def clean_chunks(chunks: list[bytes], redactor: Redactor) -> list[str] | list[by
     if redactor.text(whole) is whole:
         return texts
     stream = redactor.stream()
+    # A stream redactor keeps the cuts between chunks, while a secret may cross them.
     cleaned = [stream.feed(text) for text in texts]
     cleaned[-1] += stream.flush()
     return cleaned
@@ -101,4 +102,5 @@ def _decode(chunks: list[bytes]) -> list[str]:
 def _clean_bytes(chunks: list[bytes], redactor: Redactor) -> list[bytes]:
     whole = b"".join(chunks)
     cleaned = redactor.text(redactor.data(whole).decode("latin-1")).encode("latin-1")
+    # Positions are lost in what is not text, so everything goes into the first chunk.
     return chunks if cleaned == whole else [cleaned, *[b""] * (len(chunks) - 1)]

@@ -26,6 +26,7 @@ _SAID_CWD = re.compile(
     re.VERBOSE,
 )
 _digit = re.compile("[0-9]")
+# A request that names one of these must not have every path below it replaced.
 _NOT_CWD = frozenset({"/", "/tmp", "/var/tmp", "/home", "/Users", "/root", "/usr", "/etc", "/var"})
 
 
@@ -58,6 +59,7 @@ class _Text:
         if self._cwd is not None:
             text = self._cwd.sub("<cwd>", text)
         text = _apply(WORDY_RULES, text)
+        # One search for a digit spares a line without any all of the digit rules.
         if _digit.search(text) is None:
             return text
         lines = text.split("\n")

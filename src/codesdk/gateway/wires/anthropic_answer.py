@@ -176,6 +176,7 @@ class AnthropicDecoder:
         elif kind == "thinking_delta":
             self._reasoning.append(string(delta.get("thinking")))
         elif kind == "input_json_delta" and index in self._unfinished:
+            # Input streams as pieces of JSON text, which can be decoded only when all are there.
             self._unfinished[index].pieces.append(string(delta.get("partial_json")))
 
     def _take_block(self, block: dict[str, Any]) -> None:

@@ -67,7 +67,7 @@ class ChatDecoder:
     def whole(self, body: bytes) -> None:
         """Take the body of an unstreamed answer, or of an error."""
         fields = mapping(decode_json(body))
-        if fields.get("choices"):
+        if fields.get("choices"):  # an error has none, whatever its shape
             self._take(fields, "message")
         else:
             self._error = error_text(fields) or "the answer is neither a completion nor an error"

@@ -175,6 +175,7 @@ def _part(part: dict[str, Any], place: str) -> AskBlock:
     if (call := _field(part, "functionCall")) is not None:
         call = object_at(call, f"{place}.functionCall")
         name = string_at(call.get("name"), f"{place}.functionCall.name")
+        # Older requests have no call ids; the name then links a result to its call.
         return AskCall(string(call.get("id")) or name, name, call.get("args") or {})
     if (response := _field(part, "functionResponse")) is not None:
         return _result(object_at(response, f"{place}.functionResponse"), f"{place}.functionResponse")

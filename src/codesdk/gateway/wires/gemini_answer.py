@@ -69,6 +69,7 @@ class GeminiEncoder:
         chunk = _answer(self._model, self._answer_id, candidate, finish)
         if self._is_sse:
             return encode_event(chunk)
+        # The comma comes before an item: whether another one follows is not known yet.
         between = b"" if self._is_first else b",\r\n"
         self._is_first = False
         return between + _encode(chunk)

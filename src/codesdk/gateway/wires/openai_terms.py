@@ -49,7 +49,7 @@ def say(fault: Fault, context_param: str, context_message: str) -> dict[str, Any
 def headers_of(fault: Fault) -> dict[str, str]:
     """Return the headers of an error. The official clients and similar ones obey all three."""
     headers = {"content-type": "application/json"}
-    if fault.kind == "quota":
+    if fault.kind == "quota":  # clients retry a 429 unless told otherwise, and a quota does not pass
         headers["x-should-retry"] = "false"
     if fault.retry_after_s is not None:
         headers["retry-after"] = str(math.ceil(fault.retry_after_s))

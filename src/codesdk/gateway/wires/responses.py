@@ -154,6 +154,7 @@ def _input(body: dict[str, Any], is_count: bool) -> list[AskMessage]:
     value: object = body.get("input")
     if isinstance(value, str):
         return [AskMessage("user", [AskText(value)], "/input")]
+    # With one of these the provider has the conversation already, so a request may come without input.
     elsewhere = ("previous_response_id", "conversation", "prompt")
     if value is None and (is_count or any(body.get(key) for key in elsewhere)):
         return []

@@ -44,6 +44,7 @@ class DirectoryTools:
         return asyncio.ensure_future(self._call(call))
 
     async def _call(self, call: ToolInvocation) -> ToolReply:
+        # Validated before the policy is asked: only a valid input tells what the call touches.
         prepared = self._runner.prepare(call.name, call.input)
         if isinstance(prepared, str):
             return ToolReply(result=prepared, is_error=True)

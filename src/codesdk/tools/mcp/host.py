@@ -86,7 +86,7 @@ class McpHost:
             await asyncio.wait(self._requests)
 
     async def _start(self) -> None:
-        async with self._starting:
+        async with self._starting:  # two sessions may be admitted at once
             if self._serving is not None:
                 return
             found = await _load("codesdk.serving.server")
@@ -107,7 +107,7 @@ class McpHost:
     async def _handle(self, scope: "Message", receive: "Receive", send: "Send") -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         if not self._is_local(headers):
-            self.refused += 1
+            self.refused += 1  # a page in a browser can reach loopback, and DNS can name it
             await _refuse(send, 403, "Only programs on this machine may use this address, and no web page.")
             return
         endpoint = self._endpoints.get(_key(_token(str(scope["path"]), headers)))

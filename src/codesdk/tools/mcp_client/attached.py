@@ -50,6 +50,7 @@ class AttachedTools:
         self._connections = [
             found.Connection(name, server, self._collect) for name, server in self._servers.items()
         ]
+        # All at once: a program may take seconds to start.
         opening = (each.open() for each in self._connections)
         try:
             opened = await asyncio.gather(*opening, return_exceptions=True)

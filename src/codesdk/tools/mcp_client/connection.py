@@ -58,6 +58,7 @@ class Connection:
             tail, opened = Tail(), asyncio.get_running_loop().create_future()
             self._owner = asyncio.create_task(self._own(tail, opened))
             try:
+                # Shielded, because the owner task sets the future, also after the time is up.
                 await asyncio.wait_for(asyncio.shield(opened), CONNECT_S)
             except TimeoutError:
                 raise Unreachable(self._reason(f"it did not answer within {CONNECT_S:.0f} s", tail)) from None
@@ -206,7 +207,7 @@ async def _listed(client: Client) -> list[types.Tool]:
         page = await client.session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
         tools += page.tools
         cursor = page.next_cursor
-        if not cursor or not page.tools:
+        if not cursor or not page.tools:  # an empty page with a cursor could go on forever
             break
     return tools[:MAX_TOOLS]
 

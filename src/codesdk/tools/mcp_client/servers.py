@@ -58,6 +58,7 @@ def check_servers(servers: Mapping[str, McpServer]) -> None:
             raise InvalidRequest(f"The MCP server {name} needs a timeout_s above 0.")
         if isinstance(server, HttpServer) and not _is_address(server.url):
             raise InvalidRequest(f"The MCP server {name} needs a url with http:// or https:// and a host.")
+        # It is started through `env`, which would take a command with = in it for a variable.
         if isinstance(server, StdioServer) and (not server.command or "=" in server.command):
             raise InvalidRequest(f"The MCP server {name} needs a command, without = in it.")
 

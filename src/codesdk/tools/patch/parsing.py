@@ -188,7 +188,7 @@ class _Reader:
             if self._at >= len(self._lines):
                 self._miscounted(first, counts, old, new)
             line = self._lines[self._at]
-            sign, rest = line[:1] or b" ", line[1:] + b"\n"
+            sign, rest = line[:1] or b" ", line[1:] + b"\n"  # an empty context line may lack its space
             if sign not in b" +-" or (line.startswith(b"diff --git ")):
                 self._miscounted(first, counts, old, new)
             self._at += 1

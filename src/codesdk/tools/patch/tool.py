@@ -181,6 +181,7 @@ class _Plan:
         if source.before is not None and wanted.executable is None:
             target.mode = source.before.mode
         if not wanted.copy:
+            # The source becomes absent in the plan, so that a later part of the patch may create it again.
             source.data, source.words = None, f"Removed {old}"
             target.words = f"Renamed {old} to {new}{_moved(offsets)}"
 

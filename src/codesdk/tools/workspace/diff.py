@@ -38,7 +38,7 @@ def unified(path: str, before: bytes | None, after: bytes | None) -> str:
 def _name(path: str) -> str:
     """Return a path as git writes it: quoted if it contains anything that could end or confuse the line."""
     if path.isprintable() and not any(char in path for char in '"\\'):
-        return path + "\t" if " " in path else path
+        return path + "\t" if " " in path else path  # the tab ends a name that contains spaces
     quoted = "".join(
         chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:03o}"
         for byte in path.encode("utf-8", "surrogateescape")

@@ -178,6 +178,7 @@ def _write(workspace: str, args: WriteInput, go_on: GoOn) -> ToolRun:
     with opened(workspace, path) as files:
         before = _existing(files, path)
         path = "/".join(split(path))
+        # Not an error: the file is as the model wants it. But without a change there is nothing to undo.
         if before is not None and before.data == data:
             return ToolRun(result=f"{path} already has this content; nothing was changed.")
         return _put(files, path, before, data, go_on, "Replaced" if before else "Created")

@@ -51,7 +51,7 @@ async def in_thread(work: Callable[[GoOn], T]) -> T:
         try:
             await asyncio.wait([running])
         except asyncio.CancelledError:
-            cancelled.set()
+            cancelled.set()  # a thread cannot be interrupted; it stops at the next `go_on`
     if not cancelled.is_set():
         return running.result()
     if running.exception() is None and isinstance(result := running.result(), ToolRun) and result.changes:

@@ -131,9 +131,11 @@ class _Process:
         self._buffer = b""
 
     def __enter__(self) -> "Hits":
+        # Nothing else of the environment is passed on: it may hold secrets. Without this one, an interpreter
+        # that uses a shared library may not start.
         kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _WORKER],
+            [sys.executable, "-I", "-S", "-c", _WORKER],  # isolated, and without site packages
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -248,10 +248,10 @@ class _Outing:
                 continue
             except PathRefused:  # removed in the meantime, or not readable
                 continue
-            if b"\0" not in data:
+            if b"\0" not in data:  # binary files are not searched
                 yield seen.path, data
         if large:
-            self.notes.append(f"({large} files over {MAX_FILE_BYTES} bytes were passed over)")
+            self.notes.append(f"({large} files over {MAX_FILE_BYTES} bytes were skipped)")
 
     def _is_folder(self, files: Beneath, folders: list[str]) -> bool:
         try:
