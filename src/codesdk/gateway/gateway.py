@@ -60,10 +60,11 @@ class GatewayService:
             await self._gateway.aclose()
 
     async def _use(self) -> "SessionGateway":
-        async with self._opening:
+        async with self._opening:  # sessions may open at once while the import runs
             if self._gateway is None:
                 module = await asyncio.to_thread(import_module, "codesdk.gateway.sessions")
                 gateway: SessionGateway = module.SessionGateway(self._providers)
+                # `choose` may have been called before there was a gateway to tell.
                 for session_id, source in self._sources.items():
                     gateway.choose(session_id, source)
                 self._gateway = gateway

@@ -29,6 +29,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
 
     def __repr__(self) -> str:
+        # A repr ends up in logs and tracebacks, so it must not show the key.
         return f"Provider(origin={self.origin!r}, key={'None' if self.key is None else '[redacted]'})"
 
 

@@ -50,6 +50,7 @@ class Reply(msgspec.Struct, kw_only=True):
 def refuse(codec: Codec, fault: Fault) -> Reply:
     """Return a fault as the provider's own error."""
     headers, body = codec.error(fault)
+    # Some codecs say it in the provider's own way; all clients understand the plain header.
     if fault.retry_after_s is not None and "retry-after" not in headers:
         headers = headers | {"retry-after": f"{fault.retry_after_s:.3f}".rstrip("0").rstrip(".")}
     return Reply(status=fault.status, headers=JSON | headers, body=body)

@@ -83,6 +83,7 @@ class ScriptedModel:
                 f"The script has {len(self._script.turns)} turns; request {number + 1} asks for another.",
             )
         self._next += 1
+        # A script names tools as CodeSDK does; the request has its runtime's names for them.
         offered = [tool.name for tool in ask.tools]
         names = {step.tool: offered_as(step.tool, offered) for step in turn.calls if step.offered}
         problem = self._unmet(turn, ask) or _missing(names)
@@ -90,6 +91,7 @@ class ScriptedModel:
             return self._fail(codec, f"turn {number + 1}: {problem}")
         fault = _fault_of(turn, ask)
         if fault is not None:
+            # An error has no stream to pause in, so all delays of the turn come first.
             await asyncio.sleep(sum(step.seconds for step in turn.steps if isinstance(step, model.DelayStep)))
             return refuse(codec, fault)
         return _send(codec, ask, answer_id, turn, {tool: name or tool for tool, name in names.items()})

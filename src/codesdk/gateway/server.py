@@ -54,7 +54,7 @@ class Gateway:
         self._sessions: dict[bytes, Backend] = {}
         self._serving: Serving | None = None
         self._requests: set[asyncio.Task[Any]] = set()
-        self.refused = 0
+        self.refused = 0  # requests without a valid token
 
     async def __aenter__(self) -> "Gateway":
         listener = listen((self._host, self._port))
@@ -100,6 +100,7 @@ class Gateway:
         backend = self._sessions.get(_key(token)) if path.startswith(PREFIX) else None
         if backend is None:
             self.refused += 1
+            # Refused before its body is read, and in a shape that the client can show to its user.
             await _send_reply(_unknown_token(rest), send)
             return
         try:

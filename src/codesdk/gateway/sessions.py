@@ -95,7 +95,7 @@ class SessionGateway:
         """Stop the server and close all connections."""
         if self._server is not None:
             await self._server.__aexit__()
-        if self._keeping:
+        if self._keeping:  # exchanges that ended with the server must still reach the log
             await asyncio.wait(self._keeping)
         if self._upstream is not None:
             await self._upstream.close()

@@ -112,6 +112,7 @@ class Upstream:
         sent = self._client.build_request(
             request.method,
             provider.origin
+            # The path as the client spelled it: decoding and quoting again may give another one.
             + (request.spelled or quote(request.path, safe="/:@!$&'()*+,;=~"))
             + (f"?{query}" if query else ""),
             headers=_headers(request, codec.wire, provider.key),
@@ -186,7 +187,7 @@ async def _error_text(body: _Chunks, redactor: Redactor) -> bytes:
 def _headers(request: RawRequest, wire: Wire, key: str | None) -> list[tuple[str, str]]:
     kept = [(name, value) for name, value in request.headers if name.lower() not in _HOP_BY_HOP]
     kept.append(("accept-encoding", "identity"))  # the answer is decoded as it passes, so it must be plain
-    if key is None:
+    if key is None:  # the runtime's own login
         return [*kept, *_login_of_query(request, wire)]
     kept = [(name, value) for name, value in kept if name.lower() not in _LOGINS]
     if wire == "anthropic":

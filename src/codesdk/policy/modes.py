@@ -13,6 +13,7 @@ MODE = "mode:"
 """Prefix of the name of a mode's opinion. Rule ids have no colon, so the two cannot be confused."""
 
 
+# Cached: there are few combinations, and every call needs one.
 @cache
 def judge_mode(mode: PermissionMode, kind: ToolClass) -> Evaluation:
     """Return a mode's opinion on a class of tools. An unknown mode asks."""

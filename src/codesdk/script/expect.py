@@ -41,6 +41,7 @@ def unmet(expect: Expect, seen: Seen) -> str | None:
 
 
 def _show(text: str) -> str:
+    # A tool result may be very long.
     return f'"{text}"' if len(text) <= _SHOWN else f'"{text[:_SHOWN]}…" ({len(text)} characters)'
 
 

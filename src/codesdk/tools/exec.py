@@ -76,7 +76,7 @@ async def exec_tool(
 
     async def run(args: ExecInput, context: ToolContext) -> ToolRun:
         _require_allowed(args.argv, allow)
-        wall_s = min(float(args.timeout_s), bounds.wall_s)
+        wall_s = min(float(args.timeout_s), bounds.wall_s)  # the operator's limit cannot be raised by a model
         command = Command(
             session_id=context.call.session_id,
             argv=args.argv,
@@ -154,6 +154,7 @@ class _Said:
     def __init__(self, output: ToolSink) -> None:
         self._output = output
         decoder = codecs.getincrementaldecoder("utf-8")
+        # Incremental, and one for each stream: chunks may cut characters, and the two streams interleave.
         self._decoders = {stream: decoder("replace") for stream in _STREAMS}
         self._kept = {stream: _HeadAndTail() for stream in _STREAMS}
 

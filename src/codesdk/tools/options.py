@@ -39,7 +39,7 @@ async def offered_tools(
     """Yield the built-in tools and those enabled. Raise `SandboxUnavailable` if one cannot work here."""
     registry = builtin_registry()
     if fetch is not None:
-        from codesdk.tools.fetch import fetch_tool
+        from codesdk.tools.fetch import fetch_tool  # imported only if enabled
 
         registry.add(fetch_tool(hosts=fetch.hosts))
     if run is None:

@@ -65,6 +65,7 @@ def _tool_list(tools: object, place: str, namespace: str | None) -> Iterator[Blo
     for number, tool in enumerate(items(tools)):
         here, fields = f"{place}/{number}", mapping(tool)
         if fields.get("type") == "namespace":
+            # The namespace has a description of its own that the model reads, so it is a block as well.
             about = {key: value for key, value in fields.items() if key != "tools"}
             yield _tool(about, here, "")
             yield from _tool_list(fields.get("tools"), f"{here}/tools", string(fields.get("name")))
@@ -159,6 +160,7 @@ def _result(value: object, place: str, tool: str) -> Iterator[Block]:
 
 def _called(fields: dict[str, Any], calls: dict[str, str]) -> str:
     """Return the wire name of the tool whose result this is, empty if the request does not say."""
+    # Each format has its own field for the id of the call; Gemini's older requests only have the name.
     for key in _CALL_IDS:
         if (found := calls.get(string(fields.get(key)))) is not None:
             return found

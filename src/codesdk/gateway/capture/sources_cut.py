@@ -68,7 +68,7 @@ class Cut:
             if found is None:
                 return
             yield found
-            position = found + 1
+            position = found + 1  # not behind the match: the caller may have rejected it
 
     def pieces(self) -> list[Piece]:
         """Return the whole text as pieces, in order, without gaps."""
@@ -131,6 +131,7 @@ class Files:
         for form in self._longest_first:
             beginning = form[:BEGINNING_CHARS]
             for start in cut.find(beginning) if len(form) > BEGINNING_CHARS else ():
+                # The match may go on only to the end of its stretch: what follows is taken already.
                 limit = next(end for begin, end in cut.left() if begin <= start < end)
                 end = start + _common(form, cut.text[start:limit])
                 self._take(cut, start, end, form, "part")

@@ -31,6 +31,7 @@ def find_nearest(asked: Flat, candidates: Sequence[Flat]) -> Nearest | None:
     best: Nearest | None = None
     for place, candidate in enumerate(candidates):
         same = sum(_share(candidate.get(pointer, _absent), value) for pointer, value in asked.items())
+        # Over all places of both, so that a candidate is not nearer for having more than was requested.
         likeness = same / max(1, len(asked.keys() | candidate.keys()))
         if best is None or likeness > best.likeness:
             best = Nearest(place, likeness)

@@ -31,7 +31,7 @@ def splice(pieces: Sequence[str], edits: Sequence[Edit]) -> list[str]:
             if edit.start >= start:
                 parts += (piece[at - start : edit.start - start], edit.text)
             at = min(edit.end, end)
-            if edit.end > end:
+            if edit.end > end:  # it goes on in the next piece, which loses its beginning
                 break
             left.pop()
         parts.append(piece[at - start :])

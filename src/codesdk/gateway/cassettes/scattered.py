@@ -92,6 +92,7 @@ def _events(text: str) -> Iterator[_Event]:
             place = text.index(payload, start + 5)
             yield _Event(place, place + len(payload), value)
         start += len(line) + 1
+    # Not a stream of events: an unstreamed answer, or Gemini's array.
     if (value := _json(text.strip())) is not None:
         yield _Event(0, len(text), value)
 

@@ -31,6 +31,7 @@ async def session_cassette(stored: Stored, session_id: str) -> list[Exchange]:
     while frames := await stored.log.read(session_id, after, _PAGE):
         for frame in frames:
             after = frame.seq
+            # A damaged frame is skipped: the other exchanges can still be played.
             payload: object = None if frame.damage is not None else decode(frame.data).payload
             if isinstance(payload, ArtifactCreated) and payload.reason == "exchange":
                 exchanges.append(await _read(stored.blobs, payload.artifact.content_hash))

@@ -208,6 +208,7 @@ def _error_message(fault: Fault) -> str:
     if fault.kind != "context_too_large":
         return fault.message
     limit = fault.limit or CONTEXT_LIMIT
+    # The provider's own words: clients recognize the case by them.
     return f"prompt is too long: {max(fault.tokens or 0, limit + 1)} tokens > {limit} maximum"
 
 

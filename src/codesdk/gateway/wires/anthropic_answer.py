@@ -49,7 +49,7 @@ class AnthropicEncoder:
 
     def _call(self, call: Call) -> bytes:
         events = [self._begin({"type": "tool_use", "id": call.id, "name": call.name, "input": {}})]
-        for piece in ("", *pieces_of(arguments_of(call.input))):
+        for piece in ("", *pieces_of(arguments_of(call.input))):  # like Anthropic, begin with an empty delta
             events.append(self._delta({"type": "input_json_delta", "partial_json": piece}))
         return b"".join(events) + self._stop()
 
@@ -202,6 +202,7 @@ class _UnfinishedCall:
     def finish(self) -> Call:
         """Return the call."""
         text = "".join(self.pieces)
+        # Without any delta, the input is what the block began with.
         return Call(self._id, self._name, input_of(text) if text else self._start)
 
 

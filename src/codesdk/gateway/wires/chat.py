@@ -136,7 +136,7 @@ def _part(part: dict[str, Any], where: str) -> AskBlock:
 def _assistant(message: dict[str, Any], where: str) -> list[AskBlock]:
     """Return what the model said before: reasoning, text and calls, each of which may be absent."""
     blocks: list[AskBlock] = []
-    if any(message.get(key) for key in _REASONING_KEYS):
+    if any(message.get(key) for key in _REASONING_KEYS):  # compatible servers differ in its name
         blocks.append(AskOther("reasoning"))
     if message.get("content"):
         blocks.extend(_content(message, where))

@@ -67,6 +67,7 @@ class ChatEncoder:
         return self._frame([choice], None)
 
     def _frame(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None) -> bytes:
+        # A request that asks for usage gets the field on every chunk, null on all but the last.
         tail = {"usage": usage} if self._tells_usage else {}
         return frame("", encode({**self._head, "choices": choices, **tail}))
 

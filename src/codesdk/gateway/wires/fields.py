@@ -34,6 +34,7 @@ def string(value: object) -> str:
 
 def count(value: object) -> int:
     """Return a positive integer; zero instead of anything else."""
+    # A bool is an int in Python, but not a count.
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 

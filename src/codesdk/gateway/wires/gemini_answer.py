@@ -200,6 +200,7 @@ class ObjectReader:
             if found is None:
                 break
             at = found.end()
+            # Braces inside strings do not count, so strings and escapes are followed as well.
             if self._depth == 0 and found[0] == b"{":
                 start = found.start()
             if self._turn(found[0]):

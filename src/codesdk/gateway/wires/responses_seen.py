@@ -127,7 +127,7 @@ class ResponsesDecoder:
     def _stop_reason(self, has_calls: bool, has_refusal: bool) -> str | None:
         if self._status == "incomplete":
             return _STOPS.get(self._reason, self._reason or "incomplete")
-        if self._status != "completed":
+        if self._status != "completed":  # failed, or not ended yet
             return None
         if has_refusal:
             return "refusal"

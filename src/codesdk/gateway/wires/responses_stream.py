@@ -188,6 +188,7 @@ class ResponsesEncoder:
         reason = None
         if finish.stop_reason == "max_tokens":
             reason = "max_output_tokens"
+        # A refusal with words is a complete answer that contains them; one without is cut off by a filter.
         elif finish.stop_reason == "refusal" and not finish.refusal:
             reason = "content_filter"
         self.status = "completed" if reason is None else "incomplete"

@@ -58,6 +58,6 @@ def _walk_list(tools: object, place: str, namespace: str | None) -> Iterator[tup
         if kind == "namespace":
             yield from _walk_list(fields.get("tools"), f"{place}[{number}].tools", name)
             continue
-        name = name or kind
+        name = name or kind  # OpenAI's own tools are known by their type
         spelling = Spelling(name, namespace, kind == "custom")
         yield joined(name, namespace), string(fields.get("description")), spelling

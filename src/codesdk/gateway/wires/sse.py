@@ -64,7 +64,7 @@ class EventReader:
     def _end_line(self, events: list[Event]) -> None:
         line = bytes(self._line)
         self._line.clear()
-        if self._is_first:
+        if self._is_first:  # a byte order mark may stand only at the beginning of a stream
             self._is_first = False
             line = line.removeprefix(_BOM)
         line = line.removesuffix(b"\r")

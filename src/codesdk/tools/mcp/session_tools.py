@@ -41,6 +41,7 @@ class SessionTools:
             self._session_id,
             spec.name if spec else name,
             arguments,
+            # The model's id for the call, by which the runtime's own events are matched to it.
             runtime_tool_call_id=marks.get(self._client.call_id_key),
         )
 

@@ -78,6 +78,7 @@ async def serve(calls: ToolCalls, session_id: str, progress_s: float) -> None:
 async def _serve(source: ToolSource[Any], progress_s: float) -> None:
     server = ToolServer(source, progress_s)
     async with stdio_server() as (reading, writing):
+        # Returns when stdin ends; calls that still run are cancelled below.
         await server.mcp.run(reading, writing, server.mcp.create_initialization_options())
     await server.close()
 

@@ -108,6 +108,7 @@ async def _program(server: StdioServer, tail: Tail) -> AsyncGenerator[TransportS
 async def _address(server: HttpServer) -> AsyncGenerator[TransportStreams]:
     timeout = httpx2.Timeout(_HTTP_S, read=server.timeout_s + _HTTP_S)
     async with (
+        # trust_env=False: neither proxies nor .netrc logins of this process are for the server.
         httpx2.AsyncClient(headers=server.headers, timeout=timeout, trust_env=False) as http,
         streamable_http_client(server.url, http_client=http) as streams,
     ):

@@ -33,6 +33,7 @@ def apply_hunks(data: bytes, hunks: Sequence[Hunk]) -> tuple[bytes, list[int]]:
         out += hunk.new
         done = at + len(hunk.old)
     out += lines[done:]
+    # Joined, such a line would merge with the next one.
     if any(not line.endswith(b"\n") for line in out[:-1]):
         raise DoesNotApply("it would put lines after one that is marked as having no line end")
     return b"".join(out), offsets

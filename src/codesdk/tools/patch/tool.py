@@ -84,7 +84,7 @@ def _apply(workspace: str, args: PatchInput, go_on: GoOn) -> ToolRun:
     with opened(workspace) as files:
         plan = _Plan(files)
         problems = [problem for file in wanted if (problem := plan.add(file)) is not None]
-        if problems:
+        if problems:  # all of them are reported at once, so that a model can fix them in one go
             more = [f"and {len(problems) - _TOLD} more"] if len(problems) > _TOLD else []
             told = "\n".join(f"- {problem}" for problem in problems[:_TOLD] + more)
             raise ToolError(f"The patch does not apply. Nothing was changed.\n{told}")

@@ -44,7 +44,7 @@ def _alternatives(pattern: str) -> list[str]:
             continue
         start = one.rfind("{", 0, end)
         open_ones += [one[:start] + choice + one[end + 1 :] for choice in one[start + 1 : end].split(",")]
-        if len(open_ones) + len(done) > MAX_ALTERNATIVES:
+        if len(open_ones) + len(done) > MAX_ALTERNATIVES:  # each pair of braces multiplies them
             raise BadGlob(f"a glob may stand for {MAX_ALTERNATIVES} patterns; the braces make more")
     return done
 

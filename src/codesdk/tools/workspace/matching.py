@@ -27,7 +27,7 @@ def no_match(path: str, data: bytes, old: str) -> str:
     if b"\r\n" in data and "\n" in old and "\r\n" not in old:
         return f"{start} The file has Windows line ends (\\r\\n) and old has \\n; use \\r\\n in old and new."
     lines = old.split("\n")
-    if all(_NUMBERED.match(line) for line in lines if line):
+    if all(_NUMBERED.match(line) for line in lines if line):  # copied from the output of workspace.read
         return f"{start} Leave out the line numbers: they are not part of the file."
     similar = _similar(data, lines)
     if similar:
