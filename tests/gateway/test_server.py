@@ -48,7 +48,7 @@ async def test_a_request_without_a_valid_token_is_refused_as_its_provider_would_
         for base_url in (gateway.url, f"{gateway.url}/g", f"{gateway.url}/g/wrong", dismissed):
             answer = await post(base_url, wire)
             assert answer.status_code == 401
-            assert "no session behind it" in error_text(wire, answer.content)
+            assert "no session behind this address" in error_text(wire, answer.content)
         assert gateway.refused == 4
         assert (await post(kept, wire)).status_code == 200
         assert gateway.refused == 4
@@ -57,7 +57,7 @@ async def test_a_request_without_a_valid_token_is_refused_as_its_provider_would_
 @each_wire
 async def test_a_wrong_token_is_the_typed_error_of_the_official_client(wire: Wire):
     async with Gateway() as gateway:
-        with pytest.raises(TYPED[wire], match="no session behind it"):
+        with pytest.raises(TYPED[wire], match="no session behind this address"):
             await ask(f"{gateway.url}/g/wrong", wire)
 
 

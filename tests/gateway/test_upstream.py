@@ -234,7 +234,9 @@ async def test_a_body_without_a_length_is_refused_as_soon_as_it_is_too_large():
         model = ScriptedModel(parse_object({"turns": [{"steps": []}]}, "test"))
         answer = await client.post(gateway.admit(model) + PATHS["gemini"], content=endless())
     assert answer.status_code == 413
-    assert error_text("gemini", answer.content) == "A request may have 50,000 bytes."
+    assert (
+        error_text("gemini", answer.content) == "The request is too large; at most 50,000 bytes are accepted."
+    )
 
 
 async def test_a_body_that_fails_in_mid_stream_is_a_reset_and_is_logged_without_its_message(

@@ -84,12 +84,12 @@ RULE = '[[rules]]\nid = "r"\nresult = "deny"\n'
         (RULE + RULE, "p.toml: rule r, field id: another rule before it has the same id."),
         (
             RULE + 'host = "https://a.org"',
-            "p.toml: rule r, field host: 'https://a.org' is no host: "
+            "p.toml: rule r, field host: 'https://a.org' is not a host: "
             "write example.com or *.example.com, without port or path.",
         ),
         (
             RULE + 'path = "/./a"',
-            "p.toml: rule r, field path: '/./a' is no path pattern: "
+            "p.toml: rule r, field path: '/./a' is not a path pattern: "
             "write it like src/**/*.py, without . and .., relative to the workspace.",
         ),
         (

@@ -38,17 +38,17 @@ NOTHING = Seen(user=None, results=[], offered=[])
         (
             Expect(offered=("workspace.edit",)),
             SEEN,
-            "expected the tool workspace.edit to be offered, but on offer is app.add, workspace.read",
+            "expected the tool workspace.edit to be offered, but offered are: app.add, workspace.read",
         ),
         (
             Expect(offered=("workspace.edit",)),
             NOTHING,
-            "expected the tool workspace.edit to be offered, but on offer is nothing",
+            "expected the tool workspace.edit to be offered, but offered are: nothing",
         ),
         (
             Expect(not_offered=("app.add",)),
             SEEN,
-            "expected the tool app.add not to be offered, but on offer is app.add, workspace.read",
+            "expected the tool app.add not to be offered, but offered are: app.add, workspace.read",
         ),
         (
             Expect(user_contains=("x",)),

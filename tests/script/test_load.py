@@ -214,7 +214,7 @@ def test_an_alias_repeats_what_it_names():
         ("? [a]\n: b", "1: a field name must be a word, not a list or a mapping"),
         ("", "1: the script is empty"),
         ("# nothing", "1: the script is empty"),
-        ("turns: [{}]\n---\nturns: [{}]", "2: a script is one document; take the second --- away"),
+        ("turns: [{}]\n---\nturns: [{}]", "2: a script is one document; remove the second ---"),
         ("turns: *nowhere", "1: *nowhere refers to nothing that is complete before it"),
         ("turns: &a [*a]", "1: *a refers to nothing that is complete before it"),
         (

@@ -133,7 +133,7 @@ async def test_it_runs_in_a_directory_of_the_workspace(workspace):
 
 async def test_the_model_may_have_less_time_but_not_more(workspace):
     stopped = ToolRun(
-        result="Exit code 137 after T s. It was stopped because its time was over.",
+        result="Exit code 137 after T s. It was stopped because its time was up.",
         is_error=True,
         exit_code=137,
     )
@@ -157,7 +157,7 @@ async def test_memory_that_ran_out_is_said(workspace):
         workspace, [*PYTHON, "held = []\nwhile True: held.append(bytearray(8 << 20))"], tools=tools
     )
     assert ran == ToolRun(
-        result="Exit code 137 after T s. It met the limit on memory. Processes killed for want of memory: 1.",
+        result="Exit code 137 after T s. It reached the memory limit. Processes killed because memory ran out: 1.",
         is_error=True,
         exit_code=137,
     )

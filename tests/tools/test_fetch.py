@@ -29,7 +29,7 @@ ADDRESSES = {
     "2130706433": ["127.0.0.1"],
     "xn--bcher-kva.example": ["93.184.216.34"],
 }
-PRIVATE = "leads to a private address; only the internet can be fetched from."
+PRIVATE = "has a private address; only public addresses can be fetched."
 
 
 class World(NamedTuple):
@@ -198,8 +198,8 @@ async def test_long_text_is_cut(world):
     ("answer", "words"),
     [
         (b"SSH-2.0-OpenSSH_9\r\n", "the server does not speak HTTP"),
-        (b"", "the server sent nothing that makes an answer"),
-        (page(Content_Encoding="br"), "the content is compressed in a way that is not known here (br)"),
+        (b"", "the server sent no complete answer"),
+        (page(Content_Encoding="br"), "the compression of the content is not supported (br)"),
         (page(b"no gzip", Content_Encoding="gzip"), "the content is compressed, and damaged"),
         (page(X="y" * 70_000), "the server sends too much besides the content"),
     ],
@@ -207,7 +207,7 @@ async def test_long_text_is_cut(world):
 async def test_an_answer_that_cannot_be_read_is_said(world, answer, words):
     world.answers["/"] = answer
     assert await world.fetch("http://page.example/") == ToolRun(
-        result=f"page.example gave no answer that can be read: {words}.", is_error=True
+        result=f"page.example sent an unreadable answer: {words}.", is_error=True
     )
 
 
@@ -247,7 +247,7 @@ async def test_a_redirect_to_what_cannot_be_fetched_is_refused(world, location):
 async def test_redirects_come_to_an_end(world):
     world.answers["/"] = moved("/")
     assert await world.fetch("http://page.example/") == ToolRun(
-        result="page.example sent from one address to the next more than 5 times.", is_error=True
+        result="page.example redirected more than 5 times.", is_error=True
     )
     assert len(world.requests) == 6
 
@@ -273,9 +273,9 @@ async def test_a_name_that_turns_private_between_redirects_is_refused(world, mon
         ("http://nothing.example/", f"nothing.example {PRIVATE}"),
         ("http://2130706433/", f"2130706433 {PRIVATE}"),
         ("http://unknown.example/", "There is no host unknown.example."),
-        ("ftp://page.example/", "Give a whole address that begins with http:// or https://."),
-        ("page.example", "Give a whole address that begins with http:// or https://."),
-        ("http:///path", "Give a whole address that begins with http:// or https://."),
+        ("ftp://page.example/", "Give a full address that begins with http:// or https://."),
+        ("page.example", "Give a full address that begins with http:// or https://."),
+        ("http:///path", "Give a full address that begins with http:// or https://."),
         ("http://page.example:8080/", "Only the ports 80 and 443 can be reached."),
         ("http://page.example:x/", '"http://page.example:x/" is not an address that can be fetched.'),
         ("http://[::1/", '"http://[::1/" is not an address that can be fetched.'),
@@ -334,7 +334,7 @@ async def test_a_list_of_hosts_leaves_only_those(world):
     hosts = ["*.example", "Page.Example."]
     assert not (await world.fetch("http://page.example/", hosts=["Page.Example"])).is_error
     assert await world.fetch("http://other.example/", hosts=["page.example"]) == ToolRun(
-        result="other.example may not be fetched from. Allowed: page.example.", is_error=True
+        result="other.example is not an allowed host. Allowed: page.example.", is_error=True
     )
     assert (await world.fetch("http://page.example/", hosts=[])).is_error
     with pytest.raises(InvalidRequest):
@@ -402,9 +402,9 @@ async def test_a_secure_page_is_fetched_by_its_name_from_the_checked_address(sec
 
 async def test_a_server_that_is_not_who_it_should_be_is_refused(secure, trusting):
     ran = await secure.fetch("https://other.example/", tls=trusting())
-    assert ran.result.startswith("other.example could not prove who it is: Hostname mismatch")
+    assert ran.result.startswith("There is no secure connection to other.example: Hostname mismatch")
     ran = await secure.fetch("https://page.example/")
-    assert ran.result.startswith("page.example could not prove who it is: self-signed certificate")
+    assert ran.result.startswith("There is no secure connection to page.example: self-signed certificate")
     assert secure.requests == []
 
 

@@ -211,7 +211,7 @@ def test_a_name_must_have_a_namespace_and_be_plain(name):
     async def add(args: Point, context: ToolContext) -> None:
         """Add."""
 
-    with pytest.raises(ValueError, match="is no tool name: write it like"):
+    with pytest.raises(ValueError, match="is not a tool name: write it like"):
         ToolRegistry().tool(name=name, tool_class="write")(add)
 
 

@@ -1,7 +1,7 @@
 """The model gateway: one loopback endpoint that runtimes talk to instead of their provider.
 
-It passes requests on, records them, plays them back, or answers from a script, in four wire formats (`wires`).
-`capture` tells a session what passed; `cassettes` are recordings.
+It forwards requests, records them, plays them back, or answers from a script, in four wire formats (`wires`).
+`capture` reports to the session what passed; `cassettes` are recordings.
 """
 
 from typing import TYPE_CHECKING

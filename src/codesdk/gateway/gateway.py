@@ -1,6 +1,6 @@
-"""The gateway as the SDK holds it: nothing until the first runtime asks for a model, then `sessions.SessionGateway`.
+"""The gateway as the SDK holds it: empty until a runtime needs a model, then a `SessionGateway`.
 
-Server and client libraries take a while to import, so that happens then, in a thread.
+Server and client libraries are slow to import, so that happens on first use, in a thread.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class GatewayService:
-    """Implements `ModelEndpoints`. `providers` are where requests are passed on to, with the keys that are put in."""
+    """Implements `ModelEndpoints`. `providers` are where requests are forwarded to, and with which keys."""
 
     def __init__(self, providers: Mapping[Wire, Provider] | None = None) -> None:
         self._providers = providers
@@ -27,13 +27,13 @@ class GatewayService:
         self._opening = asyncio.Lock()
 
     def choose(self, session_id: str, source: "Source") -> None:
-        """Say what a scripted or replayed session plays."""
+        """Set what a scripted or replayed session plays."""
         self._sources[session_id] = source
         if self._gateway is not None:
             self._gateway.choose(session_id, source)
 
     def problems(self, session_id: str) -> Sequence[str]:
-        """Return what did not fit between a session's requests and what it plays."""
+        """Return the mismatches between a session's requests and what it plays."""
         return () if self._gateway is None else self._gateway.problems(session_id)
 
     async def open(
@@ -45,12 +45,12 @@ class GatewayService:
         workspace: str,
         sources: InstructionSources,
     ) -> str:
-        """Let a session in under a token. Return the base URL that its runtime is pointed at."""
+        """Serve a session under a token. Return the base URL for its runtime."""
         gateway = await self._use()
         return await gateway.open(session_id, token, tap, mode, workspace, sources)
 
     async def close(self, session_id: str) -> None:
-        """Take a session's URL back."""
+        """Revoke a session's URL."""
         if self._gateway is not None:
             await self._gateway.close(session_id)
 
@@ -60,10 +60,11 @@ class GatewayService:
             await self._gateway.aclose()
 
     async def _use(self) -> "SessionGateway":
-        async with self._opening:
+        async with self._opening:  # sessions may open at once while the import runs
             if self._gateway is None:
                 module = await asyncio.to_thread(import_module, "codesdk.gateway.sessions")
                 gateway: SessionGateway = module.SessionGateway(self._providers)
+                # `choose` may have been called before there was a gateway to tell.
                 for session_id, source in self._sources.items():
                     gateway.choose(session_id, source)
                 self._gateway = gateway

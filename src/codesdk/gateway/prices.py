@@ -1,4 +1,4 @@
-"""Tokens to dollars, from a table that needs no network. An unknown model costs null, never a guess.
+"""Tokens → dollars, from a table that needs no network. The price of an unknown model is None, never a guess.
 
 The table is a large import (a second of CPU), so it is loaded on first use, in a thread.
 """
@@ -30,13 +30,13 @@ async def ready() -> None:
 
 
 def price_of(wire: Wire, model: str, tokens: Tokens) -> float | None:
-    """Return what a request cost at list price, or None if the model's price is not known. After `ready`."""
+    """Return the list price of a request, or None if the model's price is not known. Call `ready` first."""
     prices: Any = import_module(_TABLE)
-    usage = prices.Usage(  # the table's input counts what a cache gave or took, too
+    usage = prices.Usage(  # the table's input includes what was read from or written to a cache
         input_tokens=tokens.input + tokens.cache_read + tokens.cache_write,
         cache_read_tokens=tokens.cache_read,
         cache_write_tokens=tokens.cache_write,
-        output_tokens=tokens.output + tokens.reasoning,
+        output_tokens=tokens.output + tokens.reasoning,  # reasoning is billed as output
     )
     try:
         found = prices.calc_price(usage, model_ref=model, provider_id=_PROVIDERS[wire])
@@ -47,5 +47,5 @@ def price_of(wire: Wire, model: str, tokens: Tokens) -> float | None:
 
 @lru_cache(1024)
 def is_known(wire: Wire, model: str) -> bool:
-    """Tell whether a model has a price. After `ready`."""
+    """Return whether a model's price is known. Call `ready` first."""
     return price_of(wire, model, Tokens()) is not None

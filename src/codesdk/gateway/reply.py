@@ -1,4 +1,4 @@
-"""What comes in and what goes out: a request as it came, an answer at once or as it comes."""
+"""What the gateway's server and backends exchange: a raw request, and an answer, complete or streamed."""
 
 from collections.abc import AsyncIterator
 
@@ -11,11 +11,14 @@ JSON = {"content-type": "application/json"}
 
 
 class Reset(Exception):
-    """The connection is to break off here, in the middle of an answer."""
+    """The connection breaks here, in the middle of an answer."""
 
 
 class RawRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as it came, its path without prefix and token. Shows nothing that may be secret."""
+    """A request as it arrived, its path without prefix and token.
+
+    Its repr shows nothing that may be secret.
+    """
 
     method: str
     path: str
@@ -23,17 +26,17 @@ class RawRequest(msgspec.Struct, frozen=True, kw_only=True):
     headers: list[tuple[str, str]]
     body: bytes
     spelled: str = ""
-    """The path as it was sent, where that is not the plain one: with escapes of its own."""
+    """The path as sent, if it has escapes and so differs from `path`."""
 
     def __repr__(self) -> str:
         return f"RawRequest({self.method}, {len(self.body)} bytes)"
 
 
 class Reply(msgspec.Struct, kw_only=True):
-    """An answer on its way. A `body` that is iterated is sent chunk by chunk; it may raise `Reset`.
+    """An answer. A `body` that is an iterator is sent chunk by chunk; it may raise `Reset`.
 
-    One that holds something (a connection) must let it go in `aclose`, also if it was never iterated: an async
-    generator does not, so it is a class.
+    A body that holds a resource (a connection) must release it in `aclose`, even if it was never iterated.
+    An async generator does not do that, so such bodies are classes.
     """
 
     status: int
@@ -45,8 +48,9 @@ class Reply(msgspec.Struct, kw_only=True):
 
 
 def refuse(codec: Codec, fault: Fault) -> Reply:
-    """Return a fault as the provider would say it."""
+    """Return a fault as the provider's own error."""
     headers, body = codec.error(fault)
+    # Some codecs say it in the provider's own way; all clients understand the plain header.
     if fault.retry_after_s is not None and "retry-after" not in headers:
         headers = headers | {"retry-after": f"{fault.retry_after_s:.3f}".rstrip("0").rstrip(".")}
     return Reply(status=fault.status, headers=JSON | headers, body=body)

@@ -1,8 +1,8 @@
-"""A script as the model: each request plays the next turn, in whatever format it came.
+"""A script as the model: each request plays the next turn, in the format of the request.
 
-Hidden requests are answered from the script's asides and use up no turn. A script that has run
-out, a tool that is not on offer, or an expectation that does not hold gives the runtime an error
-in its provider's shape, and stands in `problems` for whoever wrote the script.
+Hidden requests are answered from the script's asides and use up no turn. If the script has run out, a tool
+is not offered or an expectation does not hold, the runtime gets an error in its provider's shape, and
+`problems` tells the author of the script.
 """
 
 import asyncio
@@ -60,11 +60,11 @@ class ScriptedModel:
 
     @property
     def played(self) -> int:
-        """How many turns were played."""
+        """How many turns have been played."""
         return self._next
 
     async def other(self, request: RawRequest) -> None:
-        """Know nothing but model requests."""
+        """Answer nothing: only model requests are known."""
 
     async def answer(self, codec: Codec, ask: Ask, request: RawRequest) -> Reply:
         """Return the next answer."""
@@ -73,7 +73,7 @@ class ScriptedModel:
         if ask.kind == "count_tokens":
             return Reply(status=200, headers=JSON, body=codec.count(ask, estimate(ask)))
         purpose = purpose_of(ask)
-        if purpose != "main":
+        if purpose != "main":  # hidden requests come when a runtime likes, so they must not use up turns
             text = self._script.asides.get(purpose, "OK")
             return _send(codec, ask, answer_id, Turn(steps=(model.TextStep(chunks=(text,)),)), {})
         number, turn = self._next, self._script.turn(self._next)
@@ -83,6 +83,7 @@ class ScriptedModel:
                 f"The script has {len(self._script.turns)} turns; request {number + 1} asks for another.",
             )
         self._next += 1
+        # A script names tools as CodeSDK does; the request has its runtime's names for them.
         offered = [tool.name for tool in ask.tools]
         names = {step.tool: offered_as(step.tool, offered) for step in turn.calls if step.offered}
         problem = self._unmet(turn, ask) or _missing(names)
@@ -90,6 +91,7 @@ class ScriptedModel:
             return self._fail(codec, f"turn {number + 1}: {problem}")
         fault = _fault_of(turn, ask)
         if fault is not None:
+            # An error has no stream to pause in, so all delays of the turn come first.
             await asyncio.sleep(sum(step.seconds for step in turn.steps if isinstance(step, model.DelayStep)))
             return refuse(codec, fault)
         return _send(codec, ask, answer_id, turn, {tool: name or tool for tool, name in names.items()})
@@ -109,7 +111,7 @@ class ScriptedModel:
 
 
 def estimate(ask: Ask) -> int:
-    """Estimate a request's tokens from its texts, at four characters each."""
+    """Estimate a request's tokens from its texts, at four characters a token."""
     size = sum(
         len(block.text) for m in ask.messages for block in m.blocks if isinstance(block, AskText | AskResult)
     )
@@ -148,7 +150,7 @@ async def _stream(
 async def _whole(
     codec: Codec, ask: Ask, answer_id: str, turn: Turn, names: dict[str, str]
 ) -> AsyncIterator[bytes]:
-    """Yield an answer that is not streamed: one chunk, after the pauses, or broken off."""
+    """Yield an unstreamed answer: one chunk, after the delays, or cut off."""
     parts: list[Part] = []
     for place, step in enumerate(turn.steps):
         if isinstance(step, model.DelayStep):
@@ -166,7 +168,7 @@ async def _whole(
 
 
 def _cut(whole: bytes, step: model.TruncateStep | model.MalformedFrameStep) -> bytes:
-    """Return what is no JSON: the text that the script wants, or the first half of an answer."""
+    """Return a body that is not valid JSON: the script's text, or the first half of an answer."""
     wanted = step.data.encode() if isinstance(step, model.MalformedFrameStep) else b""
     return wanted or whole[: len(whole) // 2]
 
@@ -203,7 +205,7 @@ def _finish(turn: Turn) -> Finish:
 
 
 def _fault_of(turn: Turn, ask: Ask) -> Fault | None:
-    """Return the error that a turn answers with in place of a message."""
+    """Return the error that a turn answers with instead of a message, or None."""
     for step in turn.steps:
         if isinstance(step, model.HttpStep):
             kind = _KINDS.get(step.status, "invalid" if step.status < 500 else "server")
@@ -230,7 +232,7 @@ def _last_user(ask: Ask) -> str | None:
 
 
 def _results(ask: Ask) -> list[str]:
-    """Return the texts of the tool results since the last answer of the model."""
+    """Return the texts of the tool results since the model's last answer."""
     results: list[str] = []
     for message in reversed(ask.messages):
         if message.role == "assistant":

@@ -1,7 +1,7 @@
-"""The gateway's HTTP server: a token in the path says whose request it is, its backend answers it.
+"""The gateway's HTTP server: the token in a request's path selects the session, whose backend answers.
 
-`/g/TOKEN/…` with the provider's own path behind it. A raw ASGI application under uvicorn, on
-loopback, in the process of the engine or on its own. Knows no format and no model.
+The path is `/g/TOKEN/` followed by the provider's own path. A raw ASGI application on loopback, in the
+engine's process or on its own. Knows no format and no model.
 """
 
 import asyncio
@@ -38,12 +38,12 @@ class Backend(Protocol):
         ...
 
     async def other(self, request: RawRequest) -> Reply | None:
-        """Answer a request that belongs to no wire format, or return None: it is then not found."""
+        """Answer a request that belongs to no wire format, or return None for "not found"."""
         ...
 
 
 class Gateway:
-    """Sessions by token, and the server that finds them. Use as an async context manager."""
+    """Sessions by token, and the server in front of them. Use it as an async context manager."""
 
     def __init__(
         self, *, host: str = "127.0.0.1", port: int = 0, max_body_bytes: int = MAX_BODY_BYTES
@@ -54,7 +54,7 @@ class Gateway:
         self._sessions: dict[bytes, Backend] = {}
         self._serving: Serving | None = None
         self._requests: set[asyncio.Task[Any]] = set()
-        self.refused = 0
+        self.refused = 0  # requests without a valid token
 
     async def __aenter__(self) -> "Gateway":
         listener = listen((self._host, self._port))
@@ -65,7 +65,7 @@ class Gateway:
     async def __aexit__(self, *exc: object) -> None:
         if self._serving is not None:
             await self._serving.end()
-            if self._requests:  # those that the server gave up; they are on their way out
+            if self._requests:  # cancelled by the server when it ended, but not finished yet
                 await asyncio.wait(self._requests)
 
     @property
@@ -74,13 +74,13 @@ class Gateway:
         return f"http://{self._host}:{self._port}"
 
     def admit(self, backend: Backend, token: str | None = None) -> str:
-        """Let a session in. Return the base URL that its runtime is pointed at."""
+        """Serve a session. Return the base URL for its runtime."""
         token = token or secrets.token_urlsafe(24)
         self._sessions[_key(token)] = backend
         return f"{self.url}{PREFIX}{token}"
 
     def dismiss(self, base_url: str) -> None:
-        """Take a session's token back."""
+        """Revoke a session's token."""
         self._sessions.pop(_key(base_url.rpartition("/")[2]), None)
 
     async def _app(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -100,6 +100,7 @@ class Gateway:
         backend = self._sessions.get(_key(token)) if path.startswith(PREFIX) else None
         if backend is None:
             self.refused += 1
+            # Refused before its body is read, and in a shape that the client can show to its user.
             await _send_reply(_unknown_token(rest), send)
             return
         try:
@@ -117,7 +118,7 @@ class _Gone(Exception):
 
 
 async def _while_wanted(work: Coroutine[Any, Any, None], receive: Receive) -> None:
-    """Do the work unless the client hangs up: then drop it at once, and with it what it holds upstream."""
+    """Do the work; if the client hangs up, cancel it at once, which also releases its upstream connection."""
     working = asyncio.create_task(work)
     leaving = asyncio.create_task(_until_gone(receive))
     try:
@@ -125,12 +126,12 @@ async def _while_wanted(work: Coroutine[Any, Any, None], receive: Receive) -> No
     finally:
         leaving.cancel()
         working.cancel()
-        await asyncio.wait([working, leaving])
+        await asyncio.wait([working, leaving])  # returns once the upstream is released
     error = None if working.cancelled() else working.exception()
     if error is not None:
         if not isinstance(error, Reset):
             _report(error)
-        raise Reset  # the server closes the connection without a proper end
+        raise Reset  # makes the server close the connection without a proper end
 
 
 async def _serve(backend: Backend, request: RawRequest, send: Send) -> None:
@@ -144,13 +145,13 @@ async def _serve(backend: Backend, request: RawRequest, send: Send) -> None:
 
 
 def _report(error: BaseException) -> None:
-    """Log a bug of ours: no message and no values, they may hold what must not be logged."""
+    """Log a bug of ours, without message and values: they may hold secrets."""
     place = "".join(traceback.format_tb(error.__traceback__))
     _log.error("A model request failed with %s:\n%s", type(error).__name__, place)
 
 
 async def _answer(backend: Backend, request: RawRequest) -> Reply:
-    """Read the request and have it answered; what cannot be read is refused in the provider's shape."""
+    """Parse the request and pass it to the backend; refuse an unreadable one in the provider's shape."""
     found = find_route(request.method, request.path, request.query)
     if found is None:
         reply = await backend.other(request)
@@ -183,7 +184,7 @@ async def _send_reply(reply: Reply, send: Send) -> None:
 async def _pour(
     status: int, headers: list[tuple[bytes, bytes]], body: AsyncIterator[bytes], send: Send
 ) -> None:
-    """Send chunks as they come. The body is closed whatever happens, so that an upstream is released."""
+    """Send chunks as they arrive. Close the body whatever happens, so that the upstream is released."""
     async with contextlib.AsyncExitStack() as stack:
         close = getattr(body, "aclose", None)
         if close is not None:
@@ -209,7 +210,7 @@ async def _read_body(receive: Receive, limit: int) -> bytes | None:
             raise _Gone
         chunk: bytes = message.get("body", b"")
         size += len(chunk)
-        if size > limit:
+        if size > limit:  # a client may send without a content-length, so count what arrives
             return None
         chunks.append(chunk)
         if not message.get("more_body", False):
@@ -228,22 +229,23 @@ def _raw(scope: Message, path: str, body: bytes) -> RawRequest:
 
 
 def _spelled(sent: str, path: str) -> str:
-    """Return a path as it was sent, without prefix and token; empty if that is not to be told apart, or not needed."""
+    """Return a path as sent, without prefix and token; empty if it equals `path` or cannot be separated."""
     rest = f"/{sent.split('/', 3)[-1]}"
     return rest if rest != path and unquote(rest) == path else ""
 
 
 def _unknown_token(path: str) -> Reply:
     message = (
-        "This address has no session behind it. The token in the path is missing, wrong or no longer valid."
+        "There is no session behind this address. The token in the path is missing, wrong or no longer valid."
     )
     return refuse(guess_codec(path), Fault(status=401, kind="authentication", message=message))
 
 
 def _too_large(limit: int) -> Fault:
-    return Fault(status=413, kind="too_large", message=f"A request may have {limit:,} bytes.")
+    message = f"The request is too large; at most {limit:,} bytes are accepted."
+    return Fault(status=413, kind="too_large", message=message)
 
 
 def _key(token: str) -> bytes:
-    """Tokens are kept as digests, so that looking one up takes the same time whatever it is."""
+    """Return a token's digest. Looking up digests leaks nothing about tokens through timing."""
     return hashlib.sha256(token.encode()).digest()

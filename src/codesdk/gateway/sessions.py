@@ -1,7 +1,7 @@
-"""Sessions at the gateway: each with its own token, its own source of answers, and its tap.
+"""Sessions at the gateway, each with its own token, source of answers and tap.
 
 Implements `ModelEndpoints` for the engine. The server starts with the first session that needs it. What a scripted or
-replayed session plays is given by `choose`, because a script is not a part of a session's settings.
+replayed session plays is set by `choose`, because a script is not part of a session's settings.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from codesdk.redaction import Redactor
 from codesdk.script import Script
 
 Source = Script | ScriptedModel | Sequence[Exchange]
-"""What a session plays in place of a provider: a script, a model that has begun one, or the exchanges of a cassette."""
+"""What a session plays instead of a provider: a script, whether begun or not, or a cassette's exchanges."""
 
 
 class SessionGateway:
@@ -47,12 +47,12 @@ class SessionGateway:
         self._keeping: set[asyncio.Task[None]] = set()
 
     def choose(self, session_id: str, source: Source) -> None:
-        """Say what a session plays, from its beginning. Its settings must have the mode that goes with it."""
+        """Set what a session plays, from the beginning. Its settings must have the matching mode."""
         self._sources[session_id] = source
         self._models.pop(session_id, None)
 
     def problems(self, session_id: str) -> Sequence[str]:
-        """Return what did not fit between a session's requests and its script or cassette."""
+        """Return the mismatches between a session's requests and its script or cassette."""
         model = self._models.get(session_id)
         return model.problems if model is not None else ()
 
@@ -65,7 +65,7 @@ class SessionGateway:
         workspace: str,
         sources: InstructionSources,
     ) -> str:
-        """Let a session in under a token. Return the base URL that its runtime is pointed at."""
+        """Serve a session under a token. Return the base URL for its runtime."""
         server = await self._start()
         recorder = _Recorder(tap, self._keeping) if mode == "record" else None
         inner = self._answering(session_id, mode, tap)
@@ -86,16 +86,16 @@ class SessionGateway:
         return url
 
     async def close(self, session_id: str) -> None:
-        """Take a session's URL back."""
+        """Revoke a session's URL."""
         url = self._urls.pop(session_id, None)
         if url is not None and self._server is not None:
             self._server.dismiss(url)
 
     async def aclose(self) -> None:
-        """Stop the server and let go of all connections."""
+        """Stop the server and close all connections."""
         if self._server is not None:
             await self._server.__aexit__()
-        if self._keeping:
+        if self._keeping:  # exchanges that ended with the server must still reach the log
             await asyncio.wait(self._keeping)
         if self._upstream is not None:
             await self._upstream.close()
@@ -103,12 +103,12 @@ class SessionGateway:
             await asyncio.wait([self._loading])
 
     def _answering(self, session_id: str, mode: GatewayMode, tap: ModelTap) -> Backend:
-        """Return what a session's requests are answered by."""
+        """Return the backend that answers a session's requests."""
         if mode in ("passthrough", "record"):
             self._upstream = self._upstream or Upstream(self._providers)
             return self._upstream
         begun = self._models.get(session_id)
-        if begun is not None:  # the session's address was taken back in between; it plays on
+        if begun is not None:  # the session was closed and opened again; it continues where it was
             return begun
         source = self._sources.get(session_id)
         if mode == "scripted" and isinstance(source, Script | ScriptedModel):
@@ -118,7 +118,7 @@ class SessionGateway:
         else:
             what = "script" if mode == "scripted" else "cassette"
             raise TaskFailure(
-                f"The session's model plays a {what}, and none was given. Give it again when you open the session.",
+                f"The session's model plays a {what}, but none was given. Pass it when you open the session.",
                 code="RUNTIME_UNAVAILABLE",
             )
         self._models[session_id] = model
@@ -127,6 +127,7 @@ class SessionGateway:
     async def _start(self) -> Gateway:
         async with self._starting:
             if self._server is None:
+                # The first request waits for the prices, so load them ahead of it.
                 self._loading = asyncio.create_task(prices.ready())
                 server = Gateway()
                 await server.__aenter__()
@@ -135,7 +136,7 @@ class SessionGateway:
 
 
 class _Recorder:
-    """Gives recorded exchanges to a tap, each with the stored request in place of the request itself."""
+    """Passes recorded exchanges to a tap, each with a reference to the stored request instead of a copy."""
 
     def __init__(self, tap: ModelTap, keeping: set[asyncio.Task[None]]) -> None:
         self._tap = tap
@@ -145,7 +146,7 @@ class _Recorder:
     def keep(self, exchange: Exchange) -> None:
         """Keep an exchange, if its request was stored."""
         stored = self.stored.pop(exchange.number, None)
-        if stored is None and exchange.purpose != "count_tokens":
+        if stored is None and exchange.purpose != "count_tokens":  # not stored, so not replayable
             return
         plain: dict[str, Any] = msgspec.to_builtins(exchange)
         if stored is not None:
@@ -155,5 +156,5 @@ class _Recorder:
         task.add_done_callback(self._keeping.discard)
 
     async def _send(self, data: bytes) -> None:
-        with contextlib.suppress(CodeSDKError):  # the log itself is broken then, and says so
+        with contextlib.suppress(CodeSDKError):  # the log itself is broken then, and reports that
             await self._tap.keep(data)

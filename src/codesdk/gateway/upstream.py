@@ -1,8 +1,8 @@
-"""Requests passed on to the real provider: the key is put in here, chunks are forwarded as they come.
+"""Forwards requests to the real provider: adds the key, and passes chunks on as they arrive.
 
-The runtime holds only the gateway's token. Where CodeSDK has a key for the provider it takes the
-place of whatever the runtime sent; where it has none, the runtime's own login passes as it is. Without
-either, a provider's own address is not asked at all.
+The runtime holds only the gateway's token. If CodeSDK has a key for the provider, it replaces whatever the
+runtime sent; if not, the runtime's own login passes unchanged. Without either, a request to a provider's
+own address is refused here instead of being sent.
 """
 
 import logging
@@ -28,7 +28,8 @@ MAX_ERROR_BYTES = 1024 * 1024
 _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=45)
 """A connection is kept while a tool runs: another handshake with the provider takes longer than all of our work.
 
-Not many are, because the library looks at each of them twice in every request, which takes 15 µs or more.
+Only a few are kept, because the library checks each of them twice in every request, which takes 15 µs or
+more.
 """
 _HOP_BY_HOP = frozenset(
     {
@@ -67,26 +68,37 @@ class Upstream:
         for name in ("httpx2", "httpcore2.http11"):
             logging.getLogger(name).addFilter(_may_be_logged)
         self._client = httpx2.AsyncClient(
-            timeout=timeout, limits=_LIMITS, follow_redirects=False, cookies=_no_cookies(), verify=_tls()
+            # A redirect could lead the key to another host, so none is followed.
+            timeout=timeout,
+            limits=_LIMITS,
+            follow_redirects=False,
+            cookies=_no_cookies(),
+            verify=_tls(),
         )
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         await self._client.aclose()
 
     def lacks(self, wire: Wire, request: RawRequest) -> str | None:
-        """Return what the key is called that a provider's own address asks for, if neither we nor the request have one."""
+        """Return the name of the key that is missing: neither we nor the request have one.
+
+        None if there is a login.
+        """
         provider = self._providers[wire]
         if provider.key is not None or provider.origin != ORIGINS[wire] or brings_login(request):
             return None
         return KEY_NAMES[wire]
 
     async def answer(self, codec: Codec, ask: Ask, request: RawRequest) -> Reply:
-        """Pass a model request on, and its answer back, untouched but for the login."""
+        """Forward a model request and return its answer, unchanged except for the login."""
         return await self._forward(codec, request)
 
     async def other(self, request: RawRequest) -> Reply | None:
-        """Pass on a request that belongs to no format, to the provider whose client sent it. None if that is not known."""
+        """Forward a request of no format to the provider whose client sent it.
+
+        Return None if that is not known.
+        """
         wire = find_provider(request.path, request.headers)
         return None if wire is None else await self._forward(codec_for(wire), request)
 
@@ -100,6 +112,7 @@ class Upstream:
         sent = self._client.build_request(
             request.method,
             provider.origin
+            # The path as the client spelled it: decoding and quoting again may give another one.
             + (request.spelled or quote(request.path, safe="/:@!$&'()*+,;=~"))
             + (f"?{query}" if query else ""),
             headers=_headers(request, codec.wire, provider.key),
@@ -119,13 +132,14 @@ class Upstream:
         headers = _answer_headers(answer, provider.key)
         body = _Chunks(answer)
         redactor = self._redactors.get(codec.wire)
+        # Only an error may quote the key; an answer is passed on as it streams.
         if answer.status_code < 400 or redactor is None:
             return Reply(status=answer.status_code, headers=headers, body=body)
         return Reply(status=answer.status_code, headers=headers, body=await _error_text(body, redactor))
 
 
 def brings_login(request: RawRequest) -> bool:
-    """Tell whether a request has a login of its own, and not only what stands in for one."""
+    """Return whether a request has a login of its own, not only the placeholder."""
     headers = [value for name, value in request.headers if name.lower() in _LOGINS]
     words = [word for value in headers for word in value.split() if word.lower() != "bearer"]
     keys = [value for name, value in parse_qsl(request.query) if name == "key"]
@@ -133,7 +147,7 @@ def brings_login(request: RawRequest) -> bool:
 
 
 class _Chunks:
-    """What comes, when it comes. The connection is released however this ends, also if it never began."""
+    """An answer's chunks as they arrive. `aclose` releases the connection, even if iteration never began."""
 
     def __init__(self, answer: httpx2.Response) -> None:
         self._answer = answer
@@ -156,7 +170,7 @@ class _Chunks:
 
 
 async def _error_text(body: _Chunks, redactor: Redactor) -> bytes:
-    """Return an error's body without the key that we put in: some providers quote it, and runtimes show it."""
+    """Return an error's body without the key we added: some providers quote it, and runtimes show it."""
     data = b""
     try:
         async for chunk in body:
@@ -164,7 +178,7 @@ async def _error_text(body: _Chunks, redactor: Redactor) -> bytes:
             if len(data) > MAX_ERROR_BYTES:
                 break
     except Reset:
-        pass
+        pass  # what arrived of an error is better than nothing
     finally:
         await body.aclose()
     return redactor.data(data[:MAX_ERROR_BYTES])
@@ -172,8 +186,8 @@ async def _error_text(body: _Chunks, redactor: Redactor) -> bytes:
 
 def _headers(request: RawRequest, wire: Wire, key: str | None) -> list[tuple[str, str]]:
     kept = [(name, value) for name, value in request.headers if name.lower() not in _HOP_BY_HOP]
-    kept.append(("accept-encoding", "identity"))
-    if key is None:
+    kept.append(("accept-encoding", "identity"))  # the answer is decoded as it passes, so it must be plain
+    if key is None:  # the runtime's own login
         return [*kept, *_login_of_query(request, wire)]
     kept = [(name, value) for name, value in kept if name.lower() not in _LOGINS]
     if wire == "anthropic":
@@ -184,7 +198,7 @@ def _headers(request: RawRequest, wire: Wire, key: str | None) -> list[tuple[str
 
 
 def _answer_headers(answer: httpx2.Response, key: str | None) -> dict[str, str]:
-    """Return the headers that go back, without the key that we put in."""
+    """Return the headers of an answer, without the key we added."""
     headers = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP_BY_HOP}
     if key is None:
         return headers
@@ -193,31 +207,31 @@ def _answer_headers(answer: httpx2.Response, key: str | None) -> dict[str, str]:
 
 @cache
 def _tls() -> SSLContext:
-    """Return what TLS needs, made once: reading the certificates takes longer than a request."""
+    """Return the TLS context, made once: loading the certificates takes longer than a request."""
     return httpx2.create_ssl_context()
 
 
 def _no_cookies() -> CookieJar:
-    """Return a jar that takes none: the cookies of one session are not for the next."""
+    """Return a jar that accepts no cookies: those of one session must not reach the next."""
     return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
 
 
 def _may_be_logged(record: logging.LogRecord) -> bool:
-    """Keep addresses and headers of what we pass on out of the HTTP library's own log: they may hold a key."""
+    """Keep addresses and headers of forwarded requests out of the HTTP library's log: they may hold a key."""
     if not _is_passing.get():
         return True
     return record.name != "httpx2" and "receive_response_headers.complete" not in str(record.msg)
 
 
 def _login_of_query(request: RawRequest, wire: Wire) -> list[tuple[str, str]]:
-    """Return Gemini's `?key=` as the header that means the same: addresses end up in logs, headers do not."""
+    """Return Gemini's `?key=` as the equivalent header: addresses end up in logs, headers do not."""
     if wire != "gemini" or any(name.lower() == "x-goog-api-key" for name, _ in request.headers):
         return []
     return [("x-goog-api-key", value) for name, value in parse_qsl(request.query) if name == "key"][:1]
 
 
 def _query(query: str) -> str:
-    """Return the query without a key in it."""
+    """Return the query without its key."""
     if "key=" not in query:
         return query
     return urlencode([(name, value) for name, value in parse_qsl(query, True) if name != "key"])

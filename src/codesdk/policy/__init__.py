@@ -1,4 +1,4 @@
-"""Who may do what: permission modes, rules from a file, and one decision out of all opinions. Pure functions of the call."""
+"""Permission modes, rules from a file, and one decision out of all opinions on a call. Pure functions."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,7 @@
 """A TOML file → `RulePolicy`. Every error names the file, the rule and the field.
 
-A rule may carry examples: calls that it must match and calls that it must not. They are checked
-here, so a file whose rules do not do what their author meant does not load.
+A rule may carry examples: calls it must match and calls it must not. They are checked here, so that a
+file whose rules do not do what their author meant does not load.
 """
 
 import re
@@ -22,7 +22,7 @@ _PLACE = re.compile(r" - at `\$\.?([^`]*)`")
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A call to try a rule on. Without a class, it has one that the rule is for."""
+    """A call to try a rule on. Without a class, it gets one that the rule applies to."""
 
     tool: str
     tool_class: ToolClass | None = msgspec.field(name="class", default=None)
@@ -32,14 +32,14 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class RuleTable(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A rule as it is written down: with its examples."""
+    """A rule as written in the file, with its examples."""
 
     match: list[Example] = msgspec.field(default_factory=list[Example])
     not_match: list[Example] = msgspec.field(default_factory=list[Example])
 
 
 def load_policy(path: str | Path) -> RulePolicy:
-    """Return the policy in a TOML file. Raise `InvalidRequest`, which names the place, if there is no valid one."""
+    """Return the policy in a TOML file. Raise `InvalidRequest`, naming the place, if it is not valid."""
     source = str(path)
     try:
         data = Path(path).read_bytes()
@@ -73,7 +73,7 @@ def parse_policy(text: str, source: str) -> RulePolicy:
         policy = RulePolicy(tables)
     except BadRule as error:
         _fail(source, error.rule, error.field, str(error))
-    for number, table in enumerate(tables):
+    for number, table in enumerate(tables):  # each with the rules before it: one of them may hide it
         _check_examples(source, tables[:number], table)
     return policy
 

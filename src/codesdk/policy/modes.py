@@ -1,7 +1,6 @@
-"""The permission mode of a session, and a list of tools that never run → allow, ask or deny.
+"""A session's permission mode and a list of denied tools → allow, ask or deny. Pure.
 
-Pure. `judge_mode` is the opinion that every call gets, whatever the policy; the engine
-writes it down first.
+`judge_mode` gives the opinion that every call gets, whatever the policy; it is recorded first.
 """
 
 from collections.abc import Iterable
@@ -11,12 +10,13 @@ from codesdk.contract.ports import PolicyQuestion
 from codesdk.contract.tools import Evaluation, PermissionMode, ToolClass, Verdict
 
 MODE = "mode:"
-"""How the name of a mode's opinion begins. The ids of rules have no colon."""
+"""Prefix of the name of a mode's opinion. Rule ids have no colon, so the two cannot be confused."""
 
 
+# Cached: there are few combinations, and every call needs one.
 @cache
 def judge_mode(mode: PermissionMode, kind: ToolClass) -> Evaluation:
-    """Return what a mode says of a class of tools. An unknown mode asks."""
+    """Return a mode's opinion on a class of tools. An unknown mode asks."""
     if mode == "yolo":
         return _opinion("allow", "mode:yolo", "The permission mode yolo allows every tool.")
     if mode == "auto" and kind == "read_only":
@@ -29,13 +29,13 @@ def judge_mode(mode: PermissionMode, kind: ToolClass) -> Evaluation:
 
 
 class ModePolicy:
-    """`ask` asks about everything, `auto` about all but reading, `yolo` about nothing. `denied` names win."""
+    """`ask` asks about everything, `auto` about all but reading, `yolo` about nothing. `denied` wins."""
 
     def __init__(self, denied: Iterable[str] = ()) -> None:
         self._denied = frozenset(denied)
 
     def evaluate(self, question: PolicyQuestion) -> Evaluation:
-        """Judge a call."""
+        """Return the opinion on a call."""
         name = question.name
         if name in self._denied:
             return _opinion(

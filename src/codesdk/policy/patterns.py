@@ -1,4 +1,4 @@
-"""Patterns of rules → predicates on tool names, paths, hosts and command lines. Compiled once, then fast."""
+"""The patterns of rules → predicates on tool names, paths and hosts. Compiled once, then fast."""
 
 import posixpath
 import re
@@ -9,17 +9,18 @@ Predicate = Callable[[str], bool]
 _HOST = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|\[?[0-9a-f:]*:[0-9a-f:.]*\]?")
 _UNTIDY = re.compile(r"(?:^|/)\.{0,2}(?:/|$)")
 _TOKEN = re.compile(r"\[!?[^]/]+\]|.", re.DOTALL)
+# Within these bounds the regular expression of a glob is fast; each `**` multiplies the ways to match a path.
 _MAX_DEEP = 3
 _SHORT_CHARS = 1000
 _SHORT_NAMES = 32
 
 
 class BadPattern(ValueError):
-    """A pattern that cannot mean anything; the message says why."""
+    """The pattern is not valid; the message says why."""
 
 
 def tool_pattern(patterns: Sequence[str]) -> Predicate:
-    """Return whether a tool's name is one of these; `*` stands for any characters."""
+    """Return a predicate: whether a tool's name matches one of these; `*` stands for any characters."""
     exact = frozenset(pattern for pattern in patterns if "*" not in pattern)
     globs = [re.escape(pattern).replace(r"\*", ".*") for pattern in patterns if "*" in pattern]
     if not globs:
@@ -29,11 +30,11 @@ def tool_pattern(patterns: Sequence[str]) -> Predicate:
 
 
 class PathPattern:
-    """Whether a tidy path fits one of some globs, as a whole.
+    """A predicate: whether a whole tidy path matches one of some globs.
 
-    `*` and `?` stay within a name, `**` stands for any number of directories, `dir/**` is `dir` and all
-    beneath it. A regular expression does the work, unless a path or a glob is such that it could take
-    long: paths come from models, and must not be able to hold the loop up.
+    `*` and `?` stay within a name, `**` stands for any number of directories, `dir/**` is `dir` and
+    everything beneath it. A regular expression is used unless the path or the glob could make it slow:
+    paths come from models and must not be able to block the loop.
     """
 
     def __init__(self, patterns: Sequence[str]) -> None:
@@ -43,7 +44,7 @@ class PathPattern:
         self._found = None if self.regex is None else re.compile(self.regex, re.DOTALL).fullmatch
 
     def __call__(self, path: str) -> bool:
-        """Compare a path."""
+        """Return whether the path matches."""
         if self._found is not None and is_short(path):
             return self._found(path) is not None
         names = path.split("/")
@@ -51,17 +52,18 @@ class PathPattern:
 
 
 class _Glob:
-    """One glob: a regular expression, and the way that takes no longer than names times names."""
+    """One glob: as a regular expression, and name by name, in a time bounded by names times names."""
 
     def __init__(self, pattern: str) -> None:
         if not pattern or tidy_path(pattern) != pattern:
             raise BadPattern(
-                f"{pattern!r} is no path pattern: write it like src/**/*.py, without . and .., relative to the workspace"
+                f"{pattern!r} is not a path pattern: write it like src/**/*.py, without . and ..,"
+                " relative to the workspace"
             )
         names = pattern.split("/")
         if any("**" in name and name != "**" for name in names):
             raise BadPattern(
-                f"{pattern!r} is no path pattern: ** stands alone between slashes, as in src/**/*.py"
+                f"{pattern!r} is not a path pattern: ** stands alone between slashes, as in src/**/*.py"
             )
         kept = [name for at, name in enumerate(names) if name != "**" or names[at - 1 : at] != ["**"]]
         regexes = [None if name == "**" else _name_regex(name) for name in kept]
@@ -70,7 +72,7 @@ class _Glob:
         try:
             self._names = [None if name is None else re.compile(name).fullmatch for name in regexes]
         except re.error as error:
-            raise BadPattern(f"{pattern!r} is no path pattern: {error.msg}") from None
+            raise BadPattern(f"{pattern!r} is not a path pattern: {error.msg}") from None
 
     def fits(self, path: list[str]) -> bool:
         """Compare name by name; on a mismatch, let the last `**` take one name more."""
@@ -93,17 +95,17 @@ class _Glob:
 
 
 def is_short(path: str) -> bool:
-    """Tell whether a regular expression is sure to be done with a path at once."""
+    """Return whether a regular expression is certain to be fast on this path."""
     return len(path) <= _SHORT_CHARS and path.count("/") <= _SHORT_NAMES
 
 
 def host_pattern(patterns: Sequence[str]) -> Predicate:
-    """Return whether a host is one of these, or beneath one that is written `*.example.com`."""
+    """Return a predicate: whether a host is one of these, or beneath one written `*.example.com`."""
     lowered = [pattern.lower().rstrip(".") for pattern in patterns]
     for pattern in lowered:
         if not _HOST.fullmatch(pattern):
             raise BadPattern(
-                f"{pattern!r} is no host: write example.com or *.example.com, without port or path"
+                f"{pattern!r} is not a host: write example.com or *.example.com, without port or path"
             )
     exact = frozenset(pattern for pattern in lowered if not pattern.startswith("*."))
     ends = tuple(pattern[1:] for pattern in lowered if pattern.startswith("*."))
@@ -111,17 +113,17 @@ def host_pattern(patterns: Sequence[str]) -> Predicate:
 
 
 def tidy_path(path: str) -> str:
-    """Return a path without `.`, `..` and doubled slashes, so that no way of writing it slips past a pattern."""
+    """Return a path without `.`, `..` and double slashes, so that no spelling of it slips past a pattern."""
     return posixpath.normpath(path) if _UNTIDY.search(path) else path
 
 
 def tidy_host(host: str) -> str:
-    """Return a host as patterns are compared with it."""
+    """Return a host in the form that patterns are compared with."""
     return host.lower().rstrip(".")
 
 
 def _nothing(name: str) -> None:
-    """Match no name: the glob is at its end."""
+    """Match no name: the glob has ended."""
 
 
 def _joined(names: list[str | None]) -> str:
@@ -140,7 +142,8 @@ def _joined(names: list[str | None]) -> str:
 
 
 def _name_regex(glob: str) -> str:
-    """Return a regular expression for one name. The first place where a piece after a `*` fits is good enough."""
+    """Return a regular expression for one name."""
+    # The first place where a piece after a `*` fits is good enough, so atomic groups rule out backtracking.
     pieces = [""]
     for token in _TOKEN.findall(glob):
         if token == "*":
@@ -155,7 +158,7 @@ def _name_regex(glob: str) -> str:
 
 
 def _piece(token: str) -> str:
-    """Return the regular expression of one character of a glob."""
+    """Return the regular expression for one character or character class of a glob."""
     if token == "?":
         return "[^/]"
     if len(token) > 2 and token.startswith("["):

@@ -1,8 +1,7 @@
-"""An ordered list of rules → what it says of a call.
+"""An ordered list of rules → its opinion on a call.
 
-The first rule that matches speaks for the list; where none does, the permission mode
-speaks. Pure: rules are compiled when they are made, and nothing is read or kept
-but which rules concern which tool.
+The first rule that matches decides; if none does, the permission mode does. Pure: rules are compiled
+once, and the only state is a cache of which rules can match which tool.
 """
 
 import re
@@ -37,7 +36,7 @@ P = TypeVar("P", bound=Predicate)
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One rule. All that is given must match; what is left out matches everything."""
+    """One rule. Every given field must match; an omitted field matches everything."""
 
     id: str
     result: Verdict
@@ -50,7 +49,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Looked(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that was looked at: `missed` is the field that did not match, or None if the rule did."""
+    """A rule that was tried: `missed` is the field that did not match, or None if the rule matched."""
 
     rule: str
     result: Verdict
@@ -58,7 +57,7 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RulePolicy:
-    """Rules on top of the permission mode. Raise `BadRule` if one of them cannot be."""
+    """Rules on top of the permission mode. Raise `BadRule` if one of them is not valid."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
@@ -66,7 +65,7 @@ class RulePolicy:
         self._concerned: dict[_Key, _Concerned] = {}
 
     def evaluate(self, question: PolicyQuestion) -> Evaluation:
-        """Return what the first rule that matches says, or else the permission mode."""
+        """Return the opinion of the first rule that matches, or else of the permission mode."""
         subjects = question.subjects
         paths = subjects.paths
         key = (question.name, question.tool_class, not paths, not subjects.hosts, not subjects.argv)
@@ -80,7 +79,7 @@ class RulePolicy:
         return judge_mode(question.permission_mode, question.tool_class)
 
     def look(self, question: PolicyQuestion) -> list[Looked]:
-        """Return the rules that are looked at, in order, up to the one that speaks."""
+        """Return the rules tried, in order, up to the one that matches."""
         looked: list[Looked] = []
         for rule in self._compiled:
             missed = rule.missed(question)
@@ -90,13 +89,13 @@ class RulePolicy:
         return looked
 
     def _remember(self, key: "_Key") -> "_Concerned":
-        """Find the rules that concern calls like this, once for all of them."""
+        """Find the rules that can match calls of this kind, once for all of them."""
         name, kind, *absent = key
         found = [
             rule for rule in self._compiled if rule.concerns(name, kind) is None and not rule.needs(*absent)
         ]
         concerned = _Concerned(found)
-        if len(self._concerned) < _REMEMBERED:
+        if len(self._concerned) < _REMEMBERED:  # names come from models, so the cache is bounded
             self._concerned[key] = concerned
         return concerned
 
@@ -106,7 +105,7 @@ _Key = tuple[str, str, bool, bool, bool]
 
 
 class BadRule(ValueError):
-    """A rule that cannot be; `field` is the one that is wrong, the message says why."""
+    """The rule is not valid; `field` is the wrong one, the message says why."""
 
     def __init__(self, rule: str, field: str, why: str) -> None:
         super().__init__(why)
@@ -115,7 +114,7 @@ class BadRule(ValueError):
 
 
 class _Seen:
-    """What a call touches, as patterns are compared with it."""
+    """What a call touches, in the form that patterns are compared with."""
 
     __slots__ = ("argv", "hosts", "paths")
 
@@ -126,13 +125,14 @@ class _Seen:
 
 
 class _Concerned:
-    """The rules that can match calls of one kind. Those that only look at a path are compared all at once."""
+    """The rules that can match calls of one kind. If all look only at a path, they are one expression."""
 
     __slots__ = ("_at_once", "rules")
 
     def __init__(self, rules: "list[_Compiled]") -> None:
         self.rules = tuple(rules)
         regexes = [rule.path_regex() for rule in rules]
+        # The empty group behind each alternative tells by its number which rule matched.
         whole = "|".join(f"(?:{regex})()" for regex in regexes)
         self._at_once = None if None in regexes else re.compile(whole, re.DOTALL).fullmatch
 
@@ -148,7 +148,7 @@ class _Concerned:
 
 
 class _Compiled:
-    """A rule, ready to be compared: an allowing one must fit all that a call touches, any other a part of it."""
+    """A compiled rule. An allow must match everything a call touches; for ask or deny, any part is enough."""
 
     __slots__ = ("_all", "_argv", "_classes", "_host", "_path", "_tool", "opinion", "rule")
 
@@ -171,23 +171,23 @@ class _Compiled:
         )
 
     def concerns(self, name: str, kind: str) -> str | None:
-        """Return the field that keeps the rule from concerning a tool at all, or None."""
+        """Return the field that rules a tool out, or None if the rule can match its calls."""
         if self._tool is not None and not self._tool(name):
             return "tool"
         return None if kind in self._classes else "class"
 
     def needs(self, no_path: bool, no_host: bool, no_argv: bool) -> bool:
-        """Tell whether the rule needs something that calls of a kind do not name."""
+        """Return whether the rule needs something that calls of this kind do not name."""
         return bool((no_path and self._path) or (no_host and self._host) or (no_argv and self._argv))
 
     def path_regex(self) -> str | None:
-        """Return the rule as a regular expression for the only path of a call, if it can be said that way."""
+        """Return the rule as a regular expression on a call's only path, or None if that is not enough."""
         if self._host is not None or self._argv is not None:
             return None
         return ".*" if self._path is None else self._path.regex
 
     def touches(self, seen: _Seen) -> str | None:
-        """Return the field that does not fit what a call touches, or None."""
+        """Return the field that does not match what a call touches, or None."""
         if self._path is not None and not self._fits(self._path, seen.paths):
             return "path"
         if self._host is not None and not self._fits(self._host, seen.hosts):
@@ -201,7 +201,7 @@ class _Compiled:
         return self.concerns(question.name, question.tool_class) or self.touches(_Seen(question.subjects))
 
     def _fits(self, fits: Predicate, values: Sequence[str]) -> bool:
-        if not values:
+        if not values:  # a call that names no path (or host) never matches a rule about paths (or hosts)
             return False
         if len(values) == 1:
             return fits(values[0])

@@ -1,4 +1,4 @@
-"""Text, values and bytes without secrets: known ones, and what looks like one."""
+"""Removes secrets from text, JSON values and bytes: known values, and anything shaped like a key."""
 
 from typing import TYPE_CHECKING
 

@@ -1,13 +1,13 @@
-"""What secrets look like: expressions for finished ones, for ones still arriving at the end of a text, and a quick look.
+"""The shapes of secrets: expressions for complete ones and for cut off ones, and a quick check.
 
-No match begins or ends inside the marker that replaces it.
+No match begins or ends inside the marker that replaces it, so redacting twice changes nothing.
 """
 
 import re
 
 MARKER = "[redacted]"
 
-# A token begins where no word goes on; "\n" spelled out, as in quoted JSON, ends a word too.
+# A token must not begin inside a word. A literal backslash-n, as in quoted JSON, ends a word too.
 _EDGE = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf]))"
 _BEARER = r"(?:(?<=[Bb]earer\ )|(?<=BEARER\ ))"
 
@@ -42,7 +42,7 @@ FINISHED = rf"""
   | -----BEGIN\ [A-Z0-9 ]{{0,30}}PRIVATE\ KEY-----
     (?:[\s\S]{{0,16000}}?-----END\ [A-Z0-9 ]{{0,30}}PRIVATE\ KEY-----|[A-Za-z0-9+/=\s\\]*)
 """
-"""Secrets by their shape. The group `user` is what stays in front of a password in a URL."""
+"""Complete secrets, by shape. The group `user` is kept: the user name in front of a password in a URL."""
 
 _UNFINISHED = rf"""
     {_EDGE}(?:
@@ -76,10 +76,10 @@ _in_pem = re.compile(r"[A-Za-z0-9+/=\s\\-]*")
 
 
 def may_contain(text: str) -> bool:
-    """Return quickly whether `FINISHED` or an unfinished one could be in a text; False is certain.
+    """Return quickly whether a text could hold a complete or an unfinished secret; False is certain.
 
-    Every event is looked at here. A search for one character costs a fifth of one for a word, so the rare
-    ones come first.
+    Every event passes through here. Searching for one character costs a fifth of searching for a word, so
+    rare characters are tried first.
     """
     return (
         "earer " in text
@@ -97,9 +97,9 @@ def _has_github(text: str) -> bool:
 
 
 def find_unfinished(text: str, start: int, suspected: bool) -> int:
-    """Return where the first secret begins that the end of the text cuts off; the length if there is none.
+    """Return where the first secret cut off by the end of the text begins, or the text's length.
 
-    `suspected` is true if `may_contain` is.
+    `suspected` is what `may_contain` returned: if False, only the last few characters can begin a secret.
     """
     if suspected:
         match = _unfinished.search(text, start)
@@ -111,5 +111,5 @@ def find_unfinished(text: str, start: int, suspected: bool) -> int:
 
 
 def rest_of(secret: str) -> re.Pattern[str]:
-    """Return what the characters after a secret match while they still belong to it."""
+    """Return the pattern of characters that continue this secret."""
     return _in_pem if secret.startswith(_PEM) else _in_token

@@ -1,7 +1,8 @@
-"""Text, JSON values and bytes → the same without secrets: known values and what looks like a key becomes `[redacted]`.
+"""Text, JSON values and bytes → the same with known secrets and anything shaped like a key as `[redacted]`.
 
-A `Redactor` takes secrets out of what is whole, a `StreamRedactor` out of a text that arrives in pieces. What is
-stored of a session goes through the session's choke point, which holds its redactor.
+`Redactor` works on complete data, `StreamRedactor` on text that arrives in pieces. Everything stored for a
+session passes through the session's choke point, which holds its redactor. `patterns` has the shapes,
+`spellings` the ways to write a known value.
 """
 
 import functools
@@ -13,30 +14,30 @@ from codesdk.contract.errors import InvalidRequest
 from codesdk.redaction.patterns import FINISHED, MARKER, find_unfinished, may_contain, rest_of
 from codesdk.redaction.spellings import Spelling
 
-_FEW = 24
+_FEW = 24  # up to this many needles, one `in` each is faster than an expression of all of them
 _LONGEST_ESCAPE = 12  # a pair of `\\uXXXX`, quoted once more
 _CONTEXT = 16
-_LONGEST_HOLD = 8192
+_LONGEST_HOLD = 8192  # so that a stream that looks like one endless secret cannot stall
 
 
 class Redactor:
-    """Replaces known secrets, however JSON may spell them, and the usual shapes of keys and tokens.
+    """Replaces known secrets, in any JSON spelling, and the usual shapes of keys and tokens.
 
-    Redacting twice changes nothing more. A known value must have at least four characters.
+    Redacting twice gives the same as redacting once. A known value must have at least four characters.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self.secrets = tuple(secrets)
-        """The known values, as they were given."""
+        """The known values, as given."""
         self.looked_at: str | None = None
-        """The text that one of its streams has let go last, if nothing in it was suspicious: it need not be scanned again."""
+        """The last text a stream released without suspicion: the choke point need not scan it again."""
         self._spellings = [Spelling(secret) for secret in self.secrets]
         self._needles = sorted(
             {form for spelling in self._spellings for form in spelling.usual}, key=_longest_first
         )
         words = list(self._needles)
         if any(needle in MARKER for needle in words):
-            words.insert(0, MARKER)  # found first, it is left as it is
+            words.insert(0, MARKER)  # matched first, so no secret is found inside a marker
         self._usual = "|".join(map(re.escape, words))
         self._words = [(word, word[0], word[:2], len(word)) for word in words]
         special = any(spelling.special for spelling in self._spellings)
@@ -45,22 +46,22 @@ class Redactor:
         self._plain_pattern = re.compile((f"{self._usual}|" if words else "") + FINISHED, re.VERBOSE)
 
     def text(self, text: str) -> str:
-        """Return the text without secrets; the very same object if there are none."""
+        """Return the text without secrets; the same object if there are none."""
         if not self.suspects(text):
             return text
         while (redacted := self._pattern_for(text).sub(_replace, text)) != text:
-            text = redacted  # what stood beside a secret may now stand alone
+            text = redacted  # a removed secret may uncover another one beside it
         return text
 
     def value(self, value: Any) -> Any:
-        """Return a JSON-like value with its strings and keys redacted; the very same object if nothing changed."""
+        """Return a JSON-like value with its strings and keys redacted; the same object if nothing changed."""
         try:
             return self._value(value)
         except RecursionError:
             raise InvalidRequest("a value is nested too deeply to be searched for secrets") from None
 
     def data(self, data: bytes) -> bytes:
-        """Return bytes without secrets: UTF-8 as text, anything else without the known values."""
+        """Return bytes without secrets: UTF-8 as text; in other bytes only known values are replaced."""
         try:
             text = data.decode()
         except UnicodeDecodeError:
@@ -69,11 +70,11 @@ class Redactor:
         return data if redacted is text else redacted.encode()
 
     def finds(self, data: bytes) -> bool:
-        """Return whether bytes hold a secret, whatever they are: a text, a database, a log that was cut off."""
+        """Return whether any bytes hold a secret: text, a database, a truncated log."""
         known = self._known_bytes.finditer(data) if self.secrets else ()
         if any(match[0] != MARKER.encode() for match in known):
             return True
-        text = data.decode("latin-1")
+        text = data.decode("latin-1")  # never fails, and keeps the ASCII that keys and tokens consist of
         return may_contain(text) and any(_replace(found) != found[0] for found in self.matches(text, 0))
 
     def stream(self) -> "StreamRedactor":
@@ -96,11 +97,11 @@ class Redactor:
         return may_contain(text)
 
     def matches(self, text: str, start: int) -> Iterable[re.Match[str]]:
-        """Return the secrets in a text from `start` on; what is before it counts as context."""
+        """Return the matches in a text from `start` on; the text before it is context only."""
         return self._pattern_for(text).finditer(text, start)
 
     def find_cut(self, text: str, start: int, suspected: bool) -> int:
-        """Return where a secret may begin that the end of the text cuts off; the length if nowhere."""
+        """Return where a secret cut off by the end of the text may begin, or the text's length."""
         cut = find_unfinished(text, start, suspected)
         size = len(text)
         for word, first, opening, length in self._words:
@@ -121,7 +122,7 @@ class Redactor:
         """The length of the longest known value."""
         return max((length for *_, length in self._words), default=0)
 
-    # Expressions for escaped secrets are long, and seldom needed: they are made when they are.
+    # Expressions for escaped secrets are long and rarely needed, so they are compiled on first use.
 
     def _has_escapes(self, text: str) -> bool:
         return any(escape in text for escape in self._escapes)
@@ -171,20 +172,20 @@ class Redactor:
 
 
 class StreamRedactor:
-    """Redacts text that comes in pieces, holding back an end that may be the beginning of a secret.
+    """Redacts text that arrives in pieces, holding back an end that may begin a secret.
 
-    What `feed` and `flush` return, joined, is the redacted form of what was fed, joined.
+    Everything returned by `feed` and `flush`, joined, equals the redacted form of everything fed, joined.
     """
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._limit = max(_LONGEST_HOLD, redactor.longest)
-        self._context = ""  # the end of what was let go, unredacted: what follows is judged by it
+        self._context = ""  # the unredacted end of what was released: a match may look back at it
         self._held = ""
         self._dropping: re.Pattern[str] | None = None
 
     def feed(self, delta: str) -> str:
-        """Take a piece; return what can be let go by now."""
+        """Take a piece; return what can be released now."""
         if self._dropping is not None and (delta := self._drop(delta)) == "":
             return ""
         start = len(self._context)
@@ -202,13 +203,13 @@ class StreamRedactor:
         return released
 
     def flush(self) -> str:
-        """Return what is left, at the end of the stream."""
+        """End the stream; return what was held back."""
         start = len(self._context)
         text = self._context + self._held
         return self._release(text, start, len(text))
 
     def _drop(self, delta: str) -> str:
-        """Lose the rest of a secret that was too long to hold."""
+        """Drop the rest of a secret that was too long to hold back."""
         assert self._dropping is not None
         match = self._dropping.match(delta)
         delta = delta[match.end() :] if match is not None else delta
@@ -222,7 +223,7 @@ class StreamRedactor:
         for match in self._redactor.matches(text, start):
             if match.start() >= cut:
                 break
-            if match.end() > cut:  # the match is certain, so what is held begins behind it
+            if match.end() > cut:  # a complete match is released at once; hold back only what follows it
                 cut = self._redactor.find_cut(text, match.end(), True)
             parts += (text[at : match.start()], _replace(match))
             at = match.end()

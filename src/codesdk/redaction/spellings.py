@@ -1,7 +1,8 @@
-"""A known secret → the ways to write it: plainly, as JSON and Python quote it, and with any of its characters escaped.
+"""A known secret → its spellings: plain, as JSON and Python quote it, and with any of its characters escaped.
 
-The usual forms are found by a plain search. The rest (`\\u0073`, `\\/`, quotes inside of quotes) needs a backslash to
-be there, and then one expression per secret, which reads a run of backslashes as one: every level of quoting doubles it.
+The usual forms are found by a plain search. Others (`\\u0073`, `\\/`, quotes inside quotes) contain a
+backslash; only then is one expression per secret tried. It reads a run of backslashes as one, since each
+level of quoting doubles them.
 """
 
 import functools
@@ -19,7 +20,7 @@ SHORTEST = 4
 
 _SHORT = {'"': '"', "'": "'", "/": "/", "\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 _HEX = "[0-9A-Fa-f]"
-# An escape that the end cuts off, or the first half of a pair of them.
+# An escape cut off by the end of the text, or the first half of a surrogate pair.
 _UNFINISHED = re.compile(
     rf"""(?<!\\)(?:\\++u[dD][89abAB]{_HEX}{{2}}(?:\\+(?:u{_HEX}{{0,3}})?)?
     | \\++(?:u{_HEX}{{0,3}}|x{_HEX}?|U{_HEX}{{0,7}})?)\Z""",
@@ -28,7 +29,7 @@ _UNFINISHED = re.compile(
 
 
 class Spelling:
-    """One known secret, and how it may be written. Raise `InvalidRequest` if it would match everywhere."""
+    """One known secret and the ways to write it. Raise `InvalidRequest` if it would match everywhere."""
 
     def __init__(self, secret: str) -> None:
         plain = secret.strip()
@@ -40,13 +41,13 @@ class Spelling:
             quoted = msgspec.json.encode(plain)[1:-1].decode()
         except UnicodeEncodeError:
             raise InvalidRequest(
-                "a secret holds characters that no text can have; give it in UTF-8"
+                "a secret holds half of a surrogate pair, which is not a character; pass it as valid UTF-8"
             ) from None
         usual = (plain, quoted, json.dumps(plain)[1:-1], repr(plain)[1:-1])
         self.usual = {_apart_from_marker(form) for form in usual}
         """The usual forms, for a plain search."""
         self.special = any(character in _SHORT or character == "\\" for character in plain)
-        """Whether it has a character that may be escaped by a backslash alone."""
+        """Whether it has a character that a single backslash can escape."""
         self._plain = _apart_from_marker(plain)
 
     @functools.cached_property
@@ -59,7 +60,7 @@ class Spelling:
         return [re.compile(token) for token in _tokens(self._plain)]
 
     def find_begun(self, text: str, start: int) -> int:
-        """Return where the secret may begin, with escapes in it, that the end of the text cuts off; its length if nowhere."""
+        """Return where the escaped secret may begin, cut off by the text's end; else the text's length."""
         cut = _UNFINISHED.search(text, start)
         end = len(text) if cut is None else cut.start()
         for found in self._each[0].finditer(text, start, end):
@@ -68,7 +69,7 @@ class Spelling:
         return end
 
     def _reaches(self, end: int, text: str, at: int) -> bool:
-        """Return whether all of a text from here to its end, or to the escape that is cut off there, begins the secret."""
+        """Return whether the text from `at` to `end` (its end, or a cut off escape) begins the secret."""
         for token in self._each:
             if at >= end:
                 return True
@@ -76,14 +77,15 @@ class Spelling:
             if found is None:
                 return False
             at = found.end()
-        return False  # it is whole
+        return False  # complete, so not cut off
 
 
 def _tokens(word: str) -> Iterator[str]:
     """Yield an expression for each character of a word, and one for each run of backslashes inside it.
 
-    Backslashes are taken whole (`++`), and a match begins at the first of them, or a text of nothing but backslashes
-    would take for ever. Those that end the word are counted: what follows may be the escape of something else.
+    Backslashes are matched possessively (`++`), from the first of a run: otherwise a text of nothing but
+    backslashes would take forever. Those that end the word are counted, because the next one may escape
+    something else.
     """
     runs = [(character, len(list(same))) for character, same in groupby(word)]
     escape, first = r"\\++", r"(?<!\\)"
@@ -91,7 +93,7 @@ def _tokens(word: str) -> Iterator[str]:
         code = _escaped(character)
         if character == "\\" and place < len(runs) - 1:
             yield rf"{first}\\++(?:(?:{code})\\*+)*+"
-            escape, first = r"\\*+", ""  # the run has taken the backslashes of what follows
+            escape, first = r"\\*+", ""  # the run consumed the backslashes of the next character
             continue
         for _ in range(count):
             yield rf"(?:{first}{escape}(?:{code})|{re.escape(character)})"
@@ -99,7 +101,7 @@ def _tokens(word: str) -> Iterator[str]:
 
 
 def _escaped(character: str) -> str:
-    """Return what may stand behind the backslashes of an escaped character."""
+    """Return what may follow the backslashes of an escaped character."""
     code = ord(character)
     if code > 0xFFFF:
         high, low = divmod(code - 0x10000, 0x400)
@@ -114,11 +116,11 @@ def _escaped(character: str) -> str:
 
 
 def _apart_from_marker(word: str) -> str:
-    """Return a word without ends that a marker beside it could be taken for; redacting again must find nothing."""
+    """Return a word without ends that overlap the marker: redacting again must find nothing beside one."""
     while overlap := max((n for n in range(1, len(MARKER)) if word.endswith(MARKER[:n])), default=0):
         word = word[:-overlap]
     while overlap := max((n for n in range(1, len(MARKER)) if word.startswith(MARKER[-n:])), default=0):
         word = word[overlap:]
     if len(word) < SHORTEST or MARKER in word:
-        raise InvalidRequest(f"a secret cannot be told from the marker {MARKER} that replaces it; change it")
+        raise InvalidRequest(f"a secret cannot be told from its replacement {MARKER}; use a different secret")
     return word

@@ -1,4 +1,4 @@
-"""The scenario format that the scripted runtime and the model gateway share. See docs/script.md."""
+"""The scenario format shared by the scripted runtime and the model gateway. See docs/script.md."""
 
 from codesdk.script.expect import Seen, unmet
 from codesdk.script.load import dump, load_script, parse_object, parse_script

@@ -1,4 +1,4 @@
-"""What a turn expects, against what was seen → the first thing that is not so, in words."""
+"""What a turn expects and what was seen → the first expectation that does not hold, as a sentence."""
 
 from collections.abc import Collection, Sequence
 
@@ -10,9 +10,9 @@ _SHOWN = 200
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What whoever plays the script knows when a turn is asked for.
+    """What the player of a script knows when the next turn is requested.
 
-    `results` are the texts of the tool results and denials since the last model message.
+    `results` are the texts of tool results and denials since the last model message.
     """
 
     user: str | None
@@ -21,7 +21,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unmet(expect: Expect, seen: Seen) -> str | None:
-    """Return the first expectation that does not hold and what was there instead, or None."""
+    """Return the first expectation that does not hold, and what was seen instead, or None."""
     for text in expect.user_contains:
         if seen.user is None:
             return f"expected a user message that contains {_show(text)}, but there is none"
@@ -33,14 +33,15 @@ def unmet(expect: Expect, seen: Seen) -> str | None:
             return f"expected a tool result that contains {_show(text)}, but there is {there}"
     for name in expect.offered:
         if name not in seen.offered:
-            return f"expected the tool {name} to be offered, but on offer is {_list(seen.offered)}"
+            return f"expected the tool {name} to be offered, but offered are: {_list(seen.offered)}"
     for name in expect.not_offered:
         if name in seen.offered:
-            return f"expected the tool {name} not to be offered, but on offer is {_list(seen.offered)}"
+            return f"expected the tool {name} not to be offered, but offered are: {_list(seen.offered)}"
     return None
 
 
 def _show(text: str) -> str:
+    # A tool result may be very long.
     return f'"{text}"' if len(text) <= _SHOWN else f'"{text[:_SHOWN]}…" ({len(text)} characters)'
 
 

@@ -1,7 +1,7 @@
 """A script file, its text or plain data → `Script`. Every error names file, line and field.
 
-The types of `model` are the grammar: this module walks them and the node tree side
-by side. `dump` is the way back, to plain data that loads to an equal script.
+The types in `model` are the grammar: this module walks them and the node tree side by side. `dump` is
+the inverse: plain data that loads to an equal script.
 """
 
 import difflib
@@ -20,7 +20,8 @@ from codesdk.script.nodes import Node, fault, read_json, read_object, read_yaml
 MAX_BYTES = 10_000_000
 MAX_BURST = 100_000_000
 _GRAMMAR = inspect.type_info(model.Script)
-# After these nothing of the turn can follow; the second group has no answer that could come before it.
+# Nothing of a turn can follow the steps in `_LAST`. Those in `_ALONE` replace the whole answer, so nothing
+# can precede them either.
 _LAST = (model.CrashStep, model.FailStep, *model.GatewayOnlyStep.__args__)
 _ALONE = (model.HttpStep, model.ContextTooLargeStep, model.EmptyStep)
 
@@ -28,8 +29,8 @@ _ALONE = (model.HttpStep, model.ContextTooLargeStep, model.EmptyStep)
 def load_script(path: str | Path, source: str | None = None) -> model.Script:
     """Return the script in a file: JSON if its name ends in `.json`, otherwise YAML.
 
-    Raise `InvalidRequest`, with a message that names the place, if there is no valid one. `source` names
-    the file in messages, where its whole path is nobody's business.
+    Raise `InvalidRequest`, naming the place, if it is not valid. `source` names the file in messages where
+    its full path should not be shown.
     """
     path = Path(path)
     source = source or str(path)
@@ -40,7 +41,7 @@ def load_script(path: str | Path, source: str | None = None) -> model.Script:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         raise InvalidRequest(f"{source}: the script cannot be read ({type(error).__name__})") from None
-    if len(data) > MAX_BYTES:
+    if len(data) > MAX_BYTES:  # one byte more than allowed was read, so a huge file costs no memory
         raise InvalidRequest(f"{source}: a script may have at most {MAX_BYTES} bytes")
     try:
         text = data.decode("utf-8-sig")
@@ -51,7 +52,7 @@ def load_script(path: str | Path, source: str | None = None) -> model.Script:
 
 
 def parse_script(text: str, source: str) -> model.Script:
-    """Return the script in a text. `source` names it in errors; `….json` makes it JSON instead of YAML."""
+    """Return the script in a text: JSON if `source`, its name in errors, ends in `.json`, else YAML."""
     if len(text) > MAX_BYTES:
         raise InvalidRequest(f"{source}: a script may have at most {MAX_BYTES} bytes")
     read = read_json if source.lower().endswith(".json") else read_yaml
@@ -59,7 +60,7 @@ def parse_script(text: str, source: str) -> model.Script:
 
 
 def parse_object(value: Any, source: str) -> model.Script:
-    """Return the script in plain data, as it stands in a configuration. `source` names it in errors."""
+    """Return the script in plain data, such as part of a configuration. `source` names it in errors."""
     return _build(read_object(value, source), source)
 
 
@@ -77,7 +78,7 @@ def _build(node: Node, source: str) -> model.Script:
 
 
 def _check_turn(turn: model.Turn, place: Node, path: str, source: str) -> None:
-    """Refuse what the types allow but nobody can have meant."""
+    """Refuse what the types allow but cannot be played."""
     if not turn.steps:
         return
     nodes = cast("list[Node]", cast("dict[str, Node]", place.value)["steps"].value)
@@ -98,7 +99,7 @@ def _check_turn(turn: model.Turn, place: Node, path: str, source: str) -> None:
 
 
 class _Reader:
-    """Turns nodes into values of given types, or says what is wrong with them."""
+    """Converts nodes to values of given types, or raises `InvalidRequest` naming the place."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -209,7 +210,7 @@ _SCALARS: dict[type, tuple[str, tuple[type, ...]]] = {
 
 
 def _out_of_bounds(kind: inspect.Type, value: Any) -> str | None:
-    """Return which bound of its type a value breaks, in words."""
+    """Return, in words, the bound of its type that a value breaks, or None."""
     if isinstance(kind, inspect.IntType | inspect.FloatType):
         if kind.ge is not None and value < kind.ge:
             return f"must be at least {kind.ge:g}"
@@ -229,7 +230,7 @@ def join(path: str, key: str) -> str:
 
 
 def describe(node: Node) -> str:
-    """Return what a node holds, in a few words."""
+    """Return a node's value in a few words."""
     if isinstance(node.value, dict):
         return "a mapping"
     if isinstance(node.value, list):
@@ -238,13 +239,13 @@ def describe(node: Node) -> str:
 
 
 def suggest(word: str, known: list[str]) -> str:
-    """Return what else the word may have meant, as the end of a message."""
+    """Return a suggestion for a misspelled word, as the end of a message."""
     close = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {close[0]}?" if close else one_of(known)
 
 
 def one_of(known: list[str]) -> str:
-    """Return all that is known, as the end of a message."""
+    """Return all known words, as the end of a message."""
     return f"; known are {', '.join(sorted(known))}"
 
 

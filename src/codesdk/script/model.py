@@ -1,8 +1,8 @@
-"""The scenario format as types: a script is a list of turns, a turn one model answer, a step one part of it.
+"""The scenario format as types: a script is a list of turns, a turn one model answer, a step a part of it.
 
-`load` turns a file into these, the scripted runtime and the model gateway play them.
-A step's tag is its key in the file. A step without fields is written `key: true`, one
-with a single field `key: value`, one with more `key: {field: value}`.
+`load` reads files into these types; the scripted runtime and the model gateway play them. A step's tag is
+its key in the file. A step without fields is written `key: true`, one with a single field `key: value`,
+one with more `key: {field: value}`.
 """
 
 from typing import Annotated, Any, Literal
@@ -13,28 +13,28 @@ from msgspec import Meta
 from codesdk.contract.errors import ErrorCode
 
 Chunks = Annotated[tuple[str, ...], Meta(min_length=1)]
-"""Text as it streams. A file may give one string instead of a list."""
+"""Text in the pieces in which it streams. A file may give one string instead of a list."""
 
 _LABEL = r"^[A-Za-z][A-Za-z0-9_-]{0,63}\Z"
 IN_WORDS = {_LABEL: "a letter followed by letters, digits, _ or -, at most 64 in all"}
-"""What a pattern asks for, as it is said in errors."""
+"""What a pattern requires, as errors say it."""
 
 Names = tuple[str, ...]
 Count = Annotated[int, Meta(ge=0, le=9_007_199_254_740_991)]
 
 
 class Step(msgspec.Struct, frozen=True, tag_field="step"):
-    """The parent of all steps."""
+    """The base of all steps."""
 
 
 class TextStep(Step, frozen=True, tag="text"):
-    """Text of the answer. With only delays between them, text steps make one block."""
+    """Text of the answer. Text steps with only delays between them form one block."""
 
     chunks: Chunks
 
 
 class ReasoningStep(Step, frozen=True, tag="reasoning"):
-    """What the model thinks, streamed like text."""
+    """The model's reasoning, streamed like text."""
 
     chunks: Chunks
 
@@ -46,7 +46,7 @@ class CallStep(Step, frozen=True, tag="call"):
     input: Any = msgspec.field(default_factory=dict[str, Any])
     id: Annotated[str, Meta(pattern=_LABEL)] | None = None
     offered: bool = True
-    """False: the model calls it by this very name, although nobody may have offered it."""
+    """If False, the model calls exactly this name, whether or not it was offered."""
 
 
 class DelayStep(Step, frozen=True, tag="delay_s"):
@@ -56,7 +56,7 @@ class DelayStep(Step, frozen=True, tag="delay_s"):
 
 
 class BurstStep(Step, frozen=True, tag="burst"):
-    """Many deltas of one size, as fast as they are taken."""
+    """Many deltas of one size, as fast as the reader takes them."""
 
     count: Annotated[int, Meta(ge=1, le=10_000_000)]
     size: Annotated[int, Meta(ge=1, le=1_000_000)] = 16
@@ -68,19 +68,19 @@ class AwaitSteerStep(Step, frozen=True, tag="await_steer"):
 
 
 class CrashStep(Step, frozen=True, tag="crash"):
-    """Runtime only: the stream raises, or ends without a word."""
+    """Runtime only: the stream raises, or ends without a final message."""
 
     how: Literal["raise", "end"]
 
 
 class StallStep(Step, frozen=True, tag="stall"):
-    """Runtime only: silence until a stop is asked for, or until the task is closed by force."""
+    """Runtime only: silence until a stop is requested, or until the task is closed by force."""
 
     until: Literal["stopped", "closed"]
 
 
 class MalformedStep(Step, frozen=True, tag="malformed"):
-    """Runtime only: something that is no item at all, or an item with a payload of the wrong shape."""
+    """Runtime only: something that is not an item, or an item whose payload has the wrong shape."""
 
     what: Literal["item", "payload"]
 
@@ -110,13 +110,13 @@ class FailStep(Step, frozen=True, tag="fail"):
 
 
 class RetractStep(Step, frozen=True, tag="retract"):
-    """Runtime only: take back all that this turn has streamed so far."""
+    """Runtime only: take back everything this turn has streamed so far."""
 
     reason: str
 
 
 class HttpStep(Step, frozen=True, tag="http"):
-    """Gateway only: answer with this status in place of a stream."""
+    """Gateway only: answer with this status instead of a stream."""
 
     status: Annotated[int, Meta(ge=400, le=599)]
     retry_after_s: Annotated[float, Meta(ge=0)] | None = None
@@ -128,7 +128,7 @@ class ResetStep(Step, frozen=True, tag="reset"):
 
 
 class TruncateStep(Step, frozen=True, tag="truncate"):
-    """Gateway only: the stream ends in good order, but without its finish."""
+    """Gateway only: the stream ends cleanly, but without its final event."""
 
 
 class SilenceStep(Step, frozen=True, tag="silence"):
@@ -136,13 +136,13 @@ class SilenceStep(Step, frozen=True, tag="silence"):
 
 
 class MalformedFrameStep(Step, frozen=True, tag="malformed_frame"):
-    """Gateway only: send this in place of a frame."""
+    """Gateway only: send this instead of a frame."""
 
     data: str
 
 
 class ContextTooLargeStep(Step, frozen=True, tag="context_too_large"):
-    """Gateway only: refuse the request as the provider does when it is too long."""
+    """Gateway only: refuse the request the way the provider refuses one that is too long."""
 
 
 class RefusalStep(Step, frozen=True, tag="refusal"):
@@ -186,7 +186,7 @@ AnyStep = PlainStep | RuntimeOnlyStep | GatewayOnlyStep
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a turn reports to have used. Without `cost_usd` the price is unknown."""
+    """The usage a turn reports. Without `cost_usd` the price is unknown."""
 
     input: Count = 0
     output: Count = 0
@@ -197,7 +197,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Expect(msgspec.Struct, frozen=True, kw_only=True):
-    """What must be true when a turn is asked for. See `unmet` for what each one looks at."""
+    """What must hold when a turn is requested. See `unmet` for what each field is compared with."""
 
     user_contains: Names = ()
     tool_result_contains: Names = ()
@@ -220,12 +220,12 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def effective_stop_reason(self) -> str:
-        """The stop reason: the given one, or the one that follows from the calls."""
+        """The given stop reason, or the one that follows from the calls."""
         return self.stop_reason or ("tool_use" if self.calls else "end_turn")
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
-    """A scenario. `asides` answer hidden requests by purpose and use up no turn."""
+    """A scenario. `asides` answer hidden requests by purpose, without using up a turn."""
 
     turns: Annotated[tuple[Turn, ...], Meta(min_length=1)]
     name: str | None = None
@@ -233,12 +233,12 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     asides: dict[str, str] = msgspec.field(default_factory=dict[str, str])
 
     def turn(self, number: int) -> Turn | None:
-        """Return the turn to play as the answer `number`, counted from 0, or None if there is none left."""
+        """Return the turn to play as answer `number`, counted from 0, or None if none is left."""
         if self.loop:
             return self.turns[number % len(self.turns)]
         return self.turns[number] if number < len(self.turns) else None
 
 
 def key_of(step: Step) -> str:
-    """Return the key under which a step is written in a file."""
+    """Return the key of a step in a file."""
     return str(type(step).__struct_config__.tag)

@@ -1,7 +1,7 @@
-"""YAML or JSON text → a tree of nodes that know their line, for errors that point at the place.
+"""YAML or JSON text → a tree of nodes that know their line, so that errors can point at the place.
 
-Only the parsing half of PyYAML is used, so no tag can construct anything. Scalars
-follow YAML 1.2: `no` is a word, not false. Size, depth and aliases are bounded.
+Only PyYAML's parser is used, not its constructors, so no tag can create an object. Scalars follow YAML 1.2:
+`no` is a word, not false. Size, depth and aliases are bounded.
 """
 
 import json
@@ -17,7 +17,7 @@ from codesdk.contract.errors import InvalidRequest
 
 MAX_DEPTH = 64
 MAX_NODES = 1_000_000
-_MAX_INT = 2**53 - 1
+_MAX_INT = 2**53 - 1  # beyond it, JSON readers that use doubles lose digits
 
 _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -28,7 +28,7 @@ _WORDS = {"": None, "~": None} | {
     for form in (word, word.title(), word.upper())
 }
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
-# libyaml where PyYAML was built with it: the same events, many times faster.
+# libyaml, if PyYAML was built with it: the same events, many times faster.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _parse = cast("Callable[..., Iterator[Any]]", cast("Any", yaml).parse)
 
@@ -51,18 +51,18 @@ class Node(msgspec.Struct):
         return self.value
 
     def entries(self) -> "dict[str, Node] | None":
-        """Return the nodes of a mapping by key, or None if it is none."""
+        """Return the nodes of a mapping by key, or None if this is not a mapping."""
         value: object = self.value
         return cast("dict[str, Node]", value) if isinstance(value, dict) else None
 
     def items(self) -> "list[Node] | None":
-        """Return the nodes of a list, or None if it is none."""
+        """Return the nodes of a list, or None if this is not a list."""
         value: object = self.value
         return cast("list[Node]", value) if isinstance(value, list) else None
 
 
 class _Tree:
-    """Puts nodes together from the outside in, and watches the bounds."""
+    """Builds the tree from the outside in, and enforces the bounds."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -81,7 +81,7 @@ class _Tree:
         self.keys[-1] = (self.check(key, line), line)
 
     def check(self, value: Any, line: int | None) -> Any:
-        """Refuse what JSON and the event log cannot carry."""
+        """Refuse values that JSON and the event log cannot carry."""
         if isinstance(value, str):
             if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
                 raise fault(self.source, line, "half of a surrogate pair is not a character")
@@ -120,7 +120,7 @@ class _Tree:
     def end(self) -> tuple[Node, str | None]:
         node, anchor = self.open.pop()
         self.keys.pop()
-        self.total -= node.size - 1  # counted as its parts came in; `add` counts the whole
+        self.total -= node.size - 1  # its parts were counted as they came in; `add` counts the whole
         self.add(node)
         return node, anchor
 
@@ -132,7 +132,7 @@ def fault(source: str, line: int | None, message: str) -> InvalidRequest:
 
 
 def read_yaml(text: str, source: str) -> Node:
-    """Return the tree of a YAML document. Raise `InvalidRequest` if it is not one, or out of bounds."""
+    """Return the tree of a YAML document. Raise `InvalidRequest` if it is not valid or exceeds a bound."""
     tree = _Tree(source)
     anchors: dict[str, Node] = {}
     try:
@@ -153,9 +153,9 @@ def read_yaml(text: str, source: str) -> Node:
 
 
 def read_json(text: str, source: str) -> Node:
-    """Return the tree of a JSON document. Raise `InvalidRequest` if it is not one, or out of bounds."""
+    """Return the tree of a JSON document. Raise `InvalidRequest` if it is not valid or exceeds a bound."""
     try:
-        json.loads(text)
+        json.loads(text)  # checks the syntax, so that reading token by token below can rely on it
     except json.JSONDecodeError as error:
         raise fault(source, error.lineno, f"this is not JSON: {error.msg}") from None
     except RecursionError:
@@ -172,7 +172,7 @@ def read_json(text: str, source: str) -> Node:
 
 
 def read_object(value: Any, source: str) -> Node:
-    """Return the tree of plain data, which has no lines."""
+    """Return the tree of plain data; its nodes have no lines."""
     tree = _Tree(source)
     _take_value(tree, value)
     return cast("Node", tree.root)
@@ -183,9 +183,7 @@ def _events(text: str, source: str) -> Iterator[Any]:
     for event in _parse(text, Loader=_LOADER):
         documents += isinstance(event, yaml.DocumentStartEvent)
         if documents > 1:
-            raise fault(
-                source, event.start_mark.line + 1, "a script is one document; take the second --- away"
-            )
+            raise fault(source, event.start_mark.line + 1, "a script is one document; remove the second ---")
         yield event
 
 
@@ -200,6 +198,7 @@ def _take_event(tree: _Tree, anchors: dict[str, Node], event: Any) -> None:
     line = cast("int", event.start_mark.line) + 1
     if isinstance(event, yaml.AliasEvent):
         target = anchors.get(event.anchor)
+        # An alias inside its own anchor would make the tree endless, so only complete nodes count.
         if target is None or tree.wants_key():
             raise fault(tree.source, line, f"*{event.anchor} refers to nothing that is complete before it")
         tree.add(target)
@@ -233,7 +232,7 @@ def _take_scalar(tree: _Tree, anchors: dict[str, Node], event: Any, line: int) -
 
 
 def _resolve(text: str) -> Any:
-    """Return what an unquoted scalar stands for."""
+    """Return the value of an unquoted scalar."""
     if text in _WORDS:
         return _WORDS[text]
     if _INT.fullmatch(text):

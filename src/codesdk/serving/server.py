@@ -1,6 +1,6 @@
-"""An ASGI application → a server in this loop, which leaves the process's signals alone. Loads uvicorn.
+"""An ASGI application → an HTTP server on this loop that leaves the process's signals alone. Loads uvicorn.
 
-For whoever is reached over HTTP: the gateway, the MCP host, the daemon.
+Shared by everything reached over HTTP: the gateway, the MCP host and the daemon.
 """
 
 import asyncio
@@ -13,12 +13,13 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 KEEP_ALIVE_S = 120
-"""Longer than clients keep a connection that they do not use: the one who closes it must not be us, while they ask."""
+"""Longer than clients keep idle connections, so that the server never closes one as a request arrives."""
 MAX_HEAD_BYTES = 64 * 1024
 
 
 def listen(address: Any, family: int = socket.AF_INET) -> socket.socket:
-    """Return a listening socket. It names its protocol: asyncio turns off Nagle's delay (40 ms) only for those."""
+    """Return a listening socket."""
+    # The protocol is named because asyncio turns off Nagle's delay (40 ms) only for such sockets.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -31,7 +32,7 @@ def listen(address: Any, family: int = socket.AF_INET) -> socket.socket:
 
 
 class Serving:
-    """An application that answers on a listening socket until `end`, where requests have `grace_s` to be over."""
+    """An application served until `end`, which gives running requests `grace_s` to finish."""
 
     def __init__(self, app: Any, listener: socket.socket, *, grace_s: int = 1) -> None:
         config = uvicorn.Config(
@@ -53,13 +54,13 @@ class Serving:
         self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
 
     async def end(self) -> None:
-        """Take no more requests, and return when the server has ended."""
+        """Stop taking requests; return when the server has ended."""
         self._server.end()
         await self._task
 
 
 class _Server(uvicorn.Server):
-    """Leaves the signals to the process that it runs in, and does not look ten times a second whether it is to end."""
+    """Leaves signals to the process, and waits for an event where uvicorn polls ten times a second."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -78,7 +79,7 @@ class _Server(uvicorn.Server):
 
 
 class _Connection(HttpToolsProtocol):
-    """Hangs up on who sends headers without an end: they would be kept until memory is full."""
+    """Closes connections whose headers never end: they would be buffered until memory is full."""
 
     _head_bytes = 0
     _in_head = True
@@ -92,6 +93,7 @@ class _Connection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:
+        # uvicorn has no limit of its own with this parser: it collects headers until they end.
         if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
             self.send_400_response("The headers are too long.")
             return

@@ -1,4 +1,4 @@
-"""Owned tools: the registry, the built-in tools on the workspace, and tools over MCP, served (`mcp`) and taken in (`mcp_client`)."""
+"""Owned tools: the registry, the built-in tools, ours over MCP (`mcp`), attached ones (`mcp_client`)."""
 
 from typing import TYPE_CHECKING
 

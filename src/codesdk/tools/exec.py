@@ -1,6 +1,6 @@
-"""`workspace.exec`: a program and its arguments → its output as it comes, and how it ended. Off unless added.
+"""`workspace.exec`: a program and its arguments → its output as it arrives and how it ended. Off by default.
 
-Runs in a sandbox, without a shell, only what the operator's list allows. Policy may narrow that further.
+Runs only what the operator's list allows, in a sandbox and without a shell. Policy may narrow that further.
 """
 
 import codecs
@@ -29,11 +29,11 @@ TAIL_CHARS = 12_000
 _MAX_ALLOWED_SHOWN = 20
 _STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
 _IN_WORDS: Mapping[LimitName, str] = {
-    "wall": "It was stopped because its time was over.",
+    "wall": "It was stopped because its time was up.",
     "output": "It was stopped because it wrote too much.",
     "cpu": "It was stopped because it used too much processor time.",
-    "memory": "It met the limit on memory.",
-    "processes": "It met the limit on processes.",
+    "memory": "It reached the memory limit.",
+    "processes": "It reached the process limit.",
     "file_size": "It was stopped because a file became too large.",
 }
 
@@ -62,11 +62,12 @@ async def exec_tool(
     hosts: Sequence[str] = (),
     writable: bool = True,
 ) -> Tool:
-    """Return the tool. Raise `SandboxUnavailable` if the sandbox cannot run commands as they are wanted here.
+    """Return the tool. Raise `SandboxUnavailable` if the sandbox cannot run commands as required.
 
-    `allow` are the beginnings of the commands that may run: `[["git", "status"], ["pytest"]]`; an empty
-    beginning allows everything. `limits` bound every command; the model may ask for less time, not for more.
+    `allow` lists prefixes of commands that may run: `[["git", "status"], ["pytest"]]`; an empty prefix allows
+    everything. `limits` bound every command; the model may ask for less time, not for more.
     """
+    # A string is a sequence of strings too, so a type checker does not catch this mistake.
     if any(isinstance(prefix, str) for prefix in allow):
         raise ValueError('write each allowed command as a list: ["git", "status"], not "git status"')
     found = await sandbox.capabilities()
@@ -75,7 +76,7 @@ async def exec_tool(
 
     async def run(args: ExecInput, context: ToolContext) -> ToolRun:
         _require_allowed(args.argv, allow)
-        wall_s = min(float(args.timeout_s), bounds.wall_s)
+        wall_s = min(float(args.timeout_s), bounds.wall_s)  # the operator's limit cannot be raised by a model
         command = Command(
             session_id=context.call.session_id,
             argv=args.argv,
@@ -148,25 +149,26 @@ def _summary(found: SandboxCapabilities, limits: SandboxLimits, hosts: Sequence[
 
 
 class _Said:
-    """What a command writes: handed on as text, and its beginning and end kept for the result."""
+    """A command's output: passed on as text, with its beginning and end kept for the result."""
 
     def __init__(self, output: ToolSink) -> None:
         self._output = output
         decoder = codecs.getincrementaldecoder("utf-8")
+        # Incremental, and one for each stream: chunks may cut characters, and the two streams interleave.
         self._decoders = {stream: decoder("replace") for stream in _STREAMS}
         self._kept = {stream: _HeadAndTail() for stream in _STREAMS}
 
     def take(self, stream: Stream, data: bytes) -> None:
-        """Take some bytes. A character may be cut by them."""
+        """Take some bytes. They may end in the middle of a character."""
         self._pass_on(stream, self._decoders[stream].decode(data))
 
     def finish(self) -> None:
-        """Nothing more will come."""
+        """Flush the decoders: the output has ended."""
         for stream in _STREAMS:
             self._pass_on(stream, self._decoders[stream].decode(b"", final=True))
 
     def shown(self, stream: Stream) -> str:
-        """Return what is left of a stream, with a word on what is left out."""
+        """Return what was kept of a stream, with a note on what was left out."""
         return self._kept[stream].text()
 
     def _pass_on(self, stream: Stream, text: str) -> None:
@@ -176,7 +178,7 @@ class _Said:
 
 
 class _HeadAndTail:
-    """A text of any length, of which the beginning and the end are kept."""
+    """Keeps the beginning and the end of a text of any length."""
 
     def __init__(self) -> None:
         self._head = ""
@@ -196,11 +198,11 @@ class _HeadAndTail:
 
 
 def _told(end: CommandEnd, said: _Said) -> str:
-    """Return the end of a command in words, then what it said."""
+    """Return how a command ended, in words, then its output."""
     lines = [f"Exit code {end.exit_code} after {end.duration_ms / 1000:.1f} s."]
-    lines += [_IN_WORDS.get(limit, f"It met the limit on {limit}.") for limit in end.limits_hit]
+    lines += [_IN_WORDS.get(limit, f"It reached the limit on {limit}.") for limit in end.limits_hit]
     if end.oom_kills:
-        lines.append(f"Processes killed for want of memory: {end.oom_kills}.")
+        lines.append(f"Processes killed because memory ran out: {end.oom_kills}.")
     if end.refused_hosts:
         lines.append(f"Hosts that it may not reach: {', '.join(end.refused_hosts)}.")
     parts = [" ".join(lines)]

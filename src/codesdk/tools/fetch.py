@@ -1,7 +1,8 @@
 """`http.fetch`: the address of a public page → its text. Off unless added.
 
-A name is resolved once, every address it has must be a public one, and the connection goes to an address that was
-looked at. A redirect is followed only on the same host, since that is the host that was allowed.
+A name is resolved once, all of its addresses must be public, and the connection goes to one of these
+addresses, so that a changed name cannot lead to a private one. Redirects are followed only on the same
+host: only that was allowed.
 """
 
 import asyncio
@@ -47,7 +48,7 @@ class Place(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The host as it is written in a header."""
+        """The host as written in a header."""
         bare = f"[{self.host}]" if ":" in self.host else self.host
         return bare if self.port == _DEFAULT_PORTS[self.scheme] else f"{bare}:{self.port}"
 
@@ -64,9 +65,9 @@ def fetch_tool(
     internet: Internet = INTERNET,
     tls: ssl.SSLContext | None = None,
 ) -> Tool:
-    """Return the tool. With `hosts` only those can be reached: names, or `*.` and a domain.
+    """Return the tool. With `hosts`, only those can be reached: names, or `*.` and a domain.
 
-    Raise `InvalidRequest` if one of them is no host. `internet` and `tls` replace the real ones in tests.
+    Raise `InvalidRequest` if one of them is not a host. Tests replace `internet` and `tls`.
     """
     check_hosts(hosts or ())
     fetcher = _Fetcher(hosts, max_bytes, internet, tls)
@@ -92,19 +93,19 @@ def fetch_tool(
 def _subjects(args: FetchInput) -> Subjects:
     try:
         return Subjects(hosts=[place_of(args.url).host])
-    except ToolError:
+    except ToolError:  # the run fails with the same error, so there is nothing to decide on
         return Subjects()
 
 
 def place_of(url: str) -> Place:
-    """Take an address apart. Raise `ToolError` if it is none that can be fetched."""
+    """Split an address into its parts. Raise `ToolError` if it cannot be fetched."""
     try:
         parts = urlsplit(url.strip())
         port = parts.port
     except ValueError:
         raise ToolError(f'"{url[:200]}" is not an address that can be fetched.') from None
     if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
-        raise ToolError("Give a whole address that begins with http:// or https://.")
+        raise ToolError("Give a full address that begins with http:// or https://.")
     if parts.username is not None or parts.password is not None:
         raise ToolError("The address contains a user name or password; addresses with those are not fetched.")
     port = _DEFAULT_PORTS[parts.scheme] if port is None else port
@@ -114,7 +115,7 @@ def place_of(url: str) -> Place:
 
 
 def _host(name: str) -> str:
-    """Return a host name as the name system knows it, which is also how rules are written."""
+    """Return a host name as DNS knows it, which is also how policy rules are written."""
     try:
         plain = name if ":" in name else name.encode("idna").decode("ascii")
     except UnicodeError:
@@ -131,7 +132,7 @@ def _target(parts: SplitResult) -> str:
 
 
 class _Fetcher:
-    """Follows an address to its text."""
+    """Fetches an address, following its redirects."""
 
     def __init__(
         self, hosts: Sequence[str] | None, max_bytes: int, internet: Internet, tls: ssl.SSLContext | None
@@ -148,15 +149,16 @@ class _Fetcher:
             if answer.status not in _REDIRECTS or location is None:
                 return _told(place, answer)
             there = place_of(urljoin(place.url, location))
+            # Policy has decided on this host only; a step down from https would expose the request.
             if there.host != place.host or (place.scheme, there.scheme) == ("https", "http"):
                 return ToolRun(result=f"{place.url} leads to {there.url}. Fetch that if it is what you want.")
             place = there
-        raise ToolError(f"{place.host} sent from one address to the next more than {MAX_REDIRECTS} times.")
+        raise ToolError(f"{place.host} redirected more than {MAX_REDIRECTS} times.")
 
     async def _ask(self, place: Place) -> Answer:
         if self._hosts is not None and not _is_listed(place.host, self._hosts):
             raise ToolError(
-                f"{place.host} may not be fetched from. Allowed: {', '.join(self._hosts) or 'none'}."
+                f"{place.host} is not an allowed host. Allowed: {', '.join(self._hosts) or 'none'}."
             )
         addresses = await self._addresses(place)
         try:
@@ -167,32 +169,33 @@ class _Fetcher:
                 writer.close()
         except ssl.SSLError as error:
             why = str(
-                getattr(error, "verify_message", None) or error.reason or "no secure connection"
+                getattr(error, "verify_message", None) or error.reason or "the TLS handshake failed"
             ).rstrip(".")
-            raise ToolError(f"{place.host} could not prove who it is: {why}.") from None
+            raise ToolError(f"There is no secure connection to {place.host}: {why}.") from None
         except BadAnswer as error:
-            raise ToolError(f"{place.host} gave no answer that can be read: {error}.") from None
+            raise ToolError(f"{place.host} sent an unreadable answer: {error}.") from None
         except OSError:
             raise ToolError(f"{place.host} cannot be reached.") from None
 
     async def _addresses(self, place: Place) -> Sequence[str]:
-        """Resolve a name, once. Every address must be public: one that is not may be the one that is meant."""
+        """Resolve a name once. All addresses must be public: a private one may be the real target."""
         try:
             found = await self._internet.resolve(place.host, place.port)
         except (OSError, UnicodeError):
             raise ToolError(f"There is no host {place.host}.") from None
         if not found or not all(is_reachable(address) for address in found):
-            raise ToolError(
-                f"{place.host} leads to a private address; only the internet can be fetched from."
-            )
+            raise ToolError(f"{place.host} has a private address; only public addresses can be fetched.")
         return found
 
     async def _connect(self, place: Place, addresses: Sequence[str]) -> Streams:
-        """Connect to the first address that answers; never to the name."""
+        """Connect to the first address that answers.
+
+        Never connect by name: it could resolve differently now.
+        """
         for address in addresses[:-1]:
             try:
                 return await self._open(place, address)
-            except ssl.SSLError:
+            except ssl.SSLError:  # also an OSError, but another address would not help
                 raise
             except OSError:
                 continue
@@ -211,7 +214,7 @@ class _Fetcher:
 
 
 def is_reachable(text: str) -> bool:
-    """Say whether an address belongs to the internet at large. Of IPv6 only what is given out to the public."""
+    """Return whether an address is on the public internet. Of IPv6, only global unicast counts."""
     address = ipaddress.ip_address(text.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is None:
         return address in _GLOBAL_UNICAST and is_public(text)
@@ -223,7 +226,7 @@ def _is_listed(host: str, hosts: Sequence[str]) -> bool:
 
 
 def _told(place: Place, answer: Answer) -> ToolRun:
-    """Return an answer as text for a model. An error of the server is one here."""
+    """Return an answer as text for a model. A status of 400 or more is an error."""
     kind = answer.headers.get("content-type", "")
     head = f"{answer.status} {answer.reason}".strip() + f" from {place.url}"
     if not _is_text(kind, answer.body):
@@ -246,7 +249,7 @@ def _is_text(kind: str, body: bytes) -> bool:
 
 
 def _decode(kind: str, body: bytes) -> str:
-    """Decode a body by the charset that it came with, else as UTF-8."""
+    """Decode a body by its declared charset, else as UTF-8."""
     words = [word.strip() for word in kind.split(";")[1:]]
     charset = next((word[8:].strip("\"' ") for word in words if word.lower().startswith("charset=")), "utf-8")
     try:

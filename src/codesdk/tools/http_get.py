@@ -1,6 +1,6 @@
-"""One GET over a connection that is open already → the answer's head and as much of its body as is wanted.
+"""One GET over an open connection → the answer's head and its body, up to a limit.
 
-Used by `fetch.py`, which decides where to connect. Knows nothing of addresses, redirects or text.
+`fetch` decides where to connect; this module knows nothing of addresses, redirects or text.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ _COMPRESSED = {"gzip", "x-gzip", "deflate"}
 
 
 class BadAnswer(Exception):
-    """What came is no HTTP, or more of it than anybody needs; the message says what."""
+    """The answer is not HTTP, or far too large; the message says which."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer. `cut` if there was more of the body than was wanted."""
+    """An answer. `cut` if the body was longer than the limit, or broke off."""
 
     status: int
     reason: str
@@ -29,7 +29,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Reading:
-    """The callbacks of the parser."""
+    """The parser's callbacks."""
 
     def __init__(self) -> None:
         self.reason = b""
@@ -54,7 +54,7 @@ class _Reading:
     def on_message_complete(self) -> None:
         if self.parser.get_status_code() >= 200:
             self.done = True
-        else:  # hints, sent ahead of the answer
+        else:  # an interim answer (1xx); the real one follows
             self.reason = b""
             self.headers.clear()
 
@@ -62,7 +62,10 @@ class _Reading:
 async def get(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, target: str, max_bytes: int
 ) -> Answer:
-    """Ask for a target. Raise `BadAnswer` or `OSError`. The caller has a deadline and closes the connection."""
+    """Request a target. Raise `BadAnswer` or `OSError`.
+
+    The caller sets the deadline and closes the connection.
+    """
     import httptools
 
     writer.write(
@@ -77,14 +80,14 @@ async def get(
         while not reading.done and reading.body_bytes <= max_bytes and (data := await reader.read(_CHUNK)):
             seen += len(data)
             parser.feed_data(data)
-            # Chunks may carry words of their own, and headers may follow the body.
+            # Chunk extensions and trailers count too, or a server could send without end besides the body.
             if reading.head_bytes > _MAX_HEAD_BYTES or seen > 2 * max_bytes + _MAX_HEAD_BYTES:
                 raise BadAnswer("the server sends too much besides the content")
     except httptools.HttpParserError:
         raise BadAnswer("the server does not speak HTTP") from None
     status = int(parser.get_status_code())
     if not status:
-        raise BadAnswer("the server sent nothing that makes an answer")
+        raise BadAnswer("the server sent no complete answer")
     body, more = _decoded(b"".join(reading.body), reading.headers.get("content-encoding", ""), max_bytes)
     return Answer(
         status=status,
@@ -96,21 +99,21 @@ async def get(
 
 
 def _complete(reading: _Reading) -> bool:
-    """An answer without a length ends with the connection, so there is no telling."""
+    """Return whether the body is complete. Without a length it ends with the connection, so assume it is."""
     told = "content-length" in reading.headers or "transfer-encoding" in reading.headers
     return reading.done or not told
 
 
 def _decoded(body: bytes, encoding: str, max_bytes: int) -> tuple[bytes, bool]:
-    """Undo a compression that nobody asked for, up to a bound; say whether there was more."""
+    """Decompress a body, which some servers compress unasked; return it and whether there was more."""
     kind = encoding.strip().lower()
     if kind in ("", "identity"):
         return body, False
     if kind not in _COMPRESSED:
-        raise BadAnswer(f"the content is compressed in a way that is not known here ({kind[:40]})")
-    inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)
+        raise BadAnswer(f"the compression of the content is not supported ({kind[:40]})")
+    inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)  # 32: detect gzip or zlib by the header
     try:
-        plain = inflater.decompress(body, max_bytes + 1)
+        plain = inflater.decompress(body, max_bytes + 1)  # bounded: a few bytes can inflate to gigabytes
     except zlib.error:
         raise BadAnswer("the content is compressed, and damaged") from None
     return plain, not inflater.eof

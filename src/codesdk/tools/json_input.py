@@ -1,7 +1,7 @@
 """The JSON Schema of a tool's input → a check that says in plain words what is wrong with an input.
 
-For tools whose input is no struct of ours: an application's own schema, or one that an MCP server gave. No schema
-leads to a request: a reference must be to a part of the schema itself. `jsonschema` is loaded with the first one.
+For tools without an input struct: an application's own schema, or an MCP server's. References must stay
+inside the schema, so that none causes a request. `jsonschema` is loaded with the first one.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ Check = Callable[[Any], str | None]
 
 
 def schema_check(name: str, schema: dict[str, Any]) -> Check:
-    """Return the check. Raise `ValueError`, naming the tool, if the schema is none or not for an object."""
+    """Return the check. Raise `ValueError`, naming the tool, if the schema is not a valid object schema."""
     exceptions, validators = _load("jsonschema.exceptions"), _load("jsonschema.validators")
     kind = validators.validator_for(schema, default=validators.Draft202012Validator)
     try:
@@ -38,7 +38,7 @@ def schema_check(name: str, schema: dict[str, Any]) -> Check:
         ) from None
     if schema.get("type") != "object":
         raise ValueError(f'the input schema of {name} must have "type": "object"')
-    # Without this registry the library fetches what a reference names.
+    # Without this registry the library would fetch what a reference names.
     validator = kind(schema, registry=_load("jsonschema_specifications").REGISTRY)
     _require_references(name, schema)
 
@@ -53,7 +53,7 @@ def schema_check(name: str, schema: dict[str, Any]) -> Check:
 
 
 def _load(module: str) -> Any:
-    """Import a library that is needed for few tools only, and has no types to check against."""
+    """Import a library that few tools need and that has no type information."""
     return import_module(module)
 
 
@@ -88,7 +88,7 @@ def _references(value: Any) -> Iterator[str]:
 
 
 def _words(error: Any) -> str:
-    """Return what a validation error says, in the words that errors of our own structs have."""
+    """Return a validation error in the same words as errors of our own structs."""
     instance: Any = error.instance
     if error.validator == "required":
         missing = next(field for field in error.validator_value if field not in instance)

@@ -1,4 +1,4 @@
-"""Which tools are offered besides those on files: what an operator switches on, made ready to use."""
+"""The operator's options for tools beyond those on files → a registry with these tools, ready to use."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -11,20 +11,23 @@ from codesdk.tools.workspace.file_tools import builtin_registry
 
 
 class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Switches `workspace.exec` on. `allow` are the beginnings of the commands that may run: `[["pytest"], ["git", "diff"]]`."""
+    """Enables `workspace.exec`.
+
+    `allow` lists prefixes of commands that may run: `[["pytest"], ["git", "diff"]]`.
+    """
 
     allow: Sequence[Sequence[str]]
     sandbox: SandboxKind = "bubblewrap"
     sandbox_options: dict[str, object] = {}
     limits: SandboxLimits = SandboxLimits()
     hosts: Sequence[str] = ()
-    """Hosts that commands may reach, through a proxy; none means no network."""
+    """Hosts that commands may reach, through a proxy; empty means no network."""
     writable: bool = True
     """Whether commands may change the workspace."""
 
 
 class FetchOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Switches `http.fetch` on. `hosts` limits it to these; without, every public address can be reached."""
+    """Enables `http.fetch`. `hosts` limits it to these; without it, every public address can be reached."""
 
     hosts: Sequence[str] | None = None
 
@@ -33,10 +36,10 @@ class FetchOptions(msgspec.Struct, frozen=True, kw_only=True):
 async def offered_tools(
     run: ExecOptions | None = None, fetch: FetchOptions | None = None
 ) -> AsyncGenerator[ToolRegistry]:
-    """Give the built-in tools, and those that are switched on. Raise `SandboxUnavailable` if one cannot work here."""
+    """Yield the built-in tools and those enabled. Raise `SandboxUnavailable` if one cannot work here."""
     registry = builtin_registry()
     if fetch is not None:
-        from codesdk.tools.fetch import fetch_tool
+        from codesdk.tools.fetch import fetch_tool  # imported only if enabled
 
         registry.add(fetch_tool(hosts=fetch.hosts))
     if run is None:

@@ -1,4 +1,4 @@
-"""Tools by name: a function and the type of its input → a tool that can be offered, given an input and run.
+"""Tools by name: a function and its input type → a tool that can be offered, checked and run.
 
 Implements `ToolRunner` for the engine. Knows nothing of policy, approvals or the log.
 """
@@ -33,11 +33,11 @@ _log = logging.getLogger(__name__)
 
 
 class ToolError(Exception):
-    """The tool could not do it. The message is the result that the model reads."""
+    """The tool failed. The message is the result that the model reads."""
 
 
 class ToolContext(msgspec.Struct, frozen=True):
-    """What a tool is given besides its input."""
+    """What a tool gets besides its input."""
 
     call: ToolInvocation
     output: ToolSink
@@ -45,14 +45,14 @@ class ToolContext(msgspec.Struct, frozen=True):
 
 ToolFunction = Callable[[Any, ToolContext], Awaitable[Any]]
 SubjectsOf = Callable[[Any], Subjects]
-"""What a call touches, from its converted input."""
+"""Returns what a call touches, given its converted input."""
 F = TypeVar("F", bound=ToolFunction)
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool: how it is offered, what it takes, what it does, and where.
+    """A tool: how it is offered, what it takes, what it does, and where it runs.
 
-    Without an `input_type`, its function gets the input as it came, checked against the spec's JSON Schema.
+    Without an `input_type`, its function gets the input unconverted, checked against the spec's JSON Schema.
     """
 
     spec: ToolSpec
@@ -65,7 +65,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolRegistry:
-    """The tools of an application. Names are unique, also in the form that providers see."""
+    """The tools of an application. Their names are unique, on the wire too."""
 
     def __init__(self, tools: Sequence[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
@@ -74,10 +74,11 @@ class ToolRegistry:
             self.add(tool)
 
     def add(self, tool: Tool) -> None:
-        """Add a tool. Raise `ValueError` if its name is not possible or taken, or its JSON Schema will not do."""
+        """Add a tool. Raise `ValueError` if its name is invalid or taken, or its JSON Schema is invalid."""
         name = tool.spec.name
         if not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no tool name: write it like workspace.read, in lower case")
+            raise ValueError(f"{name!r} is not a tool name: write it like workspace.read, in lower case")
+        # `a.b_c` and `a_b.c` differ here, but not on the wire, where the dot becomes an underscore.
         taken = next((known for known in self._tools if wire_name(known) == wire_name(name)), None)
         if taken is not None:
             raise ValueError(f"the tool {name} cannot be added: {taken} has the same name for a model")
@@ -96,10 +97,10 @@ class ToolRegistry:
         annotations: ToolAnnotations = _PLAIN,
         subjects: SubjectsOf | None = None,
     ) -> Callable[[F], F]:
-        """Make a tool of `async def f(args: SomeStruct, context: ToolContext)`.
+        """Register `async def f(args: SomeStruct, context: ToolContext)` as a tool.
 
-        The struct is the tool's input; the docstring describes it to the model. What the function
-        returns is the result; it may be a `ToolRun`. For an error that the model should read, raise `ToolError`.
+        The struct is the tool's input; the docstring describes the tool to the model. The return value is the
+        result and may be a `ToolRun`. For an error that the model should read, raise `ToolError`.
         """
 
         def register(function: F) -> F:
@@ -128,7 +129,7 @@ class ToolRegistry:
         return taken if isinstance(taken, str) else None
 
     def prepare(self, name: str, arguments: Any) -> PreparedCall | str:
-        """Validate an input. Return the tool, ready to run on it, or what is wrong, for the model to read."""
+        """Validate an input. Return the call, ready to run, or what is wrong, for the model to read."""
         taken = self._take(name, arguments)
         if isinstance(taken, str):
             return taken
@@ -141,7 +142,7 @@ class ToolRegistry:
         )
 
     async def run(self, call: ToolInvocation, output: ToolSink) -> ToolRun:
-        """Run a call that nobody has to decide on. An input that will not do is a result with `is_error`."""
+        """Run a call without a decision on it. An invalid input is a result with `is_error`."""
         taken = self._take(call.name, call.input)
         return (
             ToolRun(result=taken, is_error=True)
@@ -150,7 +151,7 @@ class ToolRegistry:
         )
 
     def _take(self, name: str, arguments: Any) -> tuple[Tool, Any] | str:
-        """Return a tool and an input as its function takes it, or what is wrong."""
+        """Return a tool and its converted input, or what is wrong with the call."""
         tool = self._tools.get(name)
         if tool is None:
             offered = ", ".join(sorted(self._tools)) or "none"
@@ -163,14 +164,14 @@ class ToolRegistry:
             return explain(name, tool.spec.input_schema, str(error))
 
     async def close_session(self, session_id: str) -> None:
-        """Release what tools keep for a session."""
+        """Release what tools hold for a session."""
         for tool in self._tools.values():
             if tool.close_session is not None:
                 await tool.close_session(session_id)
 
 
 async def _run(tool: Tool, value: Any, call: ToolInvocation, output: ToolSink) -> ToolRun:
-    """Run a tool. A failure of any kind is a result with `is_error`, except cancellation."""
+    """Run a tool. Any failure except cancellation is a result with `is_error`."""
     try:
         result = await tool.function(value, ToolContext(call, output))
     except ToolError as error:
@@ -197,7 +198,7 @@ def make_tool(
     annotations: ToolAnnotations = _PLAIN,
     subjects: SubjectsOf | None = None,
 ) -> Tool:
-    """Return the tool that a function is. Raise `TypeError` if its signature or input type will not do."""
+    """Return a function as a tool. Raise `TypeError` if its signature or input type is not valid."""
     if not inspect.iscoroutinefunction(function):
         raise TypeError(f"the tool {name} must be an async function")
     input_type = _input_type(function, name)
@@ -232,7 +233,7 @@ def _input_type(function: ToolFunction, name: str) -> type[msgspec.Struct]:
 
 
 def _returned(function: ToolFunction) -> dict[str, Any] | None:
-    """Return the schema of what a function returns, if it is annotated with a struct of the application."""
+    """Return the schema of a function's result, if its return annotation is a struct of the application."""
     hint = cast("Any", get_type_hints(function).get("return"))
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and hint is not ToolRun:
         return output_schema(hint)

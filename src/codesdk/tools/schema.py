@@ -1,7 +1,6 @@
-"""The type of a tool's input → the JSON Schema that models get, and errors against it in plain words.
+"""A tool's input type → the JSON Schema that models get, and validation errors in plain words.
 
-The schema is one piece, without references, unions and free-form maps: some
-providers refuse those.
+The schema has no references, unions or free-form maps: some providers refuse those.
 """
 
 import json
@@ -13,7 +12,7 @@ import msgspec
 _FIELDS_SHOWN = 30
 _PROBLEM = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
 
-# What msgspec says, in the words of JSON Schema.
+# msgspec's words → those of JSON Schema, which is what a model knows.
 _IN_WORDS = [
     (re.compile(r"^Object missing required field `(.*)`"), r"the required field \1 is missing"),
     (re.compile(r"^Object contains unknown field `(.*)`"), r"the field \1 is unknown"),
@@ -28,16 +27,16 @@ _IN_WORDS = [
 
 
 def input_schema(input_type: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return the schema of a struct. Raise `TypeError`, naming the field, for what a provider would refuse."""
+    """Return the schema of a struct. Raise `TypeError`, naming the field, if a provider would refuse it."""
     schema = msgspec.json.schema(input_type)
     inlined = cast("dict[str, Any]", _inline(schema, schema.get("$defs", {}), ()))
     _require_plain(inlined, input_type.__name__)
-    inlined.pop("description", None)  # the class's docstring; the tool has its own description
+    inlined.pop("description", None)  # the class's docstring; the tool has its own
     return inlined
 
 
 def output_schema(output_type: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return the schema of what a tool returns. Models are not given it, so it may be of any shape."""
+    """Return the schema of a tool's result. Models do not get it, so it may have any shape."""
     schema = msgspec.json.schema(output_type)
     inlined = cast("dict[str, Any]", _inline(schema, schema.get("$defs", {}), ()))
     inlined.pop("description", None)
@@ -54,7 +53,7 @@ def explain(name: str, schema: dict[str, Any], problem: str) -> str:
 
 
 def say(name: str, schema: dict[str, Any], where: str | None, what: str) -> str:
-    """Return the sentence: what is wrong, where, and what the tool takes."""
+    """Return an error as sentences: what is wrong, where, and what the tool takes."""
     place = f"{where}: {what}" if where else f"{what[:1].upper()}{what[1:]}"
     return f"The input of {name} is not valid. {place}. {_fields(schema)}"
 
@@ -70,7 +69,7 @@ def _fields(schema: dict[str, Any]) -> str:
 
 
 def _kind(field: Any) -> str:
-    """Return what a field is. Schemas from elsewhere need not say it."""
+    """Return a field's type in words. Foreign schemas may not state it."""
     entries = cast("dict[str, Any]", field) if isinstance(field, dict) else {}
     if "enum" in entries:
         return "one of " + ", ".join(json.dumps(value) for value in entries["enum"][:_FIELDS_SHOWN])
@@ -79,7 +78,7 @@ def _kind(field: Any) -> str:
 
 
 def _inline(value: Any, definitions: dict[str, Any], inside: tuple[str, ...]) -> Any:
-    """Put each definition where it is referred to; leave out titles, which only name our classes."""
+    """Replace references by their definitions; drop titles, which only name our classes."""
     if isinstance(value, list):
         return [_inline(item, definitions, inside) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):
@@ -103,7 +102,7 @@ def _inline(value: Any, definitions: dict[str, Any], inside: tuple[str, ...]) ->
 def _inline_properties(
     properties: dict[str, Any], definitions: dict[str, Any], inside: tuple[str, ...]
 ) -> Any:
-    """A property may be called title; only the keywords of a schema are filtered."""
+    """Inline each property by name: one may be called `title`, and only the keyword must be dropped."""
     return {name: _inline(field, definitions, inside) for name, field in properties.items()}
 
 

@@ -216,7 +216,7 @@ async def test_a_client_that_hangs_up_releases_the_provider_at_once_and_its_exch
     async with serving(backend) as base_url:
         answer = await post(base_url, "chat")
     assert answer.status_code == 400
-    assert "recorded as exchange 1, but its answer is not whole (abandoned)" in backend.problems[0]
+    assert "recorded as exchange 1, but its answer is not complete (abandoned)" in backend.problems[0]
 
 
 async def test_a_client_that_hangs_up_before_there_is_an_answer_leaves_a_request_without_one():
@@ -451,8 +451,8 @@ async def test_equal_requests_are_answered_in_the_order_of_the_recording_until_n
     assert said == ["1", "3", "2"]
     assert used_up == [400, 400]
     assert backend.problems == [
-        "POST /v1/messages is in the cassette, but all of its 2 answers were played already.",
-        "POST /v1/messages is in the cassette, but its one answer was played already.",
+        "POST /v1/messages is in the cassette, but all of its 2 answers were already played.",
+        "POST /v1/messages is in the cassette, but its only answer was already played.",
     ]
 
 

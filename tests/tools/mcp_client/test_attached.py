@@ -314,7 +314,10 @@ async def test_a_server_over_http_that_was_restarted_is_found_again():
             ),
             "it ended. It wrote: bad token [secret]",
         ),
-        (HttpServer(url="http://127.0.0.1:9/with-a-secret-0123456789"), "on the way to it."),
+        (
+            HttpServer(url="http://127.0.0.1:9/with-a-secret-0123456789"),
+            "connecting to it failed (ConnectError).",
+        ),
     ],
 )
 async def test_a_server_that_cannot_be_reached_is_named_at_the_start_and_the_others_are_ended(

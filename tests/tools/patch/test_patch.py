@@ -189,12 +189,12 @@ MISFITS: dict[str, tuple[bytes | None, str, str]] = {
     "a file that is there": (
         TEN,
         "--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1 @@\n+x\n",
-        "it is to be made, but is there already",
+        "it should be created, but already exists",
     ),
     "a file that would not be empty": (
         TEN,
         "--- a/a.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n",
-        "it is to be removed, but the hunks leave some of its lines",
+        "it should be removed, but the hunks keep some of its lines",
     ),
     "removed twice": (
         b"x\n",

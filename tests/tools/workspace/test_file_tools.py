@@ -155,14 +155,14 @@ async def test_an_edit_does_not_mix_two_encodings_in_one_file(tmp_path, data, wh
     (tmp_path / "a.txt").write_bytes(data)
     assert await edit(tmp_path, "old", "né") == error(
         f"a.txt is {what}, and this edit is UTF-8. Nothing was changed."
-        " Convert the file to UTF-8 first, or write it anew with workspace.write."
+        " Convert the file to UTF-8 first, or replace it with workspace.write."
     )
     assert (tmp_path / "a.txt").read_bytes() == data
 
 
 async def test_bytes_that_only_begin_like_another_encoding_are_not_text(tmp_path):
     (tmp_path / "a.txt").write_bytes(codecs.BOM_UTF16_LE + b"odd")
-    assert await read(tmp_path) == error("a.txt begins like UTF-16 text, but is not.")
+    assert await read(tmp_path) == error("a.txt has a UTF-16 byte order mark, but is not valid UTF-16.")
 
 
 @pytest.mark.parametrize("content", ["", "one\n", "no end", "dos\r\n", "né \u2028\n", "nul \0\n"])

@@ -138,7 +138,7 @@ async def test_a_long_line_is_shown_around_the_match(tmp_path):
 async def test_a_file_that_is_too_large_is_passed_over_and_counted(tmp_path):
     (tmp_path / "big.txt").write_text("needle\n" + "x" * 2_000_000)
     assert (await use(tmp_path, "workspace.search", pattern="needle")).result == (
-        "No line matches.\n(1 files over 2000000 bytes were passed over)"
+        "No line matches.\n(1 files over 2000000 bytes were skipped)"
     )
 
 

@@ -1,1 +1,1 @@
-"""What passes the gateway → what a session's log says of it: exact input, sources, purpose, usage."""
+"""What passes through the gateway → what a session's log records: exact input, sources, purpose, usage."""

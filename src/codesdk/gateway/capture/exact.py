@@ -1,7 +1,7 @@
-"""A request's body ↔ its parts: each message by its hash, so that a long session does not store itself anew each turn.
+"""A request's body ↔ its parts by hash, so that a long session does not store its history every turn.
 
 `Splitter` redacts and hashes what it has not seen before; it runs in a thread, one request of a session at a time.
-`join` puts the body together again, for replay.
+`join` rebuilds the body, for replay.
 """
 
 import hashlib
@@ -23,6 +23,7 @@ _MESSAGES: dict[Wire, str] = {
     "chat": "messages",
     "gemini": "contents",
 }
+# Large fields that rarely change between turns, so that storing them by hash pays.
 _APART = ("system", "instructions", "systemInstruction", "system_instruction", "tools", "functions")
 _KNOWN = 50_000
 
@@ -30,7 +31,7 @@ Parts = dict[str, ExactPart | list[ExactPart]]
 
 
 class Split(msgspec.Struct, frozen=True, kw_only=True):
-    """A body in parts, and what to say to the splitter when they are stored."""
+    """A body in parts. `digests` are what `Splitter.kept` remembers once the parts are stored."""
 
     fields: dict[str, Any]
     parts: Parts
@@ -38,15 +39,15 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Splitter:
-    """Takes the requests of one session apart. What it has seen before costs a digest and nothing more."""
+    """Splits the requests of one session. A part seen before costs only a digest."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, str] = {}
         self._redactor: Redactor | None = None
 
     def split(self, wire: Wire, body: bytes, redactor: Redactor) -> Split:
-        """Return a body in redacted parts. One that was `kept` before has no data."""
-        if redactor is not self._redactor:  # another login: what was seen was redacted otherwise
+        """Return a body in redacted parts. A part that was `kept` before has no data."""
+        if redactor is not self._redactor:  # new secrets: known parts may be redacted differently now
             self._redactor, self._known = redactor, {}
         whole = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         digests: dict[bytes, str] = {}
@@ -63,12 +64,14 @@ class Splitter:
         return Split(fields=redactor.value(fields), parts=parts, digests=digests)
 
     def kept(self, split: Split) -> None:
-        """Remember parts that are stored."""
+        """Remember parts that have been stored."""
+        # Forgetting is harmless: a part is only stored once more under the same hash.
         if len(self._known) > _KNOWN:
             self._known = {}
         self._known.update(split.digests)
 
     def _part(self, raw: bytes, digests: dict[bytes, str]) -> ExactPart:
+        # A digest of the raw bytes decides: redacting and encoding a known part again would cost far more.
         digest = hashlib.blake2b(raw, digest_size=20).digest()
         known = self._known.get(digest)
         if known is not None:
@@ -80,7 +83,7 @@ class Splitter:
 
 
 def join(document: Mapping[str, Any], read: Mapping[str, bytes]) -> dict[str, Any]:
-    """Return the body of a stored request. `read` has the bytes of its parts by their hashes."""
+    """Return the body of a stored request. `read` has the bytes of its parts by hash."""
     body = dict(mapping(document.get("fields")))
     for name, part in mapping(document.get("parts")).items():
         if isinstance(part, str):
@@ -99,5 +102,5 @@ def hashes_of(document: Mapping[str, Any]) -> list[str]:
 def _bytes(value: Any) -> bytes:
     try:
         return canonical(value)
-    except CanonicalError:  # a huge integer, say, which providers take all the same
+    except CanonicalError:  # such as a huge integer, which providers accept nevertheless
         return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("utf-8", "surrogatepass")

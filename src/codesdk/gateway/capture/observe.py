@@ -1,8 +1,8 @@
-"""A backend → the same backend, with everything told to the session's tap: request, exact input, timing, usage, cost.
+"""A backend → the same backend, reporting to the session's tap: request, exact input, timing, usage, cost.
 
-The request is passed on at once and studied meanwhile, in a thread; the first byte of the answer waits until the
-request is stored. Chunks pass as they come and are read on the side. A request that the tap refuses is answered
-in a shape that its client does not retry.
+The request is forwarded at once and examined meanwhile, in a thread; the first byte of the answer waits
+until the request is stored. Chunks pass through unchanged and are decoded on the side. A request that the
+tap refuses is answered with an error that its client does not retry.
 """
 
 import asyncio
@@ -36,15 +36,15 @@ from codesdk.gateway.wires.formats import find_route
 from codesdk.redaction import Redactor
 
 MAX_WHOLE_BYTES = 16 * 1024 * 1024
-"""How much of an answer that is not a stream is read for its usage."""
+"""How much of an unstreamed answer is read to find its usage."""
 ReadFiles = Callable[[], Mapping[str, bytes]]
-"""Reads the files that a runtime may take instructions from. Blocking."""
+"""Reads the files a runtime may take instructions from. Blocking."""
 FindLack = Callable[[Wire, RawRequest], str | None]
-"""Names the key that a request would need, if there is none."""
+"""Returns the name of the key that a request needs, if it is missing."""
 
 
 class ObservedBackend:
-    """Answers the requests of one session from another backend, and tells its tap."""
+    """Answers the requests of one session from another backend, and reports them to its tap."""
 
     def __init__(
         self,
@@ -65,10 +65,10 @@ class ObservedBackend:
         self._studying = asyncio.Lock()
         self._passed = 0
         self.stored: dict[int, str] = {}
-        """The hashes of stored requests, by their numbers in the order in which they were passed on."""
+        """The hashes of stored requests, by number in the order in which they were forwarded."""
 
     async def answer(self, codec: Codec, ask: Ask, request: RawRequest) -> Reply:
-        """Have a model request answered, unless the tap refuses it."""
+        """Forward a model request, unless the tap refuses it."""
         await prices.ready()
         asked = ModelAsked(
             purpose=purpose_of(ask),
@@ -80,6 +80,7 @@ class ObservedBackend:
         opened = self._tap.opened(asked)
         if isinstance(opened, Refused):
             return refuse(codec, _refusal(codec, opened))
+        # Storing runs beside the request, so that a log does not delay the model.
         passing = _Passing(opened, codec.decoder(), ask, self._tap)
         self._passed += 1
         storing = asyncio.create_task(self._store(opened, self._passed, ask, request))
@@ -87,7 +88,7 @@ class ObservedBackend:
         try:
             reply = await self._inner.answer(codec, ask, request)
             passing.opened(reply)
-            await storing
+            await storing  # no byte of the answer reaches the runtime before its request is in the log
         except BaseException as error:
             storing.cancel()
             await _release(reply)
@@ -99,15 +100,15 @@ class ObservedBackend:
         return Reply(status=reply.status, headers=reply.headers, body=_Read(reply.body, passing))
 
     async def other(self, request: RawRequest) -> Reply | None:
-        """Pass on what belongs to no format."""
+        """Forward a request that belongs to no format."""
         return await self._inner.other(request)
 
     async def _store(self, request_id: str, number: int, ask: Ask, request: RawRequest) -> None:
-        if ask.kind == "count_tokens":
+        if ask.kind == "count_tokens":  # the model reads nothing, so there is no exact input to keep
             return
         redactor = self._redactor_for(request)
         own = await self._tap.own_texts()
-        async with self._studying:
+        async with self._studying:  # the splitter takes one request of a session at a time
             split, exact = await asyncio.to_thread(self._study, ask, request, redactor, own)
             stored = await self._tap.taken(request_id, exact)
             if self._keeps:
@@ -115,7 +116,10 @@ class ObservedBackend:
             self._splitter.kept(split)
 
     def _redactor_for(self, request: RawRequest) -> Redactor:
-        """Return what takes the session's secrets out; the login that a request brings is one of them from now on."""
+        """Return the session's redactor.
+
+        The login that a request brings is one of its secrets from now on.
+        """
         known = self._tap.secrets
         new = [login for login in logins_of(request) if login not in known]
         if new:
@@ -146,7 +150,7 @@ class ObservedBackend:
 
 
 class _Passing:
-    """One request on its way: when it began, when the first byte came, what the answer says."""
+    """One request in flight: when it began, when the first byte arrived, what the answer says."""
 
     def __init__(self, request_id: str, decoder: Decoder, ask: Ask, tap: ModelTap) -> None:
         self._id = request_id
@@ -169,7 +173,7 @@ class _Passing:
         if self._is_good() and self._ask.stream:
             self._decoder.feed(chunk)
         elif self._room > 0:
-            self._room -= len(chunk)
+            self._room -= len(chunk)  # an error, or an unstreamed answer, is decoded as a whole at the end
             self._kept.append(chunk)
 
     def whole(self, body: bytes) -> None:
@@ -177,13 +181,14 @@ class _Passing:
         self.end("completed")
 
     def end(self, status: RequestStatus) -> None:
-        """Tell the tap how it ended. Only the first time counts."""
+        """Report the end to the tap. Only the first call counts."""
         if self._ended:
             return
         self._ended = True
         if self._kept:
             self._decoder.whole(b"".join(self._kept))
         seen = self._decoder.result()
+        # A provider may also report an error inside a stream that began with status 200.
         if status == "completed" and (seen.error is not None or not self._is_good()):
             status = "failed"
         model = seen.model or self._ask.model
@@ -209,7 +214,7 @@ class _Passing:
 
 
 class _Read:
-    """An answer's chunks, read on their way."""
+    """An answer's chunks, decoded as they pass."""
 
     def __init__(self, inner: AsyncIterator[bytes], passing: _Passing) -> None:
         self._inner = inner
@@ -249,14 +254,14 @@ async def _close(body: AsyncIterator[bytes]) -> None:
 
 
 def _refusal(codec: Codec, refused: Refused) -> Fault:
-    """Return what a client of each format takes as final: OpenAI's Responses a quota, all others a lack of permission."""
+    """Return an error that clients of this format do not retry: for Responses a quota, else a permission."""
     if codec.wire == "responses":
         return Fault(status=429, kind="quota", message=refused.message)
     return Fault(status=403, kind="permission", message=refused.message)
 
 
 def _content(ask: Ask) -> int:
-    """Return a number that changes when there is something new to answer: how many messages, and what the last says."""
+    """Return a number that changes when there is something new to answer: message count and last message."""
     last = msgspec.json.encode(ask.messages[-1].blocks) if ask.messages else b""
     return zlib.crc32(last, len(ask.messages)) << 16 | len(ask.messages) & 0xFFFF
 
@@ -266,6 +271,6 @@ def _clean_ask(ask: Ask, request: RawRequest, redactor: Redactor) -> Ask:
     if body is ask.body:
         return ask
     found = find_route(request.method, request.path, request.query)
-    assert found is not None, "it was found before"
+    assert found is not None, "the server found it before"
     codec, route = found
     return codec.parse(route, body)

@@ -1,13 +1,13 @@
-"""What a request is for: the conversation itself, or something a runtime asks behind its back.
+"""A model request → its purpose: the conversation itself, or a hidden request of the runtime.
 
-Hidden requests are told by their shape, as the real runtimes send them: they offer no tools,
-and what they ask for is a title, a route or a summary.
+Hidden requests are recognized by their shape, as the real runtimes send them: they offer no tools and ask
+for a title, a route or a summary.
 """
 
 from codesdk.contract.events import Purpose
 from codesdk.gateway.wires.exchange import Ask, AskText
 
-_LOOKED_AT = 4000
+_LOOKED_AT = 4000  # characters of each text: a purpose is stated at the beginning
 _SIGNS: tuple[tuple[Purpose, tuple[str, ...]], ...] = (
     (
         "title",
@@ -33,10 +33,10 @@ _SIGNS: tuple[tuple[Purpose, tuple[str, ...]], ...] = (
 
 
 def purpose_of(ask: Ask) -> Purpose:
-    """Return what a request is for."""
+    """Return the purpose of a request."""
     if ask.kind == "count_tokens":
         return "count_tokens"
-    if ask.tools:
+    if ask.tools:  # a runtime's hidden requests offer none
         return "main"
     text = _instructions(ask)
     for purpose, signs in _SIGNS:
@@ -46,7 +46,7 @@ def purpose_of(ask: Ask) -> Purpose:
 
 
 def _instructions(ask: Ask) -> str:
-    """Return the system texts, and the last user text, in lower case: where a hidden request says what it wants."""
+    """Return the system texts and the last user text, in lower case: there a purpose is stated."""
     system = [
         block.text
         for m in ask.messages

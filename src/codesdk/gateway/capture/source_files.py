@@ -1,7 +1,7 @@
-"""Where a runtime looks for instructions → the files that are there, by label: candidates for implicit sources.
+"""Where a runtime looks for instructions → the files found there, by label: candidates for implicit sources.
 
-Read without following links and within bounds. A file that is not among them is still listed when it reaches a
-model, as the runtime's.
+Read without following links and within bounds. Text of a file that is not among them is still listed when it
+reaches a model, with the runtime as its origin.
 """
 
 import os
@@ -20,7 +20,7 @@ _SKIPPED = frozenset({".git", "node_modules", ".venv", "__pycache__"})
 
 
 def read_sources(workspace: str, sources: InstructionSources) -> dict[str, bytes]:
-    """Return the candidates in a workspace and in a runtime's own folders. Blocking; must not raise."""
+    """Return the candidates in a workspace and in the runtime's own folders. Blocking. Must not raise."""
     found: dict[str, bytes] = {}
     for label, root in {"workspace": workspace, **sources.outside}.items():
         walk = _Walk(sources)
@@ -32,16 +32,16 @@ def read_sources(workspace: str, sources: InstructionSources) -> dict[str, bytes
 
 
 class _Walk:
-    """A search below one root. It looks at so many entries in all: a workspace may be of any size."""
+    """A search below one root. It looks at a limited number of entries: a workspace may have any size."""
 
     def __init__(self, sources: InstructionSources) -> None:
-        # In lower case: on some file systems a program finds `claude.md` when it looks for `CLAUDE.md`.
+        # Lower case: on some file systems a program that looks for `CLAUDE.md` finds `claude.md`.
         self._names = {name.lower() for name in sources.names}
         self._folders = {name.lower() for name in sources.folders}
         self._left = MAX_ENTRIES
 
     def candidates(self, folder: Path, depth: int, inside: bool) -> Iterator[Path]:
-        """Yield files by their names; inside a runtime's folder, every Markdown file."""
+        """Yield files with known names; inside a runtime's folder, every Markdown file."""
         try:
             with os.scandir(folder) as listing:
                 entries = sorted(islice(listing, self._left), key=lambda entry: (entry.is_dir(), entry.name))
@@ -62,6 +62,7 @@ class _Walk:
 
 def _read(path: Path) -> bytes:
     try:
+        # Since it was listed, the entry may have become a link (NOFOLLOW) or a pipe, which blocks (NONBLOCK).
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return b""

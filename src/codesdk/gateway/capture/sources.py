@@ -1,7 +1,8 @@
 """A model request → what in it CodeSDK did not write: the document behind `implicit_sources_ref`.
 
-Every block of the request is either CodeSDK's own or listed here with its origin. Pure: whoever calls it
-has read the files. The engine's model tap uses it; what counts is told in docs/implicit-sources.md.
+Every block of the request is either CodeSDK's own or listed here with its origin. Pure: the caller reads
+the files. docs/implicit-sources.md says what counts as a source. `sources_blocks` finds the blocks,
+`sources_cut` cuts texts.
 """
 
 import base64
@@ -31,10 +32,10 @@ OWN, RUNTIME, BLANK = "own", "runtime", "blank"
 
 
 class Stretch(msgspec.Struct, frozen=True, kw_only=True):
-    """A block, or a stretch of one, and whose it is: `own`, `runtime`, `blank` or `file:<label>`.
+    """A block, or a part of one, and its origin: `own`, `runtime`, `blank` or `file:<label>`.
 
-    `text` is empty for what the session brought forth, which is not looked into. `precedence` counts from 1 in the
-    order in which the request reaches the model.
+    `text` is empty for what the session itself produced, which is not examined. `precedence` counts from 1
+    in the order in which the request reaches the model.
     """
 
     place: str
@@ -52,8 +53,8 @@ class ImplicitSource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Something that reached the model and that CodeSDK did not write.
 
     `place` is the JSON pointer of a string, in which the source begins at `offset_bytes` of its UTF-8 form and has
-    `size_bytes`; or of a tool or another object, which is taken as canonical JSON. `content_hash` is over those
-    bytes. `extent` tells of a file whether all of it is there; `same_text` names files that it may be just as well.
+    `size_bytes`; or of a tool or another object, taken as canonical JSON. `content_hash` is over those bytes.
+    `extent` says whether all of a file is there; `same_text` names other files with the same text.
     """
 
     place: str
@@ -71,13 +72,13 @@ class ImplicitSource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 def implicit_sources(ask: Ask, own: OwnTexts, files: Mapping[str, bytes]) -> list[ImplicitSource]:
     """Return every source of a request that is not CodeSDK's, in the order in which they reach the model.
 
-    Hashes are over what is given: give a redacted request, and texts that were redacted alike.
+    Hashes are over what is given, so pass a redacted request, and texts redacted the same way.
     """
     return [_source(each) for each in account(ask, own, files) if each.origin not in (OWN, BLANK)]
 
 
 def account(ask: Ask, own: OwnTexts, files: Mapping[str, bytes]) -> list[Stretch]:
-    """Return the whole request in stretches: each block once, in order, and each text without a gap."""
+    """Return the whole request as stretches: each block once, in order, and each text without gaps."""
     blocks = list(blocks_of(ask))
     origins = _Judge(own, files).judge(blocks)
     stretches: list[Stretch] = []
@@ -97,7 +98,7 @@ def disabled_document(reason: str) -> dict[str, Any]:
 
 
 class _Judge:
-    """Says whose each block is. For one request: what CodeSDK handed over once is recognized once."""
+    """Finds the origin of each block. For one request: a text that CodeSDK sent once is recognized once."""
 
     def __init__(self, own: OwnTexts, files: Mapping[str, bytes]) -> None:
         self._texts = Pool([*own.system, *own.messages])
@@ -108,7 +109,8 @@ class _Judge:
         self._files = Files(files)
 
     def judge(self, blocks: Sequence[Block]) -> list[list[Piece]]:
-        """Return the pieces of each block. Whole blocks are recognized first, in all of the request."""
+        """Return the pieces of each block."""
+        # Whole blocks first, in the whole request: a longer text must not use up one that is a block itself.
         is_own = [self._is_own(block) for block in blocks]
         return [
             [_all_of(block, "own")] if known else self._cut(block)
@@ -128,12 +130,12 @@ class _Judge:
     def _is_own_tool(self, block: Block) -> bool:
         for name, description in self._unmet.items():
             if offered_as(name, [block.tool]) and block.description.strip() == description.strip():
-                del self._unmet[name]
+                del self._unmet[name]  # a second tool of the same name and description is not ours
                 return True
         return False
 
     def _pool(self, block: Block) -> Pool | None:
-        """Return the texts that a block may be, or None for a result that is not looked into."""
+        """Return the texts a block may consist of, or None for a result that is not examined."""
         if block.part != "result":
             return self._texts
         is_runtimes = block.tool and all(offered_as(name, [block.tool]) is None for name in self._tools)
@@ -171,7 +173,7 @@ def _stretches(block: Block, pieces: Sequence[Piece], count: int) -> Iterator[St
             extent=piece.extent,
             same_text=tuple(piece.labels[1:]),
         )
-        offset += len(_bytes(text))
+        offset += len(_bytes(text))  # offsets count bytes, because hashes are over bytes
 
 
 def _source(stretch: Stretch) -> ImplicitSource:

@@ -1,7 +1,7 @@
-"""A model request → its blocks, each with the JSON pointer of the very string or object it is.
+"""A model request → its blocks, each with the JSON pointer of its string or object.
 
-Walks the body along the messages that a codec found, so the four formats need no code of their own
-beyond the names of their fields. `sources` says whose each block is.
+Walks the body along the messages that the codec found, so the four formats differ here only in the names of
+their fields. `sources` finds the origin of each block.
 """
 
 from collections.abc import Iterator
@@ -25,10 +25,10 @@ _CALL_IDS = ("tool_use_id", "call_id", "tool_call_id", "id", "name")
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):
-    """One block. `text` is what it says: a string as it stands, anything else as canonical JSON.
+    """One block. `text` is its content: a string unchanged, anything else as canonical JSON.
 
-    `part` is what it is in the request: something put in, something the session brought forth, (a piece of) the
-    result of a call, an offered tool. `tool` is the wire's name of the tool that is offered or was called.
+    `part` is its role in the request: input, something the session itself produced, (a part of) the result
+    of a call, or an offered tool. `tool` is the wire name of the tool that is offered or was called.
     """
 
     place: str
@@ -65,6 +65,7 @@ def _tool_list(tools: object, place: str, namespace: str | None) -> Iterator[Blo
     for number, tool in enumerate(items(tools)):
         here, fields = f"{place}/{number}", mapping(tool)
         if fields.get("type") == "namespace":
+            # The namespace has a description of its own that the model reads, so it is a block as well.
             about = {key: value for key, value in fields.items() if key != "tools"}
             yield _tool(about, here, "")
             yield from _tool_list(fields.get("tools"), f"{here}/tools", string(fields.get("name")))
@@ -103,12 +104,12 @@ def _tool(value: object, place: str, name: str, description: str = "") -> Block:
 def _message(message: AskMessage, node: object, calls: dict[str, str]) -> Iterator[Block]:
     place, role, fields = message.place, message.role, mapping(node)
     if fields.get("type") in _CARRIERS:
-        return  # its tools are blocks already
+        return  # its tools were already yielded as blocks
     if role == "assistant":
         yield Block(place=place, role=role, kind="other", part="session", text="")
     elif isinstance(node, str):
         yield Block(place=place, role=role, kind="text", part="input", text=node)
-    elif role == "tool" and "parts" not in fields:  # an item, or a message, that is a result as a whole
+    elif role == "tool" and "parts" not in fields:  # the whole item or message is a result
         key = "output" if "output" in fields else "content"
         yield from _result(fields.get(key), f"{place}/{key}", _called(fields, calls))
     elif "parts" in fields or "role" in fields:
@@ -140,7 +141,7 @@ def _part(part: dict[str, Any], place: str, role: Role, calls: dict[str, str]) -
 
 
 def _result(value: object, place: str, tool: str) -> Iterator[Block]:
-    """Yield the texts of a result one by one: a runtime may put its own between them."""
+    """Yield the texts of a result one by one: a runtime may insert its own between them."""
     if isinstance(value, str):
         yield Block(place=place, role="tool", kind="text", part="result", text=value, tool=tool)
         return
@@ -158,7 +159,8 @@ def _result(value: object, place: str, tool: str) -> Iterator[Block]:
 
 
 def _called(fields: dict[str, Any], calls: dict[str, str]) -> str:
-    """Return the wire's name of the tool whose result this is, empty if the request does not say."""
+    """Return the wire name of the tool whose result this is, empty if the request does not say."""
+    # Each format has its own field for the id of the call; Gemini's older requests only have the name.
     for key in _CALL_IDS:
         if (found := calls.get(string(fields.get(key)))) is not None:
             return found

@@ -1,7 +1,7 @@
-"""A text → the pieces it is made of: what CodeSDK wrote, what stands in an instruction file, the rest.
+"""A text → its pieces: what CodeSDK wrote, what is in an instruction file, and the rest.
 
-Only what is there word for word is found; nothing is guessed from what the text says about itself.
-`sources` cuts the texts of a request with it.
+Only literal matches count; nothing is guessed from what the text says about itself. `sources` applies this
+to the texts of a request.
 """
 
 import re
@@ -12,12 +12,12 @@ from typing import Literal
 import msgspec
 
 BEGINNING_CHARS = 64
-"""How much of a file's beginning must be there for a file that was cut off to be recognized.
+"""How much of a file's beginning must be present to recognize a truncated file.
 
-A file that is shorter must stand on lines of its own: else one that says "the" would be found everywhere.
+A shorter file must be on lines of its own: otherwise one that says "the" would be found everywhere.
 """
 MAX_PIECES = 1000
-"""How many pieces are taken out of one text. What is left after that is not looked through."""
+"""How many pieces are taken out of one text. The rest is not searched."""
 
 _COMMENT = re.compile(r"<!--.*?-->[ \t]*\n?", re.DOTALL)
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n---[ \t]*(?:\n|$)", re.DOTALL)
@@ -26,9 +26,10 @@ _OPENERS, _CLOSERS = "\n>", "\n<"
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """A stretch of a text. Blank is white space that nobody needs to answer for.
+    """A stretch of a text. Blank is white space, which needs no origin.
 
-    `labels` are the files whose text it is, more than one if they say the same and nothing tells them apart.
+    `labels` are the files it comes from: more than one if they have the same text and nothing distinguishes
+    them.
     """
 
     start: int
@@ -39,7 +40,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cut:
-    """A text on the table. Pieces are taken out of what is left; none overlaps another."""
+    """A text being cut. Pieces are taken out of what is left, so they never overlap."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -55,11 +56,11 @@ class Cut:
         self._left = [(start, end) for start, end in zip(starts, ends, strict=True) if start < end]
 
     def left(self) -> list[tuple[int, int]]:
-        """Return the stretches that nobody took."""
+        """Return the stretches not taken yet."""
         return self._left
 
     def find(self, wanted: str) -> Iterator[int]:
-        """Yield where a text stands in what is left. The caller may take it before asking for the next."""
+        """Yield where a text occurs in what is left. The caller may take it before requesting the next."""
         position = 0
         while wanted and len(self._taken) < MAX_PIECES:
             places = (self.text.find(wanted, max(start, position), end) for start, end in self.left())
@@ -67,10 +68,10 @@ class Cut:
             if found is None:
                 return
             yield found
-            position = found + 1
+            position = found + 1  # not behind the match: the caller may have rejected it
 
     def pieces(self) -> list[Piece]:
-        """Return the whole text in pieces, in order, without a gap."""
+        """Return the whole text as pieces, in order, without gaps."""
         rest = [
             Piece(start=start, end=end, origin="runtime" if self.text[start:end].strip() else "blank")
             for start, end in self.left()
@@ -79,13 +80,13 @@ class Cut:
 
 
 class Pool:
-    """Texts that CodeSDK handed over. Each is recognized as often as it was, white space around it aside."""
+    """Texts that CodeSDK sent. Each is recognized as often as it was sent, ignoring white space around it."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._left = Counter(text.strip() for text in texts)
 
     def claim(self, text: str) -> bool:
-        """Tell whether the whole text is one of them, and count it as found."""
+        """Return whether the whole text is one of them; if so, count it as found."""
         text = text.strip()
         if not text or self._left[text] <= 0:
             return False
@@ -93,7 +94,8 @@ class Pool:
         return True
 
     def claim_within(self, cut: Cut) -> None:
-        """Take out those that stand in a longer text: on lines of their own, or between tags."""
+        """Take those that occur inside a longer text, on lines of their own or between tags."""
+        # Longest first, so that a text contained in another one does not break it up.
         for text in sorted(+self._left, key=len, reverse=True):
             for start in cut.find(text):
                 end = start + len(text)
@@ -103,7 +105,7 @@ class Pool:
 
 
 class Files:
-    """Instruction files to look for. Longer ones are looked for first."""
+    """Instruction files to look for, longer ones first."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         self._wholes: dict[str, list[str]] = {}
@@ -118,7 +120,7 @@ class Files:
         self._longest_first = sorted(self._wholes, key=len, reverse=True)
 
     def claim_within(self, cut: Cut) -> None:
-        """Take out whole files, then descriptions of skills, then beginnings of files that were cut off."""
+        """Take whole files, then descriptions of skills, then beginnings of truncated files."""
         for form in self._longest_first:
             fits = _is_word if len(form) > BEGINNING_CHARS else _stands_alone
             for start in cut.find(form):
@@ -129,6 +131,7 @@ class Files:
         for form in self._longest_first:
             beginning = form[:BEGINNING_CHARS]
             for start in cut.find(beginning) if len(form) > BEGINNING_CHARS else ():
+                # The match may go on only to the end of its stretch: what follows is taken already.
                 limit = next(end for begin, end in cut.left() if begin <= start < end)
                 end = start + _common(form, cut.text[start:limit])
                 self._take(cut, start, end, form, "part")
@@ -140,7 +143,7 @@ class Files:
 
 
 def _forms(text: str) -> list[str]:
-    """Return what a runtime may make of a file without changing what it says, the same form only once."""
+    """Return the forms a runtime may give a file without changing what it says, without duplicates."""
     plain = text.replace("\r\n", "\n")
     body = _FRONT_MATTER.sub("", plain, count=1) if plain.startswith("---") else plain
     forms = (form.strip() for form in (text, plain, _COMMENT.sub("", plain), body, _COMMENT.sub("", body)))
@@ -148,7 +151,7 @@ def _forms(text: str) -> list[str]:
 
 
 def _front_matter(text: str, label: str) -> tuple[str, str]:
-    """Return name and description of a skill, an agent or a command; without a name, that of its folder."""
+    """Return name and description of a skill, agent or command; the folder's name if it has none."""
     found = _FRONT_MATTER.match(text.replace("\r\n", "\n"))
     fields = dict(_FIELD.findall(found[1])) if found else {}
     values = {key: " ".join(value.split()).strip("\"'") for key, value in fields.items()}
@@ -157,7 +160,7 @@ def _front_matter(text: str, label: str) -> tuple[str, str]:
 
 
 def _take_announcement(cut: Cut, label: str, name: str, description: str) -> None:
-    """Take a description, or its beginning, that stands behind its name on one line."""
+    """Take a description, or its beginning, that follows its name on one line."""
     for start in cut.find(description[:BEGINNING_CHARS]):
         line_start, line_end = cut.text.rfind("\n", 0, start) + 1, cut.text.find("\n", start)
         limit = next(end for begin, end in cut.left() if begin <= start < end)
@@ -168,7 +171,7 @@ def _take_announcement(cut: Cut, label: str, name: str, description: str) -> Non
 
 
 def _named(labels: Sequence[str], before: str) -> list[str]:
-    """Return those of several files with the same text whose path stands most fully in front of it."""
+    """Return, of files with the same text, those whose path appears most fully in front of it."""
     lengths = [_path_length(label, before) for label in labels]
     return [label for label, length in zip(labels, lengths, strict=True) if length == max(lengths)]
 
@@ -180,7 +183,7 @@ def _path_length(label: str, before: str) -> int:
 
 
 def _common(one: str, other: str) -> int:
-    """Return how many characters two texts share from their beginning."""
+    """Return the length of the common beginning of two texts."""
     pairs = zip(one, other, strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 

@@ -1,1 +1,1 @@
-"""Recorded exchanges: written, stored, and played back in place of a provider."""
+"""Recorded exchanges: written, stored, and played back instead of a provider."""

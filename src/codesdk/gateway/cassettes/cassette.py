@@ -1,7 +1,7 @@
-"""Recorded exchanges ↔ a cassette: one line of JSON that says what it is, then one for each exchange.
+"""Recorded exchanges ↔ a cassette: one line of JSON as a header, then one for each exchange.
 
-What is written is redacted already (see `record`). Whoever reads one gets errors that name line and field;
-fields that are not known are passed over, so that a newer writer of the same version can be read.
+What is written is already redacted (see `record`). Errors on reading name line and field. Unknown fields are
+ignored, so that a newer writer of the same version can be read.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ MAX_BYTES = 512 * 1024 * 1024
 MAX_EXCHANGES = 100_000
 
 Ending = Literal["complete", "reset", "abandoned", "too_large"]
-"""How an answer ended: whole, broken off by the provider, given up by the client, or too large to be kept."""
+"""How an answer ended: completely, cut off by the provider, abandoned by the client, or too large to keep."""
 
 _PLACE = re.compile(r"(?s)(.*) - at `\$\.?(.*)`\Z")
 
@@ -41,10 +41,10 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A piece of an answer as it came: `text`, or `data` in base64 where the answer is not UTF-8."""
+    """A piece of an answer as it arrived: `text`, or `data` in base64 if the answer is not UTF-8."""
 
     ms: int
-    """When it came, counted from the request."""
+    """When it arrived, counted from the request."""
     text: str = ""
     data: bytes | None = None
 
@@ -71,22 +71,22 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def can_replay(self) -> bool:
-        """Whether it holds all that the provider sent."""
+        """Whether it holds everything the provider sent."""
         return self.ending in ("complete", "reset") and self.status is not None
 
 
 def request_hash(wire: Wire, method: str, path: str, query: str, body: dict[str, Any]) -> str:
-    """Return what two requests have in common that replay takes for the same. The body is redacted already."""
+    """Return the hash by which replay matches requests. `body` must be redacted already."""
     value = {"wire": wire, "method": method, "path": path, "query": query, "body": normalize(body)}
     try:
         return hash_json(value)
-    except CanonicalError:  # a huge integer, say, which providers take all the same
+    except CanonicalError:  # such as a huge integer, which providers accept nevertheless
         text = json.dumps(value, sort_keys=True)
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
 class Tape:
-    """Collects exchanges as they end, in a bounded space; `dump` gives the cassette in the order of the requests."""
+    """Collects exchanges as they end, up to a size; `dump` returns them in the order of the requests."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -98,7 +98,7 @@ class Tape:
         return len(self._lines)
 
     def add(self, exchange: Exchange) -> None:
-        """Keep an exchange, or note that there is no room for it."""
+        """Keep an exchange, or note in `problems` that there is no room for it."""
         line = msgspec.json.encode(exchange) + b"\n"
         if self._size + len(line) > self._max_bytes or len(self._lines) >= MAX_EXCHANGES:
             self.problems.append(f"Exchange {exchange.number} was not kept: the cassette is full.")
@@ -108,6 +108,7 @@ class Tape:
 
     def dump(self) -> bytes:
         """Return the cassette."""
+        # Exchanges were added as they ended; requests that overlapped ended in another order than they began.
         lines = (line for _, line in sorted(self._lines, key=lambda entry: entry[0]))
         return b"".join((_first_line(), *lines))
 
@@ -118,7 +119,7 @@ def dump_cassette(exchanges: Iterable[Exchange]) -> bytes:
 
 
 def load_cassette(path: str | Path, source: str | None = None) -> list[Exchange]:
-    """Return the exchanges of a file. Raise `InvalidRequest` that names the place, by `source` if given."""
+    """Return the exchanges of a file. Raise `InvalidRequest`, naming the place, by `source` if given."""
     path = Path(path)
     source = source or str(path)
     try:
@@ -132,7 +133,7 @@ def load_cassette(path: str | Path, source: str | None = None) -> list[Exchange]
 
 
 def parse_cassette(data: bytes, source: str) -> list[Exchange]:
-    """Return the exchanges of a cassette in memory. Raise `InvalidRequest` that names line and field."""
+    """Return the exchanges of a cassette in memory. Raise `InvalidRequest`, naming line and field."""
     if len(data) > MAX_BYTES:
         raise InvalidRequest(f"{source}: a cassette may have at most {MAX_BYTES:,} bytes")
     first, *lines = data.removesuffix(b"\n").split(b"\n")
@@ -144,10 +145,11 @@ def parse_cassette(data: bytes, source: str) -> list[Exchange]:
 
 
 def save_cassette(path: str | Path, data: bytes) -> None:
-    """Write a file so that it is whole or not there. Only its owner can read it."""
+    """Write a file completely or not at all. Only its owner can read it."""
     path = Path(path)
     written: Path | None = None
     try:
+        # In the same directory, because a rename is atomic only within one file system.
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         written = Path(name)
         with open(handle, "wb") as file:  # noqa: PTH123 - it is open already

@@ -1,6 +1,6 @@
-"""A request that replay does not know → the recorded one that is most like it, and where the two differ.
+"""A request that replay does not know → the most similar recorded one, and where the two differ.
 
-Both are compared as flat lists of places and values, so that the difference can be said in a few lines.
+Both are compared as flat maps of JSON pointers to values, so that the difference fits in a few lines.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ Flat = dict[str, Any]
 
 
 class Nearest(NamedTuple):
-    """The place of the most similar candidate, and how much of it is the same, from 0 to 1."""
+    """The index of the most similar candidate, and how much of it is the same, from 0 to 1."""
 
     place: int
     likeness: float
@@ -27,10 +27,11 @@ def flatten(value: Any) -> Flat:
 
 
 def find_nearest(asked: Flat, candidates: Sequence[Flat]) -> Nearest | None:
-    """Return the candidate that has most in common, where texts may be alike in part; the first of several."""
+    """Return the candidate with most in common, the first of several. Texts may agree in part."""
     best: Nearest | None = None
     for place, candidate in enumerate(candidates):
         same = sum(_share(candidate.get(pointer, _absent), value) for pointer, value in asked.items())
+        # Over all places of both, so that a candidate is not nearer for having more than was requested.
         likeness = same / max(1, len(asked.keys() | candidate.keys()))
         if best is None or likeness > best.likeness:
             best = Nearest(place, likeness)
@@ -38,7 +39,7 @@ def find_nearest(asked: Flat, candidates: Sequence[Flat]) -> Nearest | None:
 
 
 def describe_differences(recorded: Flat, asked: Flat) -> list[str]:
-    """Return a few lines: `-` for what was recorded, `+` for what is asked, at the same place."""
+    """Return a few lines: `-` for what was recorded, `+` for what was requested at the same place."""
     pointers = [*asked, *(pointer for pointer in recorded if pointer not in asked)]
     places = [p for p in pointers if recorded.get(p, _absent) != asked.get(p, _absent)]
     lines: list[str] = []
@@ -60,7 +61,7 @@ _absent = _Absent()
 
 
 def _share(one: Any, other: Any) -> float:
-    """Return how much of two values is the same; of long texts only the ends are looked at."""
+    """Return how much of two values is the same; of long texts only both ends are compared."""
     if one == other:
         return 1.0
     if not isinstance(one, str) or not isinstance(other, str):
@@ -90,7 +91,7 @@ def _first_difference(before: Any, after: Any) -> int:
 
 
 def _show(value: Any, start: int) -> str:
-    """Return a value as JSON, a long text cut to what is around the first difference."""
+    """Return a value as JSON; a long text is cut to the surroundings of the first difference."""
     if value is _absent:
         return "(nothing)"
     if not isinstance(value, str):

@@ -1,11 +1,11 @@
-"""Edits to a text that is cut into pieces, with the cuts left where they are."""
+"""Edits to a text in pieces, keeping the cuts between the pieces where they are."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 
 class Edit(NamedTuple):
-    """Replace what stands from `start` to `end` of the joined text. Edits do not overlap and come in order."""
+    """Replace `start` to `end` of the joined text. Edits must be in order and must not overlap."""
 
     start: int
     end: int
@@ -13,7 +13,10 @@ class Edit(NamedTuple):
 
 
 def splice(pieces: Sequence[str], edits: Sequence[Edit]) -> list[str]:
-    """Return as many pieces, edited. A replacement goes where the replaced text began."""
+    """Return the same number of pieces, edited.
+
+    A replacement goes into the piece where the replaced text began.
+    """
     if not edits:
         return list(pieces)
     spliced: list[str] = []
@@ -28,7 +31,7 @@ def splice(pieces: Sequence[str], edits: Sequence[Edit]) -> list[str]:
             if edit.start >= start:
                 parts += (piece[at - start : edit.start - start], edit.text)
             at = min(edit.end, end)
-            if edit.end > end:
+            if edit.end > end:  # it goes on in the next piece, which loses its beginning
                 break
             left.pop()
         parts.append(piece[at - start :])

@@ -1,7 +1,7 @@
-"""A backend → the same backend, with every exchange kept: redacted, in order, whole or marked as not.
+"""A backend → the same backend, keeping every exchange: redacted, in order, and marked if it is not complete.
 
-Chunks pass at once and as they are; what is kept of them is made when the answer has ended. A client that
-hangs up releases the one behind it first, and is written down afterwards.
+Chunks pass through at once and unchanged; they are redacted and kept when the answer has ended. When a
+client hangs up, the inner backend is released first and the exchange kept afterwards.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ _LAST_EVENTS: dict[Wire, re.Pattern[bytes]] = {
 
 
 class RecordingBackend:
-    """Passes requests to another backend and gives each exchange to `keep` when it has ended.
+    """Forwards requests to another backend and passes each exchange to `keep` when it has ended.
 
-    `secrets` are taken out of what is kept, and so is the login that a request brings. What could not be kept
-    is in `problems`; `others` are the requests that belong to no format, which pass and are not kept.
+    `secrets` and the login that a request brings are redacted. What could not be kept is in `problems`;
+    `others` are the requests that belong to no format, which are forwarded but not kept.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class RecordingBackend:
         self.others: list[str] = []
 
     async def answer(self, codec: Codec, ask: Ask, request: RawRequest) -> Reply:
-        """Have a model request answered, and keep it."""
+        """Forward a model request, and keep the exchange."""
         self._asked += 1
         taken = _Taken(self._asked, ask, request, self._clock, self._max_answer_bytes)
         try:
@@ -70,12 +70,12 @@ class RecordingBackend:
         return Reply(status=reply.status, headers=reply.headers, body=body)
 
     async def other(self, request: RawRequest) -> Reply | None:
-        """Pass on what belongs to no format."""
+        """Forward a request that belongs to no format."""
         self.others.append(f"{request.method} {self._scrubber.for_request(request).text(request.path)}")
         return await self._inner.other(request)
 
     def _finish(self, taken: "_Taken", ending: Ending) -> None:
-        """Keep an exchange. Must not raise: the client has its answer, whatever becomes of the record."""
+        """Keep an exchange. Must not raise: the client gets its answer, whatever happens to the record."""
         try:
             self._keep(taken.exchange(ending, self._scrubber.for_request(taken.request)))
         except (CodeSDKError, ValueError, RecursionError) as error:
@@ -83,7 +83,7 @@ class RecordingBackend:
 
 
 class _Taken:
-    """An exchange while it happens."""
+    """An exchange in progress."""
 
     def __init__(
         self, number: int, ask: Ask, request: RawRequest, clock: Callable[[], float], max_bytes: int
@@ -104,7 +104,7 @@ class _Taken:
         self._headers = dict(reply.headers)
 
     def add(self, chunk: bytes) -> None:
-        """Take a chunk, unless the answer has become too large: then nothing of it is kept."""
+        """Take a chunk. If the answer becomes too large, drop all of it."""
         if not chunk or self._room < 0:
             return
         self._room -= len(chunk)
@@ -115,15 +115,15 @@ class _Taken:
             self._times.append(round(1000 * (self._clock() - self._began)))
 
     def is_whole(self) -> bool:
-        """Tell whether a stream's last event is here: clients hang up after it, without waiting for the end."""
+        """Return whether a stream's last event has arrived: clients hang up right after it."""
         data = b"".join(self._chunks)
         return data.endswith(b"\n") and _LAST_EVENTS[self._ask.wire].search(data) is not None
 
     def exchange(self, ending: Ending, redactor: Redactor) -> Exchange:
-        """Return what is kept."""
+        """Return the exchange, redacted."""
         if self._room < 0:
             ending = "too_large"
-        elif ending == "abandoned" and self.is_whole():
+        elif ending == "abandoned" and self.is_whole():  # only the end of the connection was not awaited
             ending = "complete"
         ask, request = self._ask, self.request
         path, query = redactor.text(request.path), clean_query(request.query)
@@ -146,7 +146,7 @@ class _Taken:
 
 
 class _Tee:
-    """An answer's chunks, noted on their way."""
+    """An answer's chunks, recorded as they pass."""
 
     def __init__(
         self, inner: AsyncIterator[bytes], taken: _Taken, finish: Callable[[_Taken, Ending], None]
@@ -171,7 +171,7 @@ class _Tee:
         return chunk
 
     async def aclose(self) -> None:
-        """Release the one behind, then write down that nobody wanted the rest."""
+        """Release the inner body, then record that the client abandoned the rest."""
         try:
             close = getattr(self._inner, "aclose", None)
             if close is not None:
@@ -180,7 +180,7 @@ class _Tee:
             self._end("abandoned")
 
     def _end(self, ending: Ending) -> None:
-        finish, self._finish = self._finish, None
+        finish, self._finish = self._finish, None  # `aclose` follows every ending; only the first one counts
         if finish is not None:
             finish(self._taken, ending)
 

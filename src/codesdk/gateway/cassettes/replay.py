@@ -1,8 +1,8 @@
-"""A cassette as the model: each request is answered by the recorded one that is the same but for volatile parts.
+"""A cassette as the model: each request gets the answer recorded for it, volatile parts aside.
 
-Equal requests are answered in the order in which they were recorded. One that was not recorded gets an error
-in its provider's shape which shows the nearest recorded request and the difference. Nothing is ever asked of
-a provider.
+Equal requests are answered in the order in which they were recorded. A request that was not recorded gets
+an error in its provider's shape that shows the nearest recorded request and the difference. No provider is
+ever contacted.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from codesdk.gateway.wires.exchange import Ask, Codec, Fault
 class ReplayBackend:
     """Answers the requests of one session from a cassette.
 
-    `secrets` are those that the recording took out and requests may still hold. `pace` keeps the recorded
-    pauses. `problems` has a text for every request that found no answer.
+    `secrets` are those redacted in the recording that requests may still hold. `pace` keeps the recorded
+    pauses. `problems` has a text for every request that got no answer.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class ReplayBackend:
         self._pace = pace
         self._exchanges = exchanges
         self._waiting: dict[str, list[Exchange]] = {}
-        self._flat: list[Flat] | None = None
+        self._flat: list[Flat] | None = None  # made at the first miss
         self.played = 0
         self.problems: list[str] = []
         self._hashes = [_hash_of(exchange) for exchange in exchanges]
@@ -42,7 +42,7 @@ class ReplayBackend:
 
     @property
     def unplayed(self) -> int:
-        """How many answers were not asked for."""
+        """How many recorded answers have not been requested."""
         return sum(len(waiting) for waiting in self._waiting.values())
 
     async def answer(self, codec: Codec, ask: Ask, request: RawRequest) -> Reply:
@@ -58,15 +58,15 @@ class ReplayBackend:
         if waiting:
             self.played += 1
             return self._reply(waiting.pop(0))
-        if waiting is not None:
+        if waiting is not None:  # recorded, but used up or never complete: a nearest request would mislead
             return self._miss(codec, self._used_up(key, request.method, path))
         return self._miss(codec, self._unknown(request.method, path, flatten(normalize(body))))
 
     async def other(self, request: RawRequest) -> None:
-        """Know nothing but model requests."""
+        """Answer nothing: only model requests are known."""
 
     def _reply(self, exchange: Exchange) -> Reply:
-        assert exchange.status is not None, "only such exchanges wait"
+        assert exchange.status is not None, "only exchanges that can be replayed wait"
         chunks = exchange.chunks
         if len(chunks) <= 1 and exchange.ending == "complete" and not self._pace:
             body = chunks[0].bytes() if chunks else b""
@@ -83,11 +83,11 @@ class ReplayBackend:
         whole = sum(exchange.can_replay for exchange in times)
         if whole == 0:
             return (
-                f"{method} {path} was recorded as exchange {times[0].number}, but its answer is not whole "
+                f"{method} {path} was recorded as exchange {times[0].number}, but its answer is not complete "
                 f"({times[0].ending})."
             )
-        answers = "its one answer was" if whole == 1 else f"all of its {whole} answers were"
-        return f"{method} {path} is in the cassette, but {answers} played already."
+        answers = "its only answer was" if whole == 1 else f"all of its {whole} answers were"
+        return f"{method} {path} is in the cassette, but {answers} already played."
 
     def _unknown(self, method: str, path: str, asked: Flat) -> str:
         if self._flat is None:
@@ -117,7 +117,7 @@ async def _pour(chunks: Sequence[Chunk], *, was_reset: bool, pace: bool) -> Asyn
 
 
 def _hash_of(exchange: Exchange) -> str:
-    """Make the hash anew: the rules may have learned since it was written, or somebody edited the body."""
+    """Compute the hash again: since it was written, the rules may have changed or the body been edited."""
     try:
         return request_hash(exchange.wire, exchange.method, exchange.path, exchange.query, exchange.request)
     except RecursionError:

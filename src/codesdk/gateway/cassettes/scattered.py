@@ -1,7 +1,7 @@
-"""An answer's text → the edits that take out secrets which a model said in pieces, one event at a time.
+"""An answer's text → the edits that remove secrets which a model streamed in pieces, over several events.
 
-The texts of a stream's events are put together by the place that they add to (the same block, the same field),
-searched for secrets, and taken apart again. Used by `scrub`.
+The texts of a stream's events are joined by the place they add to (the same block, the same field),
+searched for secrets, and split again. `scrub` applies the edits.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,10 @@ _ANY_PLACE = frozenset(_PLACES)
 
 
 def find_scattered(text: str, redactor: Redactor) -> list[Edit]:
-    """Return the edits that take the secrets out of an answer's events. What is not JSON is left to others."""
+    """Return the edits that remove the secrets from an answer's events.
+
+    Anything that is not JSON is skipped.
+    """
     events = list(_events(text))
     threads: dict[tuple[str, ...], list[_Leaf]] = {}
     for event in events:
@@ -42,7 +45,7 @@ def _secrets_in(text: str, redactor: Redactor) -> list[Edit]:
 
 
 class _Event:
-    """One JSON value of a stream and where it stands."""
+    """One JSON value of a stream and its position."""
 
     def __init__(self, start: int, end: int, value: Any) -> None:
         self.start = start
@@ -51,7 +54,7 @@ class _Event:
         self.changed = False
 
     def leaves(self) -> "Iterator[_Leaf]":
-        """Yield the texts of the value; the elements of an array are events of their own."""
+        """Yield the texts of the value; each element of an array counts as its own event."""
         value = self.value
         parts = cast("list[Any]", value) if isinstance(value, list) else [value]
         for part in parts:
@@ -81,7 +84,7 @@ class _Leaf:
 
 
 def _events(text: str) -> Iterator[_Event]:
-    """Yield the JSON values of a stream: of the `data:` lines, or of an array."""
+    """Yield the JSON values of a stream: its `data:` lines, or the whole text if it is JSON."""
     start = 0
     for line in text.split("\n"):
         payload = line.removeprefix("data:").strip()
@@ -89,6 +92,7 @@ def _events(text: str) -> Iterator[_Event]:
             place = text.index(payload, start + 5)
             yield _Event(place, place + len(payload), value)
         start += len(line) + 1
+    # Not a stream of events: an unstreamed answer, or Gemini's array.
     if (value := _json(text.strip())) is not None:
         yield _Event(0, len(text), value)
 
@@ -103,7 +107,7 @@ def _json(text: str) -> Any:
 
 
 def _place(value: Any) -> str:
-    """Return what tells apart the texts that are streamed side by side: the place that a value adds to."""
+    """Return the place a value adds to, which distinguishes texts streamed side by side."""
     if not isinstance(value, dict):
         return ""
     entries = cast("dict[str, Any]", value)
@@ -113,7 +117,7 @@ def _place(value: Any) -> str:
 
 
 def _leaves(value: Any, thread: tuple[str, ...]) -> Iterator[tuple[Any, Any, tuple[str, ...]]]:
-    """Yield each text by what holds it and under which key, with the thread that it belongs to."""
+    """Yield each text as its container and key, with the thread it belongs to."""
     if isinstance(value, dict):
         entries: Iterable[tuple[Any, Any]] = list(cast("dict[str, Any]", value).items())
     elif isinstance(value, list):

@@ -1,8 +1,8 @@
-"""What passes the gateway → the same without secrets, fit for a cassette.
+"""What passes through the gateway → the same without secrets, fit for a cassette.
 
-A request brings its own login; whatever it is, it counts as known when that exchange is redacted. An answer is
-redacted as text cut into chunks, and once more as what its events say, because a model may stream a secret in
-pieces that no text of the stream shows in one place.
+The login that a request brings counts as a known secret when its exchange is redacted. An answer is
+redacted as text in chunks, and also by the content of its events, because a model may stream a secret in
+pieces that appear nowhere in the stream as one text.
 """
 
 import codecs
@@ -16,7 +16,7 @@ from codesdk.gateway.reply import RawRequest
 from codesdk.redaction import Redactor
 
 SHORTEST_LOGIN = 12
-"""A shorter login is a placeholder such as `test`, and not to be taken out of every text."""
+"""A shorter login is a placeholder such as `test`, which must not be removed from every text."""
 
 KEPT_HEADERS = frozenset({"content-type", "retry-after", "retry-after-ms", "x-should-retry"})
 KEPT_QUERY = frozenset({"alt", "beta"})
@@ -25,7 +25,7 @@ _LOGIN_QUERY = frozenset({"key", "api_key", "access_token"})
 
 
 class Scrubber:
-    """Gives each request a redactor that knows the secrets of the session and those of the request itself."""
+    """Provides, for each request, a redactor of the session's secrets and the request's own."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = tuple(secrets)
@@ -42,18 +42,18 @@ class Scrubber:
 
 
 def clean_query(query: str) -> str:
-    """Return the part of a query that an answer's shape depends on."""
+    """Return the part of a query that the shape of the answer depends on."""
     return urlencode([(name, value) for name, value in parse_qsl(query) if name in KEPT_QUERY])
 
 
 def clean_headers(headers: Mapping[str, str], redactor: Redactor) -> dict[str, str]:
-    """Return the headers of an answer that a client acts on; no ids, cookies or limits of an account."""
+    """Return the headers of an answer that clients act on, without ids, cookies and account limits."""
     named = {name.lower(): value for name, value in headers.items()}
     return {name: redactor.text(named[name]) for name in sorted(KEPT_HEADERS & named.keys())}
 
 
 def clean_chunks(chunks: list[bytes], redactor: Redactor) -> list[str] | list[bytes]:
-    """Return an answer's chunks without secrets: as texts, or as bytes if it is not UTF-8. As many as were given."""
+    """Return the same number of chunks without secrets: as texts, or as bytes if the answer is not UTF-8."""
     try:
         texts = _decode(chunks)
     except UnicodeDecodeError:
@@ -63,6 +63,7 @@ def clean_chunks(chunks: list[bytes], redactor: Redactor) -> list[str] | list[by
     if redactor.text(whole) is whole:
         return texts
     stream = redactor.stream()
+    # A stream redactor keeps the cuts between chunks, while a secret may cross them.
     cleaned = [stream.feed(text) for text in texts]
     cleaned[-1] += stream.flush()
     return cleaned
@@ -85,13 +86,13 @@ def _logins(request: RawRequest) -> Iterator[str]:
 def _is_usable(login: str) -> bool:
     try:
         Redactor([login])
-    except InvalidRequest:  # it is the marker itself, or no text
+    except InvalidRequest:  # it cannot be told from the marker, or is not valid text
         return False
     return True
 
 
 def _decode(chunks: list[bytes]) -> list[str]:
-    """Return the chunks as texts; a character that is cut in two belongs to the second chunk."""
+    """Return the chunks as texts; a character cut in two goes to the second chunk."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     texts = [decoder.decode(chunk) for chunk in chunks]
     decoder.decode(b"", final=True)
@@ -101,4 +102,5 @@ def _decode(chunks: list[bytes]) -> list[str]:
 def _clean_bytes(chunks: list[bytes], redactor: Redactor) -> list[bytes]:
     whole = b"".join(chunks)
     cleaned = redactor.text(redactor.data(whole).decode("latin-1")).encode("latin-1")
+    # Positions are lost in what is not text, so everything goes into the first chunk.
     return chunks if cleaned == whole else [cleaned, *[b""] * (len(chunks) - 1)]

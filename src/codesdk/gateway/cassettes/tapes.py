@@ -1,4 +1,4 @@
-"""A stored session → the cassette of what was recorded of it: its exchanges, each with its exact request."""
+"""A stored session → the cassette of its recorded exchanges, each with its exact request."""
 
 from typing import Any, Protocol
 
@@ -15,19 +15,23 @@ _PAGE = 500
 
 
 class Stored(Protocol):
-    """A log and its artifacts, to be read."""
+    """A readable log and its artifacts."""
 
     log: EventLog
     blobs: Blobs
 
 
 async def session_cassette(stored: Stored, session_id: str) -> list[Exchange]:
-    """Return the exchanges that a session recorded, in the order in which they ended. Raise `InvalidRequest` if there are none."""
+    """Return a session's recorded exchanges in the order in which they ended.
+
+    Raise `InvalidRequest` if there are none.
+    """
     exchanges: list[Exchange] = []
     after = 0
     while frames := await stored.log.read(session_id, after, _PAGE):
         for frame in frames:
             after = frame.seq
+            # A damaged frame is skipped: the other exchanges can still be played.
             payload: object = None if frame.damage is not None else decode(frame.data).payload
             if isinstance(payload, ArtifactCreated) and payload.reason == "exchange":
                 exchanges.append(await _read(stored.blobs, payload.artifact.content_hash))

@@ -1,7 +1,7 @@
 """A request's body → the same without what changes from run to run: dates, ids, paths, ports, counts.
 
-Two requests that normalize alike are taken for the same by replay. Every rule has an example, which is its
-test and its line in docs/gateway.md. Nothing here is sent to anybody.
+Replay treats two requests with the same normal form as equal. Every rule in `volatile_rules` has an
+example, which is its test and its line in docs/gateway.md. Normal forms are only compared, never sent.
 """
 
 import re
@@ -12,7 +12,7 @@ from codesdk.gateway.cassettes.volatile_rules import DIGIT_RULES, WORDY_RULES, R
 SESSION_FIELDS = frozenset(
     {"metadata", "prompt_cache_key", "safety_identifier", "user", "client_metadata", "session_id"}
 )
-"""Fields at the top of a body that name a session, a user or an installation, in some format."""
+"""Top-level fields that name a session, a user or an installation in some format."""
 
 _UNTOUCHED = frozenset({"model"})
 _ID_FIELDS = frozenset({"tool_use_id", "call_id", "tool_call_id"})
@@ -26,11 +26,15 @@ _SAID_CWD = re.compile(
     re.VERBOSE,
 )
 _digit = re.compile("[0-9]")
+# A request that names one of these must not have every path below it replaced.
 _NOT_CWD = frozenset({"/", "/tmp", "/var/tmp", "/home", "/Users", "/root", "/usr", "/etc", "/var"})
 
 
 def normalize(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of a request's body without its volatile parts. Raise RecursionError for absurd nesting."""
+    """Return a copy of a request's body without its volatile parts.
+
+    Raise `RecursionError` for absurd nesting.
+    """
     text = _Text(_find_cwds(body))
     ids = _Ids()
     return {key: _top(key, body[key], text, ids) for key in sorted(body)}
@@ -42,7 +46,7 @@ def normalize_text(text: str) -> str:
 
 
 class _Text:
-    """Applies the rules to texts, after the working directories that the request names."""
+    """Applies the rules to texts, after replacing the working directories that the request names."""
 
     def __init__(self, cwds: set[str]) -> None:
         longest_first = sorted(cwds, key=lambda cwd: (-len(cwd), cwd))
@@ -55,6 +59,7 @@ class _Text:
         if self._cwd is not None:
             text = self._cwd.sub("<cwd>", text)
         text = _apply(WORDY_RULES, text)
+        # One search for a digit spares a line without any all of the digit rules.
         if _digit.search(text) is None:
             return text
         lines = text.split("\n")
@@ -87,7 +92,7 @@ def _top(key: str, value: Any, text: _Text, ids: _Ids) -> Any:
 
 
 def _walk(value: Any, text: _Text, ids: _Ids, *, is_data: bool) -> Any:
-    """Return the value normalized. In data (a tool's arguments or result) a field called `id` is just a field."""
+    """Return the value normalized. In data (a tool's arguments or result), `id` is an ordinary field."""
     if isinstance(value, str):
         return text(value)
     if isinstance(value, list):
@@ -124,5 +129,5 @@ def _cwds_in(text: str) -> set[str]:
 
 
 def _slug(path: str) -> str:
-    """Return a directory as Claude Code spells it in the names of its own directories."""
+    """Return a directory as Claude Code writes it in the names of its own directories."""
     return re.sub(r"[^A-Za-z0-9]", "-", path)

@@ -1,7 +1,8 @@
-"""What changes from run to run inside a text, as expressions with examples. Used by `volatile` alone.
+"""What changes from run to run inside a text, as expressions with examples, for `volatile`.
 
-Order matters, and the wordy rules come first: what a rule has replaced, a later one does not see. A rule errs on the side of too little,
-because two requests that differ in meaning must not look the same.
+Order matters, and the wordy rules come first: a later rule does not see what an earlier one replaced. A
+rule matches too little rather than too much, because two requests that differ in meaning must not look
+equal.
 """
 
 import re
@@ -18,7 +19,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     before: str
     after: str
     signs: tuple[str, ...] = ()
-    """A text without any of these holds nothing for the rule."""
+    """The rule is skipped for a text that contains none of these."""
 
 
 _DAY = r"(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?"
@@ -76,7 +77,7 @@ WORDY_RULES: tuple[Rule, ...] = (
         ":\\\\",
     ),
 )
-"""Rules for what may have no digit in it."""
+"""Rules for texts that may contain no digit."""
 
 DIGIT_RULES: tuple[Rule, ...] = (
     _rule(
@@ -233,6 +234,6 @@ DIGIT_RULES: tuple[Rule, ...] = (
         "commit <hex id>",
     ),
 )
-"""Rules for what always has a digit in it, all on one line."""
+"""Rules for texts that always contain a digit and stay on one line."""
 
 RULES = (*WORDY_RULES, *DIGIT_RULES)

@@ -1,1 +1,1 @@
-"""The four wire formats of model providers, each read into and written from shared terms (`exchange`)."""
+"""The four wire formats of model providers, each read into and written from shared types (`exchange`)."""

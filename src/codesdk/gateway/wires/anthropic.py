@@ -1,6 +1,6 @@
-"""Anthropic Messages: a request body becomes an `Ask`, a `Fault` the error that Anthropic would send.
+"""Anthropic Messages: a request body → an `Ask`, a `Fault` → the error that Anthropic would send.
 
-Answers, both ways, are in `anthropic_answer`. The server uses `CODEC`.
+Answers are written and read in `anthropic_answer`. `formats` loads `CODEC`.
 """
 
 from collections.abc import Iterable
@@ -58,11 +58,11 @@ class AnthropicCodec:
     wire: Wire = "anthropic"
 
     def route(self, method: str, path: str, query: str = "") -> Route | None:
-        """Tell whether a path is of the Messages API. The query (`beta=true`) changes nothing."""
+        """Return the route of a path, or None. The query (`beta=true`) changes nothing."""
         return _PATHS.get(path) if method == "POST" else None
 
     def parse(self, route: Route, body: dict[str, Any]) -> Ask:
-        """Read a request of either path."""
+        """Parse a request of either path. Raise `ValueError`, naming the field, if it is not valid."""
         model = string_at(body.get("model"), "model")
         if route.kind == "generate":
             _check_max_tokens(body.get("max_tokens"))
@@ -77,7 +77,7 @@ class AnthropicCodec:
         )
 
     def encoder(self, ask: Ask, answer_id: str) -> Encoder:
-        """Return the encoder of one stream of events."""
+        """Return an encoder for one stream of events."""
         return AnthropicEncoder(ask.model, answer_id)
 
     def whole(self, ask: Ask, answer_id: str, parts: Iterable[Part]) -> bytes:
@@ -85,7 +85,7 @@ class AnthropicCodec:
         return encode_message(ask.model, answer_id, parts)
 
     def count(self, ask: Ask, tokens: int) -> bytes:
-        """Return the answer of count_tokens."""
+        """Return the answer to a count_tokens request."""
         return msgspec.json.encode({"input_tokens": tokens})
 
     def error(self, fault: Fault) -> tuple[dict[str, str], bytes]:
@@ -104,7 +104,7 @@ class AnthropicCodec:
         return frame("error", _error_body(fault))
 
     def decoder(self) -> Decoder:
-        """Return a reader for one answer."""
+        """Return a decoder for one answer."""
         return AnthropicDecoder()
 
 
@@ -122,7 +122,7 @@ def _is_streamed(value: object) -> bool:
 
 
 def _system(value: object) -> list[AskMessage]:
-    """Return a message for each text, so that each has a place of its own."""
+    """Return one message for each text, so that each has its own place."""
     if value is None:
         return []
     if isinstance(value, str):
@@ -172,7 +172,7 @@ def _block(block: dict[str, Any], place: str) -> AskBlock:
 
 
 def _result_text(content: object) -> str:
-    """Return the texts of a tool result. Images and references among them are passed over."""
+    """Return the texts of a tool result, without its images and references."""
     if isinstance(content, str):
         return content
     blocks = (mapping(block) for block in items(content))
@@ -180,7 +180,7 @@ def _result_text(content: object) -> str:
 
 
 def _tools(value: object) -> list[OfferedTool]:
-    """Return the tools that have a name; a whole toolset of a server has none."""
+    """Return the tools that have a name; a server's whole toolset has none."""
     tools = [] if value is None else list_at(value, "tools")
     offered: list[OfferedTool] = []
     for number, tool in enumerate(tools):
@@ -208,6 +208,7 @@ def _error_message(fault: Fault) -> str:
     if fault.kind != "context_too_large":
         return fault.message
     limit = fault.limit or CONTEXT_LIMIT
+    # The provider's own words: clients recognize the case by them.
     return f"prompt is too long: {max(fault.tokens or 0, limit + 1)} tokens > {limit} maximum"
 
 

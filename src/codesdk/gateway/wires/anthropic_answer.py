@@ -1,7 +1,7 @@
-"""Anthropic answers: a row of parts becomes the events of a stream or one message, and both are read back.
+"""Anthropic answers: the parts of an answer ↔ the events of a stream, or one message.
 
 A stream is message_start, then for each block of content start, deltas and stop, then message_delta
-with the stop reason and the usage, then message_stop. Used by the codec in `anthropic`.
+with the stop reason and the usage, then message_stop. The codec is in `anthropic`.
 """
 
 from base64 import b64encode
@@ -19,7 +19,7 @@ _STOPS = {"stop_sequence": "end_turn"}
 
 
 class AnthropicEncoder:
-    """The events of one answer. Chunks of one kind in a row share a block."""
+    """Writes the events of one answer. Consecutive chunks of one kind share a block."""
 
     def __init__(self, model: str, answer_id: str) -> None:
         self._model = model
@@ -28,12 +28,12 @@ class AnthropicEncoder:
         self._open: Literal["text", "thinking"] | None = None
 
     def start(self) -> bytes:
-        """Return the start of the message, and the ping that follows it. The usage is not known yet."""
+        """Return the start of the message, and the ping that follows it. The usage is not yet known."""
         message = _message(self._model, self._answer_id, [], _stop_fields(None), Tokens())
         return _event("message_start", message=message) + _event("ping")
 
     def feed(self, part: Part) -> bytes:
-        """Return the events of a part. An empty chunk has none."""
+        """Return the events of a part; none for an empty chunk."""
         if isinstance(part, TextChunk):
             return self._chunk("text", {"type": "text_delta", "text": part.text}) if part.text else b""
         if isinstance(part, ReasoningChunk):
@@ -49,7 +49,7 @@ class AnthropicEncoder:
 
     def _call(self, call: Call) -> bytes:
         events = [self._begin({"type": "tool_use", "id": call.id, "name": call.name, "input": {}})]
-        for piece in ("", *pieces_of(arguments_of(call.input))):
+        for piece in ("", *pieces_of(arguments_of(call.input))):  # like Anthropic, begin with an empty delta
             events.append(self._delta({"type": "input_json_delta", "partial_json": piece}))
         return b"".join(events) + self._stop()
 
@@ -65,7 +65,7 @@ class AnthropicEncoder:
         return stop
 
     def _close(self) -> bytes:
-        """End the block that is open, a thinking block with its signature."""
+        """End the open block, a thinking block with its signature."""
         kind, self._open = self._open, None
         if kind is None:
             return b""
@@ -76,7 +76,7 @@ class AnthropicEncoder:
 
 
 def encode_message(model: str, answer_id: str, parts: Iterable[Part]) -> bytes:
-    """Return an answer that is not streamed."""
+    """Return an unstreamed answer."""
     content: list[dict[str, Any]] = []
     finish = Finish("end_turn")
     for part in parts:
@@ -107,12 +107,12 @@ class AnthropicDecoder:
         self._unfinished: dict[int, _UnfinishedCall] = {}
 
     def feed(self, chunk: bytes) -> None:
-        """Take more bytes of a stream. Events of unknown types are passed over."""
+        """Take more bytes of a stream. Ignore events of unknown types."""
         for event in self._events.feed(chunk):
             self._take(mapping(decode_json(event.data)))
 
     def whole(self, body: bytes) -> None:
-        """Take a message, an error, or a count, which tells nothing of an answer."""
+        """Take a message, an error, or a token count, which says nothing about an answer."""
         answer = mapping(decode_json(body))
         if answer.get("type") == "message":
             self._take_message(answer)
@@ -124,7 +124,7 @@ class AnthropicDecoder:
             self._seen.error = "the answer is neither a message nor an error"
 
     def result(self) -> Seen:
-        """Return what was seen so far. A call is there once its input is complete."""
+        """Return what was seen so far. A call counts once its input is complete."""
         return msgspec.structs.replace(
             self._seen,
             text="".join(self._text),
@@ -155,7 +155,7 @@ class AnthropicDecoder:
         self._take_end(message, message.get("usage"))
 
     def _take_end(self, delta: dict[str, Any], usage: object) -> None:
-        """Take a stop reason, and counts that replace earlier ones where they are given."""
+        """Take a stop reason, and counts, which replace earlier ones."""
         reason = string(delta.get("stop_reason"))
         self._seen.stop_reason = _STOPS.get(reason, reason) or self._seen.stop_reason
         details = mapping(delta.get("stop_details"))
@@ -176,6 +176,7 @@ class AnthropicDecoder:
         elif kind == "thinking_delta":
             self._reasoning.append(string(delta.get("thinking")))
         elif kind == "input_json_delta" and index in self._unfinished:
+            # Input streams as pieces of JSON text, which can be decoded only when all are there.
             self._unfinished[index].pieces.append(string(delta.get("partial_json")))
 
     def _take_block(self, block: dict[str, Any]) -> None:
@@ -190,7 +191,7 @@ class AnthropicDecoder:
 
 
 class _UnfinishedCall:
-    """A call whose input is still coming."""
+    """A call whose input is still arriving."""
 
     def __init__(self, call_id: str, name: str, start: object) -> None:
         self.pieces: list[str] = []
@@ -201,6 +202,7 @@ class _UnfinishedCall:
     def finish(self) -> Call:
         """Return the call."""
         text = "".join(self.pieces)
+        # Without any delta, the input is what the block began with.
         return Call(self._id, self._name, input_of(text) if text else self._start)
 
 
@@ -221,7 +223,7 @@ def _end(finish: Finish) -> bytes:
 
 
 def _stop_fields(finish: Finish | None) -> dict[str, Any]:
-    """Return why an answer stops, which a stream cannot say at its start."""
+    """Return why an answer stops; at the start of a stream, with None, this is not yet known."""
     reason = finish.stop_reason if finish else None
     details: dict[str, Any] | None = None
     if finish is not None and reason == "refusal":
@@ -230,7 +232,7 @@ def _stop_fields(finish: Finish | None) -> dict[str, Any]:
 
 
 def _usage(tokens: Tokens) -> dict[str, Any]:
-    """Return counts as Anthropic gives them: thinking is part of the output."""
+    """Return counts in Anthropic's terms: thinking is part of the output."""
     usage: dict[str, Any] = {
         "input_tokens": tokens.input,
         "cache_creation_input_tokens": tokens.cache_write,
@@ -266,7 +268,7 @@ def _thinking_delta(text: str) -> dict[str, Any]:
 
 
 def _grow(content: list[dict[str, Any]], kind: Literal["text", "thinking"], text: str) -> None:
-    """Add text to the last block if it is of that kind, else in a new one."""
+    """Add text to the last block if it is of that kind, else to a new one."""
     if not text:
         return
     if not content or content[-1]["type"] != kind:
@@ -275,5 +277,5 @@ def _grow(content: list[dict[str, Any]], kind: Literal["text", "thinking"], text
 
 
 def _signature(answer_id: str, index: int) -> str:
-    """Return what stands for the seal on a thinking block: opaque to clients, who send it back."""
+    """Return a stand-in for the signature of a thinking block: opaque to clients, who send it back."""
     return b64encode(f"{answer_id}/{index}".encode()).decode()

@@ -1,4 +1,4 @@
-"""The input of a tool call ↔ the text in which models write it, and stream it. For the codecs."""
+"""The input of a tool call ↔ the text in which models write and stream it. For the codecs."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def arguments_of(value: Any) -> str:
 
 
 def input_of(arguments: str) -> Any:
-    """Return what a model's arguments say; text that is not JSON stays as it is."""
+    """Return the value of a model's arguments; text that is not JSON is returned unchanged."""
     try:
         return msgspec.json.decode(arguments)
     except (ValueError, RecursionError):
@@ -22,6 +22,6 @@ def input_of(arguments: str) -> Any:
 
 
 def pieces_of(text: str) -> list[str]:
-    """Return a text cut as models stream it: in a few pieces, however long it is."""
+    """Return a text in pieces, as models stream it; only a few, however long it is."""
     size = max(_LEAST_PIECE, -(-len(text) // _MOST_PIECES))
     return [text[start : start + size] for start in range(0, len(text), size)]

@@ -1,7 +1,7 @@
-"""OpenAI Chat Completions ↔ the gateway's own terms: the codec, and the reading of requests.
+"""OpenAI Chat Completions ↔ the gateway's own types: the codec, and the parsing of requests.
 
-Streams are written in `chat_stream`, read in `chat_seen`. OpenCode speaks this format, and whatever
-calls itself OpenAI-compatible.
+Answers are written in `chat_stream` and read in `chat_seen`. OpenCode speaks this format, and everything
+that calls itself OpenAI-compatible.
 """
 
 from collections.abc import Iterable
@@ -41,11 +41,11 @@ class ChatCodec:
     wire: Wire = "chat"
 
     def route(self, method: str, path: str, query: str = "") -> Route | None:
-        """Tell whether a path is one of this format's."""
+        """Return the route of a path, or None if it is not one of this format's."""
         return Route(wire="chat", kind="generate") if method == "POST" and path in _PATHS else None
 
     def parse(self, route: Route, body: dict[str, Any]) -> Ask:
-        """Read a request. Raise `ValueError` that names the field for one that no provider would take."""
+        """Parse a request. Raise `ValueError`, naming the field, if no provider would accept it."""
         stream: object = body.get("stream")
         if stream is not None and not isinstance(stream, bool):
             raise ValueError("stream: must be true or false")
@@ -63,15 +63,15 @@ class ChatCodec:
         )
 
     def encoder(self, ask: Ask, answer_id: str) -> Encoder:
-        """Return the encoder of one streamed answer."""
+        """Return an encoder for one streamed answer."""
         return ChatEncoder(ask, answer_id)
 
     def whole(self, ask: Ask, answer_id: str, parts: Iterable[Part]) -> bytes:
-        """Return an answer that is not streamed."""
+        """Return an unstreamed answer."""
         return encode(completion(ask, answer_id, parts))
 
     def count(self, ask: Ask, tokens: int) -> bytes:
-        """Return a count. No route of this format leads here: it cannot be asked."""
+        """Return a count. Never called: this format has no route for it."""
         return encode({"input_tokens": tokens})
 
     def error(self, fault: Fault) -> tuple[dict[str, str], bytes]:
@@ -79,15 +79,15 @@ class ChatCodec:
         return headers_of(fault), encode({"error": _say(fault)})
 
     def broken_frame(self) -> bytes:
-        """Return a frame whose data is cut off JSON."""
+        """Return a frame whose data is truncated JSON."""
         return frame("", b'{"id":"chatcmpl-broken","object":"chat.completion.chunk","choices":[{"delta":{"')
 
     def stream_error(self, fault: Fault) -> bytes:
-        """Return the frame that tells of an error in the middle of a stream."""
+        """Return the frame that reports an error in the middle of a stream."""
         return frame("", encode({"error": _say(fault)}))
 
     def decoder(self) -> Decoder:
-        """Return a reader for one answer."""
+        """Return a decoder for one answer."""
         return ChatDecoder()
 
 
@@ -136,7 +136,7 @@ def _part(part: dict[str, Any], where: str) -> AskBlock:
 def _assistant(message: dict[str, Any], where: str) -> list[AskBlock]:
     """Return what the model said before: reasoning, text and calls, each of which may be absent."""
     blocks: list[AskBlock] = []
-    if any(message.get(key) for key in _REASONING_KEYS):
+    if any(message.get(key) for key in _REASONING_KEYS):  # compatible servers differ in its name
         blocks.append(AskOther("reasoning"))
     if message.get("content"):
         blocks.extend(_content(message, where))
@@ -160,7 +160,7 @@ def _call(call: dict[str, Any], where: str) -> AskCall:
 
 
 def _result(message: dict[str, Any], where: str) -> AskResult:
-    """Return a tool's result. Functions, which came before tools, have only a name."""
+    """Return a tool's result. Functions, the predecessors of tools, are identified only by name."""
     key = "tool_call_id" if message.get("role") == "tool" else "name"
     call_id = string_at(message.get(key), f"{where}.{key}")
     texts = [block.text for block in _content(message, where) if isinstance(block, AskText)]

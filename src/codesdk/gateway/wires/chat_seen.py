@@ -1,7 +1,8 @@
-"""The bytes of a Chat Completions answer → what it says: text, reasoning, calls, tokens, or why it failed.
+"""The bytes of a Chat Completions answer → its content: text, reasoning, calls, tokens, or why it failed.
 
-Many servers speak this format with small differences: how reasoning is called, calls without an index,
-usage on any chunk. All that were met are read; of several choices only the first.
+Many servers speak this format with small differences: the name of the reasoning field, calls without an
+index, usage on any chunk. All differences met so far are understood; of several choices, only the first is
+read.
 """
 
 from typing import Any
@@ -22,7 +23,7 @@ _STOPS = {
 
 
 class _Call:
-    """A call as far as it came in."""
+    """A call, as far as it has arrived."""
 
     def __init__(self) -> None:
         self.id = ""
@@ -31,7 +32,7 @@ class _Call:
         self.pieces: list[str] = []
 
     def add(self, fields: dict[str, Any]) -> None:
-        """Take what a chunk, or a whole message, says of the call."""
+        """Take what a chunk, or a whole message, says about the call."""
         self.id = string(fields.get("id")) or self.id
         function, custom = mapping(fields.get("function")), mapping(fields.get("custom"))
         self.is_custom = self.is_custom or bool(custom)
@@ -45,7 +46,7 @@ class _Call:
 
 
 class ChatDecoder:
-    """Reads one answer. Never raises."""
+    """Decodes one answer. Never raises."""
 
     def __init__(self) -> None:
         self._reader = EventReader()
@@ -64,15 +65,18 @@ class ChatDecoder:
             self._take(mapping(decode_json(event.data)), "delta")
 
     def whole(self, body: bytes) -> None:
-        """Take a whole answer that is not a stream, or an error's body."""
+        """Take the body of an unstreamed answer, or of an error."""
         fields = mapping(decode_json(body))
-        if fields.get("choices"):
+        if fields.get("choices"):  # an error has none, whatever its shape
             self._take(fields, "message")
         else:
             self._error = error_text(fields) or "the answer is neither a completion nor an error"
 
     def result(self) -> Seen:
-        """Return what was seen so far. A call counts when the answer has ended: only then is it known to be whole."""
+        """Return what was seen so far.
+
+        Calls count once the answer has ended: only then are they surely complete.
+        """
         has_ended = self._stop is not None
         calls = [self._calls[index] for index in sorted(self._calls)] if has_ended else []
         refusal = "".join(self._refusal) or None
@@ -110,7 +114,10 @@ class ChatDecoder:
             self._calls.setdefault(0, _Call()).add({"function": legacy})
 
     def _index(self, call: dict[str, Any], number: int) -> int:
-        """Return the place of a call. Without an index, an id begins a new call and its absence continues the last."""
+        """Return a call's index.
+
+        If there is none, an id begins a new call, and no id continues the last one.
+        """
         index: object = call.get("index")
         if isinstance(index, int):
             return index

@@ -1,6 +1,6 @@
-"""The parts of an answer → the chunks of a Chat Completions stream, or the one completion that they add up to.
+"""The parts of an answer → the chunks of a Chat Completions stream, or one completion.
 
-Reasoning goes as `reasoning_content`, which OpenAI itself does not send but those compatible with it do.
+Reasoning is sent as `reasoning_content`, which OpenAI itself does not send but compatible servers do.
 """
 
 from collections.abc import Iterable
@@ -45,7 +45,7 @@ class ChatEncoder:
         self._calls = 0
 
     def start(self) -> bytes:
-        """Return the chunk that says who speaks."""
+        """Return the chunk with the role."""
         return self._chunk({"role": "assistant", "content": "", "refusal": None})
 
     def feed(self, part: Part) -> bytes:
@@ -67,6 +67,7 @@ class ChatEncoder:
         return self._frame([choice], None)
 
     def _frame(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None) -> bytes:
+        # A request that asks for usage gets the field on every chunk, null on all but the last.
         tail = {"usage": usage} if self._tells_usage else {}
         return frame("", encode({**self._head, "choices": choices, **tail}))
 
@@ -89,7 +90,7 @@ class ChatEncoder:
 
 
 def completion(ask: Ask, answer_id: str, parts: Iterable[Part]) -> dict[str, Any]:
-    """Return an answer that is not streamed. Parts without `Finish` count as a plain end."""
+    """Return an unstreamed answer. Without a `Finish`, it ends normally."""
     texts: list[str] = []
     reasoning: list[str] = []
     calls: list[dict[str, Any]] = []
@@ -130,7 +131,7 @@ def completion(ask: Ask, answer_id: str, parts: Iterable[Part]) -> dict[str, Any
 
 
 def usage_of(tokens: Tokens) -> dict[str, Any]:
-    """Return token counts as this API gives them: everything that was read, everything that was written."""
+    """Return token counts in this API's terms: all that was read, all that was written."""
     read = tokens.input + tokens.cache_read + tokens.cache_write
     written = tokens.output + tokens.reasoning
     return {

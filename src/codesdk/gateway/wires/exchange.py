@@ -1,7 +1,7 @@
-"""What the wire formats share: a request as `Ask`, an answer as a row of `Part`s, and the `Codec` between.
+"""What the wire formats share: a request as an `Ask`, an answer as `Part`s, and the `Codec` between.
 
-A codec is pure: bytes and JSON in, bytes and JSON out. The server moves the bytes, the
-script or the provider makes the answer; neither knows a format.
+A codec is pure: bytes and JSON in, bytes and JSON out. The server moves the bytes, and a script or a
+provider makes the answer; neither knows a format.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ FaultKind = Literal[
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """What a path asks for. `model` and `stream` are set where the path, not the body, says so."""
+    """What a path requests. `model` and `stream` are set if the path, not the body, determines them."""
 
     wire: Wire
     kind: AskKind
@@ -46,7 +46,7 @@ class AskText(msgspec.Struct, frozen=True, tag="text"):
 
 
 class AskCall(msgspec.Struct, frozen=True, tag="call"):
-    """A tool call that the model made earlier. `name` is the wire's name for the tool."""
+    """An earlier tool call of the model. `name` is the tool's wire name."""
 
     id: str
     name: str
@@ -54,7 +54,7 @@ class AskCall(msgspec.Struct, frozen=True, tag="call"):
 
 
 class AskResult(msgspec.Struct, frozen=True, tag="result"):
-    """The result of an earlier call, as text. `id` is the call's; Gemini's older requests give only names."""
+    """The result of an earlier call, as text. `id` is the call's; older Gemini requests give only names."""
 
     id: str
     text: str
@@ -62,7 +62,7 @@ class AskResult(msgspec.Struct, frozen=True, tag="result"):
 
 
 class AskOther(msgspec.Struct, frozen=True, tag="other"):
-    """Anything else: an image, a document, reasoning, an item of a provider's own."""
+    """Anything else: an image, a document, reasoning, a provider's own kind of item."""
 
     kind: str
 
@@ -71,7 +71,7 @@ AskBlock = AskText | AskCall | AskResult | AskOther
 
 
 class AskMessage(msgspec.Struct, frozen=True):
-    """One message of a request. `place` is where it stands in the body, as a JSON pointer."""
+    """One message of a request. `place` is its JSON pointer in the body."""
 
     role: Literal["system", "user", "assistant", "tool"]
     blocks: Sequence[AskBlock]
@@ -79,7 +79,7 @@ class AskMessage(msgspec.Struct, frozen=True):
 
 
 class OfferedTool(msgspec.Struct, frozen=True):
-    """A tool that the request offers to the model, by the wire's name for it."""
+    """A tool that the request offers to the model, by its wire name."""
 
     name: str
     description: str = ""
@@ -99,7 +99,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """As in `Route`: the content type of a stream is `text/event-stream`, or else `application/json`."""
 
     def __repr__(self) -> str:
-        return f"Ask({self.wire}, {self.kind}, {self.model})"  # not what it says: it may hold a secret
+        return f"Ask({self.wire}, {self.kind}, {self.model})"  # no content: it may hold a secret
 
 
 class TextChunk(msgspec.Struct, frozen=True, tag="text"):
@@ -109,13 +109,13 @@ class TextChunk(msgspec.Struct, frozen=True, tag="text"):
 
 
 class ReasoningChunk(msgspec.Struct, frozen=True, tag="reasoning"):
-    """A piece of what the model thinks."""
+    """A piece of the model's reasoning."""
 
     text: str
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
-    """A tool call of the answer. `name` is the wire's name for the tool."""
+    """A tool call in the answer. `name` is the tool's wire name."""
 
     id: str
     name: str
@@ -134,9 +134,9 @@ Part = TextChunk | ReasoningChunk | Call | Finish
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """A refusal to answer, to be said in the provider's own words.
+    """A refusal to answer, to be sent as the provider's own error.
 
-    `context_too_large` is said with `tokens` and `limit`; without them, with numbers like the provider's.
+    `context_too_large` quotes `tokens` and `limit`; without them, numbers like the provider's.
     """
 
     status: int
@@ -148,10 +148,10 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Encoder(Protocol):
-    """Turns the parts of one answer into the frames of one stream. Made anew for each answer."""
+    """Turns the parts of one answer into the frames of one stream. Make a new one for each answer."""
 
     def start(self) -> bytes:
-        """Return what a stream begins with; may be empty."""
+        """Return the beginning of a stream; may be empty."""
         ...
 
     def feed(self, part: Part) -> bytes:
@@ -160,7 +160,7 @@ class Encoder(Protocol):
 
 
 class Seen(msgspec.Struct, kw_only=True):
-    """What was read out of an answer on its way through."""
+    """What was decoded from an answer as it passed."""
 
     model: str | None = None
     text: str = ""
@@ -168,20 +168,20 @@ class Seen(msgspec.Struct, kw_only=True):
     calls: list[Call] = []
     refusal: str | None = None
     stop_reason: str | None = None
-    """A `StopReason`, or the provider's own word where it has no such meaning."""
+    """A `StopReason`, or the provider's own word if none corresponds."""
     tokens: Tokens | None = None
     error: str | None = None
 
 
 class Decoder(Protocol):
-    """Reads an answer while it passes: a stream chunk by chunk (cut anywhere), or a whole body."""
+    """Decodes an answer as it passes: a stream in chunks (cut anywhere), or a whole body."""
 
     def feed(self, chunk: bytes) -> None:
-        """Take more bytes of a stream. Must not raise: what cannot be read is passed over."""
+        """Take more bytes of a stream. Must not raise; skip what cannot be read."""
         ...
 
     def whole(self, body: bytes) -> None:
-        """Take a whole answer that is not a stream, or an error's body. Must not raise."""
+        """Take the body of an unstreamed answer, or of an error. Must not raise."""
         ...
 
     def result(self) -> Seen:
@@ -195,19 +195,22 @@ class Codec(Protocol):
     wire: Wire
 
     def route(self, method: str, path: str, query: str = "") -> Route | None:
-        """Tell whether a path (without query, beginning with `/`) is one of this format's. Only Gemini reads the query."""
+        """Return the route of a path (beginning with `/`), or None if it is not one of this format's.
+
+        Only Gemini reads the query.
+        """
         ...
 
     def parse(self, route: Route, body: dict[str, Any]) -> Ask:
-        """Read a request. Raise `ValueError` that names the field for one that no provider would take."""
+        """Parse a request. Raise `ValueError`, naming the field, if no provider would accept it."""
         ...
 
     def encoder(self, ask: Ask, answer_id: str) -> Encoder:
-        """Return the encoder of one streamed answer; `answer_id` makes its ids."""
+        """Return an encoder for one streamed answer, whose ids derive from `answer_id`."""
         ...
 
     def whole(self, ask: Ask, answer_id: str, parts: Iterable[Part]) -> bytes:
-        """Return an answer that is not streamed."""
+        """Return an unstreamed answer."""
         ...
 
     def count(self, ask: Ask, tokens: int) -> bytes:
@@ -215,7 +218,7 @@ class Codec(Protocol):
         ...
 
     def error(self, fault: Fault) -> tuple[dict[str, str], bytes]:
-        """Return headers and body of an error, as the provider would say it."""
+        """Return headers and body of an error in the provider's shape."""
         ...
 
     def broken_frame(self) -> bytes:
@@ -223,9 +226,9 @@ class Codec(Protocol):
         ...
 
     def stream_error(self, fault: Fault) -> bytes:
-        """Return the frame that tells of an error in the middle of a stream."""
+        """Return the frame that reports an error in the middle of a stream."""
         ...
 
     def decoder(self) -> Decoder:
-        """Return a reader for one answer."""
+        """Return a decoder for one answer."""
         ...

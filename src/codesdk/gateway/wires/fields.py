@@ -1,7 +1,7 @@
-"""JSON that somebody else wrote, read field by field.
+"""Foreign JSON, read field by field. For the codecs.
 
-Answers are read leniently: a value of the wrong kind counts as absent. Requests are read with
-`*_at`, which raise a `ValueError` that names the field. Both are for the codecs.
+Answers are read leniently: a value of the wrong type counts as absent. Requests are read with the `*_at`
+functions, which raise a `ValueError` that names the field.
 """
 
 from typing import Any, cast
@@ -10,7 +10,7 @@ import msgspec
 
 
 def decode_json(data: bytes) -> Any:
-    """Return what the bytes say, or None if they are not JSON."""
+    """Return the JSON value, or None if the bytes are not JSON."""
     try:
         return msgspec.json.decode(data)
     except (ValueError, RecursionError):
@@ -18,27 +18,28 @@ def decode_json(data: bytes) -> Any:
 
 
 def mapping(value: object) -> dict[str, Any]:
-    """Return an object, empty in place of anything else."""
+    """Return an object; an empty one instead of anything else."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def items(value: object) -> list[Any]:
-    """Return a list, empty in place of anything else."""
+    """Return a list; an empty one instead of anything else."""
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def string(value: object) -> str:
-    """Return a string, empty in place of anything else."""
+    """Return a string; an empty one instead of anything else."""
     return value if isinstance(value, str) else ""
 
 
 def count(value: object) -> int:
-    """Return a number of things, zero in place of anything else."""
+    """Return a positive integer; zero instead of anything else."""
+    # A bool is an int in Python, but not a count.
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
 def error_text(error: object, kind: str) -> str:
-    """Return what an error says, in one line. `kind` is its field for what sort of error it is."""
+    """Return an error's message in one line. `kind` is the field with the type of the error."""
     if isinstance(error, str) and error:
         return error
     fields = mapping(error)
@@ -61,9 +62,9 @@ def list_at(value: object, place: str) -> list[Any]:
 
 
 def string_at(value: object, place: str) -> str:
-    """Return a string of a request that must not be empty."""
+    """Return a non-empty string of a request."""
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{place}: {_missing(value)} a string that is not empty")
+        raise ValueError(f"{place}: {_missing(value)} a non-empty string")
     return value
 
 

@@ -1,4 +1,4 @@
-"""The four wire formats, by path: which codec a request belongs to. Each is loaded when first needed."""
+"""The path of a request → its wire format and codec. Each codec is loaded when first needed."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -23,7 +23,7 @@ _SIGNS: tuple[tuple[Wire, tuple[str, ...], tuple[str, ...]], ...] = (
     ("gemini", ("x-goog-",), ("gemini", "google-genai")),
     ("chat", ("openai-",), ("openai", "codex")),
 )
-"""How the clients of a provider are known: by headers of theirs, and by what they call themselves."""
+"""How to recognize a provider's clients: by header prefixes, and by words in the user agent."""
 
 
 @cache
@@ -44,7 +44,7 @@ def find_route(method: str, path: str, query: str) -> tuple[Codec, Route] | None
 
 
 def guess_codec(path: str) -> Codec:
-    """Return the codec whose errors the sender of a path is most likely to understand."""
+    """Return the codec whose errors the sender of a request is most likely to understand."""
     for sign, wire in _FAMILIES:
         if sign in path:
             return codec_for(wire)
@@ -52,7 +52,7 @@ def guess_codec(path: str) -> Codec:
 
 
 def find_provider(path: str, headers: Iterable[tuple[str, str]]) -> Wire | None:
-    """Return whose request of no format this is. None if nothing tells: its login is not for anybody else to see."""
+    """Return the provider of a request of no format; None if unclear: its login must not reach another."""
     named = {name.lower(): value.lower() for name, value in headers}
     agent = named.get("user-agent", "")
     for wire, prefixes, words in _SIGNS:

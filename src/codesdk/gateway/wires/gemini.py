@@ -1,7 +1,7 @@
-"""Gemini generateContent: a request body becomes an `Ask`, a `Fault` the error that Google would send.
+"""Gemini generateContent: a request body → an `Ask`, a `Fault` → the error that Google would send.
 
-The path says model and method, and the query whether a stream is events or a JSON array.
-Answers, both ways, are in `gemini_answer`. The server uses `CODEC`.
+The path gives model and method; the query says whether a stream is events or a JSON array. Answers are
+written and read in `gemini_answer`. `formats` loads `CODEC`.
 """
 
 import re
@@ -67,7 +67,7 @@ class GeminiCodec:
     wire: Wire = "gemini"
 
     def route(self, method: str, path: str, query: str = "") -> Route | None:
-        """Tell whether a path is a method of a model that this format has."""
+        """Return the route of a path, or None if it is not a known method of a model."""
         found = _PATH.fullmatch(path) if method == "POST" else None
         if found is None:
             return None
@@ -80,7 +80,10 @@ class GeminiCodec:
         )
 
     def parse(self, route: Route, body: dict[str, Any]) -> Ask:
-        """Read a request. One to count may wrap the request that it counts."""
+        """Parse a request. Raise `ValueError`, naming the field.
+
+        A count request may wrap the request it counts.
+        """
         asked, place = body, ""
         wrapped = _field(body, "generateContentRequest")
         if route.kind == "count_tokens" and wrapped is not None:
@@ -97,20 +100,20 @@ class GeminiCodec:
         )
 
     def encoder(self, ask: Ask, answer_id: str) -> Encoder:
-        """Return the encoder of one stream, of events or of the items of an array."""
+        """Return an encoder for one stream, of events or of array items."""
         return GeminiEncoder(ask.model, answer_id, is_sse=ask.sse)
 
     def whole(self, ask: Ask, answer_id: str, parts: Iterable[Part]) -> bytes:
-        """Return an answer of one candidate."""
+        """Return an unstreamed answer with one candidate."""
         return encode_answer(ask.model, answer_id, parts)
 
     def count(self, ask: Ask, tokens: int) -> bytes:
-        """Return the answer of countTokens."""
+        """Return the answer to a countTokens request."""
         details = [{"modality": "TEXT", "tokenCount": tokens}]
         return msgspec.json.encode({"totalTokens": tokens, "promptTokensDetails": details})
 
     def error(self, fault: Fault) -> tuple[dict[str, str], bytes]:
-        """Return headers and body of an error. When to come back is told in the body."""
+        """Return headers and body of an error. The time to retry is in the body."""
         return {"content-type": "application/json; charset=UTF-8"}, msgspec.json.encode(_error(fault))
 
     def broken_frame(self) -> bytes:
@@ -118,23 +121,23 @@ class GeminiCodec:
         return b'data: {"candidates": [{"content": {"parts": [{"text": "cut\r\n\r\n'
 
     def stream_error(self, fault: Fault) -> bytes:
-        """Return the event of an error."""
+        """Return the event that reports an error."""
         return encode_event(_error(fault))
 
     def decoder(self) -> Decoder:
-        """Return a reader for one answer."""
+        """Return a decoder for one answer."""
         return GeminiDecoder()
 
 
 def _field(value: dict[str, Any], name: str) -> Any:
-    """Return a field by its name, or by the other one that Google accepts: `inlineData`, `inline_data`."""
+    """Return a field by either of the spellings that Google accepts: `inlineData`, `inline_data`."""
     if name in value:
         return value[name]
     return value.get(_WORDS.sub(lambda letter: "_" + letter[0].lower(), name))
 
 
 def _system(asked: dict[str, Any], place: str) -> list[AskMessage]:
-    """Return a message for each text, so that each has a place of its own."""
+    """Return one message for each text, so that each has its own place."""
     instruction = _field(asked, "systemInstruction")
     place = f"{place}/{'systemInstruction' if 'systemInstruction' in asked else 'system_instruction'}"
     if instruction is None:
@@ -172,6 +175,7 @@ def _part(part: dict[str, Any], place: str) -> AskBlock:
     if (call := _field(part, "functionCall")) is not None:
         call = object_at(call, f"{place}.functionCall")
         name = string_at(call.get("name"), f"{place}.functionCall.name")
+        # Older requests have no call ids; the name then links a result to its call.
         return AskCall(string(call.get("id")) or name, name, call.get("args") or {})
     if (response := _field(part, "functionResponse")) is not None:
         return _result(object_at(response, f"{place}.functionResponse"), f"{place}.functionResponse")
@@ -184,7 +188,7 @@ def _part(part: dict[str, Any], place: str) -> AskBlock:
 
 
 def _result(result: dict[str, Any], place: str) -> AskResult:
-    """Return a result. By convention `output` or `error` is the text; anything else is given as JSON."""
+    """Return a result. By convention `output` or `error` is the text; anything else is returned as JSON."""
     name = string_at(result.get("name"), f"{place}.name")
     call_id = string(result.get("id")) or name
     response = mapping(result.get("response"))
@@ -197,7 +201,7 @@ def _result(result: dict[str, Any], place: str) -> AskResult:
 
 
 def _tools(asked: dict[str, Any]) -> list[OfferedTool]:
-    """Return the functions, and Google's own tools by the names of their fields."""
+    """Return the functions, and Google's own tools by field name."""
     tools = [] if asked.get("tools") is None else list_at(asked.get("tools"), "tools")
     offered: list[OfferedTool] = []
     for number, tool in enumerate(tools):

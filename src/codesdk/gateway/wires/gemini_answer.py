@@ -1,7 +1,7 @@
-"""Gemini answers: a row of parts becomes a stream of candidates or one of them, and both are read back.
+"""Gemini answers: the parts of an answer ↔ a stream of candidates, or a single one.
 
-Each chunk of a stream is a whole answer with a piece of content; the last has the finish reason and
-the usage. A stream is events, or one JSON array. Used by the codec in `gemini`.
+Each chunk of a stream is a whole answer with a piece of content; the last has the finish reason and the
+usage. A stream is events, or one JSON array. The codec is in `gemini`.
 """
 
 import re
@@ -45,7 +45,7 @@ _INSIDE = re.compile(rb'["\\]')
 
 
 class GeminiEncoder:
-    """The chunks of one answer, as events or as the items of an array."""
+    """Writes the chunks of one answer, as events or as array items."""
 
     def __init__(self, model: str, answer_id: str, *, is_sse: bool) -> None:
         self._model = model
@@ -58,7 +58,7 @@ class GeminiEncoder:
         return b"" if self._is_sse else b"["
 
     def feed(self, part: Part) -> bytes:
-        """Return the chunk of a part. An empty one has none."""
+        """Return the chunk of a part; none for an empty part."""
         if isinstance(part, Finish):
             closed = b"" if self._is_sse else b"]"
             return self._chunk(_last_content(part), part) + closed
@@ -69,6 +69,7 @@ class GeminiEncoder:
         chunk = _answer(self._model, self._answer_id, candidate, finish)
         if self._is_sse:
             return encode_event(chunk)
+        # The comma comes before an item: whether another one follows is not known yet.
         between = b"" if self._is_first else b",\r\n"
         self._is_first = False
         return between + _encode(chunk)
@@ -80,7 +81,7 @@ def encode_event(value: Any) -> bytes:
 
 
 def encode_answer(model: str, answer_id: str, parts: Iterable[Part]) -> bytes:
-    """Return an answer that is not streamed. Chunks of one kind in a row are one part."""
+    """Return an unstreamed answer. Consecutive chunks of one kind become one part."""
     contents: list[dict[str, Any]] = []
     finish = Finish("end_turn")
     for part in parts:
@@ -93,7 +94,7 @@ def encode_answer(model: str, answer_id: str, parts: Iterable[Part]) -> bytes:
 
 
 class GeminiDecoder:
-    """Reads a stream of either kind, one answer, or an error. Other candidates than the first are passed over."""
+    """Decodes a stream of either kind, one answer, or an error. Only the first candidate is read."""
 
     def __init__(self) -> None:
         self._events: EventReader | None = None
@@ -104,7 +105,7 @@ class GeminiDecoder:
         self._usage: dict[str, Any] = {}
 
     def feed(self, chunk: bytes) -> None:
-        """Take more bytes of a stream. Its first byte tells its kind."""
+        """Take more bytes of a stream. The first byte shows which kind it is."""
         if self._events is None and self._objects is None:
             chunk = chunk.lstrip()
             if not chunk:
@@ -121,7 +122,7 @@ class GeminiDecoder:
                 self._take(mapping(decode_json(data)))
 
     def whole(self, body: bytes) -> None:
-        """Take an answer or an error, which may stand in a list, or a count, which tells nothing."""
+        """Take an answer or an error, possibly in a list, or a token count, which holds no answer."""
         answer = decode_json(body)
         chunks = [mapping(chunk) for chunk in items(answer) or [answer]]
         if not any(chunks):
@@ -130,7 +131,7 @@ class GeminiDecoder:
             self._take(chunk)
 
     def result(self) -> Seen:
-        """Return what was seen so far. `STOP` after a call means that its result is awaited."""
+        """Return what was seen so far. `STOP` after a call means that the model waits for its result."""
         seen = self._seen
         awaits = seen.stop_reason == "end_turn" and bool(seen.calls)
         return msgspec.structs.replace(
@@ -176,7 +177,7 @@ class GeminiDecoder:
 
 
 class ObjectReader:
-    """Splits a JSON array into its objects, from chunks cut anywhere. One larger than `max_bytes` is passed over."""
+    """Splits a JSON array, in chunks cut anywhere, into its objects. Skips one larger than `max_bytes`."""
 
     def __init__(self, max_bytes: int = MAX_EVENT_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -199,6 +200,7 @@ class ObjectReader:
             if found is None:
                 break
             at = found.end()
+            # Braces inside strings do not count, so strings and escapes are followed as well.
             if self._depth == 0 and found[0] == b"{":
                 start = found.start()
             if self._turn(found[0]):
@@ -209,7 +211,7 @@ class ObjectReader:
         return objects
 
     def _turn(self, sign: bytes) -> bool:
-        """Follow one sign of JSON. Return whether it ended an object of the array."""
+        """Process one JSON character. Return whether it ended an object of the array."""
         if sign == b'"':
             self._is_string = not self._is_string
         elif sign == b"\\":
@@ -261,7 +263,7 @@ def _content(part: TextChunk | ReasoningChunk | Call) -> dict[str, Any] | None:
 
 
 def _last_content(finish: Finish) -> dict[str, Any]:
-    """Return what an end without content has: an empty text, or nothing if it was blocked."""
+    """Return the content of a final chunk without text: an empty text, or nothing if blocked."""
     if finish.stop_reason == "refusal":
         return {}
     return {"content": {"parts": [{"text": ""}], "role": "model"}}
@@ -276,7 +278,7 @@ def _grow(contents: list[dict[str, Any]], content: dict[str, Any]) -> None:
 
 
 def _usage(tokens: Tokens) -> dict[str, Any]:
-    """Return counts as Gemini gives them: the prompt with what was cached, thoughts apart."""
+    """Return counts in Gemini's terms: the prompt includes what was cached, thoughts are separate."""
     prompt = tokens.input + tokens.cache_read + tokens.cache_write
     usage = {
         "promptTokenCount": prompt,

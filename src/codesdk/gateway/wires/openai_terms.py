@@ -1,7 +1,4 @@
-"""What OpenAI's two formats have in common: how errors are worded and read.
-
-Used by the Responses and Chat codecs.
-"""
+"""What OpenAI's two formats, Responses and Chat Completions, share: how errors are written and read."""
 
 import math
 from typing import Any, NamedTuple
@@ -12,7 +9,7 @@ from codesdk.gateway.wires.exchange import Fault, FaultKind
 from codesdk.gateway.wires.fields import mapping, string
 
 CREATED = 0
-"""When every answer was made: a codec has no clock, and equal answers must be equal bytes."""
+"""The creation time of every answer: a codec has no clock, and equal answers must be equal bytes."""
 
 _INVALID = "invalid_request_error"
 
@@ -38,7 +35,7 @@ _TERMS: dict[FaultKind, _Terms] = {
 
 
 def say(fault: Fault, context_param: str, context_message: str) -> dict[str, Any]:
-    """Return the error object of a fault. `context_…` is how this API says that a request is too long."""
+    """Return the error object of a fault. The `context_…` arguments are for a request that is too long."""
     terms = _TERMS[fault.kind]
     is_too_long = fault.kind == "context_too_large"
     return {
@@ -50,9 +47,9 @@ def say(fault: Fault, context_param: str, context_message: str) -> dict[str, Any
 
 
 def headers_of(fault: Fault) -> dict[str, str]:
-    """Return the headers that go with an error. The official clients and their kin obey all three."""
+    """Return the headers of an error. The official clients and similar ones obey all three."""
     headers = {"content-type": "application/json"}
-    if fault.kind == "quota":
+    if fault.kind == "quota":  # clients retry a 429 unless told otherwise, and a quota does not pass
         headers["x-should-retry"] = "false"
     if fault.retry_after_s is not None:
         headers["retry-after"] = str(math.ceil(fault.retry_after_s))
@@ -61,11 +58,11 @@ def headers_of(fault: Fault) -> dict[str, str]:
 
 
 def error_text(body: Any) -> str | None:
-    """Return what an error says, in one line, or None if `body` tells of no error."""
+    """Return an error's message in one line, or None if `body` is not an error."""
     fields = mapping(body)
     error: object = fields.get("error")
     if error is None and fields.get("type") != "error":
-        detail = string(fields.get("detail"))  # how the backend behind a ChatGPT login says it
+        detail = string(fields.get("detail"))  # the shape used by the backend behind a ChatGPT login
         return detail or None
     if isinstance(error, str) and error:
         return error
@@ -76,5 +73,5 @@ def error_text(body: Any) -> str | None:
 
 
 def encode(value: Any) -> bytes:
-    """Return a value as compact JSON, its keys as given."""
+    """Return a value as compact JSON, with its keys in the given order."""
     return msgspec.json.encode(value)

@@ -1,6 +1,6 @@
-"""OpenAI Responses ↔ the gateway's own terms: the codec, and the reading of requests.
+"""OpenAI Responses ↔ the gateway's own types: the codec, and the parsing of requests.
 
-Streams are written in `responses_stream`, read in `responses_seen`. Codex speaks this format, and
+Answers are written in `responses_stream` and read in `responses_seen`. Codex speaks this format, and
 OpenCode with OpenAI's own provider.
 """
 
@@ -50,7 +50,7 @@ _CALLS = {
     "apply_patch_call": "operation",
     "tool_search_call": "arguments",
 }
-"""The items that are calls, and the field that holds the input."""
+"""The types of items that are calls, and the field that holds the input."""
 
 _RESULTS = (
     "function_call_output",
@@ -62,12 +62,12 @@ _RESULTS = (
 
 
 class ResponsesCodec:
-    """The format of `POST /v1/responses`, and of `/v1/responses/input_tokens`, which counts."""
+    """The format of `POST /v1/responses`, and of `/v1/responses/input_tokens`, which counts tokens."""
 
     wire: Wire = "responses"
 
     def route(self, method: str, path: str, query: str = "") -> Route | None:
-        """Tell whether a path is one of this format's."""
+        """Return the route of a path, or None if it is not one of this format's."""
         if method != "POST":
             return None
         match path.removeprefix("/v1"):
@@ -79,7 +79,7 @@ class ResponsesCodec:
                 return None
 
     def parse(self, route: Route, body: dict[str, Any]) -> Ask:
-        """Read a request. Raise `ValueError` that names the field for one that no provider would take."""
+        """Parse a request. Raise `ValueError`, naming the field, if no provider would accept it."""
         is_count = route.kind == "count_tokens"
         stream: object = body.get("stream")
         if stream is not None and not isinstance(stream, bool):
@@ -96,11 +96,11 @@ class ResponsesCodec:
         )
 
     def encoder(self, ask: Ask, answer_id: str) -> Encoder:
-        """Return the encoder of one streamed answer."""
+        """Return an encoder for one streamed answer."""
         return ResponsesEncoder(ask, answer_id)
 
     def whole(self, ask: Ask, answer_id: str, parts: Iterable[Part]) -> bytes:
-        """Return an answer that is not streamed: what the last event of its stream would hold."""
+        """Return an unstreamed answer: what the last event of its stream would hold."""
         encoder = ResponsesEncoder(ask, answer_id)
         for part in parts:
             encoder.feed(part)
@@ -117,12 +117,12 @@ class ResponsesCodec:
         return headers_of(fault), encode({"error": say(fault, "input", _TOO_LONG)})
 
     def broken_frame(self) -> bytes:
-        """Return a frame whose data is cut off JSON. Codex passes it over, the official client does not."""
+        """Return a frame whose data is truncated JSON. Codex skips it, the official client does not."""
         name = "response.output_text.delta"
         return frame(name, b'{"type":"response.output_text.delta","delta":"')
 
     def stream_error(self, fault: Fault) -> bytes:
-        """Return what the provider says when it fails: `error`, which clients raise, then what Codex waits for."""
+        """Return the two frames of a failure: clients raise `error`, Codex waits for `response.failed`."""
         error = say(fault, "input", _TOO_LONG)
         if fault.kind == "rate_limit" and fault.retry_after_s is not None:
             error["message"] += f" Please try again in {fault.retry_after_s:g}s."
@@ -135,7 +135,7 @@ class ResponsesCodec:
         return frame("error", encode(told)) + frame("response.failed", encode(failed))
 
     def decoder(self) -> Decoder:
-        """Return a reader for one answer."""
+        """Return a decoder for one answer."""
         return ResponsesDecoder()
 
 
@@ -146,7 +146,7 @@ def _instructions(value: object) -> list[AskMessage]:
     if value is None or value == "":
         return []
     if not isinstance(value, str):
-        raise ValueError("instructions: must be a text")
+        raise ValueError("instructions: must be a string")
     return [AskMessage("system", [AskText(value)], "/instructions")]
 
 
@@ -154,6 +154,7 @@ def _input(body: dict[str, Any], is_count: bool) -> list[AskMessage]:
     value: object = body.get("input")
     if isinstance(value, str):
         return [AskMessage("user", [AskText(value)], "/input")]
+    # With one of these the provider has the conversation already, so a request may come without input.
     elsewhere = ("previous_response_id", "conversation", "prompt")
     if value is None and (is_count or any(body.get(key) for key in elsewhere)):
         return []
@@ -209,7 +210,7 @@ def _call_id(fields: dict[str, Any], where: str) -> str:
 
 
 def _result_text(output: object) -> str:
-    """Return the text of a result: as it is, or out of its parts; a shell's parts are its two streams."""
+    """Return the text of a result: a string, or its parts joined; a shell's parts are its two streams."""
     if isinstance(output, list):
         parts = [mapping(part) for part in items(cast("object", output))]
         return "".join(string(part.get(key)) for part in parts for key in ("text", "stdout", "stderr"))

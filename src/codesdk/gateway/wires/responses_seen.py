@@ -1,7 +1,7 @@
-"""The bytes of a Responses answer → what it says: text, reasoning, calls, tokens, or why it failed.
+"""The bytes of a Responses answer → its content: text, reasoning, calls, tokens, or why it failed.
 
-Deltas are kept by the item they belong to, so an answer that breaks off is known as far as it came; an
-item that is done replaces its deltas, and the final response replaces the items.
+Deltas are kept by item, so that an answer that breaks off is known as far as it arrived. A finished item
+replaces its deltas, and the final response replaces the items.
 """
 
 from typing import Any
@@ -27,11 +27,11 @@ _PARTS = {
     "summary_text": ("reasoning", "text"),
     "reasoning_text": ("reasoning", "text"),
 }
-"""What a part of an item is, and the key that holds its text."""
+"""For each type of part: what it is, and the key that holds its text."""
 
 
 class _Item:
-    """What is known of one output item."""
+    """What is known about one output item."""
 
     def __init__(self) -> None:
         self.texts: dict[str, list[str]] = {"text": [], "refusal": [], "reasoning": []}
@@ -39,7 +39,7 @@ class _Item:
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> "_Item":
-        """Return an item that is done."""
+        """Return a finished item."""
         item = cls()
         kind = string(fields.get("type"))
         if kind in ("function_call", "custom_tool_call") and fields.get("name"):
@@ -55,7 +55,7 @@ class _Item:
 
 
 class ResponsesDecoder:
-    """Reads one answer. Never raises."""
+    """Decodes one answer. Never raises."""
 
     def __init__(self) -> None:
         self._reader = EventReader()
@@ -72,7 +72,7 @@ class ResponsesDecoder:
             self._take(mapping(decode_json(event.data)))
 
     def whole(self, body: bytes) -> None:
-        """Take a whole answer that is not a stream, or an error's body."""
+        """Take the body of an unstreamed answer, or of an error."""
         fields = mapping(decode_json(body))
         if fields.get("object") == "response":
             self._take_response(fields)
@@ -127,7 +127,7 @@ class ResponsesDecoder:
     def _stop_reason(self, has_calls: bool, has_refusal: bool) -> str | None:
         if self._status == "incomplete":
             return _STOPS.get(self._reason, self._reason or "incomplete")
-        if self._status != "completed":
+        if self._status != "completed":  # failed, or not ended yet
             return None
         if has_refusal:
             return "refusal"

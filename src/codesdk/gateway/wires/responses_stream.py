@@ -1,8 +1,8 @@
 """The parts of an answer → the events of a Responses stream, in the order in which OpenAI sends them.
 
-A stretch of text or reasoning is one output item: added, its part added, deltas, and everything
-once more when it is done. The last event holds the whole response, which is also the body of
-an answer that is not streamed.
+A stretch of text or reasoning is one output item: the item is added, then its part, then deltas, and
+everything again when it is done. The last event holds the whole response, which is also the body of an
+unstreamed answer.
 """
 
 from typing import Any, Literal, NamedTuple, assert_never
@@ -33,7 +33,7 @@ _ECHOED = (
 
 
 class _Kind(NamedTuple):
-    """What differs between the items that hold a growing text."""
+    """What differs between the kinds of items with a growing text."""
 
     item: Literal["message", "reasoning"]
     prefix: str
@@ -68,7 +68,7 @@ _SUMMARY = _Kind(
 
 
 class _Open(NamedTuple):
-    """The item that is being written."""
+    """The item being written."""
 
     kind: _Kind
     place: dict[str, Any]
@@ -91,7 +91,7 @@ class ResponsesEncoder:
         self._end: dict[str, Any] = {}
 
     def start(self) -> bytes:
-        """Return the two events that every stream begins with."""
+        """Return the first two events of a stream."""
         response = self.response()
         return self._event("response.created", response=response) + self._event(
             "response.in_progress", response=response
@@ -112,7 +112,7 @@ class ResponsesEncoder:
                 assert_never(part)
 
     def response(self) -> dict[str, Any]:
-        """Return the response as it stands."""
+        """Return the response in its current state."""
         return self._base | {"status": self.status, "output": list(self._output)} | self._end
 
     def _event(self, kind: str, **fields: Any) -> bytes:
@@ -141,7 +141,7 @@ class ResponsesEncoder:
         )
 
     def _close(self, status: Status) -> bytes:
-        """Return the end of the item that is being written, if there is one."""
+        """Return the end of the item being written, if there is one."""
         if self._open is None:
             return b""
         kind, place, pieces = self._open
@@ -188,6 +188,7 @@ class ResponsesEncoder:
         reason = None
         if finish.stop_reason == "max_tokens":
             reason = "max_output_tokens"
+        # A refusal with words is a complete answer that contains them; one without is cut off by a filter.
         elif finish.stop_reason == "refusal" and not finish.refusal:
             reason = "content_filter"
         self.status = "completed" if reason is None else "incomplete"
@@ -214,7 +215,7 @@ _CUSTOM = _CallKind("custom_tool_call", "ctc", "input", "response.custom_tool_ca
 
 
 def blank_response(response_id: str, model: str) -> dict[str, Any]:
-    """Return a response of which nothing is known yet. Instructions and tools are not echoed: they are large."""
+    """Return a response without content. Instructions and tools are not echoed: they are large."""
     return {
         "id": response_id,
         "object": "response",
@@ -233,7 +234,7 @@ def blank_response(response_id: str, model: str) -> dict[str, Any]:
 
 
 def usage_of(tokens: Tokens) -> dict[str, Any]:
-    """Return token counts as this API gives them: everything that was read, everything that was written."""
+    """Return token counts in this API's terms: all that was read, all that was written."""
     read = tokens.input + tokens.cache_read + tokens.cache_write
     written = tokens.output + tokens.reasoning
     return {
@@ -262,7 +263,7 @@ def _echo(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _reasoning_kind(body: dict[str, Any]) -> _Kind:
-    """Return how reasoning is told: as a summary, or as it is to who sets up reasoning but wants no summary."""
+    """Return how to send reasoning: as a summary, or in full if the request sets up reasoning without one."""
     settings = mapping(body.get("reasoning"))
     wants_none = settings.get("summary") in (None, "none")
     return _THOUGHT if settings and wants_none else _SUMMARY

@@ -1,7 +1,7 @@
-"""The tools that a Responses request offers, and how a call of each is written.
+"""The tools that a Responses request offers, and how to write a call of each.
 
-A tool in a namespace goes by `namespace__name` outside this format, as MCP's flat names do; on the wire
-the two are apart. `responses` lists the tools, the encoder looks up what a call must look like.
+Outside this format, a tool in a namespace is called `namespace__name`, like MCP's flat names; on the wire
+the two are separate. `responses` lists the tools, `responses_stream` looks up how to write a call.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _CARRIERS = ("additional_tools", "tool_search_output")
 
 
 class Spelling(NamedTuple):
-    """How the wire writes the name of a tool. The input of a custom tool is free text."""
+    """A tool's name as the wire spells it. The input of a custom tool is free text."""
 
     name: str
     namespace: str | None = None
@@ -23,24 +23,24 @@ class Spelling(NamedTuple):
 
 
 def joined(name: str, namespace: object) -> str:
-    """Return the one name of a tool that may be in a namespace."""
+    """Return the single name of a tool that may be in a namespace."""
     if not isinstance(namespace, str) or not namespace:
         return name
     return namespace + name if namespace.endswith("__") else f"{namespace}__{name}"
 
 
 def offered_tools(body: dict[str, Any]) -> list[OfferedTool]:
-    """Return the tools on offer. Raise `ValueError` for one that lacks its name."""
+    """Return the offered tools. Raise `ValueError` if one has no name."""
     return [OfferedTool(name, description) for name, description, _ in _walk(body)]
 
 
 def spellings(body: dict[str, Any]) -> dict[str, Spelling]:
-    """Return how to write a call of each tool, by its one name."""
+    """Return how to write a call of each tool, by its single name."""
     return {name: spelling for name, _, spelling in _walk(body)}
 
 
 def _walk(body: dict[str, Any]) -> Iterator[tuple[str, str, Spelling]]:
-    """Yield name, description and spelling of each tool: those of the request, then those that its items bring."""
+    """Yield name, description and spelling of each tool: those of the request, then those of its items."""
     yield from _walk_list(body.get("tools"), "tools", None)
     for number, item in enumerate(items(body.get("input"))):
         fields = mapping(item)
@@ -58,6 +58,6 @@ def _walk_list(tools: object, place: str, namespace: str | None) -> Iterator[tup
         if kind == "namespace":
             yield from _walk_list(fields.get("tools"), f"{place}[{number}].tools", name)
             continue
-        name = name or kind
+        name = name or kind  # OpenAI's own tools are known by their type
         spelling = Spelling(name, namespace, kind == "custom")
         yield joined(name, namespace), string(fields.get("description")), spelling

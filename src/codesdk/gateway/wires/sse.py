@@ -1,28 +1,28 @@
-"""Bytes of a server-sent event stream ↔ events: pure line framing, for every wire format that streams this way.
+"""The bytes of a server-sent event stream ↔ events: pure line framing, for all formats that stream this way.
 
-`EventReader` takes chunks cut anywhere and keeps at most a bounded event in memory;
-`frame` writes one event. What an event means is the codec's business.
+`EventReader` takes chunks cut anywhere and holds at most one event, of bounded size; `frame` writes one
+event. What an event means is up to the codec.
 """
 
 import msgspec
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024
-"""More than any provider sends in one event: an image of a whole answer, base64 and all."""
+"""More than any provider sends in one event, even with a whole image in base64."""
 
 _BOM = b"\xef\xbb\xbf"
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One event. `name` is empty where the stream gives none; `data` is what JSON decoders take."""
+    """One event. `name` is empty if the stream gives none; `data` can be passed to a JSON decoder."""
 
     name: str
     data: bytes
 
 
 class EventReader:
-    """Splits a stream into events. Made anew for each stream; an event that its end cuts off is never given.
+    """Splits one stream into events. An event cut off by the end of the stream is never returned.
 
-    Lines end with `\\n` or `\\r\\n`. An event larger than `max_bytes` is passed over, and counted in `dropped`.
+    Lines end with `\\n` or `\\r\\n`. An event larger than `max_bytes` is skipped, and counted in `dropped`.
     """
 
     def __init__(self, max_bytes: int = MAX_EVENT_BYTES) -> None:
@@ -47,14 +47,14 @@ class EventReader:
         return events
 
     def _keep(self, chunk: bytes, start: int, end: int) -> None:
-        """Add to the line what fits. The first byte beyond the limit spoils the event, not the stream."""
+        """Add to the line what fits. Exceeding the limit loses the event, not the stream."""
         self._size += end - start
         if self._size <= self._max_bytes:
             self._line += memoryview(chunk)[start:end]
             return
         self._is_too_large = True
         self._data.clear()
-        # Enough is kept to tell the blank line, which ends the event, from any other.
+        # Keep enough to recognize the blank line that ends the event.
         room = 2 - len(self._line)
         if room > 0:
             self._line += memoryview(chunk)[start : min(end, start + room)]
@@ -64,7 +64,7 @@ class EventReader:
     def _end_line(self, events: list[Event]) -> None:
         line = bytes(self._line)
         self._line.clear()
-        if self._is_first:
+        if self._is_first:  # a byte order mark may stand only at the beginning of a stream
             self._is_first = False
             line = line.removeprefix(_BOM)
         line = line.removesuffix(b"\r")

@@ -1,5 +1,6 @@
-"""Tools over the Model Context Protocol: a session's tools served to runtimes, and the tools of other servers taken in.
+"""A session's tools, served over the Model Context Protocol.
 
-`host` serves, over HTTP and in memory; `stdio` serves a process that was started for it; `attached` takes in. The
-library `mcp` takes more than a second to import: `host` and `attached` load what needs it at first use, in a thread.
+`host` serves over HTTP and in memory, `stdio` a process that was started for it; `mcp_client` is the other
+direction. The library `mcp` takes more than a second to import, so `host` loads what needs it at first use,
+in a thread.
 """

@@ -1,6 +1,6 @@
-"""The tools on a directory, without a session: a `ToolCalls` that decides by a policy and can ask nobody.
+"""The tools on a directory, without a session: a `ToolCalls` that decides by policy and cannot ask anyone.
 
-Nothing is recorded. For `codesdk mcp --workspace`, where a client that is not CodeSDK's brings its own log.
+Nothing is recorded: this is for `codesdk mcp --workspace`, whose client keeps its own log.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from codesdk.policy import all_opinions, decide
 
 
 class DirectoryTools:
-    """Runs what the policy allows. What it would ask about is refused, in words that tell what to do."""
+    """Runs what the policy allows. What it would ask about is refused, with a text that says what to do."""
 
     def __init__(self, runner: ToolRunner, policy: Policy, workspace: str, mode: PermissionMode) -> None:
         self._runner = runner
@@ -25,13 +25,13 @@ class DirectoryTools:
         self._numbers = itertools.count(1)
 
     def specs(self, session_id: str) -> Sequence[ToolSpec]:
-        """Return all tools, also those that are refused: a model is told why when it tries."""
+        """Return all tools, including those the policy refuses: a model learns why when it tries one."""
         return self._runner.specs()
 
     def call(
         self, session_id: str, name: str, arguments: Any, *, runtime_tool_call_id: str | None = None
     ) -> "asyncio.Future[ToolReply]":
-        """Check, judge and run."""
+        """Validate the input, apply the policy, and run."""
         call = ToolInvocation(
             session_id=session_id,
             task_id=None,
@@ -44,6 +44,7 @@ class DirectoryTools:
         return asyncio.ensure_future(self._call(call))
 
     async def _call(self, call: ToolInvocation) -> ToolReply:
+        # Validated before the policy is asked: only a valid input tells what the call touches.
         prepared = self._runner.prepare(call.name, call.input)
         if isinstance(prepared, str):
             return ToolReply(result=prepared, is_error=True)
@@ -74,4 +75,4 @@ def _refusal(verdict: Evaluation) -> str:
 
 
 def _unheard(stream: OutputStream, text: str) -> None:
-    """Take a running tool's output: nobody listens."""
+    """Discard a running tool's output."""

@@ -1,6 +1,7 @@
-"""One session's MCP server over streamable HTTP: requests of one token in, answers and event streams out.
+"""One session's MCP server over streamable HTTP: requests with one token in, answers and event streams out.
 
-The library's session manager lives in a task of its own here, from `start` to `close`. Needs `mcp`: loaded at first use.
+The library's session manager lives in its own task, from `start` to `close`. Needs `mcp`: loaded at first
+use.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from codesdk.tools.mcp.session_tools import SessionTools
 
 MAX_CLIENTS = 4_096
 IDLE_S = 4 * 3600.0
-"""How long a client may be silent before it has to introduce itself again. One that holds a stream open is not silent."""
+"""How long a client may be silent before it must initialize again. One with an open stream is not silent."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -24,7 +25,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class Endpoint:
-    """An ASGI application for one session. Must be started, and closed on the same loop."""
+    """An ASGI application for one session. Start and close it on the same loop."""
 
     def __init__(
         self, session_id: str, calls: ToolCalls, client: McpClient, *, progress_s: float, max_body_bytes: int
@@ -40,7 +41,7 @@ class Endpoint:
         self._owner: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to serve."""
+        """Start serving."""
         ready = asyncio.Event()
         self._owner = asyncio.create_task(self._own(ready))
         await ready.wait()
@@ -51,7 +52,7 @@ class Endpoint:
         self._stop.set()
         if self._owner is not None:
             await asyncio.wait([self._owner])
-        await self._server.close()  # what came in between
+        await self._server.close()  # calls that arrived in the meantime
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,7 +1,8 @@
-"""The MCP host: a loopback server where each session has an address with a token in it, behind which its tools are.
+"""The MCP host: a loopback server that offers each session's tools at an address with the session's token.
 
-`/m/TOKEN/mcp`, or `/mcp` with the token as a bearer, for runtimes that show addresses in their command line. Started at
-the first `admit`, in the process of the engine. The one question about a call is asked by the engine, not here.
+`/m/TOKEN/mcp`, or `/mcp` with the token as a bearer, for runtimes that put addresses on their command line.
+Starts with the first `admit`, in the engine's process. Whether a call may run is decided by the engine, not
+here.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ PREFIX, SUFFIX = "/m/", "/mcp"
 
 
 class McpHost:
-    """Sessions by token, and the server that finds them. Close it, or use it as an async context manager."""
+    """Sessions by token, and the server in front of them. Close it, or use it as an async context manager."""
 
     def __init__(
         self, *, port: int = 0, progress_s: float = PROGRESS_S, max_body_bytes: int = MAX_BODY_BYTES
@@ -52,11 +53,11 @@ class McpHost:
 
     @property
     def url(self) -> str:
-        """The server's address, without a token. There is none before the first `admit`."""
+        """The server's address, without a token. Valid after the first `admit`."""
         return f"http://127.0.0.1:{self._port}"
 
     async def admit(self, session_id: str, calls: ToolCalls, client: McpClient = ANY_CLIENT) -> str:
-        """Let a session in. Return the URL that its runtime is given as an MCP server."""
+        """Serve a session. Return the URL to give its runtime as an MCP server."""
         await self._start()
         found = await _load("codesdk.tools.mcp.endpoint")
         endpoint: Endpoint = found.Endpoint(
@@ -68,7 +69,7 @@ class McpHost:
         return f"{self.url}{PREFIX}{token}{SUFFIX}"
 
     async def dismiss(self, url: str) -> None:
-        """Take a session's token back. Its streams end and its calls are taken back."""
+        """Revoke a session's token. Its streams end and its calls are cancelled."""
         endpoint = self._endpoints.pop(_key(bearer(url)), None)
         if endpoint is not None:
             await endpoint.close()
@@ -81,11 +82,11 @@ class McpHost:
         if self._serving is not None:
             await self._serving.end()
             self._serving = None
-        if self._requests:  # those that the server gave up; they are on their way out
+        if self._requests:  # cancelled by the server when it ended, but not finished yet
             await asyncio.wait(self._requests)
 
     async def _start(self) -> None:
-        async with self._starting:
+        async with self._starting:  # two sessions may be admitted at once
             if self._serving is not None:
                 return
             found = await _load("codesdk.serving.server")
@@ -106,7 +107,7 @@ class McpHost:
     async def _handle(self, scope: "Message", receive: "Receive", send: "Send") -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         if not self._is_local(headers):
-            self.refused += 1
+            self.refused += 1  # a page in a browser can reach loopback, and DNS can name it
             await _refuse(send, 403, "Only programs on this machine may use this address, and no web page.")
             return
         endpoint = self._endpoints.get(_key(_token(str(scope["path"]), headers)))
@@ -120,7 +121,7 @@ class McpHost:
         await endpoint(scope, receive, send)
 
     def _is_local(self, headers: dict[bytes, bytes]) -> bool:
-        """Return whether the request names this server, and no page of another site is behind it."""
+        """Return whether the request is for this server and not from another site's page (DNS rebinding)."""
         names = [f"{name}:{self._port}".encode() for name in ("127.0.0.1", "localhost")]
         origin = headers.get(b"origin")
         return headers.get(b"host") in names and (origin is None or origin.removeprefix(b"http://") in names)
@@ -130,19 +131,19 @@ class McpHost:
 async def in_memory(
     session_id: str, calls: ToolCalls, *, progress_s: float = PROGRESS_S
 ) -> "AsyncGenerator[Client]":
-    """Give a client that is connected to a session's tools in this process. Enter and leave it in one task."""
+    """Yield a client connected to a session's tools in this process. Enter and exit in the same task."""
     found = await _load("codesdk.tools.mcp.memory")
     async with found.connected(session_id, calls, progress_s) as client:
         yield client
 
 
 def bearer(url: str) -> str:
-    """Return the token of an address that `admit` gave, for runtimes that are given `McpHost.url` + `/mcp` and a header."""
+    """Return the token in an address from `admit`, for runtimes that send it in a header instead."""
     return url.removesuffix(SUFFIX).rpartition("/")[2]
 
 
 async def _load(module: str) -> Any:
-    """Import a module that needs `mcp` or the HTTP server, without holding up the loop."""
+    """Import a module that needs `mcp` or the HTTP server, without blocking the loop."""
     return await asyncio.to_thread(importlib.import_module, module)
 
 
@@ -162,5 +163,5 @@ def _token(path: str, headers: dict[bytes, bytes]) -> str:
 
 
 def _key(token: str) -> bytes:
-    """Tokens are kept as digests, so that looking one up takes the same time whatever it is."""
+    """Return a token's digest. Looking up digests leaks nothing about tokens through timing."""
     return hashlib.sha256(token.encode()).digest()

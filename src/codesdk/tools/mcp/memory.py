@@ -1,4 +1,7 @@
-"""A session's tools → a client of them in the same process, without a socket. Needs `mcp`: loaded at first use."""
+"""A session's tools → an MCP client in the same process, without a socket.
+
+Needs `mcp`: loaded at first use.
+"""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -12,7 +15,7 @@ from codesdk.tools.mcp.session_tools import SessionTools
 
 @asynccontextmanager
 async def connected(session_id: str, calls: ToolCalls, progress_s: float) -> AsyncGenerator[Client]:
-    """Give a connected client. Calls that it leaves behind are cancelled, and have ended when this returns."""
+    """Yield a connected client. On exit, its remaining calls are cancelled and awaited."""
     server = ToolServer(SessionTools(calls, session_id), progress_s)
     try:
         async with Client(server.mcp, cache=None) as client:

@@ -1,6 +1,6 @@
 """A source of tools → an MCP server that lists and calls them, whatever carries its messages.
 
-A call may wait for a person. Meanwhile the client is told that it goes on, if it asked for progress, and when the
+A call may wait for a person. Meanwhile the client gets progress reports, if it asked for them. When the
 client cancels the call or hangs up, the call is cancelled. Needs `mcp`: loaded at first use.
 """
 
@@ -19,7 +19,7 @@ from codesdk.contract.errors import CodeSDKError
 from codesdk.tools.names import SERVER
 
 GONE = "codesdk.gone"
-"""Where the scope of an HTTP request has the future that is done when the client hangs up."""
+"""The key in an HTTP request's scope of the future that is done when the client hangs up."""
 _log = logging.getLogger(__name__)
 
 Context = ServerRequestContext[Any, Any]
@@ -28,26 +28,26 @@ Report = Callable[[float], Awaitable[None]]
 
 
 class ToolSource(Protocol[T]):
-    """Where the tools of one session are. `T` is what a call of one gives back."""
+    """The tools of one session. `T` is what a call returns."""
 
     async def offer(self) -> list[types.Tool]:
         """Return the tools as MCP describes them. A `CodeSDKError` becomes an error of the protocol."""
         ...
 
     def call(self, name: str, arguments: dict[str, Any], marks: Mapping[str, str]) -> "asyncio.Future[T]":
-        """Begin a call of a tool by the name it was offered under. Cancelling the future takes the call back.
+        """Start a call of a tool by the name it was offered under. Cancelling the future cancels the call.
 
-        `marks` are the texts that the client sent along in `_meta`, among them the id that the model gave the call.
+        `marks` are the texts the client sent in `_meta`, among them the model's id for the call.
         """
         ...
 
     def shown(self, name: str, outcome: T) -> types.CallToolResult:
-        """Return what a call gave back as MCP has it."""
+        """Return a call's outcome as an MCP result."""
         ...
 
 
 class ToolServer(Generic[T]):
-    """An MCP server for a source. `mcp` is the server itself, to be run over some transport."""
+    """An MCP server for a source. `mcp` is the library's server, to be run over a transport."""
 
     def __init__(self, source: ToolSource[T], progress_s: float) -> None:
         self._source = source
@@ -58,7 +58,7 @@ class ToolServer(Generic[T]):
         )
 
     async def close(self) -> None:
-        """Take back the calls that are left; return when those that run here have ended. Clients read that they were cancelled."""
+        """Cancel the remaining calls and wait for them. Clients are told that they were cancelled."""
         for call in self._calls:
             call.cancel()
         if self._calls:
@@ -73,7 +73,7 @@ class ToolServer(Generic[T]):
             raise refusal(error.message) from None
 
     async def _call(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        """Wait for a call that goes on by itself: `mcp` cancels this again and again, a tool is to be cancelled once."""
+        """Wait for a call that runs on its own: `mcp` may cancel this often, a tool only once."""
         given = self._source.call(params.name, params.arguments or {}, _marks(params.meta))
         self._calls.add(given)
         given.add_done_callback(self._calls.discard)
@@ -82,7 +82,7 @@ class ToolServer(Generic[T]):
             await _attend(given, gone, context.session.report_progress, self._progress_s)
         finally:
             over = given.done()
-            given.cancel()  # no effect on one that is done
+            given.cancel()  # no effect if it is done
         if not over:
             raise refusal("The client hung up; the call was cancelled.")
         return self._outcome(given, params.name)
@@ -102,7 +102,7 @@ class ToolServer(Generic[T]):
 async def _attend(
     given: "asyncio.Future[Any]", gone: "asyncio.Future[None] | None", report: Report, every_s: float
 ) -> None:
-    """Return when the call is over or the client is gone; report the seconds from time to time until then."""
+    """Return when the call is over or the client is gone; until then report the elapsed seconds."""
     ends: list[asyncio.Future[Any]] = [given] if gone is None else [given, gone]
     started = time.monotonic()
     while not any(end.done() for end in ends):
@@ -117,7 +117,7 @@ def failed(message: str) -> types.CallToolResult:
 
 
 def refusal(message: str) -> Exception:
-    """Return an error of the protocol, for the client."""
+    """Return a protocol error, for the client."""
     from mcp.shared.exceptions import MCPError
 
     return MCPError(code=types.INVALID_REQUEST, message=message)
@@ -125,5 +125,5 @@ def refusal(message: str) -> Exception:
 
 def _marks(meta: "types.RequestParamsMeta | None") -> dict[str, str]:
     texts = {key: value for key, value in (meta or {}).items() if isinstance(value, str) and value}
-    texts.pop("progressToken", None)  # belongs to this connection, and must not be passed on over another one
+    texts.pop("progressToken", None)  # valid on this connection only
     return texts

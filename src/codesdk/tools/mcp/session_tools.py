@@ -1,4 +1,4 @@
-"""The tools of a session → tools of MCP, and a tool's reply → content that a model reads."""
+"""A session's tools → MCP tools, and a tool's reply → content that a model reads."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from codesdk.tools.names import wire_name
 
 
 class SessionTools:
-    """The tools of one session. Names are written as providers allow them, and mapped back."""
+    """The tools of one session, offered under names that providers allow and mapped back in calls."""
 
     def __init__(self, calls: ToolCalls, session_id: str, client: McpClient = ANY_CLIENT) -> None:
         self._calls = calls
@@ -24,20 +24,24 @@ class SessionTools:
         self._offered: dict[str, ToolSpec] = {}
 
     async def offer(self) -> list[types.Tool]:
-        """Return what the session offers now."""
+        """Return the tools the session offers now."""
         return [described(spec, self._client) for spec in self._look()]
 
     def call(
         self, name: str, arguments: dict[str, Any], marks: Mapping[str, str]
     ) -> "asyncio.Future[ToolReply]":
-        """Have a call decided and run. A name that is not on offer passes as it is, so that the attempt is recorded."""
-        if name not in self._offered:  # it may be on offer since the client last looked
+        """Have a call decided and run.
+
+        An unknown name is passed on as it is, so that the attempt is recorded.
+        """
+        if name not in self._offered:  # it may be offered since the client last listed the tools
             self._look()
         spec = self._offered.get(name)
         return self._calls.call(
             self._session_id,
             spec.name if spec else name,
             arguments,
+            # The model's id for the call, by which the runtime's own events are matched to it.
             runtime_tool_call_id=marks.get(self._client.call_id_key),
         )
 
@@ -58,7 +62,7 @@ class SessionTools:
 
 
 def described(spec: ToolSpec, client: McpClient) -> types.Tool:
-    """Return a tool as MCP describes it. The hints follow from its class and its own description."""
+    """Return a tool as MCP describes it. The hints follow from its class and its annotations."""
     kind = spec.tool_class
     return types.Tool(
         name=wire_name(spec.name),
@@ -78,5 +82,5 @@ def described(spec: ToolSpec, client: McpClient) -> types.Tool:
 
 def _text(result: Any) -> str:
     text = result if isinstance(result, str) else msgspec.json.encode(result).decode()
-    # Half of a surrogate pair cannot be sent.
+    # Half of a surrogate pair cannot be encoded as UTF-8; replace it.
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

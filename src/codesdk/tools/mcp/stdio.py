@@ -1,7 +1,7 @@
 """Tools → an MCP server on this process's stdin and stdout. Needs `mcp`: load it at first use.
 
-Either it passes everything on to a session's address, for a runtime that only starts programs, or it serves the tools on a directory.
-Ends when stdin does.
+Either passes everything on to a session's address, for runtimes that can only start programs, or serves the
+tools on a directory. Ends when stdin does.
 """
 
 import asyncio
@@ -21,17 +21,17 @@ from codesdk.tools.names import SERVER
 from codesdk.tools.registry import ToolError
 
 PATIENCE_S = 30 * 24 * 3600.0
-"""How long a call may take: an answer to its question may come after a weekend."""
+"""How long a call may take: the person asked to approve it may be away."""
 
 
 class RemoteTools:
-    """The tools behind a session's address, as they are offered there."""
+    """The tools behind a session's address, as offered there."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     async def offer(self) -> list[types.Tool]:
-        """Return what the session offers now."""
+        """Return the tools the session offers now."""
         try:
             return await self._connection.offer()
         except Unreachable as error:
@@ -40,11 +40,11 @@ class RemoteTools:
     def call(
         self, name: str, arguments: dict[str, Any], marks: Mapping[str, str]
     ) -> "asyncio.Future[types.CallToolResult]":
-        """Pass a call on. Only the session's own server knows what the marks mean."""
+        """Pass a call on, with its marks: only the session's own server knows what they mean."""
         return asyncio.ensure_future(self._pass_on(name, arguments, marks))
 
     def shown(self, name: str, outcome: types.CallToolResult) -> types.CallToolResult:
-        """Pass the answer back as it is."""
+        """Return the answer unchanged."""
         return outcome
 
     async def _pass_on(
@@ -59,7 +59,7 @@ class RemoteTools:
 
 
 async def bridge(url: str, progress_s: float) -> None:
-    """Serve what is behind a session's address. Raise `NotFound` if nobody is there."""
+    """Serve the tools behind a session's address. Raise `NotFound` if it does not answer."""
     connection = Connection(SERVER, HttpServer(url=url, timeout_s=PATIENCE_S), lambda: None)
     try:
         await connection.open()
@@ -71,16 +71,17 @@ async def bridge(url: str, progress_s: float) -> None:
 
 
 async def serve(calls: ToolCalls, session_id: str, progress_s: float) -> None:
-    """Serve the tools of a session, or of what stands for one."""
+    """Serve the tools of a session, or of a stand-in such as `DirectoryTools`."""
     await _serve(SessionTools(calls, session_id), progress_s)
 
 
 async def _serve(source: ToolSource[Any], progress_s: float) -> None:
     server = ToolServer(source, progress_s)
     async with stdio_server() as (reading, writing):
+        # Returns when stdin ends; calls that still run are cancelled below.
         await server.mcp.run(reading, writing, server.mcp.create_initialization_options())
     await server.close()
 
 
 def _nobody(error: Unreachable) -> NotFound:
-    return NotFound(f"The session's MCP address does not answer: {error} Is its process still there?")
+    return NotFound(f"The session's MCP address does not answer: {error} Is its process still running?")

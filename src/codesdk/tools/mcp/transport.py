@@ -1,7 +1,7 @@
-"""An attached server → the pair of streams that a client of it reads and writes. Needs `mcp`: loaded at first use.
+"""An attached server → the pair of streams its client reads and writes. Needs `mcp`: loaded at first use.
 
-A program gets an environment that has nothing of ours in it, and the end of what it wrote to stderr is kept, to
-explain why it did not come up.
+A program inherits nothing from our environment. The end of its stderr is kept, to explain why it did not
+start.
 """
 
 import asyncio
@@ -26,31 +26,34 @@ _HTTP_S = 30.0
 
 
 class Tail(asyncio.Protocol):
-    """The last bytes of a stream."""
+    """Keeps the last bytes of a stream."""
 
     def __init__(self) -> None:
         self._kept = b""
 
     def data_received(self, data: bytes) -> None:
-        """Keep the end."""
+        """Add bytes; drop the oldest beyond the limit."""
         self._kept = (self._kept + data)[-KEPT_BYTES:]
 
     @property
     def text(self) -> str:
-        """What was kept, as text."""
+        """The kept bytes as text."""
         return self._kept.decode("utf-8", "replace").strip()
 
 
 @asynccontextmanager
 async def connect(server: McpServer, tail: Tail, ended: asyncio.Event) -> AsyncGenerator[TransportStreams]:
-    """Give the way to a server, in one task. The event is set when the other side is gone."""
+    """Yield the streams of a server; enter and exit in the same task.
+
+    `ended` is set when the server is gone.
+    """
     way = _program(server, tail) if isinstance(server, StdioServer) else _address(server)
     async with way as (reading, writing):
         yield _Watched(reading, ended), writing
 
 
 class _Watched:
-    """A stream of messages that says when it ended."""
+    """A stream of messages that sets an event when it ends."""
 
     def __init__(self, stream: ReadStream[SessionMessage | Exception], ended: asyncio.Event) -> None:
         self._stream = stream
@@ -92,7 +95,7 @@ async def _program(server: StdioServer, tail: Tail) -> AsyncGenerator[TransportS
     command = shutil.which(server.command, path=env["PATH"])
     if command is None:
         raise FileNotFoundError(f"there is no program {server.command}")
-    # The library passes some variables of this process on; `env` takes them away again, and values stay out of argv.
+    # The library passes some of this process's variables on; `env -u` removes them. Values stay out of argv.
     unset = [part for name in DEFAULT_INHERITED_ENV_VARS if name not in env for part in ("-u", name)]
     started = StdioServerParameters(
         command="/usr/bin/env", args=[*unset, command, *server.args], env=env, cwd=server.cwd
@@ -105,6 +108,7 @@ async def _program(server: StdioServer, tail: Tail) -> AsyncGenerator[TransportS
 async def _address(server: HttpServer) -> AsyncGenerator[TransportStreams]:
     timeout = httpx2.Timeout(_HTTP_S, read=server.timeout_s + _HTTP_S)
     async with (
+        # trust_env=False: neither proxies nor .netrc logins of this process are for the server.
         httpx2.AsyncClient(headers=server.headers, timeout=timeout, trust_env=False) as http,
         streamable_http_client(server.url, http_client=http) as streams,
     ):
@@ -113,7 +117,7 @@ async def _address(server: HttpServer) -> AsyncGenerator[TransportStreams]:
 
 @asynccontextmanager
 async def _kept(tail: Tail) -> AsyncGenerator[TextIO]:
-    """Give a file for a program's stderr."""
+    """Yield a file for a program's stderr; what is written to it goes to `tail`."""
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb", 0) as source, os.fdopen(writing, "w") as target:
         pipe: tuple[asyncio.ReadTransport, Any] = await asyncio.get_running_loop().connect_read_pipe(

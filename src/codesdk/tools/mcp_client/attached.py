@@ -1,7 +1,7 @@
-"""The tools of other MCP servers, over the tools that are there: a `ToolRunner` on top of a `ToolRunner`.
+"""The tools of other MCP servers added to the tools already there: a `ToolRunner` on top of a `ToolRunner`.
 
-`async with AttachedTools(servers, base) as tools`. A server's tool is `mcp.SERVER.tool`, dangerous unless the operator
-says otherwise, and goes through the same policy, log and checks of its input as every other tool.
+`async with AttachedTools(servers, base) as tools`. A server's tool is named `mcp.SERVER.tool`, is dangerous
+unless the operator says otherwise, and passes the same policy, log and input checks as every other tool.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class AttachedTools:
-    """Start it, and close it on the same loop; or use it as an async context manager."""
+    """Start and close it on the same loop, or use it as an async context manager."""
 
     def __init__(self, servers: Mapping[str, McpServer], base: ToolRunner) -> None:
         check_servers(servers)
@@ -50,6 +50,7 @@ class AttachedTools:
         self._connections = [
             found.Connection(name, server, self._collect) for name, server in self._servers.items()
         ]
+        # All at once: a program may take seconds to start.
         opening = (each.open() for each in self._connections)
         try:
             opened = await asyncio.gather(*opening, return_exceptions=True)
@@ -67,7 +68,7 @@ class AttachedTools:
         self._collect()
 
     async def close(self) -> None:
-        """End every connection and the programs behind them."""
+        """Close every connection and end the programs behind them."""
         await asyncio.gather(*(connection.close() for connection in self._connections))
 
     def specs(self) -> Sequence[ToolSpec]:
@@ -80,7 +81,7 @@ class AttachedTools:
         await self._base.close_session(session_id)
 
     def _collect(self) -> None:
-        """Make tools of what the servers offer now. One whose schema will not do is left out."""
+        """Rebuild the tools from what the servers offer now. A tool with an invalid schema is left out."""
         taken = set(by_wire_name(spec.name for spec in self._base.specs()))
         registry = ToolRegistry()
         for connection in self._connections:

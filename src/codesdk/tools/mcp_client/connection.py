@@ -1,7 +1,7 @@
-"""One attached MCP server → its tools, and calls of them. Needs `mcp`: loaded at first use.
+"""One attached MCP server → its tools, and calls to them. Needs `mcp`: loaded at first use.
 
-The connection lives in a task of its own. When the server ends, calls that run fail with a clear error, and the next
-call connects again.
+The connection lives in its own task. When the server ends, running calls fail with a clear error, and the
+next call connects again.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class Unreachable(Exception):
 
 
 class Connection:
-    """A server by its name. `tools` are those that it offered last; `changed` is called when they are others."""
+    """A named server. `tools` are those it offered last; `changed` is called when they change."""
 
     def __init__(self, name: str, server: McpServer, changed: Callable[[], None]) -> None:
         self.name = name
@@ -49,7 +49,7 @@ class Connection:
         self._news = asyncio.Event()
 
     async def open(self) -> None:
-        """Connect and list the tools, unless that is done. Raise `Unreachable`."""
+        """Connect and list the tools, unless already connected. Raise `Unreachable`."""
         async with self._opening:
             if self._client is not None and not (self._doubtful and await self._is_dead(self._client)):
                 return
@@ -58,6 +58,7 @@ class Connection:
             tail, opened = Tail(), asyncio.get_running_loop().create_future()
             self._owner = asyncio.create_task(self._own(tail, opened))
             try:
+                # Shielded, because the owner task sets the future, also after the time is up.
                 await asyncio.wait_for(asyncio.shield(opened), CONNECT_S)
             except TimeoutError:
                 raise Unreachable(self._reason(f"it did not answer within {CONNECT_S:.0f} s", tail)) from None
@@ -67,13 +68,13 @@ class Connection:
                     await asyncio.wait([self._owner])
 
     async def close(self) -> None:
-        """End the connection and, if it is ours, the program behind it."""
+        """Close the connection and end the program behind it, if we started one."""
         self._stop.set()
         if self._owner is not None:
             await asyncio.wait([self._owner])
 
     async def offer(self) -> list[types.Tool]:
-        """List the tools anew. Raise `Unreachable`."""
+        """List the tools again. Raise `Unreachable`."""
         await self.open()
         try:
             return [] if self._client is None else await _listed(self._client)
@@ -82,7 +83,10 @@ class Connection:
             raise Unreachable(f"{error.message.rstrip('.')}.") from None
 
     async def call(self, tool: str, arguments: Any, output: ToolSink) -> ToolRun:
-        """Call a tool by the name that the server gave it. Cancelling this tells the server. Raise `ToolError`."""
+        """Call a tool by the server's own name for it.
+
+        Cancelling this tells the server. Raise `ToolError`.
+        """
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
             output("progress", _progress(progress, total, message))
@@ -93,7 +97,7 @@ class Connection:
     async def ask(
         self, params: types.CallToolRequestParams, report: ProgressFnT | None = None
     ) -> types.CallToolResult:
-        """Call a tool and return the server's own answer. Raise `ToolError`."""
+        """Call a tool and return the server's answer unchanged. Raise `ToolError`."""
         try:
             await self.open()
         except Unreachable as error:
@@ -111,10 +115,10 @@ class Connection:
         except MCPError as error:
             raise ToolError(self._explain(error)) from None
         except ValidationError:
-            raise ToolError(f"The MCP server {self.name} gave an answer that is no tool result.") from None
+            raise ToolError(f"The MCP server {self.name} sent an answer that is not a tool result.") from None
 
     def _reason(self, what: str, tail: Tail) -> str:
-        """Return why the server did not come up, with the end of its stderr, but without its secrets."""
+        """Return why the server did not start, with the end of its stderr but without its secrets."""
         said = tail.text
         for secret in secrets_of({self.name: self.server}):
             said = said.replace(secret, "[secret]")
@@ -123,7 +127,7 @@ class Connection:
     def _explain(self, error: MCPError) -> str:
         if error.code == types.REQUEST_TIMEOUT:
             return f"The MCP server {self.name} did not answer within {self.server.timeout_s:g} s; the call was cancelled."
-        self._doubtful = True
+        self._doubtful = True  # the next call first checks that the server is alive
         if error.code == types.CONNECTION_CLOSED:
             return (
                 f"The MCP server {self.name} ended while it worked on this call. What it had done by then is not known."
@@ -132,7 +136,7 @@ class Connection:
         return f"The MCP server {self.name} refused the call: {error.message}"
 
     async def _is_dead(self, client: Client) -> bool:
-        """Ask a server that failed whether it is still there."""
+        """Return whether a server that failed no longer answers."""
         try:
             async with asyncio.timeout(CONNECT_S):
                 await client.session.list_tools()
@@ -158,7 +162,7 @@ class Connection:
             self._client = None
 
     async def _tend(self, client: Client, ended: asyncio.Event) -> None:
-        """Return when the connection is to end or has ended; list the tools again when they changed."""
+        """Return when the connection should end or has ended; list the tools again when they change."""
         waits = {name: asyncio.create_task(event.wait()) for name, event in self._events(ended).items()}
         listening = asyncio.create_task(self._listen(client))
         try:
@@ -178,7 +182,7 @@ class Connection:
         return {"stop": self._stop, "ended": ended, "news": self._news}
 
     async def _listen(self, client: Client) -> None:
-        """Hear of changed tools from a server of the protocol of 2026: it tells only those who listen."""
+        """Subscribe to tool changes: a server of the 2026 protocol tells only its subscribers."""
         tools = client.server_capabilities.tools
         if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
             return
@@ -187,29 +191,29 @@ class Connection:
                 async for _ in changes:
                     self._news.set()
         except (MCPError, SubscriptionLost) as error:
-            _log.info("The MCP server %s no longer tells when its tools change: %s", self.name, error)
+            _log.info("The MCP server %s no longer reports changes to its tools: %s", self.name, error)
 
     async def _hear(self, message: Any) -> None:
-        """Hear of changed tools from a server of an earlier protocol."""
+        """Note tool changes announced by a server of an earlier protocol."""
         if isinstance(message, types.ToolListChangedNotification):
             self._news.set()
 
 
 async def _listed(client: Client) -> list[types.Tool]:
-    """Return all pages of a server's tools, up to a bound."""
+    """Return a server's tools from all pages, up to a limit."""
     tools: list[types.Tool] = []
     cursor: str | None = None
     while len(tools) < MAX_TOOLS:
         page = await client.session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
         tools += page.tools
         cursor = page.next_cursor
-        if not cursor or not page.tools:
+        if not cursor or not page.tools:  # an empty page with a cursor could go on forever
             break
     return tools[:MAX_TOOLS]
 
 
 def _text(result: types.CallToolResult) -> str:
-    """Return a result as a model reads it. What is no text is named, not passed on."""
+    """Return a result as text for a model. Anything that is not text is named, not passed on."""
     if not result.content and result.structured_content is not None:
         return msgspec.json.encode(result.structured_content).decode()
     return "\n".join(_block(block) for block in result.content)
@@ -236,11 +240,11 @@ def _progress(progress: float, total: float | None, message: str | None) -> str:
 
 
 def _words(error: BaseException) -> str:
-    """Return what went wrong, without addresses: they may have a secret in them."""
+    """Return what went wrong, without addresses: they may contain a secret."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     if isinstance(error, MCPError):
         return "it ended" if error.code == types.CONNECTION_CLOSED else error.message.rstrip(".")
     if isinstance(error, FileNotFoundError | PermissionError):
         return str(error.strerror or error)
-    return f"{type(error).__name__} on the way to it"
+    return f"connecting to it failed ({type(error).__name__})"

@@ -1,4 +1,4 @@
-"""MCP servers that an application attaches to a session: how they are reached, and what class their tools have."""
+"""The MCP servers an application attaches to a session: how to reach them, and the class of their tools."""
 
 from collections.abc import Mapping
 from urllib.parse import urlsplit
@@ -13,9 +13,9 @@ MIN_SECRET_CHARS = 8
 
 
 class _Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
-    """What all servers have. A tool is of `tool_class` unless `tool_classes` has the name that the server gives it.
+    """What all servers have. `tool_classes`, by the server's own tool names, overrides `tool_class`.
 
-    What the server itself says of its tools is no reason to trust them.
+    A server's own description of its tools is no reason to trust them, so it does not set their class.
     """
 
     tool_class: ToolClass = "dangerous"
@@ -23,12 +23,12 @@ class _Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     timeout_s: float = CALL_TIMEOUT_S
 
     def __repr__(self) -> str:
-        """Say nothing of addresses, headers and environments: they hold secrets."""
+        """Leave out addresses, headers and environments: they hold secrets."""
         return f"{type(self).__name__}(…)"
 
 
 class StdioServer(_Server, frozen=True, kw_only=True, tag="stdio"):
-    """A program that speaks MCP over its stdin and stdout. It runs on this machine, outside of any sandbox.
+    """A program that speaks MCP over stdin and stdout. It runs on this machine, outside any sandbox.
 
     Its environment is `env` and a plain PATH, nothing else.
     """
@@ -50,14 +50,15 @@ McpServer = StdioServer | HttpServer
 
 
 def check_servers(servers: Mapping[str, McpServer]) -> None:
-    """Raise `InvalidRequest`, naming the server, for what cannot work."""
+    """Raise `InvalidRequest`, naming the server, if one is not valid."""
     for name, server in servers.items():
         if not name or not name.isascii() or not name.replace("_", "").replace("-", "").isalnum():
-            raise InvalidRequest(f"{name!r} is no name for an MCP server: use letters, digits, - and _.")
+            raise InvalidRequest(f"{name!r} is not a name for an MCP server: use letters, digits, - and _.")
         if server.timeout_s <= 0:
             raise InvalidRequest(f"The MCP server {name} needs a timeout_s above 0.")
         if isinstance(server, HttpServer) and not _is_address(server.url):
             raise InvalidRequest(f"The MCP server {name} needs a url with http:// or https:// and a host.")
+        # It is started through `env`, which would take a command with = in it for a variable.
         if isinstance(server, StdioServer) and (not server.command or "=" in server.command):
             raise InvalidRequest(f"The MCP server {name} needs a command, without = in it.")
 
@@ -65,7 +66,8 @@ def check_servers(servers: Mapping[str, McpServer]) -> None:
 def secrets_of(servers: Mapping[str, McpServer]) -> list[str]:
     """Return what must not be stored or shown: the values of headers and environments.
 
-    Of `Bearer …` the rest is a secret of its own. What is shorter than a secret is stays legible: a `1` or a `true`.
+    The part after `Bearer` is a secret of its own. Values too short to be secrets, such as `1` or `true`,
+    are left out.
     """
     found: list[str] = []
     for server in servers.values():
@@ -75,7 +77,7 @@ def secrets_of(servers: Mapping[str, McpServer]) -> list[str]:
 
 
 def host_of(server: McpServer) -> str | None:
-    """Return the host that a call of the server's tools talks to, if it is known."""
+    """Return the host that calls of the server's tools talk to, if known."""
     return urlsplit(server.url).hostname if isinstance(server, HttpServer) else None
 
 

@@ -1,7 +1,8 @@
-"""The hunks of a patch and the bytes of a file → the file as it becomes, or the hunk that does not fit, explained. Pure.
+"""The hunks of a patch and the bytes of a file → the new content, or why a hunk does not fit. Pure.
 
-A hunk is put where it says if its lines are there, else at the only other place that has them. One that shows no line
-after its change may mean the end of the file: if it fits there, too, it is refused. There is no fuzz.
+A hunk goes to the line it names if its lines are there, else to the only other place that has them. One
+that shows no line after its change may mean the end of the file: if it fits there too, it is refused. There
+is no fuzz.
 """
 
 from collections.abc import Sequence
@@ -17,13 +18,13 @@ class DoesNotApply(Exception):
 
 
 def apply_hunks(data: bytes, hunks: Sequence[Hunk]) -> tuple[bytes, list[int]]:
-    """Return the new content, and by how many lines each hunk was off. Raise `DoesNotApply`."""
+    """Return the new content, and how many lines each hunk was off. Raise `DoesNotApply`."""
     lines = lines_of(data)
     out: list[bytes] = []
     done = drift = 0
     offsets: list[int] = []
     for hunk in hunks:
-        # A hunk without old lines names the line after which it goes, all others their first.
+        # A hunk without old lines names the line it goes after; any other names its first line.
         said = hunk.start - 1 if hunk.old else hunk.start
         at = _place(lines, hunk, said + drift, done)
         drift = at - said
@@ -32,6 +33,7 @@ def apply_hunks(data: bytes, hunks: Sequence[Hunk]) -> tuple[bytes, list[int]]:
         out += hunk.new
         done = at + len(hunk.old)
     out += lines[done:]
+    # Joined, such a line would merge with the next one.
     if any(not line.endswith(b"\n") for line in out[:-1]):
         raise DoesNotApply("it would put lines after one that is marked as having no line end")
     return b"".join(out), offsets
@@ -48,7 +50,7 @@ def _place(lines: list[bytes], hunk: Hunk, expected: int, first: int) -> int:
     end = len(lines) - len(hunk.old)
     at_end = hunk.ends and end >= first and _fits(lines, hunk.old, end)
     if at_end and hunk.new and not hunk.new[-1].endswith(b"\n"):
-        return end  # a line without an end can only be the last
+        return end  # a line without a line end can only be the last
     if expected >= first and _fits(lines, hunk.old, expected) and (expected == end or not at_end):
         return expected
     places = [at for at in range(first, end + 1) if _fits(lines, hunk.old, at)]
@@ -69,7 +71,7 @@ def _fits(lines: list[bytes], old: list[bytes], at: int) -> bool:
 
 
 def _why(lines: list[bytes], hunk: Hunk, expected: int, first: int) -> str:
-    """Say what is there instead of the first line that differs, where most lines of the hunk fit."""
+    """Return why a hunk does not fit: the first difference, at the place where most of its lines match."""
     start = f"hunk {hunk.number} does not fit"
     if any(_fits(lines, hunk.old, at) for at in range(first)):
         return f"{start}: its lines come before those of the hunk before it; put the hunks in order"
@@ -105,7 +107,7 @@ def _line_ends(lines: list[bytes], hunk: Hunk) -> str | None:
 
 
 def _nearest(lines: list[bytes], old: list[bytes], expected: int) -> int:
-    """Return where most lines of a hunk are, of such places the one nearest to where it should be."""
+    """Return the place where most lines of a hunk match; of several, the one nearest to `expected`."""
     wanted = {line: index for index, line in reversed(list(enumerate(old)))}
     starts = {at - wanted[line] for at, line in enumerate(lines) if line in wanted}
     starts.add(max(0, min(expected, len(lines))))

@@ -1,6 +1,6 @@
-"""A unified diff, as `git diff` or `diff -u` write it → what it asks of each file. Pure; reads strictly.
+"""A unified diff, as `git diff` or `diff -u` write it → the changes to each file. Pure and strict.
 
-What cannot be understood is an error that names the line, so that a model can mend its patch.
+Errors name the line, so that a model can fix its patch.
 """
 
 import re
@@ -20,19 +20,19 @@ class BadPatch(ValueError):
 
 
 class Hunk(msgspec.Struct, frozen=True):
-    """A part of a file to be replaced. Lines come with their ends; `start` is a line number from 1."""
+    """A part of a file to replace. Lines include their line ends; `start` is a line number from 1."""
 
     start: int
     old: list[bytes]
     new: list[bytes]
     number: int
-    """Which hunk of its file it is, from 1."""
+    """Its number within its file, from 1."""
     ends: bool = False
     """Whether it shows no line after its last change, as a hunk at the end of a file does."""
 
 
 class FilePatch(msgspec.Struct):
-    """What a patch asks of one file. No `old` path: it is new. No `new` path: it goes."""
+    """The changes to one file. Without an `old` path it is created, without a `new` path removed."""
 
     old: str | None
     new: str | None
@@ -42,7 +42,7 @@ class FilePatch(msgspec.Struct):
 
     @property
     def name(self) -> str:
-        """The path to call it by."""
+        """The path to name in messages."""
         return self.new or self.old or ""
 
 
@@ -69,7 +69,7 @@ class _Reader:
             elif _HUNK.match(line):
                 self._fail("a hunk must come after the --- and +++ lines of its file")
             else:
-                self._at += 1  # words around the patch, such as a commit's message
+                self._at += 1  # text around the patch, such as a commit message
             if len(files) > MAX_FILES:
                 self._fail(f"a patch may change {MAX_FILES} files, not more")
         if not files:
@@ -91,7 +91,7 @@ class _Reader:
         return FilePatch(old, new, self._hunks())
 
     def _names(self) -> tuple[str | None, str | None]:
-        """Read the --- and +++ lines; without their prefixes if both have them."""
+        """Read the --- and +++ lines; drop the prefixes a/ and b/ if both have them."""
         old, new = self._name(self._peek(0)[4:]), self._name(self._peek(1)[4:])
         self._at += 2
         if all(name == _NOWHERE or name.startswith(side) for name, side in ((old, "a/"), (new, "b/"))):
@@ -116,7 +116,7 @@ class _Reader:
         return name
 
     def _git(self) -> FilePatch:
-        """Read a file with the headers of git: it may only be renamed, or get another mode."""
+        """Read a file with git's headers, which may rename it or change its mode without any hunk."""
         header = self._lines[self._at]
         self._at += 1
         told: dict[bytes, bytes] = {}
@@ -161,7 +161,7 @@ class _Reader:
             )
 
     def _same_name(self, header: bytes) -> str | None:
-        """Return the name in `diff --git a/x b/x`, where both are the same; else other lines have to say it."""
+        """Return the name in `diff --git a/x b/x` if both are the same; else other lines must give it."""
         rest = header[len(b"diff --git ") :].rstrip(b"\r")
         if rest.startswith(b'"'):
             return self._name(rest).removeprefix("a/")
@@ -188,7 +188,7 @@ class _Reader:
             if self._at >= len(self._lines):
                 self._miscounted(first, counts, old, new)
             line = self._lines[self._at]
-            sign, rest = line[:1] or b" ", line[1:] + b"\n"
+            sign, rest = line[:1] or b" ", line[1:] + b"\n"  # an empty context line may lack its space
             if sign not in b" +-" or (line.startswith(b"diff --git ")):
                 self._miscounted(first, counts, old, new)
             self._at += 1

@@ -1,6 +1,6 @@
 """`patch.apply`: a unified diff over any number of files of the workspace, applied as a whole or not at all.
 
-`patch_text` reads it, `patch_hunks` works out the new contents in memory, `sandbox.batch` puts them in place together.
+`parsing` reads it, `hunks` computes the new contents in memory, `sandbox.Batch` puts them in place together.
 """
 
 from typing import Annotated
@@ -66,7 +66,7 @@ def patch_tools() -> list[Tool]:
 
 
 def _subjects(args: PatchInput) -> Subjects:
-    """Return every path that the patch names. One that cannot be read changes nothing."""
+    """Return every path the patch names; none if it cannot be parsed, since it then changes nothing."""
     try:
         files = parse(encode(args.patch, "patch"))
     except (BadPatch, ToolError):
@@ -84,7 +84,7 @@ def _apply(workspace: str, args: PatchInput, go_on: GoOn) -> ToolRun:
     with opened(workspace) as files:
         plan = _Plan(files)
         problems = [problem for file in wanted if (problem := plan.add(file)) is not None]
-        if problems:
+        if problems:  # all of them are reported at once, so that a model can fix them in one go
             more = [f"and {len(problems) - _TOLD} more"] if len(problems) > _TOLD else []
             told = "\n".join(f"- {problem}" for problem in problems[:_TOLD] + more)
             raise ToolError(f"The patch does not apply. Nothing was changed.\n{told}")
@@ -92,7 +92,7 @@ def _apply(workspace: str, args: PatchInput, go_on: GoOn) -> ToolRun:
 
 
 class _File(msgspec.Struct):
-    """A file on its way through a patch: as it is on disk, and as it becomes."""
+    """A file during a patch: as it is on disk, and as it will be."""
 
     before: Opened | None
     data: bytes | None
@@ -109,14 +109,14 @@ class _File(msgspec.Struct):
 
 
 class _Plan:
-    """What a patch makes of the files it names, worked out before anything is changed."""
+    """The result of a patch on the files it names, computed before anything is changed."""
 
     def __init__(self, files: Beneath) -> None:
         self._files = files
         self._planned: dict[str, _File] = {}
 
     def add(self, wanted: FilePatch) -> str | None:
-        """Work out one file of the patch. Return what is wrong with it, or None."""
+        """Plan one file of the patch. Return what is wrong with it, or None."""
         try:
             if wanted.old is None:
                 self._create(wanted)
@@ -131,7 +131,7 @@ class _Plan:
         return None
 
     def carry_out(self, go_on: GoOn) -> ToolRun:
-        """Make all changes, or none."""
+        """Make all changes or none."""
         changing = {path: file for path, file in self._planned.items() if file.changes}
         if not changing:
             raise ToolError("The patch changes nothing: the files are already as it says.")
@@ -163,7 +163,7 @@ class _Plan:
         path, file = self._present(wanted.old or "")
         left, _ = self._result(file.data or b"", wanted)
         if left:
-            raise DoesNotApply("it is to be removed, but the hunks leave some of its lines")
+            raise DoesNotApply("it should be removed, but the hunks keep some of its lines")
         file.data, file.words = None, f"Removed {path}"
 
     def _modify(self, wanted: FilePatch) -> None:
@@ -181,6 +181,7 @@ class _Plan:
         if source.before is not None and wanted.executable is None:
             target.mode = source.before.mode
         if not wanted.copy:
+            # The source becomes absent in the plan, so that a later part of the patch may create it again.
             source.data, source.words = None, f"Removed {old}"
             target.words = f"Renamed {old} to {new}{_moved(offsets)}"
 
@@ -196,7 +197,7 @@ class _Plan:
     def _absent(self, name: str) -> tuple[str, _File]:
         path, file = self._look(name)
         if file.data is not None:
-            raise DoesNotApply("it is to be made, but is there already")
+            raise DoesNotApply("it should be created, but already exists")
         return path, file
 
     def _look(self, name: str) -> tuple[str, _File]:
@@ -219,6 +220,6 @@ class _Plan:
 
 
 def _moved(offsets: list[int]) -> str:
-    """Say which hunks were put elsewhere than they said."""
+    """Return a note on the hunks that did not go to the lines they named."""
     moved = [f"hunk {number} {offset:+d} lines" for number, offset in enumerate(offsets, start=1) if offset]
     return f" ({', '.join(moved)})" if moved else ""

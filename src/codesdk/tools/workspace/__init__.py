@@ -1,1 +1,1 @@
-"""The built-in tools on files of the workspace, and what they share."""
+"""The built-in tools on workspace files, and what they share."""

@@ -1,4 +1,4 @@
-"""Two versions of a file, as bytes → a unified diff that `patch`, `git apply` and `patch.apply` take."""
+"""Two versions of a file, as bytes → a unified diff that `patch`, `git apply` and `patch.apply` accept."""
 
 import difflib
 
@@ -7,10 +7,11 @@ _MAX_COMPARED = 4_000
 
 
 def unified(path: str, before: bytes | None, after: bytes | None) -> str:
-    """Return the difference; None stands for a file that is not there. Bytes that are not UTF-8 are shown as U+FFFD.
+    """Return the diff; None stands for a missing file. Bytes that are not UTF-8 are shown as U+FFFD.
 
-    Of files with NUL bytes it only says that they differ. Only the lines between the common beginning and end are compared one by one, and beyond
-    a bound not even those: then they are shown as replaced as a whole.
+    For files with NUL bytes it only says that they differ. Only the lines between the common beginning and
+    end are compared, and if there are too many, they are shown as replaced as a whole: comparing takes
+    quadratic time.
     """
     old_name = "/dev/null" if before is None else _name("a/" + path)
     new_name = "/dev/null" if after is None else _name("b/" + path)
@@ -35,9 +36,9 @@ def unified(path: str, before: bytes | None, after: bytes | None) -> str:
 
 
 def _name(path: str) -> str:
-    """Return a path as git writes it: quoted, if it holds anything that could end or confuse the line."""
+    """Return a path as git writes it: quoted if it contains anything that could end or confuse the line."""
     if path.isprintable() and not any(char in path for char in '"\\'):
-        return path + "\t" if " " in path else path
+        return path + "\t" if " " in path else path  # the tab ends a name that contains spaces
     quoted = "".join(
         chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:03o}"
         for byte in path.encode("utf-8", "surrogateescape")
@@ -68,7 +69,7 @@ def _groups(old: list[bytes], new: list[bytes]) -> list[list[Opcode]]:
 
 
 def _split(codes: list[Opcode]) -> list[list[Opcode]]:
-    """Cut where the lines between two changes are more than both need as context."""
+    """Split where there are more lines between two changes than both need as context."""
     groups: list[list[Opcode]] = [[]]
     for index, code in enumerate(codes):
         tag, a1, a2, b1, b2 = code
@@ -90,7 +91,7 @@ def _common(a: list[bytes], b: list[bytes]) -> int:
 
 
 def lines_of(data: bytes) -> list[bytes]:
-    """Split after each line feed and nowhere else."""
+    """Split after each line feed, and nowhere else."""
     lines = data.split(b"\n")
     last = lines.pop()
     return [line + b"\n" for line in lines] + ([last] if last else [])

@@ -1,7 +1,7 @@
-"""The built-in tools on one file of the workspace: `workspace.read`, `workspace.write` and `workspace.edit`.
+"""The built-in tools on one workspace file: `workspace.read`, `workspace.write` and `workspace.edit`.
 
-Files are opened through `sandbox.paths` and changed through `sandbox.batch`, in a thread. Results are text for a
-model to read. `builtin_registry` is all built-in tools together.
+Files are opened with `sandbox.Beneath` and changed with `sandbox.Batch`, in a thread. Results are text for
+a model. `builtin_registry` has all built-in tools together.
 """
 
 from typing import Annotated
@@ -114,7 +114,7 @@ def workspace_tools() -> list[Tool]:
 
 
 def builtin_registry() -> ToolRegistry:
-    """Return a new registry with the built-in tools on files, to which an application may add its own."""
+    """Return a new registry with the built-in tools on files. Applications may add their own."""
     return ToolRegistry([*workspace_tools(), *finding_tools(), *patch_tools()])
 
 
@@ -134,13 +134,15 @@ def _read(workspace: str, args: ReadInput) -> str:
 
 
 def _as_text(path: str, data: bytes) -> tuple[str, list[str]]:
-    """Return what a file says, and what to know about its encoding."""
+    """Return a file's text, and notes on its encoding."""
     encoding = encoding_of(data)
     if encoding is not None:
         try:
             text = data.decode(encoding)
         except UnicodeDecodeError:
-            raise ToolError(f"{path} begins like {encoding} text, but is not.") from None
+            raise ToolError(
+                f"{path} has a {encoding} byte order mark, but is not valid {encoding}."
+            ) from None
         return text, [f"(the file is {encoding}; workspace.edit and patch.apply only change UTF-8)"]
     if b"\0" in data:
         raise ToolError(f"{path} is a binary file of {len(data)} bytes, not text.")
@@ -176,6 +178,7 @@ def _write(workspace: str, args: WriteInput, go_on: GoOn) -> ToolRun:
     with opened(workspace, path) as files:
         before = _existing(files, path)
         path = "/".join(split(path))
+        # Not an error: the file is as the model wants it. But without a change there is nothing to undo.
         if before is not None and before.data == data:
             return ToolRun(result=f"{path} already has this content; nothing was changed.")
         return _put(files, path, before, data, go_on, "Replaced" if before else "Created")
@@ -223,14 +226,14 @@ def _require_size(path: str, data: bytes) -> None:
 
 
 def _require_same_encoding(args: EditInput, data: bytes) -> None:
-    """Raise where the edit would mix two encodings in one file."""
+    """Raise `ToolError` if the edit would mix two encodings in one file."""
     encoding = encoding_of(data)
     if encoding is None and not (args.old + args.new).isascii() and not is_utf8(data):
         encoding = "not UTF-8 (it may be Latin-1 or similar)"
     if encoding is not None:
         raise ToolError(
             f"{args.path} is {encoding}, and this edit is UTF-8. Nothing was changed."
-            " Convert the file to UTF-8 first, or write it anew with workspace.write."
+            " Convert the file to UTF-8 first, or replace it with workspace.write."
         )
 
 

@@ -1,4 +1,4 @@
-"""What the tools on files share: work in a thread that can be stopped, refusals in words, changes with their undo."""
+"""What the tools on files share: stoppable work in a thread, refusals as errors, changes with their undo."""
 
 import asyncio
 import codecs
@@ -23,14 +23,14 @@ STOPPED = ToolRun(result="Stopped before anything was changed.", is_error=True)
 
 T = TypeVar("T")
 GoOn = Callable[[], bool]
-"""Says whether the work is still wanted."""
+"""Returns whether the work is still wanted."""
 FilePath = Annotated[str, Meta(min_length=1, description="The file, relative to the workspace.")]
 FolderPath = Annotated[
     str,
     Meta(min_length=1, description="The directory, relative to the workspace; . is the workspace itself."),
 ]
 
-# The longer mark first: the one of UTF-16 begins like the one of UTF-32.
+# Longer marks first: the mark of UTF-32-LE begins with that of UTF-16-LE.
 _MARKS = [
     (codecs.BOM_UTF32_LE, "UTF-32"),
     (codecs.BOM_UTF32_BE, "UTF-32"),
@@ -42,8 +42,8 @@ _MARKS = [
 async def in_thread(work: Callable[[GoOn], T]) -> T:
     """Run `work` in a thread. On cancellation wait for it, so that nothing happens afterwards.
 
-    `work` is given a function that says whether to go on. If it had already changed something, its
-    result is returned although the caller was cancelled, because that is what happened.
+    `work` gets a function that returns whether to go on. If it has already changed something, its result is
+    returned although the caller was cancelled: the log must tell what happened.
     """
     cancelled = threading.Event()
     running = asyncio.ensure_future(asyncio.to_thread(work, lambda: not cancelled.is_set()))
@@ -51,7 +51,7 @@ async def in_thread(work: Callable[[GoOn], T]) -> T:
         try:
             await asyncio.wait([running])
         except asyncio.CancelledError:
-            cancelled.set()
+            cancelled.set()  # a thread cannot be interrupted; it stops at the next `go_on`
     if not cancelled.is_set():
         return running.result()
     if running.exception() is None and isinstance(result := running.result(), ToolRun) and result.changes:
@@ -61,7 +61,7 @@ async def in_thread(work: Callable[[GoOn], T]) -> T:
 
 @contextmanager
 def opened(workspace: str, path: str | None = None) -> Generator[Beneath]:
-    """Hold the workspace open. A refusal becomes an error for the model, with the path as it was given."""
+    """Hold the workspace open. A refusal becomes an error for the model, with the path as given."""
     try:
         with Beneath(workspace) as files:
             yield files
@@ -71,7 +71,7 @@ def opened(workspace: str, path: str | None = None) -> Generator[Beneath]:
 
 
 def change(path: str, before: Opened | None, after: Written | None) -> FileChange:
-    """Return what a tool did to a file, with what takes it back."""
+    """Return what a tool did to a file, with what is needed to undo it."""
     return FileChange(
         path=path,
         diff=unified(path, before.data if before else None, after.data if after else None),
@@ -87,7 +87,7 @@ def change(path: str, before: Opened | None, after: Written | None) -> FileChang
 
 
 def encode(text: str, field: str) -> bytes:
-    """Return a text of a model as bytes."""
+    """Return a model's text as bytes. Raise `ToolError` if it is not valid Unicode."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -95,12 +95,12 @@ def encode(text: str, field: str) -> bytes:
 
 
 def encoding_of(data: bytes) -> str | None:
-    """Return the encoding that the first bytes say, if it is not UTF-8."""
+    """Return the encoding named by a byte order mark, or None for UTF-8 or no mark."""
     return next((name for mark, name in _MARKS if data.startswith(mark)), None)
 
 
 def is_utf8(data: bytes) -> bool:
-    """Tell whether bytes are UTF-8 text."""
+    """Return whether bytes are UTF-8 text."""
     try:
         data.decode()
     except UnicodeDecodeError:
@@ -109,12 +109,12 @@ def is_utf8(data: bytes) -> bool:
 
 
 def shown(name: str) -> str:
-    """Return a name or path as one line that cannot be taken for anything else."""
+    """Return a name or path as one unambiguous line."""
     return name if name.isprintable() else json.dumps(name)
 
 
 def plain(path: str) -> str:
-    """Return a path without needless parts, or as it is if it leads elsewhere: then the tool refuses it."""
+    """Return a path in its simplest form, or unchanged if it leads outside: the tool then refuses it."""
     try:
         return "/".join(split_folder(path)) or "."
     except PathRefused:
@@ -122,5 +122,5 @@ def plain(path: str) -> str:
 
 
 def touches(*paths: str) -> Subjects:
-    """Return the paths of a call for the policy, as short as they can be said."""
+    """Return the paths of a call for the policy, in their simplest form."""
     return Subjects(paths=[plain(path) for path in paths])

@@ -1,6 +1,6 @@
-"""A glob such as `src/**/*.py` or `*.{js,ts}` → which paths it means. Pure.
+"""A glob such as `src/**/*.py` or `*.{js,ts}` → the paths it matches. Pure.
 
-Matched name by name, never as one regular expression, so that no pattern takes long.
+Matched name by name, never as one regular expression, so that no pattern is slow.
 """
 
 from collections.abc import Sequence
@@ -26,13 +26,13 @@ class Glob:
         self._patterns = [_names(one) for one in _alternatives(pattern)]
 
     def matches(self, path: str) -> bool:
-        """Tell whether the pattern means this path."""
+        """Return whether the pattern matches this path."""
         names = path.split("/")
         return any(_matches(pattern, names) for pattern in self._patterns)
 
 
 def _alternatives(pattern: str) -> list[str]:
-    """Write out what is in braces, the first pair first."""
+    """Expand the braces of a pattern."""
     done: list[str] = []
     open_ones = [pattern]
     while open_ones:
@@ -44,7 +44,7 @@ def _alternatives(pattern: str) -> list[str]:
             continue
         start = one.rfind("{", 0, end)
         open_ones += [one[:start] + choice + one[end + 1 :] for choice in one[start + 1 : end].split(",")]
-        if len(open_ones) + len(done) > MAX_ALTERNATIVES:
+        if len(open_ones) + len(done) > MAX_ALTERNATIVES:  # each pair of braces multiplies them
             raise BadGlob(f"a glob may stand for {MAX_ALTERNATIVES} patterns; the braces make more")
     return done
 
@@ -57,7 +57,7 @@ def _names(pattern: str) -> list[str]:
 
 
 def _matches(pattern: Sequence[str], names: Sequence[str]) -> bool:
-    """Tell whether the names are what the pattern says. `reached[i]`: the pattern so far can end before name i."""
+    """Return whether the names match. `reached[i]`: the pattern so far can match the first i names."""
     reached = [True] + [False] * len(names)
     for part in pattern:
         if part == "**":

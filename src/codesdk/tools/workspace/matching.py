@@ -1,4 +1,4 @@
-"""Where a text occurs in a file, and why it does not when it seems to."""
+"""Where a text occurs in a file, and why it does not occur where a model expects it."""
 
 import re
 
@@ -7,7 +7,7 @@ _SHOWN = 5
 
 
 def find_all(data: bytes, wanted: bytes) -> list[int]:
-    """Return where `wanted` begins, overlapping occurrences too."""
+    """Return where `wanted` begins, including overlapping occurrences."""
     places: list[int] = []
     at = data.find(wanted)
     while at >= 0:
@@ -17,17 +17,17 @@ def find_all(data: bytes, wanted: bytes) -> list[int]:
 
 
 def line_of(data: bytes, at: int) -> int:
-    """Return the number of the line, from 1, that a position is in."""
+    """Return the line number, from 1, of a position."""
     return data.count(b"\n", 0, at) + 1
 
 
 def no_match(path: str, data: bytes, old: str) -> str:
-    """Explain to a model why its text was not found."""
+    """Return, for the model, why its text was not found."""
     start = f"old was not found in {path}. Nothing was changed."
     if b"\r\n" in data and "\n" in old and "\r\n" not in old:
         return f"{start} The file has Windows line ends (\\r\\n) and old has \\n; use \\r\\n in old and new."
     lines = old.split("\n")
-    if all(_NUMBERED.match(line) for line in lines if line):
+    if all(_NUMBERED.match(line) for line in lines if line):  # copied from the output of workspace.read
         return f"{start} Leave out the line numbers: they are not part of the file."
     similar = _similar(data, lines)
     if similar:
@@ -38,7 +38,7 @@ def no_match(path: str, data: bytes, old: str) -> str:
 
 
 def _similar(data: bytes, wanted: list[str]) -> list[int]:
-    """Return the lines at which `wanted` begins when white space does not count."""
+    """Return the lines at which `wanted` begins if white space is ignored."""
     bare = ["".join(line.split()) for line in wanted]
     while bare and not bare[0]:
         bare.pop(0)

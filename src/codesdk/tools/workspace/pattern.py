@@ -1,7 +1,7 @@
-"""A pattern and the bytes of files → the lines that match. Plain text here, a regular expression elsewhere.
+"""A pattern and the bytes of files → the lines that match, for a plain text or a regular expression.
 
-A regular expression can take for ever, and a thread that works on one cannot be stopped. So it runs in a process of
-its own, which is given one file after the other and is ended when its time is up or nobody waits any more.
+A regular expression can take forever, and a thread running one cannot be stopped. So it runs in its own
+process, which gets one file after the other and is killed when its time is up or nobody waits any more.
 """
 
 import json
@@ -21,8 +21,8 @@ from codesdk.tools.registry import ToolError
 _POLL_MS = 50
 _START_S = 30.0
 
-# The other process: takes the pattern, then for each file how many matches and bytes, and the bytes. Answers each
-# with a line.
+# The other process. It reads the pattern, then for each file a line with the maximum of matches and the size,
+# and the bytes. It answers each with one line.
 _WORKER = """
 import json, re, sys
 try:
@@ -54,11 +54,11 @@ while head := source.readline():
 
 
 class TooSlow(Exception):
-    """The pattern took more time, or more memory, than it may, or nobody waits for it any more."""
+    """The pattern exceeded its time or memory limit, or nobody waits for it any more."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a line matches: its number from 1, and the character that the match begins with, from 0."""
+    """A match: the line's number from 1, and the column of the match from 0."""
 
     number: int
     column: int
@@ -69,29 +69,32 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Hits(Protocol):
-    """Finds lines. Use it in a `with`."""
+    """Finds matching lines. Use it in a `with` statement."""
 
     def __enter__(self) -> "Hits": ...
 
     def __exit__(self, *_: object) -> None: ...
 
     def find(self, data: bytes, most: int) -> list[Place]:
-        """Return the first places in a file that match. Raise `TooSlow`. Entering may raise it, too."""
+        """Return the first matches in a file. Raise `TooSlow`. Entering may raise it too."""
         ...
 
 
 def literal(text: str, ignore_case: bool) -> Hits:
-    """Find a plain text."""
+    """Return a finder of a plain text."""
     return _Literal(text, ignore_case)
 
 
 def regular(pattern: str, ignore_case: bool, seconds: float, go_on: Callable[[], bool]) -> Hits:
-    """Find a regular expression, in at most this time for all files together. Ended when `go_on` says no."""
+    """Return a finder of a regular expression.
+
+    `seconds` is for all files; ends when `go_on` returns False.
+    """
     return _Process(pattern, re.IGNORECASE if ignore_case else 0, seconds, go_on)
 
 
 class _Literal:
-    """A plain text cannot take long, so it needs no process."""
+    """Searches plain text, which is never slow, so it needs no process."""
 
     def __init__(self, text: str, ignore_case: bool) -> None:
         self._search = re.compile(re.escape(text), re.IGNORECASE if ignore_case else 0).search
@@ -117,7 +120,7 @@ class _Literal:
 
 
 class _Process:
-    """A regular expression at work in another process."""
+    """Searches for a regular expression in another process."""
 
     def __init__(self, pattern: str, flags: int, seconds: float, go_on: Callable[[], bool]) -> None:
         if not sys.executable:
@@ -128,9 +131,11 @@ class _Process:
         self._buffer = b""
 
     def __enter__(self) -> "Hits":
+        # Nothing else of the environment is passed on: it may hold secrets. Without this one, an interpreter
+        # that uses a shared library may not start.
         kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _WORKER],
+            [sys.executable, "-I", "-S", "-c", _WORKER],  # isolated, and without site packages
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -161,17 +166,17 @@ class _Process:
         return [Place(*place) for place in msgspec.json.decode(line, type=list[tuple[int, int]])]
 
     def _send(self, data: bytes) -> None:
-        """Write to the process, which reads whenever it has answered."""
+        """Write to the process. This cannot block for long: it reads whenever it has answered."""
         assert self._process.stdin is not None
         view = memoryview(data)
         try:
             while view:
                 view = view[self._process.stdin.write(view) or 0 :]
         except BrokenPipeError:
-            raise TooSlow from None  # it had no memory left, or its last bit of time is used up
+            raise TooSlow from None  # it ran out of memory or of processor time
 
     def _line(self, seconds: float) -> bytes:
-        """Wait for an answer, as long as there is time and someone wants it."""
+        """Wait for an answer, while there is time and somebody wants it."""
         assert self._process.stdout is not None
         answers = self._process.stdout.fileno()
         poll = select.poll()

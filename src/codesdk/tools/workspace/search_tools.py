@@ -1,6 +1,7 @@
-"""The built-in tools that look around: `workspace.list`, `workspace.glob` and `workspace.search`.
+"""The built-in tools for finding things: `workspace.list`, `workspace.glob` and `workspace.search`.
 
-They walk with `sandbox.tree`, in a thread, within bounds of results and time; what was left out is said.
+They walk the tree with `sandbox.walk`, in a thread, with limits on results and time; notes say what was
+left out.
 """
 
 import time
@@ -42,7 +43,7 @@ PATTERN_S = 10.0
 MAX_LISTED = 1_000
 MAX_LINE_CHARS = 300
 SKIPPED = frozenset({".git", ".hg", ".svn", ".venv", "__pycache__", "node_modules"})
-"""Directories that are not walked into unless they are named: what is in there was not written by hand."""
+"""Directories not entered unless named: their content was not written by hand."""
 
 GlobPattern = Annotated[
     str,
@@ -191,7 +192,7 @@ def _matcher(args: SearchInput, go_on: GoOn) -> Hits:
 
 
 def _hit(path: str, data: bytes, place: Place) -> str:
-    """Return a line that matches, or the part of it around the match."""
+    """Return a matching line, or the part of it around the match."""
     line = place.line_of(data).decode("utf-8", "replace").removesuffix("\r")
     first = max(0, place.column - MAX_LINE_CHARS // 3) if len(line) > MAX_LINE_CHARS else 0
     part = line[first : first + MAX_LINE_CHARS]
@@ -207,12 +208,12 @@ def _wanted(pattern: str) -> Callable[[str], bool]:
 
 
 def _below(path: str, folders: list[str]) -> str:
-    """Return a path as seen from the directory that the walk began in."""
+    """Return a path relative to the directory where the walk began."""
     return "/".join(path.split("/")[len(folders) :])
 
 
 class _Outing:
-    """A walk with a time limit, and notes of what it left out."""
+    """A walk with a time limit, and notes on what it left out."""
 
     def __init__(self, go_on: GoOn) -> None:
         self.notes: list[str] = []
@@ -220,7 +221,7 @@ class _Outing:
         self._until = time.monotonic() + WALK_S
 
     def walk(self, files: Beneath, folders: list[str]) -> Iterator[Seen]:
-        """Yield files until there are no more, nobody wants them any longer, or the time is up."""
+        """Yield files until there are no more, nobody wants them, or the time is up."""
         for seen in walk(files, folders, SKIPPED):
             if not self._go_on():
                 return
@@ -232,7 +233,7 @@ class _Outing:
     def texts(
         self, files: Beneath, folders: list[str], wanted: Callable[[str], bool] | None
     ) -> Iterator[tuple[str, bytes]]:
-        """Yield the text files that are wanted, with their bytes."""
+        """Yield the wanted text files, with their bytes."""
         if not self._is_folder(files, folders):
             yield "/".join(folders), files.read("/".join(folders), MAX_FILE_BYTES).data
             return
@@ -245,12 +246,12 @@ class _Outing:
             except TooLarge:
                 large += 1
                 continue
-            except PathRefused:  # it went away, or may not be read
+            except PathRefused:  # removed in the meantime, or not readable
                 continue
-            if b"\0" not in data:
+            if b"\0" not in data:  # binary files are not searched
                 yield seen.path, data
         if large:
-            self.notes.append(f"({large} files over {MAX_FILE_BYTES} bytes were passed over)")
+            self.notes.append(f"({large} files over {MAX_FILE_BYTES} bytes were skipped)")
 
     def _is_folder(self, files: Beneath, folders: list[str]) -> bool:
         try:
