@@ -1,6 +1,6 @@
-"""The tables of the database file, and the steps that bring an older file to the current version.
+"""The tables of the database file, and the steps that upgrade an older file.
 
-`PRAGMA user_version` counts the steps a file has been through; a file that has seen more than we know is refused.
+`PRAGMA user_version` counts the steps a file has been through; one with more steps than we know is refused.
 """
 
 import sqlite3
@@ -122,7 +122,7 @@ MIGRATIONS: Sequence[Migration] = (_VERSION_1, _VERSION_2, _VERSION_3)
 
 
 def version_of(db: sqlite3.Connection, path: Path) -> int:
-    """Return how many steps a file has been through. `StorageFailure` if it holds something else than our tables."""
+    """Return how many steps a file has been through. Raise `StorageFailure` if it is another program's."""
     version = int(db.execute("PRAGMA user_version").fetchone()[0])
     owner = int(db.execute("PRAGMA application_id").fetchone()[0])
     tables = int(db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
@@ -144,7 +144,7 @@ def check_version(version: int, known: int, path: Path) -> None:
 
 
 def migrate(db: sqlite3.Connection, path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None:
-    """Bring a file to the current version, each step in a transaction of its own."""
+    """Upgrade a file to the current version, each step in its own transaction."""
     version = version_of(db, path)
     check_version(version, len(migrations), path)
     for number in range(version, len(migrations)):
