@@ -15,7 +15,8 @@ import sys
 import traceback
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[2] / "src"), str(Path(__file__).parents[2])]
+sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 
 from tests.engine.acting import follow, live_session
 

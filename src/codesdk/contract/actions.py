@@ -1,7 +1,7 @@
-"""Everything that can be asked of a session: one frozen struct for each verb, and the type of its result.
+"""Everything that can be asked of a session: one frozen struct per verb, with the type of its result.
 
-An action is what the engine executes, what an HTTP body says (without the names that are in the path), what the
-control socket carries and what handles and the command line send. `execute` of a `SessionService` takes any of them.
+The engine executes actions, an HTTP body is one (without the fields that are in the path), the control socket
+carries them, and handles and the command line send them. `SessionService.execute` takes any of them.
 """
 
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
@@ -14,10 +14,10 @@ from codesdk.contract.settings import Budgets, OnBusy, SessionSettings, Settings
 from codesdk.contract.tools import Actor, InteractionMode, PermissionMode, Scope, UndoReport
 
 LOCAL = "local"
-"""The principal of whoever owns the process. It is not repeated on every event."""
+"""The principal of the process's owner. Events leave it out."""
 
 TokenScope = Literal["read", "run", "approve", "admin"]
-"""What a caller may do: look, work, answer questions, run the daemon. `admin` includes the others."""
+"""What a caller may do: read, work, answer questions, run the daemon. `admin` includes the others."""
 SCOPES: tuple[TokenScope, ...] = get_args(TokenScope)
 
 Words = str | list[Message]
@@ -27,7 +27,7 @@ R = TypeVar("R", covariant=True)
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks for an action: whose sessions it may reach, as whom the log names it, and what it may do."""
+    """Who requests an action: whose sessions it may reach, its name in the log, and what it may do."""
 
     principal: str = LOCAL
     actor: Actor = Actor(kind="user")
@@ -48,28 +48,28 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 class Action(
     msgspec.Struct, Generic[R], frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="action"
 ):
-    """Something to be done to a session. `R` is what comes of it."""
+    """Something to do to a session. `R` is the type of its result."""
 
     needs: ClassVar[TokenScope] = "run"
     """The scope that a caller needs."""
     route: ClassVar[str]
-    """How it is asked for over HTTP: `METHOD /path/{field}`."""
+    """How it is requested over HTTP: `METHOD /path/{field}`."""
     lasts: ClassVar[bool] = True
-    """Whether its idempotency key is stored; else it is forgotten with the process, as the action's effect is."""
+    """Whether its idempotency key is stored; else the key ends with the process, as the effect does."""
 
     @classmethod
     def result_type(cls) -> Any:
-        """Return the type of what comes of it."""
+        """Return the type of its result."""
         return get_args(cls.__orig_bases__[0])[0]  # type: ignore[attr-defined]
 
 
 class Equipment(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session needs and what is not stored with it: give it again after a restart."""
+    """What a session needs but does not store: give it again after a restart."""
 
     script: dict[str, Any] | None = None
     """Played by the model gateway in place of a provider."""
     mcp_servers: dict[str, Any] = {}
-    """MCP servers whose tools the session offers. Needs the scope admin: such a server runs outside of any sandbox."""
+    """MCP servers whose tools the session offers. Needs the scope admin: they run outside of any sandbox."""
     secrets: list[str] = []
     """Values that never reach an event, a log or an artifact."""
 
@@ -86,15 +86,15 @@ class CreateSession(Action[SessionRow], Equipment, frozen=True, kw_only=True, ta
     permission_mode: PermissionMode = "ask"
     interaction_mode: InteractionMode = "interactive"
     native_tools: Literal["off"] | list[str] = "off"
-    """Tools of the runtime itself that it may use. Needs the scope admin: they run outside of any sandbox."""
+    """The runtime's own tools that it may use. Needs the scope admin: they run outside of any sandbox."""
     budgets: Budgets | None = None
     settings: SessionSettings = SessionSettings()
     recording: str | None = None
-    """A recorded session whose model's answers are played in place of a provider's."""
+    """A recorded session whose model answers are replayed in place of a provider's."""
 
 
 class EquipSession(Action[SessionRow], Equipment, frozen=True, kw_only=True, tag="equip"):
-    """Give a session again what is not stored with it: secrets, a script, MCP servers."""
+    """Give a session what is not stored with it: secrets, a script, MCP servers."""
 
     route: ClassVar[str] = "POST /v1/sessions/{session_id}/equipment"
     lasts: ClassVar[bool] = False
@@ -103,7 +103,7 @@ class EquipSession(Action[SessionRow], Equipment, frozen=True, kw_only=True, tag
 
 
 class StartTask(Action[TaskRow], frozen=True, kw_only=True, tag="start"):
-    """Start a task. While another one runs it is queued, or as `on_busy` says."""
+    """Start a task. While another one runs, queue it, or do what `on_busy` says."""
 
     route: ClassVar[str] = "POST /v1/sessions/{session_id}/tasks"
 
@@ -114,7 +114,7 @@ class StartTask(Action[TaskRow], frozen=True, kw_only=True, tag="start"):
 
 
 class ResumeSession(Action[TaskRow], frozen=True, kw_only=True, tag="resume"):
-    """Go on after an interruption, running first what was approved meanwhile."""
+    """Continue after an interruption, first running the calls approved meanwhile."""
 
     route: ClassVar[str] = "POST /v1/sessions/{session_id}/resume"
 
@@ -123,7 +123,7 @@ class ResumeSession(Action[TaskRow], frozen=True, kw_only=True, tag="resume"):
 
 
 class SteerTask(Action[TaskRow], frozen=True, kw_only=True, tag="steer"):
-    """Add user input to the running task; to a certain one, if it is named."""
+    """Add user input to the running task. If a task is named, it must be that one."""
 
     route: ClassVar[str] = "POST /v1/sessions/{session_id}/steer"
 
@@ -133,7 +133,7 @@ class SteerTask(Action[TaskRow], frozen=True, kw_only=True, tag="steer"):
 
 
 class StopTask(Action[TaskRow], frozen=True, kw_only=True, tag="stop"):
-    """Stop the running task, or the named one, which may still wait in the queue."""
+    """Stop the running task, or the named one, which may still be queued."""
 
     route: ClassVar[str] = "POST /v1/sessions/{session_id}/stop"
 
@@ -145,7 +145,7 @@ class StopTask(Action[TaskRow], frozen=True, kw_only=True, tag="stop"):
 class ApproveCall(Action[None], frozen=True, kw_only=True, tag="approve"):
     """Let a waiting tool call run, once or for the session; or raise a budget, named by its approval.
 
-    `attempt` and `input_hash` are those that the person has seen: if they are no longer true, it is refused.
+    `attempt` and `input_hash` are those that the person has seen. If they have changed, this is refused.
     """
 
     needs: ClassVar[TokenScope] = "approve"
@@ -173,7 +173,7 @@ class DenyCall(Action[None], frozen=True, kw_only=True, tag="deny"):
 
 
 class RevokeGrant(Action[None], frozen=True, kw_only=True, tag="revoke"):
-    """Ask about a tool again that was approved for the session."""
+    """Revoke the approval of a tool for the session: ask about it again."""
 
     needs: ClassVar[TokenScope] = "approve"
     route: ClassVar[str] = "DELETE /v1/sessions/{session_id}/grants/{tool}"
@@ -183,7 +183,7 @@ class RevokeGrant(Action[None], frozen=True, kw_only=True, tag="revoke"):
 
 
 class UndoChanges(Action[UndoReport], frozen=True, kw_only=True, tag="undo"):
-    """Put files back as they were before one tool call changed them, or before all calls of the session did."""
+    """Restore files to what they were before one tool call, or before all calls of the session."""
 
     route: ClassVar[str] = "POST /v1/sessions/{session_id}/undo"
 
@@ -192,7 +192,7 @@ class UndoChanges(Action[UndoReport], frozen=True, kw_only=True, tag="undo"):
 
 
 class ForkSession(Action[SessionRow], frozen=True, kw_only=True, tag="fork"):
-    """Create a session that starts from this one's transcript as it was at a seq; at the end, if not given."""
+    """Create a session that starts from this one's transcript at a seq (default: the end)."""
 
     route: ClassVar[str] = "POST /v1/sessions/{session_id}/fork"
 
@@ -202,19 +202,19 @@ class ForkSession(Action[SessionRow], frozen=True, kw_only=True, tag="fork"):
 
 
 class ChangeSettings(Action[SessionRow], SettingsChange, frozen=True, kw_only=True, tag="set"):
-    """Change a session's title, model, permission mode, budgets, timeouts or values; the rest is fixed."""
+    """Change a session's title, model, permission mode, budgets, timeouts or values. The rest is fixed."""
 
     route: ClassVar[str] = "POST /v1/sessions/{session_id}/settings"
 
     session_id: str
 
     def change(self) -> SettingsChange:
-        """Return what is to change."""
+        """Return the requested change."""
         return SettingsChange(**self.given())
 
 
 class MoveSession(Action[SessionRow], frozen=True, kw_only=True, tag="move"):
-    """Go on with another runtime, from the transcript."""
+    """Continue with another runtime, from the transcript."""
 
     route: ClassVar[str] = "POST /v1/sessions/{session_id}/move"
 
@@ -233,7 +233,7 @@ class CloseSession(Action[SessionRow], frozen=True, kw_only=True, tag="close"):
 
 
 class DeleteSession(Action[None], frozen=True, kw_only=True, tag="delete"):
-    """Remove a session and everything stored of it, what its runtime wrote down included."""
+    """Remove a session and everything stored of it, including its runtime's own state."""
 
     route: ClassVar[str] = "DELETE /v1/sessions/{session_id}"
 

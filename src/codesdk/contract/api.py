@@ -1,7 +1,7 @@
-"""What travels over the daemon's HTTP API besides events and actions: pages, reports, problems.
+"""The types of the daemon's HTTP API besides events and actions: pages, reports, problems.
 
-The daemon encodes and describes them (OpenAPI), the client decodes them. A request body with a field that is not
-known is refused; an answer may gain fields, which older readers pass over.
+The daemon encodes and describes them (OpenAPI), the client decodes them. A request body with an unknown field
+is refused; a response may gain fields, which older readers ignore.
 """
 
 from typing import Annotated, Any, Literal
@@ -23,7 +23,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Collecting(Body, frozen=True, kw_only=True):
-    """What is to be kept; what is not named has no limit."""
+    """How much to keep. What is not named has no limit."""
 
     max_age_days: Days = None
     max_total_bytes: Size = None
@@ -57,14 +57,14 @@ class Health(Record, frozen=True, kw_only=True):
 
 
 class Readiness(Record, frozen=True, kw_only=True):
-    """Whether the daemon takes work, and what keeps it from it."""
+    """Whether the daemon takes work, and if not, why."""
 
     ready: bool
     problems: list[str]
 
 
 class SessionPage(Record, frozen=True, kw_only=True):
-    """Sessions, newest first. `next` is what `after` is to be for the next page; null at the end."""
+    """Sessions, newest first. Pass `next` as `after` to get the next page; null at the end."""
 
     sessions: list[SessionRow]
     next: str | None = None
@@ -77,7 +77,7 @@ class TaskPage(Record, frozen=True, kw_only=True):
 
 
 class EventPage(Record, frozen=True, kw_only=True):
-    """Events in order. `next_after_seq` is what `after_seq` is to be for the next page; null if this is the end so far."""
+    """Events in order. Pass `next_after_seq` as `after_seq` to get the next page; null at the end so far."""
 
     events: list[Any]
     next_after_seq: int | None = None
@@ -158,14 +158,14 @@ class TokenInfo(Record, frozen=True, kw_only=True):
 
 
 class UsageAnswer(Record, frozen=True, kw_only=True):
-    """What model requests used up: all stored sessions of the caller, or one session."""
+    """What model requests used: over all stored sessions of the caller, or in one session."""
 
     spent: Spent
     sessions: int
 
 
 class Finding(Record, frozen=True, kw_only=True):
-    """Something in a stored log that is not as the contract says."""
+    """Something in a stored log that breaks the contract."""
 
     invariant: str
     message: str
@@ -173,7 +173,7 @@ class Finding(Record, frozen=True, kw_only=True):
 
 
 class CheckReport(Record, frozen=True, kw_only=True):
-    """What a check of a stored log found. Nothing is what it should find."""
+    """What a check of a stored log found. A sound log has no findings."""
 
     ok: bool
     events: int

@@ -1,4 +1,4 @@
-"""What events say of tool calls and approvals: one payload struct for each event type.
+"""Payloads of events about tool calls and approvals: one struct per event type.
 
 All others are in `payloads`; `events` puts each into its envelope.
 """
@@ -52,7 +52,7 @@ class ToolCallPolicyEvaluated(ToolIdentity, frozen=True, kw_only=True):
 
 
 class ApprovalRequested(Record, frozen=True, kw_only=True):
-    """Somebody must answer before `expires_at`, if there is such a time. A `budget` that is used up waits for ever."""
+    """Somebody must answer, before `expires_at` if that is set. A used-up `budget` waits for ever."""
 
     approval_id: str
     kind: Literal["tool", "budget"]
@@ -65,7 +65,7 @@ class ApprovalRequested(Record, frozen=True, kw_only=True):
 
 
 class ApprovalAnswered(Record, frozen=True, kw_only=True):
-    """The answer. `by` an engine means that time ran out, a stop came or the session closed."""
+    """The answer. `by` an engine means that time ran out, the task was stopped or the session was closed."""
 
     approval_id: str
     decision: Decision
@@ -130,7 +130,7 @@ class ToolOutputDelta(ToolIdentity, frozen=True, kw_only=True):
 
 
 class ToolOutputCompleted(ToolIdentity, frozen=True, kw_only=True):
-    """The output ended: how much there was, and where the whole of it is."""
+    """The output ended: how much there was, and where all of it is stored."""
 
     bytes: int
     truncated: bool
@@ -155,6 +155,6 @@ class ToolCallCompleted(ToolIdentity, frozen=True, kw_only=True):
 
 
 class FilesUndone(UndoReport, frozen=True, kw_only=True):
-    """Somebody took back what tools did to files: all that could be, the newest change first."""
+    """Somebody undid what tools did to files: everything that could be undone, the newest change first."""
 
     by: Actor

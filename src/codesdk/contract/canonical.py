@@ -16,7 +16,7 @@ import rfc8785
 _INT_MAX = 2**53 - 1
 _BMP_MAX = "\uffff"
 
-# msgspec and RFC 8785 escape the same 34 characters in the same way, so no string needs a look.
+# msgspec and RFC 8785 escape the same 34 characters in the same way, so strings need no check.
 _WRITTEN_ALIKE = frozenset({str, bool, NoneType})
 
 _kind_of: Callable[[object], type[object]] = type  # for the type checker, at no cost
@@ -116,7 +116,7 @@ def _spell_items(items: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 def _sort_alike(keys: Iterable[Any]) -> bool:
-    """Say whether the keys are strings whose order by code point (msgspec) is that by UTF-16 unit (the RFC)."""
+    """Return whether the keys are strings that sort alike by code point (msgspec) and UTF-16 unit (RFC)."""
     for key in keys:
         if type(key) is not str or not (key.isascii() or max(key) <= _BMP_MAX):
             return False
@@ -124,7 +124,7 @@ def _sort_alike(keys: Iterable[Any]) -> bool:
 
 
 def _is_written_alike(number: float) -> bool:
-    """Say whether the number has a fraction and needs no exponent: then its shortest digits are the only spelling.
+    """Return whether the number has a fraction and needs no exponent: then both encoders write it alike.
 
     Elsewhere msgspec writes 1.0, -0.0 and 1e20 where RFC 8785 has 1, 0 and 100000000000000000000; NaN as null.
     """
@@ -132,7 +132,7 @@ def _is_written_alike(number: float) -> bool:
 
 
 def _explain(value: object, error: Exception) -> str:
-    """Say what is wrong and where, or what the encoder said where the place is not found."""
+    """Return what is wrong and where, or the encoder's message if the place is not found."""
     try:
         return _find_fault(value, "$") or str(error)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""What a runtime can do, so that nobody has to guess. A flag is true only when it was shown."""
+"""What a runtime can do, so that nobody has to guess. A flag is true only if a test has shown it."""
 
 from typing import Any, Literal
 
@@ -21,10 +21,11 @@ InputCapture = Literal["exact", "compiled"]
 
 
 class Capabilities(Record, frozen=True, kw_only=True, omit_defaults=False):
-    """The honest description of one runtime adapter, which states what differs from the defaults.
+    """What one runtime adapter can do. It states what differs from the defaults.
 
-    They are those of a runtime that lives in this process and can do all that the contract asks for: the conformance
-    run fails whoever promises that and does not keep it. Written out in full, so that a reader needs no defaults.
+    The defaults are those of a runtime in this process that can do everything in the contract; the
+    conformance run fails one that promises more than it does. Encoded in full, so that a reader needs no
+    defaults.
     """
 
     supports_streaming: bool = True
@@ -54,9 +55,9 @@ class Capabilities(Record, frozen=True, kw_only=True, omit_defaults=False):
     recommended_isolation_mode: IsolationMode = "in_process"
     max_outstanding_tool_calls: int | None = None
     native_tools: dict[str, ToolClass] = msgspec.field(default_factory=dict[str, ToolClass])
-    """Those of its own tools that a session may enable, by the runtime's names, and what they may do."""
+    """Its own tools that a session may enable, by the runtime's names, and what they may do."""
     instruction_files: list[str] = msgspec.field(default_factory=list[str])
-    """The instruction files of a workspace that are its own, which a session may have captured."""
+    """The instruction files that it reads in a workspace and that a session may capture."""
 
 
 class Isolation(Record, frozen=True, kw_only=True):

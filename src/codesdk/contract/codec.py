@@ -1,7 +1,7 @@
 """Events to bytes and back: one encode per event, a strict writer, a lenient reader.
 
-`decode` accepts event types it does not know and shapes of older schema
-versions, which the upcasters turn into the latest one in memory.
+`decode` accepts unknown event types, and events of older schema versions, which the upcasters turn into the
+latest one in memory.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ def encode(event: Event) -> bytes:
 
 DELTA = b'.output.delta"'
 TYPE_WITHIN = 160
-"""Where the type of an event must stand in its frame: everything before it is short."""
+"""Within how many bytes of a frame the event's type must appear: everything before it is short."""
 
 
 def is_delta(frame: bytes) -> bool:
@@ -64,7 +64,7 @@ def _decode_other(frame: bytes) -> Event:
     """Read an event of another version or of an unknown type, or raise what is wrong with the frame."""
     head = _head.decode(frame)
     if head.schema_version < SCHEMA_VERSION:
-        # An older event is brought up as a whole, since the very shape of its envelope may differ.
+        # An older event is upcast as a whole, since even the shape of its envelope may differ.
         frame = msgspec.json.encode(upcast(msgspec.json.decode(frame)))
         head = _head.decode(frame)
     if head.schema_version > SCHEMA_VERSION or head.type not in EVENT_TYPES:
@@ -75,7 +75,7 @@ def _decode_other(frame: bytes) -> Event:
 def upcast(
     event: dict[str, Any], upcasters: Mapping[int, Upcaster] = UPCASTERS, to: int = SCHEMA_VERSION
 ) -> dict[str, Any]:
-    """Bring an event of an older schema version to version `to`, one step at a time."""
+    """Upcast an event of an older schema version to version `to`, one step at a time."""
     version = int(event["schema_version"])
     while version < to:
         step = upcasters.get(version)

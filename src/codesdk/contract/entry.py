@@ -1,7 +1,7 @@
-"""`RuntimeEntry`: all that the rest of CodeSDK knows of a runtime without loading its adapter.
+"""`RuntimeEntry`: everything that CodeSDK knows about a runtime without loading its adapter.
 
-Each runtime defines one in its folder. The registry, the doctor, the conformance run, support bundles, traces and the
-table in the documentation read it, so that to add a runtime is one folder and one line.
+Each runtime defines one in its folder, and everything else reads it, so that adding a runtime takes one
+folder and one line.
 """
 
 from collections.abc import Mapping
@@ -13,23 +13,23 @@ from codesdk.contract.models import InstructionSources, Wire
 
 
 class McpClient(msgspec.Struct, frozen=True, kw_only=True):
-    """What the MCP host must know of a runtime that gets its tools from it."""
+    """What the MCP host must know about a runtime that gets its tools from it."""
 
     call_id_key: str = "codesdk/toolCallId"
     """The key in a call's `_meta` under which the runtime sends the id that the model gave the call."""
     tool_meta: Mapping[str, Any] = {}
-    """What the runtime wants to read in the `_meta` of each tool."""
+    """What the runtime expects in the `_meta` of each tool."""
 
 
 ANY_CLIENT = McpClient()
-"""A client of which nothing is known."""
+"""A client about which nothing is known."""
 
 
 class InstructionFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """The names under which a runtime's program looks for instructions, by itself or when it is allowed to."""
+    """The names under which a runtime's program looks for instructions, by itself or when allowed to."""
 
     captured: tuple[str, ...] = ()
-    """Those at the top of a workspace that a session may have captured."""
+    """Those at the top of a workspace that a session may capture."""
     others: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     """Folders of a workspace in which it may read every Markdown file."""
@@ -41,9 +41,9 @@ class ProgramEntry(msgspec.Struct, frozen=True, kw_only=True):
     command: str
     """Its name on the search path."""
     version: str
-    """The version that the tests ran with. Another one is refused: what a program does by itself changes with it."""
+    """The version that the tests ran with. Others are refused: what a program does by itself may change."""
     package: str
-    """The Python package that brings it along."""
+    """The Python package that includes it."""
     extra: str
     """Our own extra, which pins that package."""
     bundled: str
@@ -51,7 +51,7 @@ class ProgramEntry(msgspec.Struct, frozen=True, kw_only=True):
     login: str | None = None
     """How a person logs in to it, where it has logins: a command with `{program}` and `{folder}`, its state folder."""
     login_files: tuple[str, ...] = ()
-    """The files in which it keeps a login. They hold a secret for as long as they are there."""
+    """The files in which it keeps a login. They hold a secret."""
 
     @property
     def install(self) -> str:
@@ -72,7 +72,7 @@ class RuntimeEntry(msgspec.Struct, frozen=True, kw_only=True):
     program: ProgramEntry | None = None
     """None for a runtime that comes with CodeSDK."""
     wire: Wire | None = None
-    """The format in which it asks its model, which says whose key the gateway needs. None if it asks none."""
+    """The format of its model requests, which decides whose key the gateway needs. None if it sends none."""
     provider: str | None = None
     """Who answers it, by OpenTelemetry's name, unless a request's model says otherwise."""
     mcp: McpClient = ANY_CLIENT
@@ -80,7 +80,7 @@ class RuntimeEntry(msgspec.Struct, frozen=True, kw_only=True):
     state_folder: str = "state"
     """Its own folder among those that are made for a session."""
     own_tools: Mapping[str, Mapping[str, Any]] = {}
-    """Calls of its own tools that would write the file `MARK`. The conformance run sees that none of them runs."""
+    """Calls of its own tools that would write the file `MARK`. The conformance run checks that none runs."""
 
     def sources(self, home: str, state: str) -> InstructionSources:
         """Return where the runtime may find instructions, given the home and the state folder of a session."""

@@ -89,13 +89,13 @@ class CodeSDKError(Exception):
 
 
 class InvalidRequest(CodeSDKError):
-    """The request cannot be right as it stands; change it."""
+    """The request is invalid; change it."""
 
     code = "INVALID_REQUEST"
 
 
 class NotFound(CodeSDKError):
-    """Nothing with that id is here, or it is not yours to see."""
+    """Nothing has that id, or the caller may not see it."""
 
     code = "NOT_FOUND"
 
@@ -126,7 +126,7 @@ class StorageFailure(CodeSDKError):
 
 
 class SandboxUnavailable(CodeSDKError):
-    """The sandbox cannot run here as it is wanted; the message names what is missing and how to get it."""
+    """The sandbox cannot run here as required; the message names what is missing and how to get it."""
 
     code = "SANDBOX_UNAVAILABLE"
 
@@ -153,7 +153,7 @@ _FAMILY: dict[str, type[CodeSDKError]] = {
 
 
 def from_info(info: ErrorInfo) -> CodeSDKError:
-    """Return the exception of the family that the code belongs to."""
+    """Return the exception class that the code belongs to, with this error."""
     return _FAMILY.get(info.code, TaskFailure)(
         info.message,
         code=info.code,

@@ -1,4 +1,4 @@
-"""Figures that only grow: kept where something happens, at next to no cost, and read when somebody asks for them."""
+"""Counters that only grow: updated where something happens, at almost no cost, and read on request."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ SECONDS: Sequence[float] = (
     300,
     1_800,
 )
-"""From a commit to a task that takes all morning."""
+"""Bounds from a commit to a task that takes all morning."""
 
 
 class Spread:
-    """How values are spread: how many lie between two bounds, and their sum."""
+    """A histogram: how many values lie between two bounds, and their sum."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -40,19 +40,19 @@ class Spread:
         self.total = 0.0
 
     def add(self, value: float) -> None:
-        """Take a value in."""
+        """Add a value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
 
 class Strain(msgspec.Struct):
-    """How often an engine had to wait or to take the longer way."""
+    """How often an engine had to wait or to take a slower path."""
 
     recorder_waits: int = 0
     """How often a runtime was paused because its events were not stored yet."""
     catch_ups: int = 0
-    """How often a subscriber had fallen behind, and a page was read for it from the store."""
+    """How often a reader had fallen behind, so that a page was read from the store."""
     late_redactions: int = 0
-    """How many events still had a secret in them when they were about to be stored. None is stored with it."""
+    """How many events still held a secret just before they were stored. It is never stored."""
     dropped_observers: int = 0
-    """How many observers raised, and are called no longer."""
+    """How many observers raised and are no longer called."""

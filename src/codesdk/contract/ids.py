@@ -1,8 +1,7 @@
 """Ids: a prefix and a ULID, written in lower case so that they sort by time as text.
 
-The engine mints all ids but two kinds: a client may bring its own `task_id`,
-and an artifact's id follows from its session and content (`artifact_id`), so
-that replaying a session gives the same ids without a lookup.
+The engine mints all ids except two kinds: a client may choose its own `task_id`, and an artifact's id follows
+from its session and content (`artifact_id`), so that replaying a session gives the same ids without a lookup.
 """
 
 import hashlib
@@ -23,20 +22,20 @@ def ulid(time_ms: int, random: int) -> str:
 
 
 def is_id(prefix: Prefix, value: str) -> bool:
-    """Tell whether `value` is an id of this kind as the engine mints them."""
+    """Return whether `value` is an id of this kind as the engine mints them."""
     head, _, tail = value.partition("_")
     return head == prefix and _ULID.fullmatch(tail) is not None
 
 
 def is_task_id(value: str) -> bool:
-    """Tell whether `value` may serve as a task id that a client brings."""
+    """Return whether a client may use `value` as a task id."""
     return _CLIENT_TASK_ID.fullmatch(value) is not None
 
 
 def artifact_id(scope: str, content_hash: str, content_type: str, name: str | None) -> str:
     """Return the id of this content in a session: the session's time, then 80 bits of a digest.
 
-    The same content put twice in one session has one id; another session has another.
+    The same content put twice in one session has one id; in another session it has another.
     """
     _, _, tail = scope.partition("_")
     time_part = tail[:10] if _ULID.fullmatch(tail) else "0" * 10

@@ -1,4 +1,4 @@
-"""Model requests as they pass the gateway: what the engine is told of them, and what it answers.
+"""Model requests as they pass the gateway: what the engine is told about them, and what it answers.
 
 The gateway calls `ModelTap`, which the engine implements, one for each session; the engine calls
 `ModelEndpoints`, which the gateway implements, to have a session's runtime pointed at it.
@@ -14,15 +14,15 @@ from codesdk.contract.settings import GatewayMode
 from codesdk.contract.tools import ManifestEntry
 
 STAND_IN = "held-by-the-gateway"
-"""What a runtime is given for a key, since the gateway has the real one. A request that brings only this brings no login."""
+"""Given to a runtime as its key: the gateway has the real one. A request with only this has no login."""
 Wire = Literal["anthropic", "responses", "chat", "gemini"]
 """The formats of model requests that the gateway reads."""
 RequestStatus = Literal["completed", "failed", "abandoned"]
-"""How a request ended: answered, with an error or cut off, given up by the runtime."""
+"""How a request ended: answered, failed or cut off, or given up by the runtime."""
 
 
 class InstructionSources(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a runtime may find instructions: the files there are candidates for what a request has from elsewhere."""
+    """Where a runtime may find instructions: a request may hold text from the files there."""
 
     names: Sequence[str] = ()
     """Names of files, wherever they are in the workspace."""
@@ -36,7 +36,7 @@ NO_SOURCES = InstructionSources()
 
 
 class OwnTexts(msgspec.Struct, frozen=True, kw_only=True):
-    """What CodeSDK handed to the runtime, each text as often as it was handed over.
+    """What CodeSDK gave to the runtime, each text as often as it was given.
 
     `tools` are descriptions by CodeSDK's names. `results` are the texts of tool results; None if they are not
     known: then every result counts as the session's. `attachments` are the bytes of images and documents.
@@ -50,14 +50,14 @@ class OwnTexts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelAsked(msgspec.Struct, frozen=True, kw_only=True):
-    """A model request that has just come. `content` is the same for two requests that ask the same thing."""
+    """A model request that has just arrived. `content` is equal for two requests that ask the same."""
 
     purpose: Purpose
     model: str
     content: int
     priced: bool
     lacks: str | None = None
-    """What the key is called that the provider wants, if nobody has one: neither the gateway nor the runtime."""
+    """The name of the key that the provider needs, if neither the gateway nor the runtime has one."""
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -67,14 +67,14 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class ExactPart(msgspec.Struct, frozen=True):
-    """A part of a request: canonical JSON by its hash. `data` is None if the tap was given it before."""
+    """A part of a request: canonical JSON by its hash. `data` is None if the tap already has it."""
 
     content_hash: str
     data: bytes | None
 
 
 class ExactInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as it was sent, redacted. `parts` are the fields that are kept apart: a list for the messages."""
+    """A request as it was sent, redacted. `parts` are the fields stored apart: a list for the messages."""
 
     wire: str
     fields: dict[str, Any]
@@ -85,7 +85,7 @@ class ExactInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True):
-    """Token counts as CodeSDK counts them: no token twice, so that the sum is what the provider counted in all.
+    """Token counts without overlap, so that their sum is the provider's total.
 
     `input` leaves out what came from or went to a cache, `output` the reasoning where the provider tells it apart.
     """
@@ -98,7 +98,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelAnswered(msgspec.Struct, frozen=True, kw_only=True):
-    """How a request ended. Counts are None if the answer did not say them, the cost if the price is not known."""
+    """How a request ended. Counts are None if the answer lacks them, the cost if the price is unknown."""
 
     status: RequestStatus
     duration_ms: int
@@ -110,35 +110,35 @@ class ModelAnswered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelTap(Protocol):
-    """Takes what passes the gateway into a session's log."""
+    """Records what passes the gateway in a session's log."""
 
     @property
     def secrets(self) -> Sequence[str]:
-        """What must not be in anything that the tap is given."""
+        """The secrets that nothing given to the tap may contain."""
         ...
 
     def learn(self, secrets: Sequence[str]) -> None:
-        """Keep these, too, out of everything from now on: the login that the runtime uses."""
+        """Redact these, too, from now on: the login that the runtime uses."""
         ...
 
     async def own_texts(self) -> OwnTexts:
-        """Return what CodeSDK handed over so far in the running task."""
+        """Return what CodeSDK gave the runtime so far in the running task."""
         ...
 
     def opened(self, asked: ModelAsked) -> str | Refused:
-        """Write down that a request has come. Return its id, or why it must not go on."""
+        """Record a new request. Return its id, or why it must not go out."""
         ...
 
     async def taken(self, request_id: str, exact: ExactInput) -> str:
-        """Store the request itself; it is on disk when this returns. Return the hash of its document."""
+        """Store the exact request; it is committed when this returns. Return the hash of its document."""
         ...
 
     def closed(self, request_id: str, answered: ModelAnswered) -> None:
-        """Write down how a request ended. Once per id."""
+        """Record how a request ended. Call it once per id."""
         ...
 
     async def keep(self, exchange: bytes) -> None:
-        """Store a recorded exchange, redacted already, as an artifact of the session."""
+        """Store a recorded exchange, already redacted, as an artifact of the session."""
         ...
 
 
@@ -154,9 +154,9 @@ class ModelEndpoints(Protocol):
         workspace: str,
         sources: InstructionSources,
     ) -> str:
-        """Let a session in under a token. Return the base URL that its runtime is pointed at."""
+        """Admit a session under a token. Return the base URL for its runtime."""
         ...
 
     async def close(self, session_id: str) -> None:
-        """Take a session's URL back. Must not raise."""
+        """Revoke a session's URL. Must not raise."""
         ...

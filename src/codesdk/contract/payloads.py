@@ -1,4 +1,4 @@
-"""What events say: one payload struct for each event type of sessions, tasks, models and runtimes.
+"""Payloads of events about sessions, tasks, models and runtimes: one struct per event type.
 
 Those of tool calls and approvals are in `call_payloads`; `events` puts each into its envelope.
 """
@@ -12,7 +12,7 @@ from codesdk.contract.settings import Budgets, SettingsChange
 from codesdk.contract.tools import Actor, InteractionMode, ManifestEntry, PermissionMode, Record
 
 Purpose = Literal["main", "title", "router", "compaction", "count_tokens"]
-"""What a model request is for, as far as the gateway can tell. A runtime may use other words."""
+"""What a model request is for, as far as the gateway can tell. A runtime may report others."""
 DeltaKind = Literal["text_delta", "json_delta", "code_delta", "reasoning_delta", "unknown_delta"]
 
 
@@ -54,7 +54,7 @@ class Omission(Record, frozen=True, kw_only=True):
 
 
 class Replacement(Record, frozen=True, kw_only=True):
-    """A tool result that was handed over as a preview and a reference."""
+    """A tool result that was given to the runtime as a preview and a reference."""
 
     tool_call_id: str
     content_hash: str
@@ -90,7 +90,7 @@ class SessionCreated(Record, frozen=True, kw_only=True):
 
 
 class SessionResumed(Record, frozen=True, kw_only=True):
-    """A session is picked up again; `lost` says what could not be carried over."""
+    """A session continues from its transcript; `lost` says what could not be carried over."""
 
     resume_model: ResumeModel
     from_seq: int
@@ -116,13 +116,13 @@ class SessionRecovered(Record, frozen=True, kw_only=True):
 
 
 class SettingsChanged(SettingsChange, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """Somebody changed the session's settings: the fields that are here, and only those."""
+    """Somebody changed the session's settings: only the fields that are present."""
 
     by: Actor
 
 
 class TaskQueued(Record, frozen=True, kw_only=True):
-    """A task waits for its turn. Has no `trace.task_id`, so that `task.started` stays first."""
+    """A task is queued. Has no `trace.task_id`, so that `task.started` stays the first event of a task."""
 
     task_id: str
     messages: list[Message]
@@ -151,7 +151,7 @@ class TaskStopRequested(Record, frozen=True, kw_only=True):
 
 
 class ModelInput(Record, frozen=True, kw_only=True):
-    """What was handed to the runtime (compiled) or what the runtime sent to the model (exact)."""
+    """What was given to the runtime (compiled) or what the runtime sent to the model (exact)."""
 
     capture: Literal["compiled", "exact"]
     input_ref: ArtifactRef
@@ -164,7 +164,7 @@ class ModelInput(Record, frozen=True, kw_only=True):
 
 
 class RequestStarted(Record, frozen=True, kw_only=True):
-    """The runtime asks a model for something."""
+    """The runtime sent a request to a model."""
 
     request_id: str
     purpose: str
@@ -200,7 +200,7 @@ class OutputRetracted(Record, frozen=True, kw_only=True):
 
 
 class OutputCompleted(Record, frozen=True, kw_only=True):
-    """A model message as it counts. Once per `message_id`; `partial` if it was cut off."""
+    """The authoritative model message, once per `message_id`; `partial` if it was cut off."""
 
     message_id: str
     content: list[AssistantBlock]

@@ -1,8 +1,7 @@
 """Ports: what the engine needs from the layers around it, as async protocols.
 
-`EventLog`, `Blobs` and `UndoStore` are implemented by the store, `ToolRunner` by the tools,
-`Policy` by the policy, `Stamper` by the engine itself and, with recorded
-times and ids, by replay.
+The store implements `EventLog`, `Blobs` and `UndoStore`, the tools implement `ToolRunner`, the policy
+`Policy`; `Stamper` is the engine's own, and replay has one with recorded times and ids.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
@@ -62,15 +61,15 @@ FIRST_EPOCH = 1
 class EventLog(Protocol):
     """The log and the rows folded from it.
 
-    One process writes. A session has an owner and an epoch; an append under another
-    epoch than the current one is refused with `Conflict`, so a writer that lost a
-    session cannot write to it. Rows live and die with their session.
+    One process writes. A session has an owner and an epoch; an append under another epoch than the current
+    one is refused with `Conflict`, so a writer that lost a session cannot write to it. Rows are deleted with
+    their session.
     """
 
     async def create(self, session: SessionRow, owner: str) -> int:
         """Register a session before its first append. Return `FIRST_EPOCH`. `Conflict` if the id exists.
 
-        Registered in the order of calls: an append may be queued behind it without waiting.
+        Sessions are registered in the order of calls: an append may be queued without waiting for this.
         """
         ...
 
@@ -105,22 +104,22 @@ class EventLog(Protocol):
         ...
 
     async def read_all(self, after_cursor: int, limit: int, *, deltas: bool = True) -> list[StoredFrame]:
-        """The same over all sessions, in commit order; `cursor` and `session_id` are set.
+        """Return frames of all sessions, in commit order, with `cursor` and `session_id` set.
 
-        Most of a log is deltas. Who needs none can leave them out (see `is_delta`).
+        Most of a log is deltas; pass `deltas=False` to leave them out (see `is_delta`).
         """
         ...
 
     async def cursor_of(self, subscriber: str) -> int:
-        """Return the cursor that a subscriber has kept, 0 if none."""
+        """Return a subscriber's stored cursor, 0 if none."""
         ...
 
     async def keep_cursor(self, subscriber: str, cursor: int) -> None:
-        """Keep how far a subscriber has got. It lasts as long as the events up to it."""
+        """Store a subscriber's cursor. It is as durable as the events up to it."""
         ...
 
     async def changed(self, timeout_s: float) -> None:
-        """Return when something was committed since the last call, or after the time."""
+        """Wait until something was committed since the last call, at most `timeout_s`."""
         ...
 
     async def session(self, session_id: str) -> SessionRow | None: ...
@@ -171,7 +170,7 @@ class EventLog(Protocol):
         ...
 
     async def add_artifact(self, row: ArtifactRow, key: KeyRow | None = None) -> None:
-        """Record an artifact that no event mentions yet, and the key that it was asked for under."""
+        """Record an artifact that no event mentions yet, and its idempotency key."""
         ...
 
     async def delete(self, session_id: str) -> None:
@@ -179,14 +178,14 @@ class EventLog(Protocol):
         ...
 
     async def referenced(self, hashes: Sequence[str]) -> set[str]:
-        """Return those of the content hashes that some artifact row still names."""
+        """Return which of the content hashes some artifact row still names."""
         ...
 
     async def close(self) -> None: ...
 
 
 class Blobs(Protocol):
-    """Content-addressed bytes. Writes are atomic; when they return, they last at least as long as any later commit of the log."""
+    """Content-addressed bytes. Writes are atomic, and at least as durable as any later commit of the log."""
 
     async def put(self, data: bytes) -> str:
         """Store bytes and return their content hash. Storing them again costs only the hash."""
@@ -199,14 +198,14 @@ class Blobs(Protocol):
     async def has(self, content_hash: str) -> bool: ...
 
     async def sweep(self, keep: Callable[[Sequence[str]], Awaitable[set[str]]], older_than_s: float) -> int:
-        """Remove blobs that `keep` does not return and that are older; return how many went."""
+        """Remove older blobs that `keep` does not return. Return how many were removed."""
         ...
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """What takes a change of one file back: the file as it was, and how to know that it is as the tool left it.
+    """What undoes a change of one file: the file as it was, and how to tell that it is as the tool left it.
 
-    A file that was not there before has no `before`; one that the tool removed has no `after_hash`.
+    A new file has no `before`; one that the tool removed has no `after_hash`.
     """
 
     path: str
@@ -215,16 +214,16 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     after_hash: str | None = None
     after_mode: int | None = None
     made_folders: int = 0
-    """How many of the folders that the file is in were made for it."""
+    """How many of the file's folders were made for it."""
     undone: bool = False
-    """Whether the change was taken back; then the content is not kept any longer."""
+    """Whether the change was undone; then the content is no longer kept."""
 
 
 class UndoStore(Protocol):
     """What files were before tools changed them: byte-exact, for the owner only, never served and never bundled."""
 
     async def keep(self, session_id: str, name: str, kept: Kept) -> None:
-        """Store durably what takes a change back, or put it in place of what the name held."""
+        """Store durably what undoes a change, replacing what the name held."""
         ...
 
     async def find(self, session_id: str, name: str) -> Kept | None: ...
@@ -239,31 +238,31 @@ class UndoStore(Protocol):
 
 
 class Observer(Protocol):
-    """Hears of what an engine has committed, for metrics, logs and traces. What it does not hear in time it never does.
+    """Is told what an engine has committed, for metrics, logs and traces. Nothing is repeated after a crash.
 
-    Called on the loop, after the commit: must not wait. One that raises is called no longer. `principal` is whose
-    session it is.
+    Called on the loop, after the commit: must not block. One that raises is not called again. `principal` is
+    the owner of the session.
     """
 
     def committed(self, principal: str, events: Sequence[Event]) -> None:
-        """Hear of events of one session, in order, each once."""
+        """Take events of one session, in order, each once."""
         ...
 
     def failed(self, principal: str, session_id: str, error: CodeSDKError) -> None:
-        """Hear that a session's events could not be stored; everything behind them is lost with them."""
+        """Note that a session's events could not be stored; everything after them is lost with them."""
         ...
 
 
 class Subscriber(Protocol):
-    """Takes what an engine has committed, at its own pace, and misses nothing: how far it has got is stored.
+    """Takes what an engine has committed, at its own pace, and misses nothing: its cursor is stored.
 
-    After a crash it is given the last page again, so it must know what it has taken (`session_id`, `seq` and `time`
-    together are one event).
+    After a crash it gets the last page again, so it must know what it has taken (`session_id`, `seq` and
+    `time` together identify an event).
     """
 
     @property
     def name(self) -> str:
-        """What its cursor is stored under."""
+        """The name that its cursor is stored under."""
         ...
 
     @property
@@ -272,12 +271,12 @@ class Subscriber(Protocol):
         ...
 
     async def take(self, events: Sequence[Event]) -> None:
-        """Take a page of events, in commit order, and return when it is safe. If this raises, the page comes again."""
+        """Take a page of events, in commit order; return when it is safe. If this raises, it comes again."""
         ...
 
 
 class ToolInvocation(msgspec.Struct, frozen=True, kw_only=True):
-    """A decided call, on its way to the tool."""
+    """An approved call, as the tool gets it."""
 
     session_id: str
     task_id: str | None
@@ -310,24 +309,24 @@ ToolSink = Callable[[OutputStream, str], None]
 
 
 class PreparedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool with an input that it takes: what that would touch, where it would run, and how to run it."""
+    """A tool with a valid input: what it would touch, where it would run, and how to run it."""
 
     run: Callable[[ToolInvocation, ToolSink], Coroutine[Any, Any, ToolRun]]
-    """Run the tool. Cancelled when the task stops: must then end what it started."""
+    """Run the tool. Cancelled when the task stops: it must then end what it started."""
     execution_env: ExecutionEnv
     sandbox: SandboxSummary
     subjects: Subjects = Subjects()
 
 
 class ToolRunner(Protocol):
-    """Runs owned tools. Knows nothing of policy, approvals or the log."""
+    """Runs CodeSDK's own tools. Knows nothing about policy, approvals or the log."""
 
     def specs(self) -> Sequence[ToolSpec]:
         """Return the tools on offer."""
         ...
 
     def prepare(self, name: str, arguments: Any) -> PreparedCall | str:
-        """Validate an input, once: return what can be run, or what is wrong with it, for the model to read."""
+        """Validate an input: return a call that can be run, or what is wrong, for the model to read."""
         ...
 
     async def close_session(self, session_id: str) -> None:
@@ -336,7 +335,7 @@ class ToolRunner(Protocol):
 
 
 class ToolCalls(Protocol):
-    """Where the tool calls of sessions are made that come from outside the runtime's stream. The engine implements it."""
+    """Takes tool calls that come from outside the runtime's stream. The engine implements it."""
 
     def specs(self, session_id: str) -> Sequence[ToolSpec]:
         """Return the tools that a session offers. `NotFound` if there is no such live session."""
@@ -345,23 +344,23 @@ class ToolCalls(Protocol):
     def call(
         self, session_id: str, name: str, arguments: Any, *, runtime_tool_call_id: str | None = None
     ) -> "asyncio.Future[ToolReply]":
-        """Have a call decided, and run if it may run. Must not raise: what is wrong is in the future.
+        """Decide a call, and run it if it may run. Must not raise: errors are in the future.
 
-        The result is what the model should read; a denial is an error reply; `Conflict` if no task runs. It may take as
-        long as an approval does. Cancelling the future means that nobody waits any more: the call is taken back.
+        The result is for the model to read; a denial is an error reply; `Conflict` if no task runs. It may
+        take as long as an approval does. Cancelling the future means that nobody waits: the call is ended.
         """
         ...
 
 
 class McpEndpoints(Protocol):
-    """Gives sessions an address at which their tools are offered over MCP. The MCP host implements it."""
+    """Gives sessions a URL at which their tools are offered over MCP. The MCP host implements it."""
 
     async def admit(self, session_id: str, calls: ToolCalls, client: McpClient) -> str:
-        """Let a session in. Return the URL that its runtime is given; a token in it says whose it is."""
+        """Admit a session. Return the URL for its runtime; a token in it identifies the session."""
         ...
 
     async def dismiss(self, url: str) -> None:
-        """Take an address back; calls that came over it are cancelled."""
+        """Revoke a URL; calls that came over it are cancelled."""
         ...
 
 
@@ -370,21 +369,21 @@ class Prepared(Protocol):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What it makes of the session's settings: where its model's answers come from, its servers' names."""
+        """The session settings that follow from it: where model answers come from, its servers' names."""
         ...
 
     @property
     def secrets(self) -> Sequence[str]:
-        """What must be kept out of the log because of it."""
+        """The secrets in it that must be kept out of the log."""
         ...
 
     async def attach(self, session_id: str) -> "tuple[ToolRunner, Callable[[], Awaitable[None]]] | None":
-        """Give it to a session. Return its tools, if it brings any, and what ends those."""
+        """Give it to a session. Return its tools, if it has any, and a function that closes them."""
         ...
 
 
 class Equipper(Protocol):
-    """Makes ready what a session is equipped with and what is not in its log."""
+    """Prepares what a session is equipped with and what is not in its log."""
 
     async def prepare(
         self, equipment: Equipment, *, principal: str, recording: str | None = None

@@ -16,7 +16,7 @@ TaskState = Literal["queued", "running", "completed", "failed", "stopped"]
 
 
 class Spent(Record, frozen=True, kw_only=True):
-    """What model requests used up, as the gateway saw it. A request of unknown price adds nothing to the cost."""
+    """What model requests used, as the gateway saw it. A request of unknown price adds no cost."""
 
     requests: int = 0
     tokens: int = 0
@@ -24,13 +24,13 @@ class Spent(Record, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, reported: UsageReported) -> "Spent":
-        """Return what one report says."""
+        """Return the spending of one report."""
         tokens = reported.input + reported.output + reported.reasoning
         cached = reported.cache_read + reported.cache_write
         return cls(tokens=tokens + cached, cost_usd=reported.cost_usd or 0.0)
 
     def plus(self, other: "Spent") -> "Spent":
-        """Return both together."""
+        """Return the sum."""
         return Spent(
             requests=self.requests + other.requests,
             tokens=self.tokens + other.tokens,
@@ -100,7 +100,7 @@ class ApprovalRow(Record, frozen=True, kw_only=True):
 
 
 class ArtifactRow(Record, frozen=True, kw_only=True):
-    """An artifact that is there to be read."""
+    """A stored artifact."""
 
     ref: ArtifactRef
     scope: str
@@ -109,7 +109,7 @@ class ArtifactRow(Record, frozen=True, kw_only=True):
 
 
 class KeyRow(Record, frozen=True, kw_only=True):
-    """An idempotency key: what was asked under it and what was answered."""
+    """An idempotency key: the request made under it and its answer."""
 
     principal: str
     route: str

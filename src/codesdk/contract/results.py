@@ -1,4 +1,4 @@
-"""A task's terminal event → its result, or the error that it failed with."""
+"""A task's terminal event to its result, or to the error that it failed with."""
 
 from typing import Literal
 
@@ -20,7 +20,7 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def result_of(task_id: str, event: Event) -> TaskResult:
-    """Return the result that a terminal event tells of. Raise the task's error if it failed."""
+    """Return the result in a terminal event. Raise the task's error if it failed."""
     payload = event.payload
     if isinstance(payload, TaskFailed):
         raise from_info(payload.error)

@@ -1,4 +1,4 @@
-"""How long and how much is kept, and the report of what was removed: what a daemon is asked for and answers."""
+"""How long and how much is kept, and the report of what was removed. Client and daemon share these types."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -8,11 +8,11 @@ import msgspec
 from codesdk.contract.tools import Record
 
 Progress = Callable[[int, int], None]
-"""Told how many of how many sessions are gone."""
+"""Called with how many of how many sessions are removed."""
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """How long, and how much. None means for ever, and without a limit."""
+    """How long, and how much. None means without a limit."""
 
     max_age_days: float | None = None
     """Since a session was last used, or a file was uploaded."""
@@ -25,7 +25,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Removed(Record, frozen=True, kw_only=True):
-    """A session that went, or would go."""
+    """A session that was removed, or would be."""
 
     session_id: str
     principal: str
@@ -35,14 +35,14 @@ class Removed(Record, frozen=True, kw_only=True):
 
 
 class Kept(Record, frozen=True, kw_only=True):
-    """A session that should have gone, and what was in the way."""
+    """A session that should have been removed, and why it was not."""
 
     session_id: str
     reason: str
 
 
 class GcReport(Record, frozen=True, kw_only=True, omit_defaults=False):
-    """What a collection did; of a dry run, what it would do, with sizes from before."""
+    """What a collection did; for a dry run, what it would do, with sizes from before."""
 
     dry_run: bool
     sessions: list[Removed]

@@ -1,8 +1,8 @@
 """The runtime protocol: what an adapter gives the engine, and what the engine gives back.
 
-A task is duplex. Out of `RuntimeTask.events()` come drafts, tool announcements
-and one end; into it go tool results, denials, steering and stop. An adapter never
-writes to the log: the engine gives each draft its seq and stores it.
+A task is duplex. Out of `RuntimeTask.events()` come drafts, tool announcements and one end; into it go tool
+results, denials, steering and stop. An adapter never writes to the log: the engine gives each draft its seq
+and stores it.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -55,16 +55,16 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 class ToolAnnouncement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A tool call that a runtime tells of. The ledger mints its id and decides on it.
+    """A tool call that a runtime announces. The engine mints its id and decides it.
 
     `origin` says what follows, call by call, so that one runtime may mix them:
 
     - `stream`: the runtime waits for `send_tool_result` or `send_tool_denied`;
     - `mcp`: it calls the tool at `Host.tool_endpoint`, and is answered there;
-    - `native`: it runs the tool itself, asks `Host.may_run` first, and tells the end with `ToolEnded`.
+    - `native`: it runs the tool itself, asks `Host.may_run` first, and reports the end with `ToolEnded`.
 
-    Left out, it is what the runtime's `tool_execution_model` stands for. `subjects` is what a native call would touch,
-    as far as that can be told.
+    If left out, the runtime's `tool_execution_model` decides. `subjects` is what a native call would touch, as
+    far as that is known.
     """
 
     name: str
@@ -78,14 +78,14 @@ class ToolAnnouncement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
 
 class ToolDropped(msgspec.Struct, frozen=True, kw_only=True):
-    """An announced call that the runtime will not make after all: it refused it itself, and says why."""
+    """An announced call that the runtime will not make: it refused it itself, and says why."""
 
     runtime_tool_call_id: str
     reason: str
 
 
 class ToolEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The end of a call that the runtime ran itself, as it tells of it. `refused`: it did not run it after all."""
+    """The end of a call that the runtime ran itself, as it reports it. `refused`: it did not run it."""
 
     runtime_tool_call_id: str
     result: Any
@@ -96,7 +96,7 @@ class ToolEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Identified(msgspec.Struct, frozen=True, kw_only=True):
-    """The runtime's own session id or the model it settled on; stamped on what follows."""
+    """The runtime's own session id or the model it chose; stamped on later events."""
 
     runtime_session_id: str | None = None
     model: str | None = None
@@ -127,21 +127,21 @@ class RuntimeEnv(Record, frozen=True, kw_only=True):
     credential_namespace: str
     isolation: Isolation
     state_dir: str = ""
-    """Below it runtimes keep their own state; empty if there is no place that stays."""
+    """Where runtimes keep their own state; empty if none is kept."""
 
 
 class Instructions(msgspec.Struct, frozen=True):
-    """The text of an instruction file of the workspace, which the runtime hands to its model."""
+    """The text of an instruction file of the workspace, for the runtime to pass to its model."""
 
     name: str
     text: str
 
 
 class TaskInput(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a runtime is given for a task.
+    """Everything that a runtime is given for a task.
 
-    `messages` is the compiled context, the new messages last. `model_messages` counts
-    the model messages that the session already holds, those left out of the context too.
+    `messages` is the compiled context, the new messages last. `model_messages` counts the model messages that
+    the session already has, including those left out of the context.
     """
 
     session_id: str
@@ -168,10 +168,10 @@ class ToolReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Host(Protocol):
-    """What a runtime may ask of the engine while a task runs."""
+    """What a runtime may use of the engine while a task runs."""
 
     async def model_endpoint(self, sources: InstructionSources = NO_SOURCES) -> str:
-        """Return the base URL that the runtime talks to in place of a provider. It holds a token.
+        """Return the base URL that the runtime uses in place of the provider's. It holds a token.
 
         Raise `TaskFailure` if there is no gateway.
         """
@@ -185,11 +185,11 @@ class Host(Protocol):
         ...
 
     async def may_run(self, call: ToolAnnouncement) -> str | None:
-        """Ask whether the runtime may run a tool of its own. Return why not, or None when its start is on record.
+        """Return why the runtime may not run a tool of its own, or None once its start is recorded.
 
-        Any runtime may ask, about any tool: one that its capabilities do not declare counts as dangerous. The call must
-        have the runtime's id, by which `ToolEnded` names it. May take as long as an approval does; cancelling it takes
-        the question back.
+        Any runtime may ask, about any tool: one that its capabilities do not declare counts as dangerous. The
+        call must have the runtime's id, by which `ToolEnded` names it. May take as long as an approval does;
+        cancelling it withdraws the question.
         """
         ...
 
@@ -215,7 +215,7 @@ class RuntimeTask(Protocol):
         ...
 
     async def send_tool_result(self, call: ToolIdentity, reply: ToolReply) -> None:
-        """Hand a tool's result to the runtime. Must tolerate a call it no longer waits for."""
+        """Give a tool's result to the runtime. Must tolerate a call it no longer waits for."""
         ...
 
     async def send_tool_denied(self, call: ToolIdentity, reason: str) -> None:

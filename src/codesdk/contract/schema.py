@@ -1,7 +1,7 @@
-"""The contract's structs → JSON Schema (2020-12), one document per event type, for clients in any language.
+"""The contract's structs to JSON Schema (2020-12), one document per event type, for clients in any language.
 
 `scripts/export-schema` writes them to `docs/schema`. Nothing at run time validates with them: the codec does.
-A schema says what this version writes and, like a reader, lets fields that it does not know pass.
+A schema describes what this version writes and, like a reader, allows unknown fields.
 """
 
 import json

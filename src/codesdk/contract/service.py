@@ -1,7 +1,7 @@
-"""Where sessions live, as everything above the engine sees it: read them, follow them, change them.
+"""Sessions as everything above the engine sees them: to be read, followed and changed.
 
-Three things are a `SessionService`: the engine of this process, a daemon over HTTP, and the holder of a data
-directory over its control socket. Handles and commands are written against this, so that they work with all three.
+`SessionService` has three implementations: the engine of this process, a daemon over HTTP, and the holder of
+a data directory over its control socket. Handles and commands use only this, so they work with all three.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class Published:
-    """A committed event and its one encoding, which all who send it share. Decoded only if somebody looks."""
+    """A committed event and its one encoding, shared by all senders. Decoded only when needed."""
 
     __slots__ = ("_event", "_streamed", "frame", "seq")
 
@@ -37,19 +37,19 @@ class Published:
 
     @property
     def streamed(self) -> bytes:
-        """The event as a server-sent one, made when it is first sent."""
+        """The event as a server-sent event, made when it is first sent."""
         if self._streamed is None:
             self._streamed = stream_frame(self.seq, self.frame)
         return self._streamed
 
 
 def stream_frame(seq: int, frame: bytes) -> bytes:
-    """Return a stored frame as a server-sent event. Its id is the seq; JSON has no line breaks of its own."""
+    """Return a stored frame as a server-sent event. Its id is the seq; encoded JSON has no line breaks."""
     return b"id: %d\ndata: %b\n\n" % (seq, frame)
 
 
 class SessionReader(Protocol):
-    """Stored sessions of one principal, to be read. What is another's is not found."""
+    """Stored sessions of one principal, to be read. Another principal's are not found."""
 
     async def sessions(
         self, *, after: str | None = None, limit: int = 100, status: SessionStatus | None = None
@@ -76,13 +76,13 @@ class SessionReader(Protocol):
     def frames(
         self, session_id: str, *, after_seq: int = 0, follow: bool = False
     ) -> AsyncIterator[StoredFrame]:
-        """Yield stored frames in order, damaged ones marked; with `follow`, wait for more for ever."""
+        """Yield stored frames in order, damaged ones marked. With `follow`, keep waiting for more."""
         ...
 
     async def event(self, session_id: str, seq: int) -> Event: ...
 
     async def transcript(self, session_id: str) -> list[Message]:
-        """Return a session's messages: all that are sealed so far."""
+        """Return a session's messages that are complete so far."""
         ...
 
     async def approvals(self, *, session_id: str | None = None) -> list[ApprovalRow]:
@@ -90,7 +90,7 @@ class SessionReader(Protocol):
         ...
 
     async def grants(self, session_id: str) -> list[Grant]:
-        """Return what people approved for a whole session."""
+        """Return what was approved for a whole session."""
         ...
 
     async def artifacts(
@@ -110,7 +110,7 @@ class SessionService(SessionReader, Protocol):
     """Sessions of one principal, to be read, followed and changed."""
 
     async def execute(self, action: Action[R], *, key: str | None = None) -> R:
-        """Do what an action says, once for each idempotency key, and return what came of it."""
+        """Carry out an action, once per idempotency key, and return its result."""
         ...
 
     def follow(self, session_id: str, after_seq: int = 0) -> AsyncGenerator[list[Published]]:

@@ -1,4 +1,4 @@
-"""What a session can be told when it is created and later, and the limits of an engine."""
+"""Settings of a session, at its creation and later, and the limits of an engine."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -11,7 +11,7 @@ from codesdk.contract.tools import InteractionMode, PermissionMode, Record
 
 OnBusy = Literal["queue", "reject", "steer"]
 GatewayMode = Literal["passthrough", "record", "replay", "scripted"]
-"""Where a session's model requests are answered from: the provider (and kept, for `record`), a cassette, a script."""
+"""Who answers a session's model requests: the provider (recorded, for `record`), a cassette or a script."""
 
 
 ImplicitSources = Literal["off", "capture"]
@@ -19,7 +19,7 @@ ImplicitSources = Literal["off", "capture"]
 
 
 class Budget(Record, frozen=True, kw_only=True):
-    """What may be spent. None means that this is not limited."""
+    """What may be spent. None means not limited."""
 
     requests: int | None = None
     tokens: int | None = None
@@ -53,7 +53,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A session to be created."""
+    """The configuration of a new session."""
 
     runtime: str
     workspace: str
@@ -70,27 +70,27 @@ Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class SettingsChange(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is to change in a session that exists; what is not given stays. All else is fixed at its creation.
+    """A change to an existing session's settings; what is not given stays. All else is fixed at its creation.
 
-    It holds from the next decision on: the mode for calls requested from now on, the model for the next task.
+    It applies from the next decision on: the mode to calls requested from now on, the model to the next task.
     """
 
     title: str | UnsetType | None = UNSET
     model: str | UnsetType = UNSET
     permission_mode: PermissionMode | UnsetType = UNSET
     budgets: Budgets | UnsetType | None = UNSET
-    """All budgets, in place of those that hold; null takes them away."""
+    """Replaces all budgets; null removes them."""
     approval_timeout_s: Seconds | UnsetType = UNSET
     stop_grace_s: Seconds | UnsetType = UNSET
     end_grace_s: Seconds | UnsetType = UNSET
     start_timeout_s: Seconds | UnsetType = UNSET
     idle_timeout_s: Seconds | UnsetType = UNSET
     values: dict[str, Any] | UnsetType = UNSET
-    """For apps and extensions: these keys are set, those that are null removed, all others stay."""
+    """For apps and extensions: these keys are set, null ones removed, all others stay."""
 
     @staticmethod
     def of(fields: Mapping[str, Any]) -> "SettingsChange":
-        """Return the change that these fields ask for. Raise `InvalidRequest` for what cannot be changed."""
+        """Return the change that these fields request. Raise `InvalidRequest` for what cannot be changed."""
         fixed = [name for name in fields if name not in CHANGEABLE]
         if fixed:
             raise InvalidRequest(
@@ -102,7 +102,7 @@ class SettingsChange(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise InvalidRequest(f"The settings cannot be changed like this: {error}.") from None
 
     def given(self) -> dict[str, Any]:
-        """Return the fields that are to change, by name."""
+        """Return the fields to change, by name."""
         return {name: value for name in CHANGEABLE if (value := getattr(self, name)) is not UNSET}
 
 
@@ -128,4 +128,4 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     principal_budget: Budget | None = None
     """What all stored sessions of one principal together may spend."""
     max_same_requests: int = 20
-    """How often a runtime may ask the same of a model within a minute; then it is taken to be in a loop."""
+    """How often a runtime may send a model the same request within a minute; more counts as a loop."""

@@ -18,7 +18,7 @@ Outcome = Literal["known", "unknown"]
 Scope = Literal["once", "session"]
 Decision = Literal["approve", "deny"]
 ToolOrigin = Literal["stream", "mcp", "native"]
-"""How a call reaches us: handed over in the runtime's stream, made at our MCP server, or run by the runtime itself."""
+"""How a call reaches us: handed over in the runtime's stream, made at our MCP server, or run by it itself."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -80,7 +80,7 @@ class SandboxSummary(Record, frozen=True, kw_only=True):
 
 
 class Change(Record, frozen=True, kw_only=True):
-    """A file that a tool changed. `undo` names kept-apart content, or is null."""
+    """A file that a tool changed. `undo` names what the undo store keeps, or is null."""
 
     path: str
     diff_ref: ArtifactRef | None
@@ -88,17 +88,17 @@ class Change(Record, frozen=True, kw_only=True):
 
 
 class UndoneFile(Record, frozen=True, kw_only=True):
-    """A file that is as it was before a call changed it."""
+    """A file that was restored to what it was before a call changed it."""
 
     path: str
     tool_call_id: str
     attempt: int
     removed: bool = False
-    """Whether it was the call that had made it, so that it is gone again."""
+    """Whether the call had created it, so that it is removed again."""
 
 
 class UndoRefusal(Record, frozen=True, kw_only=True):
-    """A call whose changes were not taken back, and why."""
+    """A call whose changes were not undone, and why."""
 
     tool_call_id: str
     attempt: int
@@ -106,7 +106,7 @@ class UndoRefusal(Record, frozen=True, kw_only=True):
 
 
 class UndoReport(Record, frozen=True, kw_only=True):
-    """What an undo did, the newest change first, and what it left as it is."""
+    """What an undo restored, the newest change first, and what it refused."""
 
     restored: list[UndoneFile]
     refused: list[UndoRefusal]
@@ -125,7 +125,7 @@ class ToolAnnotations(Record, frozen=True, kw_only=True):
 
     title: str | None = None
     destructive: bool = False
-    """Whether it may overwrite or remove what is there."""
+    """Whether it may overwrite or remove existing data."""
     idempotent: bool = False
     """Whether the same call again changes nothing more."""
 
@@ -139,7 +139,7 @@ class ToolSpec(Record, frozen=True, kw_only=True):
     tool_class: ToolClass = msgspec.field(name="class")
     safe_replay: bool = False
     output_schema: dict[str, Any] | None = None
-    """What the result is, if it is an object and not text."""
+    """The schema of the result, if it is an object and not text."""
     annotations: ToolAnnotations = ToolAnnotations()
 
 

@@ -1,8 +1,9 @@
-"""The engine: sessions and tasks over a log, behind one door.
+"""The engine: runs sessions and tasks, and keeps each as a log of events. Import only from here.
 
 Rooms, from the bottom up: `log` (events to the store and to readers), `calls` (tool calls), `models` (model
 requests), `tasks` (one run of a task), `sessions` (sessions in memory) and `checks` (verify and replay).
-Pure functions decide (`lifecycle`, `ledger`) and fold (`fold`, `transcript`); the rest is the async shell.
+Pure functions decide (`lifecycle`, `ledger`) and fold (`fold`, `transcript`); async code around them does
+the I/O.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
-"""`Engine`: all sessions of one log. `execute` is the only way to change one; the rest reads, follows, and cleans up.
+"""`Engine`: all sessions of one log. `execute` is the only way to change one; the rest reads and cleans up.
 
-Built by `sdk` on the ports. Sessions in memory are in the registry of `sessions`; what they do is decided there.
+The package's front. `sessions.registry` holds the sessions in memory; `sessions.actions` carries out actions.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ R = TypeVar("R")
 
 
 class Engine:
-    """All sessions of one log. `owner` is whose they are: the same name again after a restart or a crash."""
+    """All sessions of one log. `owner` must be the same name after a restart, or nothing is recovered."""
 
     def __init__(
         self,
@@ -59,14 +59,14 @@ class Engine:
         self.tool_calls = self._registry.tool_calls
 
     async def open(self) -> None:
-        """Close what a crash left open in the sessions of this owner, and be ready."""
+        """Close what a crash left open in this owner's sessions, then start the subscriptions."""
         await self._registry.recover_all()
         self._actions.open_sessions = await self.ports.log.count_sessions("open")
         for subscription in self._subscriptions:
             subscription.start()
 
     async def drain(self, grace_s: float) -> None:
-        """Take no more work, and give what runs the time to end by itself."""
+        """Refuse new work, and wait up to `grace_s` for running tasks to end by themselves."""
         self._actions.closing = True
         for session in self._registry.sessions:
             session.start_no_more()
@@ -75,11 +75,12 @@ class Engine:
                 await self.slots.emptied()
 
     async def close(self, reason: str = "CodeSDK is shutting down") -> None:
-        """Stop every running task, wait until all is stored and subscribers have it, and release everything."""
+        """Stop every running task, wait until all is stored and delivered, and release all resources."""
         self._actions.closing = True
         live = list(self._registry.sessions)
         await asyncio.gather(*(session.halt(lifecycle.ENGINE, reason) for session in live))
         for session in live:
+            # Readers must get the last events before their streams end.
             if session.recorder.broken is None:
                 await session.recorder.settle()
             session.recorder.feed.close()
@@ -89,20 +90,21 @@ class Engine:
         await asyncio.gather(*(subscription.close() for subscription in self._subscriptions))
 
     async def settle_subscribers(self) -> None:
-        """Return when every subscriber has taken all that was committed before. `StorageFailure` if one does not."""
+        """Wait until every subscriber has taken what was committed. Raise `StorageFailure` if one fails."""
         for subscription in self._subscriptions:
             await subscription.settle()
 
     async def execute(self, action: Action[R], caller: Caller, key: str | None = None) -> R:
-        """Do what an action says. With a key, the same action again returns the first result."""
+        """Carry out an action. The same action again under the same key returns the first result."""
         return await self._actions.execute(action, caller, key)
 
     async def feed(self, session_id: str, *, principal: str = LOCAL) -> Feed:
-        """Return what is committed of a session and what will be, without taking the session over."""
+        """Return the feed of a session's committed events. Reading does not make this engine the owner."""
         live = self._registry.get(session_id)
         if live is not None and live.state.principal == principal:
             return live.recorder.feed
         await self.archive.as_principal(principal).session(session_id)
+        # Its readers wait for an end that only recovery can write, so the session is acquired.
         if self._registry.was_unstored(session_id):
             return (await self._registry.acquire(session_id)).recorder.feed
         return await self._registry.feeds.of_reader(session_id)
@@ -126,7 +128,7 @@ class Engine:
         principal: str = LOCAL,
         key: str | None = None,
     ) -> ArtifactRef:
-        """Store bytes that a message can then attach, once for each key."""
+        """Store bytes that a message can attach. The same key again returns the first artifact."""
 
         async def put(row: KeyRow | None) -> ArtifactRef:
             stored = await store_artifact(
@@ -150,18 +152,19 @@ class Engine:
     async def once(
         self, principal: str, name: str, key: str | None, body: Any, act: Callable[[], Awaitable[R]]
     ) -> R:
-        """Do something that is no action on a session once for each key, as long as this process lives."""
+        """Run `act`, which is no session action, once per key. Keys are forgotten with the process."""
         return await self._actions.keys.once(principal, name, key, body, lambda _: act(), passing=True)
 
     async def collect_garbage(self, older_than_s: float = GARBAGE_GRACE_S) -> int:
-        """Remove stored bytes that no artifact names any more. Return how many went."""
+        """Remove stored bytes that no artifact refers to any more. Return how many blobs were removed."""
+        # A crash between deleting a session and its undo content leaves the content behind.
         for session_id in await self.ports.undo.sessions():
             if await self.ports.log.session(session_id) is None:
                 await self.ports.undo.drop(session_id)
         return await self.ports.blobs.sweep(self.ports.log.referenced, older_than_s)
 
     def clean(self, value: Any, principal: str | None = None, secrets: Iterable[str] = ()) -> Any:
-        """Return a value without the secrets that are known here, those of a principal's sessions, and these."""
+        """Return a value without the engine's secrets, those of a principal's sessions, and `secrets`."""
         redactor = self._secrets.own if principal is None else self._redactor_for(principal)
         secrets = tuple(secrets)
         return (Redactor((*redactor.secrets, *secrets)) if secrets else redactor).value(value)
@@ -170,18 +173,18 @@ class Engine:
         return self._secrets.of_principal(principal, self._registry)
 
     def redactor_of(self, session_id: str) -> Redactor:
-        """Return what takes a session's secrets out of texts, with those that were learned while it ran."""
+        """Return the redactor for a session's secrets, including those learned while it ran."""
         live = self._registry.get(session_id)
         return live.scope.redactor if live is not None else self._secrets.of_session(session_id)
 
     def in_use(self, session_id: str) -> bool:
-        """Return whether something runs in a session, or somebody follows its events."""
+        """Return whether a session has work to do, or somebody follows its events."""
         live = self._registry.get(session_id)
         return (live is not None and not live.idle) or self._registry.feeds.readers(session_id) > 0
 
     @property
     def slots(self) -> Slots:
-        """Who may run now."""
+        """The task slots that all sessions share."""
         return self._registry.slots
 
     @property
@@ -191,5 +194,5 @@ class Engine:
 
     @property
     def loaded(self) -> Collection[LiveSession]:
-        """The sessions in memory: all that have something to do, and some that were used lately."""
+        """The sessions in memory: all that have work to do, and some that were used recently."""
         return self._registry.sessions

@@ -1,7 +1,7 @@
-"""What the operator lets sessions use: runtimes, workspaces, and the mode that asks about nothing.
+"""What the operator lets sessions use: runtimes, workspaces, and the mode that never asks.
 
-A value given to the engine, checked whenever a session is created, forked, moved or given work: an operator may
-allow less than when a session was made, and what is no longer allowed does not go on.
+A value given to the engine and checked whenever a session is created, forked, moved or given work: the
+operator may have become stricter since the session was created.
 """
 
 from pathlib import Path
@@ -16,9 +16,9 @@ class Permits(msgspec.Struct, frozen=True, kw_only=True):
     """What sessions may use."""
 
     runtimes: tuple[str, ...] = ()
-    """Full names; empty for all."""
+    """Full names; empty allows all."""
     workspace_roots: tuple[str, ...] = ()
-    """Directories that workspaces must be in; empty for anywhere."""
+    """Directories that workspaces must be in; empty allows any."""
     allow_yolo: bool = False
 
     def check_runtime(self, name: str) -> None:
@@ -35,7 +35,7 @@ class Permits(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def resolve_workspace(self, given: str) -> str:
-        """Return a workspace that sessions may use, with all links followed."""
+        """Return a workspace path with all links resolved. Raise if sessions may not use it."""
         try:
             path = Path(given)
             if not path.is_absolute():
@@ -49,9 +49,10 @@ class Permits(msgspec.Struct, frozen=True, kw_only=True):
         return str(found)
 
     def check_workspace(self, path: str) -> None:
-        """Raise `Forbidden` if sessions may not work in a directory, wherever its links lead by now."""
+        """Raise `Forbidden` if sessions may not work in a directory."""
         if not self.workspace_roots:
             return
+        # Resolved again on every check: a link may have been changed since the session was created.
         found = Path(path).resolve()
         if not any(found.is_relative_to(Path(root).resolve()) for root in self.workspace_roots):
             raise Forbidden("The workspace is outside of the directories that the operator allows.")

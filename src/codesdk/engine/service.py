@@ -1,4 +1,4 @@
-"""`EngineService`: an engine as one caller may use it. Implements `SessionService` inside of this process."""
+"""`EngineService`: an engine as one caller sees it. Implements `SessionService` in this process."""
 
 from collections.abc import AsyncGenerator
 from typing import TypeVar
@@ -21,7 +21,7 @@ class EngineService(Archive):
         self._caller = caller
 
     async def execute(self, action: Action[R], *, key: str | None = None) -> R:
-        """Do what an action says, once for each idempotency key, and return what came of it."""
+        """Carry out an action, once per idempotency key, and return its result."""
         return await self._engine.execute(action, self._caller, key)
 
     def follow(self, session_id: str, after_seq: int = 0) -> AsyncGenerator[list[Published]]:

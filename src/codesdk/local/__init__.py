@@ -1,4 +1,4 @@
-"""What makes one directory and one process: data directory, lock, control socket, retention, tokens."""
+"""One data directory and the process that holds it: lock, control socket, retention, tokens."""
 
 from typing import TYPE_CHECKING
 

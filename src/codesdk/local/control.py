@@ -1,8 +1,9 @@
-"""The control socket of a data directory: how other processes work through the one that holds it.
+"""The control socket of a data directory: other processes work through the one that holds it.
 
-One request a connection: a line of JSON in (`Execute`, `Follow` or `Put`), a line out with the result or the error.
-After `Put` come its bytes; after the answer to `Follow` come stored frames, a line each, for as long as both want.
-The socket is for the owner of the directory alone (0600), who is trusted to say as whom it acts.
+One request per connection: a line of JSON in (`Execute`, `Follow` or `Put`), a line out with the result or
+the error. After `Put` come its bytes; after the answer to `Follow` come stored frames, one per line, until
+either side closes. Only the owner of the directory can use the socket (0600), and is trusted to name the
+caller.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ MAX_LINE_BYTES = 8 * 1024 * 1024
 
 
 class Execute(msgspec.Struct, frozen=True, kw_only=True, tag="execute"):
-    """Do what an action says."""
+    """Carry out an action."""
 
     action: AnyAction
     caller: Caller = Caller()
@@ -29,7 +30,7 @@ class Execute(msgspec.Struct, frozen=True, kw_only=True, tag="execute"):
 
 
 class Follow(msgspec.Struct, frozen=True, kw_only=True, tag="follow"):
-    """Send a session's events after a seq, and go on with those that come."""
+    """Send a session's events after a seq, stored ones first, then live ones."""
 
     session_id: str
     after_seq: int = 0
@@ -37,7 +38,7 @@ class Follow(msgspec.Struct, frozen=True, kw_only=True, tag="follow"):
 
 
 class Put(msgspec.Struct, frozen=True, kw_only=True, tag="put"):
-    """Store the bytes that come behind this line."""
+    """Store the bytes that follow this line."""
 
     size: int
     content_type: str
@@ -50,18 +51,18 @@ Request = Execute | Follow | Put
 
 
 class Response(msgspec.Struct, omit_defaults=True):
-    """What came of a request."""
+    """The result or the error of a request."""
 
     error: ErrorInfo | None = None
     result: Any = None
 
 
 ERROR_LINE = b'{"error":'
-"""How the line begins with which a stream of events ends for a reason. No stored frame begins like this."""
+"""Prefix of the line that ends a stream of events with an error. No stored frame begins like this."""
 
 
 class ControlServer:
-    """Takes requests for an engine until it is closed."""
+    """Serves requests to an engine until it is closed."""
 
     def __init__(self, engine: Engine, directory: Path) -> None:
         self._engine = engine
@@ -70,7 +71,7 @@ class ControlServer:
         self._clients: set[asyncio.StreamWriter] = set()
 
     async def start(self) -> None:
-        """Listen. A socket left by an earlier owner is replaced: the directory's lock is ours."""
+        """Listen. Replace a socket left by an earlier holder: the directory's lock is ours."""
         try:
             listener = bind_socket(self._directory)
         except OSError as error:
@@ -78,7 +79,7 @@ class ControlServer:
         self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=MAX_LINE_BYTES)
 
     async def close(self) -> None:
-        """Stop listening, remove the socket and hang up."""
+        """Stop listening, remove the socket and close all connections."""
         if self._server is not None:
             self._server.close()
             (self._directory / SOCKET).unlink(missing_ok=True)
@@ -92,7 +93,7 @@ class ControlServer:
             if line:
                 await self._answer(line, reader, writer)
         except ConnectionError:
-            return  # whoever asked is gone
+            return  # the client is gone
         finally:
             self._clients.discard(writer)
             writer.close()
@@ -111,7 +112,7 @@ class ControlServer:
             answer = Response(error=error.info())
         except (ConnectionError, asyncio.IncompleteReadError):
             return
-        except Exception as error:  # noqa: BLE001 - who asked must hear of it, and the next one be served
+        except Exception as error:  # noqa: BLE001 - the client is told, and the next one is served
             answer = Response(error=CodeSDKError(f"CodeSDK failed ({type(error).__name__}: {error}).").info())
         writer.write(msgspec.json.encode(answer) + b"\n")
         await writer.drain()
@@ -137,7 +138,7 @@ class ControlServer:
                 writer.writelines([item.frame + b"\n" for item in batch])
                 await (
                     writer.drain()
-                )  # a reader that falls behind is served from the store, not from our memory
+                )  # a reader that falls behind reads from the store, so its events do not pile up here
 
 
 def _decoded(line: bytes) -> Request:
@@ -150,7 +151,7 @@ def _decoded(line: bytes) -> Request:
 
 
 async def _read_line(reader: asyncio.StreamReader) -> bytes:
-    """Return a line with its end, nothing at the end of the stream, or what there is of a line without an end."""
+    """Return a line with its newline, nothing at the end of the stream, or an incomplete last line."""
     try:
         return await reader.readuntil(b"\n")
     except asyncio.IncompleteReadError as error:

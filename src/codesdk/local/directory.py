@@ -1,6 +1,6 @@
-"""A path → one data directory: database, blobs, what undo needs, the runtimes' own state, the audit, a lock for the one writer, and the place of the control socket.
+"""A path to one open data directory: database, blobs, undo content, runtimes' state, audit, control socket.
 
-Opened by the SDK and the daemon for writing, by commands that only look for reading.
+A lock admits one writer. Any number of readers may open the directory beside it.
 """
 
 import contextlib
@@ -28,12 +28,12 @@ SOCKET = "control.sock"
 OWNER = "owner"
 
 _SHOWN = ("pid", "host", "command", "since", "url")
-"""What others may know of the holder of a lock. The file also has its token."""
+"""What others may see of the holder of a lock. The file also holds the daemon's token."""
 _SUN_PATH = 100  # of 108 bytes on Linux and 104 elsewhere
 
 
 class DataDir:
-    """An open data directory. Close it to let the next writer in; the end of the process does so too."""
+    """An open data directory. Closing it, or the end of the process, admits the next writer."""
 
     def __init__(self, path: Path, log: SqliteLog, lock: int | None, owner: str = "") -> None:
         self.path = path
@@ -48,7 +48,7 @@ class DataDir:
     async def open_writer(
         cls, path: Path, *, synchronous: Synchronous = "auto", max_pages: int | None = None
     ) -> "DataDir":
-        """Make the directory if need be and become its only writer. `Conflict` names the one that is there."""
+        """Create the directory if needed and become its only writer. Raise `Conflict` if there is another."""
         lock = _acquire(path)
         try:
             log = await SqliteLog.open(path / DATABASE, synchronous=synchronous, max_pages=max_pages)
@@ -60,7 +60,7 @@ class DataDir:
 
     @classmethod
     async def open_reader(cls, path: Path) -> "DataDir":
-        """Open the directory for reading, beside a writer or on a read-only disk. `NotFound` if nothing is there."""
+        """Open the directory for reading, beside a writer or on a read-only disk. Raise `NotFound` if none."""
         if not (path / DATABASE).is_file():
             raise NotFound(
                 f"there is no CodeSDK data in {path}; check the path, or run a task once to create it",
@@ -69,7 +69,7 @@ class DataDir:
         return cls(path, await SqliteLog.open_reader(path / DATABASE), None)
 
     async def close(self) -> None:
-        """Commit what is queued, close the database, then give up the lock. The lock file stays."""
+        """Commit what is queued, close the database, then release the lock. The lock file stays."""
         try:
             await self.log.close()
         finally:
@@ -80,9 +80,9 @@ class DataDir:
 
 @contextlib.contextmanager
 def socket_address(path: Path, name: str = SOCKET) -> Generator[str]:
-    """Give an address to bind or connect a socket in a directory, also if its path is too long for one.
+    """Yield an address to bind or connect a socket in a directory, even if its path is too long for one.
 
-    The address holds only inside the `with`; the socket that uses it lives on.
+    The address is valid only inside the `with`; a socket that uses it lives on.
     """
     plain = str(path / name)
     if len(os.fsencode(plain)) < _SUN_PATH:
@@ -103,7 +103,7 @@ def socket_address(path: Path, name: str = SOCKET) -> Generator[str]:
 def bind_socket(path: Path, name: str = SOCKET) -> socket.socket:
     """Return a listening socket in a directory, for its owner only. Only the writer may call it.
 
-    A socket file of an earlier writer is replaced: whoever holds the lock knows that no one listens there.
+    A socket file of an earlier writer is replaced: since we hold the lock, nobody listens there.
     """
     (path / name).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -119,7 +119,7 @@ def bind_socket(path: Path, name: str = SOCKET) -> socket.socket:
 
 
 def _acquire(path: Path) -> int:
-    """Return the open lock file of a directory, locked. The lock is the kernel's: it ends with the process."""
+    """Return the open lock file of a directory, locked. The kernel releases the lock with the process."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -143,7 +143,10 @@ def _acquire(path: Path) -> int:
 
 
 def _owner(path: Path) -> str:
-    """Return the name of a directory's owner, which is made once and stays."""
+    """Return the name of a directory's owner, which is made once and kept.
+
+    It is not a pid, so that after a crash the next process knows which sessions to recover.
+    """
     with contextlib.suppress(FileNotFoundError):
         return (path / OWNER).read_text().strip()
     owner = f"dir_{secrets.token_hex(8)}"
@@ -152,7 +155,7 @@ def _owner(path: Path) -> str:
 
 
 def _sign(handle: int) -> None:
-    """Write into the lock file who holds it, for the message to those who come later."""
+    """Write into the lock file who holds it, for the error message of later openers."""
     holder = {
         "pid": os.getpid(),
         "host": socket.gethostname(),
@@ -164,7 +167,7 @@ def _sign(handle: int) -> None:
 
 
 def announce(path: Path, **said: str) -> None:
-    """Add to the lock file where its holder can be reached. Only the holder may call it; the file is its owner's only."""
+    """Add to the lock file where its holder can be reached. Only the holder may call it."""
     handle = os.open(path / LOCK, os.O_RDWR | os.O_CLOEXEC)
     try:
         data = json.dumps(_holder(handle) | said).encode()
@@ -175,7 +178,7 @@ def announce(path: Path, **said: str) -> None:
 
 
 def find_daemon(path: Path) -> tuple[str, str] | None:
-    """Return the address and the token of the daemon that has a data directory, or None if none has."""
+    """Return the address and the token of the daemon that holds a data directory, or None."""
     try:
         handle = os.open(path / LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

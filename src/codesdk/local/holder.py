@@ -1,8 +1,8 @@
-"""`HolderService`: a data directory that another process holds, worked in through that process.
+"""`HolderService`: work in a data directory through the process that holds it.
 
-Reads come straight from the stored log, beside its writer; actions, uploads and live events go over the control
-socket. A holder that goes away is waited for, in case another takes its place; an action is then sent again under
-its key, so that it is done once.
+Reads come straight from the stored log, beside its writer; actions, uploads and live events go over the
+control socket. If the holder goes away, wait for another to take its place; an action is then sent again
+under its key, so that it is done once.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _SEQ = msgspec.json.Decoder(_Seq)
 
 
 class HolderGone(Busy):
-    """Nobody holds the data directory, or nobody who can be reached."""
+    """No process that can be reached holds the data directory."""
 
 
 class HolderService(Archive):
@@ -49,7 +49,7 @@ class HolderService(Archive):
         self._caller = caller
 
     async def execute(self, action: Action[R], *, key: str | None = None) -> R:
-        """Have the holder do what an action says."""
+        """Have the holder carry out an action."""
         assert isinstance(action, AnyAction), "an action is one of the union"
         request = Execute(action=action, caller=self._caller, key=key or _new_key())
         result = await self._ask(request)
@@ -70,7 +70,7 @@ class HolderService(Archive):
         return msgspec.convert(await self._ask(request, data), type=ArtifactRef)
 
     async def follow(self, session_id: str, after_seq: int = 0) -> AsyncGenerator[list[Published]]:
-        """Yield batches of events after a seq, over as many holders as it takes."""
+        """Yield batches of events after a seq, across changes of the holder."""
         while True:
             request = Follow(session_id=session_id, after_seq=after_seq, principal=self._caller.principal)
             reader, writer = await self._patiently(request)
@@ -102,7 +102,7 @@ class HolderService(Archive):
     async def _patiently(
         self, request: Request, data: bytes = b""
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Send a request to the holder, waiting a while for one that comes back."""
+        """Send a request to the holder, waiting a while for a new one if it is gone."""
         line = msgspec.json.encode(request) + b"\n"
         if len(line) > MAX_LINE_BYTES:
             raise InvalidRequest(f"A request may have {MAX_LINE_BYTES:,} bytes, not {len(line):,}.")
@@ -136,7 +136,7 @@ async def connect(directory: Path) -> tuple[asyncio.StreamReader, asyncio.Stream
 
 
 async def is_held(directory: Path) -> bool:
-    """Return whether a process that works on a data directory can be reached."""
+    """Return whether the process that holds a data directory can be reached."""
     try:
         _, writer = await connect(directory)
     except CodeSDKError:
@@ -156,7 +156,7 @@ async def _result(reader: asyncio.StreamReader) -> Any:
 
 
 async def _frames(reader: asyncio.StreamReader) -> AsyncGenerator[list[Published]]:
-    """Yield what a holder streams, until it hangs up."""
+    """Yield what a holder streams, until it closes the connection."""
     try:
         await _result(reader)
     except EOFError:

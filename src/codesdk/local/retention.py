@@ -1,7 +1,7 @@
-"""Limits of age and size → what is removed of a data directory: sessions, undo content, stray blobs, audit segments.
+"""Limits of age and size to removals in a data directory: sessions, undo content, blobs, audit segments.
 
-Run by `codesdk gc` and, beside its work, by the daemon. The oldest go first; a session in which something runs,
-waits to run, or whose events somebody follows is never touched. Each removal is in the audit.
+Behind `codesdk gc`, and run by the daemon in the background. The oldest go first; a session that has work to
+do or that somebody follows is never touched. Each removal is in the audit.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ async def collect(
     rewrite: bool = False,
     progress: Progress | None = None,
 ) -> GcReport:
-    """Remove what is over the limits, then give the space back. `rewrite` goes to `SqliteLog.vacuum`."""
+    """Remove what is over the limits, then return the space. `rewrite` is passed to `SqliteLog.vacuum`."""
     collecting = _Collecting(engine, directory, audit, folders, dry_run)
     before = await asyncio.to_thread(stored_bytes, directory.path)
     chosen = await collecting.choose(retention, before - await directory.log.unused_bytes())
@@ -96,7 +96,7 @@ class _Collecting:
         self._done = 0
 
     async def choose(self, retention: Retention, stored: int) -> list[Removed]:
-        """Return what has to go, the oldest first: all that is too old, then as much as is too much."""
+        """Return what to remove, oldest first: all that is too old, then as much as exceeds the size."""
         cutoff = _cutoff(retention)
         chosen: list[Removed] = []
         for row in await self._idle_rows():
@@ -122,7 +122,7 @@ class _Collecting:
         return await self._directory.log.trim_uploads(_cutoff(retention), dry_run=self._dry_run)
 
     async def remove(self, session: Removed, progress: Progress | None, total: int) -> bool:
-        """Remove a session with all that belongs to it, unless it is a dry run. Say whether it went."""
+        """Remove a session and all that belongs to it, unless this is a dry run. Return whether it is gone."""
         if not self._dry_run:
             try:
                 if self._engine.in_use(session.session_id):  # by now
@@ -144,7 +144,7 @@ class _Collecting:
         return True
 
     async def _idle_rows(self) -> list[SessionRow]:
-        """Return the sessions that may go, the one used longest ago first."""
+        """Return the sessions that may be removed, least recently used first."""
         rows = [row async for row in self._rows() if row.active_task_id is None and not row.queued]
         return sorted(
             (row for row in rows if not self._engine.in_use(row.session_id)),
@@ -161,13 +161,13 @@ class _Collecting:
             after = page[-1].session_id
 
     async def _size(self, session_id: str) -> int:
-        """Return about how much a session takes on the disk, in all of its places."""
+        """Return about how much disk space a session takes, everywhere."""
         beside = [self._directory.path / UNDO / session_id, *self._folders(session_id)]
         return await self._directory.log.bytes_of(session_id) + await asyncio.to_thread(_bytes_in, beside)
 
 
 def stored_bytes(path: Path) -> int:
-    """Return how much a data directory takes on the disk, without its audit and what is not merged into the database yet."""
+    """Return how much disk space a data directory takes, without its audit and the write-ahead log."""
     return _bytes_in([entry for entry in path.iterdir() if entry.name not in _NOT_COUNTED])
 
 
@@ -184,7 +184,7 @@ def _bytes_in(places: Sequence[Path]) -> int:
 
 
 def _cutoff(retention: Retention) -> str:
-    """Return the time before which things are too old; nothing is older than an empty one."""
+    """Return the time before which things are too old; empty, which sorts first, if there is none."""
     limit = _ago(retention.max_age_days)
     return "" if limit is None else iso(int(limit * 1000))
 

@@ -1,6 +1,6 @@
-"""Tokens for the daemon: who may come in, as whom, and what for. Kept as hashes, in a file for the owner only.
+"""Tokens for the daemon: who may use it, as which principal, for what. Stored as hashes in a private file.
 
-`codesdk tokens` writes the file, the daemon reads it and notices when it has changed.
+`codesdk tokens` writes the file; the daemon notices when it has changed.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ _PRINCIPAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 
 
 class Token(Record, frozen=True, kw_only=True):
-    """A token as it is stored: not the token itself."""
+    """A token as it is stored: without the token itself."""
 
     token_id: str
     hash: str
@@ -35,7 +35,7 @@ class Token(Record, frozen=True, kw_only=True):
     expires_at: str | None = None
 
     def valid(self, now: datetime) -> bool:
-        """Tell whether it has not expired."""
+        """Return whether it has not expired."""
         return self.expires_at is None or now < datetime.fromisoformat(self.expires_at)
 
 
@@ -48,7 +48,7 @@ class TokenFile:
         self._tokens: dict[str, Token] = {}
 
     def all(self) -> list[Token]:
-        """Return the tokens that there are, in the order in which they were made."""
+        """Return all tokens, in the order in which they were made."""
         self._refresh()
         return list(self._tokens.values())
 
@@ -60,7 +60,7 @@ class TokenFile:
         label: str | None = None,
         expires_at: datetime | None = None,
     ) -> tuple[str, Token]:
-        """Make a token. Return it, for the only time, and what is stored of it."""
+        """Make a token. Return it, for the only time, and its stored form."""
         if not _PRINCIPAL.fullmatch(principal):
             raise InvalidRequest(
                 "A principal is 1 to 64 letters, digits, _ . @ or -, and begins with a letter or a digit."
@@ -81,7 +81,7 @@ class TokenFile:
         return secret, token
 
     def revoke(self, token_id: str) -> Token:
-        """Take a token away. The daemon notices at once."""
+        """Revoke a token. The daemon notices at once."""
         tokens = self.all()
         found = [token for token in tokens if token.token_id == token_id]
         if not found:
@@ -90,7 +90,7 @@ class TokenFile:
         return found[0]
 
     def find(self, secret: str) -> Token | None:
-        """Return the token that this is, if it is one and has not expired."""
+        """Return the stored token for a given one, if it is known and has not expired."""
         self._refresh()
         digest = _hash(secret)
         found = self._tokens.get(digest)

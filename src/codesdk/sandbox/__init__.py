@@ -1,4 +1,4 @@
-"""Where tools run and what they can reach: files beneath a held directory, and commands in a sandbox of three kinds."""
+"""Where tools run and what they can reach: files beneath an open directory, and commands in a sandbox."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,7 @@
-"""The sandbox protocol: a command and what it may reach → its output as it comes, and how it ended.
+"""The sandbox protocol: a command and what it may reach to its output as it comes, and how it ended.
 
-Implemented by one module per backend; used by the tools that run programs. A limit or a
-boundary that a backend cannot enforce is said in its capabilities, and a command that
-requires it is refused, never run without it.
+Each backend implements it. A limit or boundary that a backend cannot enforce is stated in its capabilities,
+and a command that requires it is refused, never run without it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +32,7 @@ LimitName = Literal["wall", "cpu", "memory", "processes", "file_size", "open_fil
 
 
 class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a command may use. None means no limit of that kind is asked for."""
+    """How much a command may use. None means no limit of that kind."""
 
     wall_s: float = 120.0
     cpu_s: float | None = None
@@ -73,7 +72,7 @@ class CommandEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SandboxCapabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backend does here, found out by looking, not assumed."""
+    """What a backend can do on this machine, found by trying, not assumed."""
 
     backend: Literal["bubblewrap", "oci", "host"]
     available: bool
@@ -95,11 +94,11 @@ class Sandbox(Protocol):
     """A place to run commands in."""
 
     async def capabilities(self) -> SandboxCapabilities:
-        """Look at what can be enforced here. Cached; must not raise."""
+        """Find out what can be enforced here. Cached; must not raise."""
         ...
 
     async def run(self, command: Command, output: Output) -> CommandEnd:
-        """Run a command to its end. Cancelled: every process it started is gone before this returns.
+        """Run a command to its end. If cancelled, every process it started is gone before this returns.
 
         Raise `SandboxUnavailable` if it cannot be run with what it requires.
         """

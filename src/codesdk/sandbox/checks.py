@@ -1,4 +1,4 @@
-"""A command as it was asked for → a refusal in words, if no backend could run it."""
+"""A requested command to a refusal in words, if no backend could run it."""
 
 from codesdk.contract.errors import InvalidRequest
 from codesdk.sandbox.backend import Command, SandboxCapabilities, SandboxUnavailable
@@ -6,7 +6,7 @@ from codesdk.sandbox.egress import check_hosts
 
 
 def require(command: Command, found: SandboxCapabilities) -> None:
-    """Raise unless the command makes sense and can be run with everything that it requires."""
+    """Raise unless the command is valid and everything that it requires can be enforced."""
     if not found.available:
         raise SandboxUnavailable(" ".join(found.notes))
     if missing := sorted(command.required - found.limits):

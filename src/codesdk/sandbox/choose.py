@@ -1,4 +1,4 @@
-"""The name of a backend → a sandbox. A backend that is missing is an error, never another backend instead."""
+"""The name of a backend to a sandbox. A missing backend is an error; another one is never used instead."""
 
 from typing import Any, Literal, assert_never
 
@@ -18,7 +18,7 @@ _ENVS: dict[SandboxKind, ExecutionEnv] = {
 def open_sandbox(kind: SandboxKind, **options: Any) -> Sandbox:
     """Return a sandbox with the options of its class. Raise `SandboxUnavailable` if it is not installed.
 
-    Whether it works here is found out when it is first used: ask for its capabilities, or run something.
+    Whether it works here shows when it is first used: ask for its capabilities, or run something.
     """
     match kind:
         case "bubblewrap":
@@ -40,7 +40,7 @@ def open_sandbox(kind: SandboxKind, **options: Any) -> Sandbox:
 
 
 async def look_at(kind: SandboxKind, **options: Any) -> SandboxCapabilities:
-    """Return what a backend says of itself; of one that cannot be opened, why. Must not raise."""
+    """Return a backend's capabilities, or why it cannot be opened. Must not raise."""
     if kind == "oci" and "image" not in options:
         return _missing(kind, "Not looked at: name an image with --image.")
     try:

@@ -1,8 +1,8 @@
-"""The way out of a sandbox: an HTTP proxy in the parent that lets connections to allowed hosts through.
+"""The network of a sandbox: an HTTP proxy in the parent that lets connections to allowed hosts through.
 
-Names are resolved here and only here, private addresses are refused whatever their name, and the connection goes to
-the address that was checked. Ports 80 and 443. What a tunnel carries cannot be seen, so a host that serves others
-(domain fronting) reaches those too: allow hosts, not clouds.
+Names are resolved only here, private addresses are refused whatever their name, and the connection goes to
+the address that was checked. Ports 80 and 443 only. What a tunnel carries cannot be seen, so a host that
+fronts for others (domain fronting) reaches those too: allow hosts, not clouds.
 """
 
 import asyncio
@@ -28,21 +28,21 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Internet(NamedTuple):
-    """How names become addresses, and addresses connections."""
+    """Resolves names and opens connections."""
 
     resolve: Callable[[str, int], Awaitable[Sequence[str]]]
     connect: Callable[[str, int], Awaitable[Streams]]
 
 
 class EgressLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much may go through for one command, in both directions together."""
+    """How much one command may transfer, in both directions together."""
 
     connections: int = 64
     bytes: int = 2 * 1024**3
 
 
 class Refused(Exception):
-    """A request that is not let through: the answer's status, and why."""
+    """A request that is not let through: the response's status, and why."""
 
     def __init__(self, status: str, reason: str) -> None:
         super().__init__(reason)
@@ -51,7 +51,7 @@ class Refused(Exception):
 
 
 class Target(NamedTuple):
-    """What a request asks for. `rest` is what to send first."""
+    """What a request asks for. `rest` must be sent first."""
 
     host: str
     port: int
@@ -68,14 +68,14 @@ INTERNET = Internet(_resolve, asyncio.open_connection)
 
 
 def proxy_environment() -> dict[str, str]:
-    """Return the variables that tell programs of the proxy."""
+    """Return the variables that point programs to the proxy."""
     url = f"http://127.0.0.1:{PROXY_PORT}"
     values = {"http_proxy": url, "https_proxy": url, "no_proxy": "localhost,127.0.0.1,::1"}
     return values | {name.upper(): value for name, value in values.items()}
 
 
 def check_hosts(hosts: Sequence[str]) -> None:
-    """Raise `InvalidRequest` unless these are host names, each with at most `*.` in front of two labels or more."""
+    """Raise `InvalidRequest` unless these are host names; `*.` may stand before two labels or more."""
     for host in hosts:
         labels = _plain(host.removeprefix("*.")).split(".")
         fine = all(
@@ -102,7 +102,7 @@ class EgressProxy:
         """The hosts that were asked for and not reached, in order."""
 
     async def serve(self, listener: socket.socket) -> None:
-        """Begin to accept connections."""
+        """Start to accept connections."""
         listener.setblocking(False)
         self._server = await asyncio.start_server(self._accept, sock=listener, limit=_MAX_HEAD)
 
@@ -121,7 +121,7 @@ class EgressProxy:
         try:
             await self._answer(reader, writer)
         except (OSError, TimeoutError, asyncio.CancelledError):
-            pass  # the other side went away, or the command ended
+            pass  # the other side closed, or the command ended
         finally:
             self._open.discard(task)
             writer.close()
@@ -145,7 +145,7 @@ class EgressProxy:
             there[1].close()
 
     async def _reach(self, target: Target) -> Streams:
-        """Connect to a host if it may be reached, at an address that was looked at."""
+        """Connect to a host if it may be reached, at the address that was checked."""
         try:
             return await self._connect(target)
         except Refused:
@@ -225,7 +225,7 @@ def _plain(host: str) -> str:
 
 
 def is_public(text: str) -> bool:
-    """Say whether an address is one of the internet, also if it is wrapped in another one."""
+    """Return whether an address is a public one, also if it is wrapped in another one."""
     address = ipaddress.ip_address(text.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
@@ -241,7 +241,7 @@ def is_public(text: str) -> bool:
 
 
 _GIVEN_OUT = ipaddress.IPv6Network("2000::/3")
-"""What of IPv6 is given out to the public; some of the rest counts as global all the same."""
+"""The IPv6 range that is assigned to the public. `is_global` accepts some of the rest as well."""
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 

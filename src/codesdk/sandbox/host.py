@@ -1,6 +1,6 @@
-"""Commands run plainly on the host, with all rights of this process: only where the operator says so.
+"""Commands run directly on the host, with all rights of this process: only where the operator says so.
 
-No boundary at all. Time, output and a few limits on single processes are enforced; the capabilities say so.
+There is no boundary. Only time, output and a few per-process limits are enforced; the capabilities say so.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ _SIGXCPU, _SIGXFSZ = 128 + 24, 128 + 25
 
 
 class HostSandbox:
-    """Runs commands with nothing around them. Implements `Sandbox`, in name only."""
+    """Runs commands unconfined. Implements `Sandbox`, in name only."""
 
     async def capabilities(self) -> SandboxCapabilities:
-        """Say how little is enforced."""
+        """Return how little is enforced."""
         limits: set[LimitName] = {"wall", "output"}
         if os.access(PRLIMIT, os.X_OK):
             limits |= {"file_size", "open_files"}
@@ -79,7 +79,7 @@ class HostSandbox:
 
 
 class _Kill:
-    """Kills a process group, as long as its leader was not waited for: then the number may be another's."""
+    """Kills a process group unless its leader was already reaped: then its number may be another's."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process
@@ -91,7 +91,7 @@ class _Kill:
 
 
 async def _ended(process: "subprocess.Popen[bytes]", kill: _Kill) -> None:
-    """Wait until the command ended, then end what it left in its group."""
+    """Wait until the command has ended, then kill what it left in its group."""
     if hasattr(os, "pidfd_open"):
         fd = os.pidfd_open(process.pid)
         try:
@@ -132,7 +132,7 @@ def _start(command: Command) -> "subprocess.Popen[bytes]":
 
 
 def _not_started(command: Command, error: OSError, output: Output, began: float) -> CommandEnd:
-    """Say what a shell would say."""
+    """Report a failed start the way a shell would."""
     words = f"{command.argv[0]}: {error.strerror}\n".encode()
     output("stderr", words)
     return CommandEnd(

@@ -1,7 +1,7 @@
-"""Whom a command runs as: never root. See docs/decisions/0007-commands-never-run-as-root.md.
+"""The user that a command runs as: never root. See docs/decisions/0007-commands-never-run-as-root.md.
 
-A process of an ordinary user runs commands as that user. A process of root runs them as the owner of
-the workspace or, if that is root, as a user kept for it; whether that one may have the workspace is for the operator to say.
+A process of an ordinary user runs commands as that user. A process of root runs them as the owner of the
+workspace or, if that is root, as a reserved user; the operator decides whether that user gets the workspace.
 """
 
 import os
@@ -21,11 +21,11 @@ class User(NamedTuple):
 
 
 SANDBOX_USER = User(61_100, 61_100)
-"""Who owns nothing: a number that neither distributions nor systemd give to anybody."""
+"""A user who owns nothing: a number that neither distributions nor systemd assign."""
 
 
 def user_for(workspace: os.stat_result, kept: User) -> User:
-    """Return whom a command in a workspace runs as. Must not be root."""
+    """Return the user that a command in a workspace runs as. Never root."""
     if os.geteuid() != 0:
         user = User(os.geteuid(), os.getegid())
     elif workspace.st_uid != 0:
@@ -38,7 +38,7 @@ def user_for(workspace: os.stat_result, kept: User) -> User:
 
 
 def require_access(workspace: os.stat_result, user: User, *, writable: bool) -> None:
-    """Raise `InvalidRequest` if a user that we become cannot use the workspace."""
+    """Raise `InvalidRequest` if the user that we switch to cannot use the workspace."""
     if os.geteuid() != 0 or _permits(workspace, user, 0o7 if writable else 0o5):
         return
     act = "write to" if writable else "read"
@@ -50,7 +50,7 @@ def require_access(workspace: os.stat_result, user: User, *, writable: bool) -> 
 
 
 def unreachable(path: str, user: User) -> str | None:
-    """Return the first directory on the way to a path that the user may not pass, or None."""
+    """Return the first directory on the way to a path that the user may not enter, or None."""
     place = Path("/")
     for part in Path(path).resolve().parts[1:]:
         if not _permits(Path(place).stat(), user, 0o1):
@@ -60,7 +60,7 @@ def unreachable(path: str, user: User) -> str | None:
 
 
 def give(directory: int, user: User) -> None:
-    """Give what root owns below an open directory to a user. Follows no links; leaves files with other names alone."""
+    """Give what root owns below an open directory to a user. Follows no links; skips hard-linked files."""
     for _, _, names, fd in os.fwalk(".", dir_fd=directory, follow_symlinks=False):
         _give_one(fd, ".", user)
         for name in names:

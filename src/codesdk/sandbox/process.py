@@ -1,7 +1,7 @@
-"""A started program → its output as it comes, and its end; or its end before that, if it takes too much.
+"""A started program to its output as it comes, and to its end; killed early if it exceeds a limit.
 
-Used by the backends that start programs themselves. Reads both pipes without ever waiting for one, and
-leaves what "kill all of it" means to the backend.
+For backends that start programs themselves. Reads both pipes without waiting for either, and leaves it to the
+backend how to kill all of a program.
 """
 
 import asyncio
@@ -37,14 +37,14 @@ class Pipes:
         self._loop.add_reader(fd, self._read, fd)
 
     def drain(self) -> None:
-        """Take what is there already, and stop reading."""
+        """Read what is already there, and stop reading."""
         for fd in list(self._open):
             while fd in self._open and self._read(fd):
                 pass
             self._forget(fd)
 
     def _read(self, fd: int) -> bool:
-        """Take one piece, and return whether there was one."""
+        """Read one chunk, and return whether there was one."""
         try:
             data = os.read(fd, _CHUNK)
         except BlockingIOError:
@@ -74,7 +74,7 @@ class Pipes:
 
 
 class Overseer:
-    """Watches a running program's limits, and has all of it killed at the first one that is hit."""
+    """Watches a running program's limits, and has all of it killed at the first one that it reaches."""
 
     def __init__(self, kill: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -93,7 +93,7 @@ class Overseer:
         self._timers["wall"] = self._loop.call_later(seconds, self.stop, "wall")
 
     def watch_cpu(self, used_s: Callable[[], float], limit_s: float) -> None:
-        """Look at the processor time of all its processes, again and again."""
+        """Check the CPU time of all its processes at intervals."""
 
         def look() -> None:
             if used_s() >= limit_s:
@@ -104,13 +104,13 @@ class Overseer:
         look()
 
     def end(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         for timer in self._timers.values():
             timer.cancel()
 
 
 async def readable(fd: int) -> None:
-    """Wait until a descriptor has something to read. That of a process has when it ended."""
+    """Wait until a descriptor is readable. A process's descriptor is when it has ended."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
     loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))
@@ -121,7 +121,7 @@ async def readable(fd: int) -> None:
 
 
 async def to_the_end(ending: Awaitable[None], kill: Callable[[], None]) -> None:
-    """Wait for an end that must be waited for. Cancelled: kill, wait all the same, and only then be cancelled."""
+    """Wait for an end that must not be missed. If cancelled: kill, wait, and only then raise."""
     waiting = asyncio.ensure_future(ending)
     cancelled = False
     while not waiting.done():

@@ -1,7 +1,7 @@
-"""What a workspace holds that a command must not change or see, found when a session first uses it.
+"""What in a workspace a command must not change or see, found when a session first uses it.
 
-Files with other names outside (hard links) and data directories of CodeSDK. A command cannot make either:
-it cannot link to what it cannot reach. But it can rename, so what was found is looked at again before each command.
+Files with other names outside (hard links), and CodeSDK's data directories. A command cannot make either: it
+cannot link to what it cannot reach. But it can rename, so the findings are checked again before each command.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ _NAMED = 5
 
 
 class Found(NamedTuple):
-    """A file or directory, and the number by which it is known again."""
+    """A file or directory, and the inode that identifies it."""
 
     path: str
     inode: tuple[int, int]
@@ -32,18 +32,18 @@ class Survey(NamedTuple):
     covered: Sequence[Found]
     has_git: bool
     complete: bool
-    """Whether every directory could be looked into."""
+    """Whether every directory could be read."""
 
     def holds(self, workspace: int) -> bool:
-        """Say whether all of it is still where it was."""
+        """Return whether all of it is still where it was."""
         return all(_inode(workspace, found.path) == found.inode for found in (*self.linked, *self.covered))
 
 
 def survey(workspace: int, before: Survey | None = None, *, few_links: bool = True) -> Survey:
-    """Look through an open directory. Raise `InvalidRequest` if it cannot be used. Blocking; run it in a thread.
+    """Search an open directory. Raise `InvalidRequest` if it cannot be used. Blocking; run it in a thread.
 
-    `before` is what the session found first: a repository that a command made since is its own,
-    and what was moved to where it cannot be found again must not be in reach.
+    `before` is the session's first survey: a repository that a command made since then is not protected, and
+    a protected file that was moved out of sight makes this raise.
     """
     walk = _Walk(workspace)
     outside = walk.linked_outside()

@@ -1,4 +1,4 @@
-"""Where events, rows, blobs and the audit are kept: in SQLite or in memory, behind the ports of the contract."""
+"""Storage for events, rows, blobs and the audit, on disk or in memory, behind the contract's ports."""
 
 from typing import TYPE_CHECKING
 

@@ -1,6 +1,7 @@
-"""Bytes ↔ content-addressed files `ab/cdef…`, or a dict: the `Blobs` port. In a data directory `split` is before the files.
+"""Bytes in content-addressed files `ab/cdef…`, or in a dict: the `Blobs` port.
 
-A file appears under its name only when it is complete and on disk, so what is there is whole, or the disk is bad.
+A file appears under its name only when it is complete and on disk, so a damaged one means a bad disk. In a
+data directory, `sqlite.split_blobs` keeps small contents in the database and uses this for large ones.
 """
 
 import asyncio
@@ -42,11 +43,11 @@ class MemoryBlobs:
         return found[0][max(start, 0) : None if end is None else max(end, 0)]
 
     async def has(self, content_hash: str) -> bool:
-        """Tell whether the bytes are there."""
+        """Return whether the bytes are stored."""
         return content_hash in self._blobs
 
     async def sweep(self, keep: Keep, older_than_s: float) -> int:
-        """Remove old blobs that `keep` does not return; return how many went."""
+        """Remove old blobs that `keep` does not return. Return how many were removed."""
         limit = time.time() - older_than_s
         old = [name for name, (_, put_at) in self._blobs.items() if put_at <= limit]
         kept = await keep(old) if old else set[str]()
@@ -61,10 +62,10 @@ class FileBlobs:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._guard = threading.Lock()  # between a put that finds its blob there and a sweep that removes it
+        self._guard = threading.Lock()  # a sweep must not remove a blob that a put has just found
 
     async def put(self, data: bytes) -> str:
-        """Store bytes durably and return their content hash. If they are there, only mark them as fresh."""
+        """Store bytes durably and return their content hash. If already stored, only mark them as fresh."""
         return await asyncio.to_thread(self._put, data)
 
     async def get(self, content_hash: str, start: int = 0, end: int | None = None) -> bytes:
@@ -72,12 +73,12 @@ class FileBlobs:
         return await asyncio.to_thread(self._get, content_hash, start, end)
 
     async def has(self, content_hash: str) -> bool:
-        """Tell whether the bytes are there."""
+        """Return whether the bytes are stored."""
         path = self._path(content_hash)
         return path is not None and await asyncio.to_thread(path.is_file)
 
     async def sweep(self, keep: Keep, older_than_s: float) -> int:
-        """Remove blobs that are older and that `keep` does not return, and what broken writes left behind."""
+        """Remove older blobs that `keep` does not return, and leftovers of broken writes."""
         limit = time.time() - older_than_s
         old = await asyncio.to_thread(self._old, limit)
         removed = 0
@@ -90,7 +91,7 @@ class FileBlobs:
         return removed
 
     def _path(self, content_hash: str) -> Path | None:
-        """Return the place of a blob; None for what is no hash, which could name any file."""
+        """Return the path of a blob; None for what is not a hash, because that could name any file."""
         if not _HASH.fullmatch(content_hash):
             return None
         return self._root / content_hash[7:9] / content_hash[9:]
@@ -109,7 +110,7 @@ class FileBlobs:
         return name
 
     def _freshen(self, path: Path, size: int) -> bool:
-        """Mark a stored blob as fresh, so that a sweep keeps it. False if it is not there or not whole."""
+        """Mark a stored blob as fresh for the next sweep. Return false if it is missing or cut short."""
         with self._guard:
             try:
                 if path.stat().st_size != size:
@@ -141,7 +142,7 @@ class FileBlobs:
         return checked(content_hash, data) if start <= 0 and end is None else data
 
     def _old(self, limit: float) -> list[str]:
-        """Return the hashes of blobs last put before `limit`; remove temporary files as old as that."""
+        """Return the hashes of blobs last put before `limit`; remove temporary files of that age."""
         names: list[str] = []
         for path in self._files():
             with contextlib.suppress(FileNotFoundError):
@@ -175,7 +176,7 @@ class FileBlobs:
 
 
 def checked(content_hash: str, data: bytes) -> bytes:
-    """Return bytes that are those of the hash. `StorageFailure` if they are others."""
+    """Return the bytes if they have this hash, else raise `StorageFailure`."""
     if hash_of(data) != content_hash:
         raise StorageFailure(
             f"blob {content_hash} is damaged: its bytes have another hash. Restore it from a backup.",

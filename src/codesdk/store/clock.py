@@ -1,4 +1,4 @@
-"""The time in the contract's form, for what the store writes on its own."""
+"""The time in the contract's form, for what the store itself writes."""
 
 from datetime import UTC, datetime
 

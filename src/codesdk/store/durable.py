@@ -1,4 +1,4 @@
-"""Bytes → a file that appears under its name only when it is complete and on disk, for its owner only."""
+"""Bytes to a file, for its owner only, that appears under its name when it is complete and on disk."""
 
 import contextlib
 import os
@@ -6,11 +6,11 @@ import tempfile
 from pathlib import Path
 
 TEMPORARY = ".tmp-"
-"""How the name of a file begins that a broken write may have left behind."""
+"""Prefix of files that a broken write may leave behind."""
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Put a file in place, or replace one, at once and durably. Its directory must exist. Raise `OSError`."""
+    """Create or replace a file atomically and durably. Its directory must exist. Raise `OSError`."""
     handle, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)  # mode 0600
     try:
         with os.fdopen(handle, "wb") as file:
@@ -26,7 +26,7 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory in one that exists, for its owner only and durably. It may be there."""
+    """Create a directory durably, for its owner only. Its parent must exist; it may exist, too."""
     path.mkdir(mode=0o700, exist_ok=True)
     sync_directory(path.parent)
 

@@ -1,7 +1,7 @@
-"""`MemoryLog`: the event log in dicts, for tests and for sessions that nobody needs to keep.
+"""`MemoryLog`: the event log in dicts, for tests and for sessions that need not be kept.
 
-Same semantics as the log on disk, including its asynchrony: an append is committed in a later step of the loop,
-together with all others that were queued by then, and reads see only what is committed.
+Behaves like the log on disk, including its asynchrony: an append is committed in a later step of the loop,
+together with all others queued by then, and reads see only what is committed.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class _Append(msgspec.Struct):
 class MemoryLog:
     """An `EventLog` that lives as long as the object.
 
-    `fault` is asked before each commit of an append; an exception that it returns makes that append fail.
+    `fault` is called before each append is committed; an exception that it returns makes that append fail.
     """
 
     def __init__(self, fault: Fault | None = None) -> None:
@@ -121,7 +121,7 @@ class MemoryLog:
         return done
 
     async def add_artifact(self, row: ArtifactRow, key: KeyRow | None = None) -> None:
-        """Record an artifact that no event mentions yet, and the key that it was asked for under."""
+        """Record an artifact that no event mentions yet, and its idempotency key."""
         await self._settle()
         self._artifacts[row.ref.artifact_id] = row
         if key is not None:
@@ -129,7 +129,7 @@ class MemoryLog:
         self._dirty.set()
 
     async def keep_cursor(self, subscriber: str, cursor: int) -> None:
-        """Keep how far a subscriber has got."""
+        """Store a subscriber's cursor."""
         await self._settle()
         self._kept_cursors[subscriber] = cursor
 
@@ -146,7 +146,7 @@ class MemoryLog:
         self._dirty.set()
 
     async def close(self) -> None:
-        """Commit what is queued and refuse all that comes later."""
+        """Commit what is queued and refuse everything after."""
         self._commit()
         self._closed = True
 
@@ -247,14 +247,14 @@ class MemoryLog:
         return list(islice(rest, max(limit, 0)))
 
     async def cursor_of(self, subscriber: str) -> int:
-        """Return the cursor that a subscriber has kept, 0 if none."""
+        """Return a subscriber's stored cursor, 0 if none."""
         return self._kept_cursors.get(subscriber, 0)
 
     def _frame(self, cursor: int) -> StoredFrame:
         return self._frames[bisect_right(self._frames, cursor - 1, key=_cursor_of)]
 
     async def changed(self, timeout_s: float) -> None:
-        """Return when something was committed since the last call, or after the time."""
+        """Wait until something was committed since the last call, at most `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._dirty.wait()
@@ -355,7 +355,7 @@ class MemoryLog:
         return [row for row in rows if after is None or row.ref.artifact_id > after][: max(limit, 0)]
 
     async def referenced(self, hashes: Sequence[str]) -> set[str]:
-        """Return those of the content hashes that some artifact row still names."""
+        """Return which of the content hashes some artifact row still names."""
         return {row.ref.content_hash for row in self._artifacts.values()} & set(hashes)
 
 

@@ -1,4 +1,4 @@
-"""The refusals that every event log words alike: which append or row does not fit, and what to do about it."""
+"""The errors that every event log raises with the same words: what does not fit, and what to do about it."""
 
 from codesdk.contract.errors import CodeSDKError, Conflict, NotFound, StorageFailure
 
@@ -9,12 +9,12 @@ def exists(session_id: str) -> Conflict:
 
 
 def missing(session_id: str) -> NotFound:
-    """A session is not, or no longer, there."""
+    """A session does not exist, or no longer."""
     return NotFound(f"there is no session {session_id}")
 
 
 def gone(session_id: str) -> Conflict:
-    """An append came for a session that is not, or no longer, there."""
+    """An append came for a session that does not exist, or no longer."""
     return Conflict(f"session {session_id} is not in the store: it was deleted, or never created")
 
 
@@ -49,15 +49,15 @@ def task_taken(task_id: str) -> Conflict:
 
 
 def key_taken(key: str) -> Conflict:
-    """An idempotency key already stands for something else."""
+    """An idempotency key was already used for something else."""
     return Conflict(f"idempotency key {key!r} was already used for another request", details={"key": key})
 
 
 def closed() -> StorageFailure:
-    """Something was asked of a log after its end."""
+    """A log was used after it was closed."""
     return StorageFailure("the event log is closed")
 
 
 def read_only() -> StorageFailure:
-    """A change was asked of a log that is open for reading."""
+    """A change was requested of a log that is open for reading."""
     return StorageFailure("the event log is open for reading only")

@@ -1,6 +1,6 @@
-"""Row structs ↔ the JSON bytes they are kept as. Every store keeps rows in this form, so all give back the same.
+"""Row structs to their stored JSON bytes and back. All stores use this form, so all return the same rows.
 
-Written strictly, read leniently: fields that a newer version added are passed over.
+Written strictly, read leniently: fields that a newer version added are ignored.
 """
 
 from typing import TypeVar
@@ -47,7 +47,7 @@ def unpack(kind: type[R], data: bytes) -> R:
 
 
 def is_pending(row: SessionRow) -> bool:
-    """Tell whether a session has work that a crash would interrupt."""
+    """Return whether a session has work that a crash would interrupt."""
     return row.active_task_id is not None or row.queued > 0
 
 

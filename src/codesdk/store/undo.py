@@ -1,7 +1,7 @@
-"""What takes changes of files back ↔ one file for each in `undo/<session>`, or a dict: the `UndoStore` port.
+"""What an undo needs, in one file per change in `undo/<session>` or in a dict: the `UndoStore` port.
 
-Apart from the artifacts, because it is byte-exact: nothing in here was redacted, so nothing in here is ever
-served, listed or bundled. Used by the engine alone.
+Kept apart from the artifacts because it is byte-exact: nothing here is redacted, so nothing here is ever
+served, listed or bundled.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class MemoryUndo:
         self._kept: dict[str, dict[str, Kept]] = {}
 
     async def keep(self, session_id: str, name: str, kept: Kept) -> None:
-        """Keep what takes a change back."""
+        """Keep what undoes a change."""
         self._kept.setdefault(session_id, {})[name] = kept
 
     async def find(self, session_id: str, name: str) -> Kept | None:
@@ -49,7 +49,7 @@ class FileUndo:
         self._root = root
 
     async def keep(self, session_id: str, name: str, kept: Kept) -> None:
-        """Store what takes a change back, durably."""
+        """Store what undoes a change, durably."""
         path = self._path(session_id, name)
         if path is None:
             raise StorageFailure(f"{session_id}/{name} cannot be the name of kept content")
@@ -72,7 +72,7 @@ class FileUndo:
     async def trim(
         self, *, before: float | None, max_bytes: int | None, dry_run: bool = False
     ) -> tuple[int, int]:
-        """Remove what was kept before a time, then the oldest over a size. Return how many files and bytes."""
+        """Remove what is older than a time, then the oldest over a size. Return how many files and bytes."""
         return await asyncio.to_thread(_trim, self._root, before, max_bytes, dry_run)
 
     def _path(self, session_id: str, name: str) -> Path | None:

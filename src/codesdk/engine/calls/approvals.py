@@ -1,6 +1,6 @@
-"""Questions to a person while a call waits: put, answered, and closed when nobody answers.
+"""Questions to a person while a call waits: asked, answered, and closed when nobody answers.
 
-What is asked and answered is written by the ledger; this is the waiting, and who may still answer what.
+The ledger writes questions and answers; this module waits for them and checks which may still be answered.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from codesdk.engine.sessions.scope import SessionScope
 
 
 class Approvals:
-    """The open questions of one task. `live` are its calls by the keys of their attempts."""
+    """The open questions of one task. `live` holds its calls by attempt key."""
 
     def __init__(self, scope: SessionScope, live: Mapping[str, LiveCall]) -> None:
         self._scope = scope
@@ -28,7 +28,7 @@ class Approvals:
         self._waiting: dict[str, asyncio.Future[None]] = {}
 
     async def ask(self, call: LiveCall) -> None:
-        """Ask about a call and return when it is decided; no answer in time is a denial."""
+        """Ask about a call and return when it is decided. No answer in time denies it."""
         journal, state = self._scope.journal, call.state
         summary = ledger.summarize(state.name, call.input.stored)
         await self._wait(ledger.ask(journal, state, summary, self._expiry()))
@@ -36,7 +36,7 @@ class Approvals:
             ledger.refuse(journal, state, ledger.ENGINE, self._nobody())
 
     async def ask_budget(self, standing: Standing) -> None:
-        """Ask once per task whether a budget that is nearly used up is raised. Whatever the answer, the work goes on."""
+        """Ask once per task and level whether to raise a nearly used up budget. Work goes on either way."""
         task = self._scope.state.task
         if standing.level in self._budgets_asked or task is None or task.stop is not None:
             return
@@ -57,15 +57,17 @@ class Approvals:
         attempt: int | None,
         input_hash: str | None,
     ) -> None:
-        """Take a person's answer to a call. Agreeing with what was already decided is no error."""
+        """Record a person's answer to a call. Repeating what was already decided is no error."""
         state = self._find(tool_call_id, decision)
         if state is None:
             return
         check_identity(state.identity, attempt, input_hash)
         call = self._live.get(state.key)
+        # An answer may come before the policy has spoken; the policy's opinions are recorded first.
         if call is not None and not call.judged.done():
             await asyncio.wait([call.judged])
         approval_id = state.approval_id
+        # Somebody else may have decided during that wait: agreeing is fine, `_find` raises otherwise.
         if state.phase != "waiting" or approval_id is None or not self._scope.state.is_open(state):
             self._find(tool_call_id, decision)
             return
@@ -80,7 +82,7 @@ class Approvals:
             self.wake(approval_id)
 
     def refuse_all(self, why: str) -> None:
-        """Deny the calls that wait for a person: there is nobody left to give the answer to."""
+        """Deny the calls that wait for a person: nobody is left who would use the answer."""
         task = self._scope.state.task
         for state in list(task.calls.values()) if task is not None else []:
             if state.phase == "waiting" and state.approval_id is not None:

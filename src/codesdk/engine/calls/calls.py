@@ -1,10 +1,11 @@
-"""Tool calls of one task, from their arrival to the reply: one path for every origin.
+"""The tool calls of one task, from arrival to reply: one path for every origin.
 
     stream   announce ──────────────────────────▶ ┐                          ┌▶ reply to the runtime
     mcp      announce? ▶ matching ◀ request ────▶ ├ open ▶ decide ▶ execute ─┼▶ outcome of the request
     native   announce? ▶ matching ◀ may_run ────▶ ┘                          └▶ yes or no; then `ended`
 
-Each call has one worker, and one more task while its tool runs. What is decided is stored before it takes effect.
+Each call has one worker, and one more asyncio task while its tool runs. Decisions are stored before they take
+effect.
 """
 
 import asyncio
@@ -39,14 +40,14 @@ NEVER_MADE = "The runtime did not go through with this call."
 NOBODY_WAITS = "The runtime no longer waits for this call."
 CHANGED = "The runtime asks about another input than it announced; that is a call of its own."
 NAMELESS = ToolIdentity(tool_call_id="", attempt=1, input_hash="")
-"""A call that never became one of ours: only the runtime has a name for it."""
+"""A call that could not be recorded: only the runtime has an id for it."""
 
 Reply = Callable[[ToolIdentity, ToolReply | str], Coroutine[Any, Any, None]]
-"""Hands a result, or the reason of a denial, to the runtime."""
+"""Gives the runtime a result, or the reason for a denial."""
 
 
 class Calls:
-    """The tool calls of one running task. `violated` ends the task and says why; so does `on_fault`."""
+    """The tool calls of one task. `violated` ends it for the runtime's fault, `on_fault` for one of ours."""
 
     def __init__(
         self,
@@ -79,11 +80,11 @@ class Calls:
 
     @property
     def busy(self) -> bool:
-        """Whether any call is still on its way."""
+        """Whether any call is not finished."""
         return bool(self._workers)
 
     async def announce(self, item: ToolAnnouncement) -> None:
-        """Take a call that the stream tells of. One handed over is seen through; others wait for the runtime's move."""
+        """Open a call that the stream announces. Run it if it was handed over, else wait for its request."""
         arrival = await self._take(item, item.origin or self._default_origin)
         if arrival is None or self._is_known(arrival):
             return
@@ -94,7 +95,7 @@ class Calls:
             self._matching.announce(arrival, call)
 
     def request(self, name: str, arguments: Any, runtime_id: str | None) -> "asyncio.Future[ToolReply]":
-        """Take a call made over MCP. Return its outcome as it will be; cancelling that means to hang up."""
+        """Take a call made over MCP. Return a future of its outcome; cancelling that means hanging up."""
         item = ToolAnnouncement(name=name, input=arguments, runtime_tool_call_id=runtime_id)
         try:
             arrival = take(self._scope.redactor, item, "mcp")
@@ -108,7 +109,7 @@ class Calls:
         return self.requests.wait(request)
 
     async def may_run(self, item: ToolAnnouncement) -> str | None:
-        """Decide on a call that the runtime is about to run. Return why it may not, or None once its start is stored."""
+        """Decide a call that the runtime would run. Return why not, or None once its start is stored."""
         arrival = None if self._closed else await self._take(item, "native")
         if arrival is None or item.runtime_tool_call_id is None:
             return ENDING.result if self._closed else "The call cannot be written down, so it must not run."
@@ -125,14 +126,14 @@ class Calls:
         return ENDING.result if call.worker.cancelled() else call.worker.result()
 
     async def ended(self, item: ToolEnded) -> None:
-        """Write down the end of a call that the runtime ran. To run one without asking, where it had to, is a violation."""
+        """Record the end of a call that the runtime ran. Not having asked where it had to is a violation."""
         runtime_id: Any = item.runtime_tool_call_id
         if not self._has_seen(runtime_id):
             await self._intake.malformed("the end of a call that it never announced.", item)
             return
         call = self._asked.pop(runtime_id, None) or self._unmet(runtime_id)
         if call is None or not self._scope.state.is_open(call.state):
-            return  # it was denied: what the runtime tells is that
+            return  # it was denied, and this is the runtime confirming it
         if call.state.phase == "waiting" and item.refused:
             drop(self._scope, call, str(item.result))
         elif not await record_end(self._scope, self._tools, call, item) and call.origin == "native":
@@ -147,19 +148,19 @@ class Calls:
             drop(self._scope, call, item.reason)
 
     async def run_carried(self, carried: Carried) -> None:
-        """Issue an approved call of an interrupted task once more, and wait for its end."""
+        """Issue an approved call of an interrupted task again, and wait for its end."""
         call = await issue_again(self._scope, self._tools, carried)
         if call.state.phase == "approved":
             await self._executions.run(call)
         await self._scope.recorder.settle()
 
     def stop(self) -> None:
-        """Wake what waits and cancel what runs, after a stop was written."""
+        """Wake waiting calls and cancel running ones, after a stop was recorded."""
         self.approvals.wake_all()
         self._executions.cancel_all()
 
     async def close(self, timeout_s: float) -> None:
-        """Take no more calls and wait for those on their way; after the time, cancel what runs and close what is open."""
+        """Refuse new calls and wait for open ones; after the timeout, cancel and close what is left."""
         self._closed = True
         if self._scope.recorder.broken is not None:
             await self._cancel_workers()
@@ -179,7 +180,7 @@ class Calls:
                 ledger.close_left_open(self._scope.journal, state)
 
     async def _take(self, item: ToolAnnouncement, origin: ToolOrigin) -> Arrival | None:
-        """Take a call in. One that cannot be written down is noted, and a runtime that waits for it is told."""
+        """Take a call in. Note one that cannot be recorded, and tell a runtime that waits for it."""
         try:
             return take(self._scope.redactor, item, origin)
         except UnusableCall as problem:
@@ -191,7 +192,7 @@ class Calls:
             return None
 
     def _is_known(self, arrival: Arrival) -> bool:
-        """Return whether an announced call is open already, and note one that was announced twice."""
+        """Return whether an announced call is already open, and note one that was announced twice."""
         if self._matching.alone and self._matching.is_late(arrival):
             return True
         task, runtime_id = self._scope.state.task, arrival.item.runtime_tool_call_id
@@ -199,14 +200,14 @@ class Calls:
         return seen is not None and note_repeat(self._scope, seen, arrival.input.digest)
 
     async def _meet(self, arrival: Arrival) -> LiveCall:
-        """Return the announced call that is now made or asked about, or open one."""
+        """Return the announced call that is now made or asked about, or open a new one."""
         call = await self._matching.meet(arrival)
         if call is None:
             return await self._open(arrival)
         if call.input.digest != arrival.input.digest:
             drop(self._scope, call, CHANGED)
             return await self._open(arrival)
-        # The hashes agree, but a secret that was taken out of both may differ: what is made now is what counts.
+        # Hashes cover the redacted input, so two equal ones may hide different secrets: the made call counts.
         call.input, call.subjects = arrival.input, arrival.item.subjects
         return call
 
@@ -242,23 +243,24 @@ class Calls:
         return call
 
     async def _answer(self, call: LiveCall) -> None:
-        """See a call through that the runtime handed over, and hand the outcome back."""
+        """Resolve a call that the runtime handed over, and send the outcome back."""
         outcome = await self._resolve(call)
         assert outcome is not None, "only native calls are left to the runtime"
         await self._reply(call.state.identity, outcome)
 
     async def _serve(self, request: Request, arrival: Arrival) -> ToolReply:
-        """See a call through that came over MCP."""
+        """Resolve a call that came over MCP."""
         request.call = call = await self._meet(arrival)
         outcome = await self._resolve(call)
         reply = outcome if isinstance(outcome, ToolReply) else ToolReply(result=outcome, is_error=True)
+        # The next model request will quote it; the tap then knows the text as CodeSDK's own.
         self._endpoints.tap.add_result(reply.result)
         return reply
 
     async def _resolve(self, call: LiveCall) -> Resolution:
-        """Decide a call, run it if it may run, and return how that went once it is stored.
+        """Decide a call, run it if it may run, and return the outcome once it is stored.
 
-        The ledger's state, not this coroutine, says where the call stands: a stop or a person may close it meanwhile.
+        After each await, look at the ledger's state: a stop or a person may have closed the call meanwhile.
         """
         try:
             await self._ask_budget()
@@ -278,7 +280,7 @@ class Calls:
         return outcome
 
     async def _decide(self, call: LiveCall) -> None:
-        """Have a call decided: by policy, and by a person if the policy asks. If it stays open, it may run."""
+        """Decide a call: by policy, and by a person if the policy asks. If it stays open, it may run."""
         opinions = judge(self._scope, self._tools, call)
         _mark_judged(call)
         verdict = decide(opinions)
@@ -290,7 +292,7 @@ class Calls:
             await self.approvals.ask(call)
 
     async def _ask_budget(self) -> None:
-        """Ask whether a budget is raised that is nearly used up, before more of it is spent on what this call brings."""
+        """Ask whether to raise a budget that is nearly used up, before the model gets this call's result."""
         config = self._scope.state.config
         limited = config.budgets is not None or self._scope.ports.limits.principal_budget is not None
         if limited and config.interaction_mode == "interactive":
@@ -299,14 +301,14 @@ class Calls:
                 await self.approvals.ask_budget(standing)
 
     def _abandon(self, request: Request) -> None:
-        """End a request that everybody left: if it is no attempt yet, nothing of it is written."""
+        """End a request that nobody waits for. If it has no attempt yet, nothing of it is recorded."""
         if request.call is not None:
             self._give_up(request.call)
         elif request.worker is not None:
             request.worker.cancel()
 
     def _give_up(self, call: LiveCall) -> None:
-        """End a call that nobody waits for: cancelled if it runs, else it never starts."""
+        """End a call that nobody waits for: cancel it if it runs, else never start it."""
         call.left_because = NOBODY_WAITS
         if call.tool is not None:
             call.tool.cancel()
@@ -316,7 +318,7 @@ class Calls:
             ledger.skip(self._scope.journal, call.state, f"Not run: {NOBODY_WAITS}")
 
     def _unmet(self, runtime_id: str) -> LiveCall | None:
-        """Return an announced call that was neither made nor asked about, and forget it."""
+        """Return and forget an announced call that was neither made nor asked about."""
         return next(iter(self._matching.take_unmet(runtime_id)), None)
 
     def _has_seen(self, runtime_id: Any) -> bool:
@@ -331,7 +333,7 @@ class Calls:
             await asyncio.wait(workers, timeout=self._scope.settings.stop_grace_s)
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """See to a call in the background. A failure of ours in it ends the task."""
+        """Work on a call in the background. A fault of ours in it ends the task."""
         worker = asyncio.create_task(work)
         self._workers.add(worker)
         worker.add_done_callback(self._done)
@@ -345,6 +347,6 @@ class Calls:
 
 
 def _mark_judged(call: LiveCall) -> None:
-    """Let an answer in that came before the question."""
+    """Release an answer that came before the policy had spoken."""
     if not call.judged.done():
         call.judged.set_result(None)

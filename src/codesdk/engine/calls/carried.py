@@ -1,4 +1,7 @@
-"""A call that a person approved after its task had crashed → its next attempt, opened and decided."""
+"""A call that a person approved after a crash to its next attempt, opened and decided.
+
+The stored input is run again only if it is exactly the one that the person saw.
+"""
 
 import asyncio
 from typing import Any
@@ -18,7 +21,7 @@ from codesdk.policy import decide
 
 
 async def issue_again(scope: SessionScope, tools: KnownTools, carried: Carried) -> LiveCall:
-    """Open the next attempt, decided: approved if it can run."""
+    """Open the next attempt and decide it: approved if it can run."""
     given = await _stored_input(scope, carried)
     inline: Any = msgspec.UNSET
     ref = carried.input_ref
@@ -62,7 +65,7 @@ def _unfit_to_run(tools: KnownTools, carried: Carried, given: CallInput) -> str 
 
 
 def _decide_again(scope: SessionScope, tools: KnownTools, carried: Carried, call: LiveCall) -> None:
-    """Let a call run that a person approved, unless the policy of now forbids it."""
+    """Approve a call that a person approved, unless today's policy forbids it."""
     answer = Evaluation(source="user", result="allow", rule="carried", reason=carried.reason)
     opinions = [*judge(scope, tools, call), answer]
     for opinion in opinions:
@@ -76,7 +79,7 @@ def _decide_again(scope: SessionScope, tools: KnownTools, carried: Carried, call
 
 
 async def _stored_input(scope: SessionScope, carried: Carried) -> CallInput:
-    """Return the input as it was stored; without data if it is gone."""
+    """Return the input as it was stored, or one without data if it is gone."""
     redacted = carried.input_redacted
     try:
         data = await scope.ports.blobs.get(carried.input_ref.content_hash)

@@ -1,6 +1,6 @@
-"""What CodeSDK thinks of a call, said without waiting: its opinions, whatever the call's origin.
+"""A call to CodeSDK's opinions on it, whatever its origin. Waits for nobody.
 
-An input is validated here, once: the tool that takes it is left in the call, ready to run.
+The input is validated here, once; the prepared tool is kept in the call, ready to run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,9 @@ from codesdk.engine.sessions.scope import SessionScope
 from codesdk.policy import MODE, all_opinions
 
 LISTED = f"{MODE}native_tools"
-"""What the session's list of native tools says. A part of its mode: a rule outweighs it."""
+"""The rule for a tool in the session's native_tools. Part of the mode: a policy rule outweighs it."""
 UNDECLARED = f"{MODE}native_tools:undeclared"
-"""What is said of a native tool that neither the runtime nor the session has named."""
+"""The rule for a native tool that its runtime did not declare."""
 
 NOBODY_TO_ASK = Evaluation(
     source="codesdk",
@@ -29,22 +29,22 @@ NOBODY_TO_ASK = Evaluation(
 
 
 class KnownTools(msgspec.Struct, frozen=True):
-    """The tools of one task: those that we run, and those of its own that the runtime declared."""
+    """The tools of one task: those that CodeSDK runs, and the runtime's own that it declared."""
 
     owned: frozenset[str]
     native: frozenset[str]
     classes: Mapping[str, ToolClass]
-    """What each may do. A tool that is not here counts as dangerous."""
+    """A tool that is missing here counts as dangerous."""
 
 
 def known_tools(owned: Sequence[ToolSpec], native: Mapping[str, ToolClass]) -> KnownTools:
-    """Return the tools of a task, from what is on offer and what its runtime declares."""
+    """Return the tools of a task: those offered, and those that its runtime declares."""
     classes: dict[str, ToolClass] = {**native, **{spec.name: spec.tool_class for spec in owned}}
     return KnownTools(frozenset(spec.name for spec in owned), frozenset(native), classes)
 
 
 def judge(scope: SessionScope, tools: KnownTools, call: LiveCall) -> list[Evaluation]:
-    """Return CodeSDK's opinions on a call: that it cannot be, or the mode's, the policy's and the grants'."""
+    """Return the opinions on a call: why it is impossible, or the mode's, the policy's and the grants'."""
     if call.origin == "native":
         return _judge_native(scope, tools, call)
     name = call.state.name
@@ -59,7 +59,7 @@ def judge(scope: SessionScope, tools: KnownTools, call: LiveCall) -> list[Evalua
 
 
 def _judge_native(scope: SessionScope, tools: KnownTools, call: LiveCall) -> list[Evaluation]:
-    """Being listed makes nothing looser than the mode; being unknown to everyone makes it a question in every mode."""
+    """Judge a native call. A listed tool still follows the mode; an undeclared one is always asked about."""
     name, enabled = call.state.name, scope.state.config.native_tools
     if name not in tools.native:
         reason = f"Nobody declared the runtime's own tool {name}, so it counts as dangerous."
@@ -82,7 +82,7 @@ def _opinions(scope: SessionScope, call: LiveCall, subjects: Subjects) -> list[E
         subjects=subjects,
     )
     ruled = scope.ports.policy.evaluate(question)
-    redact = scope.redactor.value  # a policy may quote the input, and a rule is compared with those granted
+    redact = scope.redactor.value  # a policy may quote the input; grants hold redacted rules, too
     ruled = msgspec.structs.replace(ruled, rule=redact(ruled.rule), reason=redact(ruled.reason))
     granted = {grant.rule for grant in scope.state.grants if grant.tool == call.state.name}
     return all_opinions(question, ruled, granted)

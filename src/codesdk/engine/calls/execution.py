@@ -1,6 +1,6 @@
-"""Runs of approved calls: output, result and changes of each, as events and artifacts.
+"""Approved calls to runs, and their output, results and file changes to events and artifacts.
 
-`Executions` has the tools run; `Execution` writes down what comes of one run.
+`Executions` runs the tools; `Execution` records one run.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ PREVIEW_CHARS = 2000
 
 
 class Executions:
-    """The calls of one task that run: reading tools side by side, all others one at a time."""
+    """The running calls of one task: read-only tools side by side, all others one at a time."""
 
     def __init__(self, scope: SessionScope, writes: asyncio.Lock) -> None:
         self._scope = scope
@@ -38,7 +38,7 @@ class Executions:
 
     @property
     def running(self) -> Collection[asyncio.Task[ToolRun]]:
-        """The tools at work."""
+        """The tools that run now."""
         return self._running
 
     async def run(self, call: LiveCall) -> ToolReply | str:
@@ -49,7 +49,7 @@ class Executions:
             return await self._run_now(call)
 
     def cancel_all(self) -> None:
-        """Cancel all that runs."""
+        """Cancel every running tool."""
         for running in self._running:
             running.cancel()
 
@@ -59,6 +59,7 @@ class Executions:
             return call.state.closing_words
         assert tool is not None, "only a judged call is approved"
         ledger.started(self._scope.journal, call.state, tool.execution_env, tool.sandbox)
+        # Stored before the tool runs: after a crash the log then says that it may have taken effect.
         await self._scope.recorder.settle()
         execution = Execution(self._scope, call.state)
         if state.task is not None and state.task.stop is not None:
@@ -100,7 +101,7 @@ class Execution:
         self._ended = False
 
     def take_output(self, stream: OutputStream, text: str) -> None:
-        """Pass on a running tool's output, as far as the bounds allow."""
+        """Record a running tool's output, within the limits."""
         if (
             self._ended
             or self._scope.recorder.broken is not None
@@ -113,18 +114,18 @@ class Execution:
         self._emit(stream, redactor.feed(mend(text)))
 
     def finish_unrun(self, why: str) -> ToolReply:
-        """End a call that was started on paper only."""
+        """End a call whose start was recorded, but which never ran."""
         words = f"Not run: {why}"
         ledger.completed(self._scope.journal, self._call, is_error=True, result_preview=words)
         return ToolReply(result=words, is_error=True)
 
     async def finish(self, running: asyncio.Task[ToolRun]) -> ToolReply:
-        """End the call with what the tool gave back, whatever that is."""
+        """End the call with the tool's result, its error or its cancellation."""
         self._ended = True
         return await self.record(_outcome(running))
 
     async def record(self, run: ToolRun, outcome: Outcome = "known") -> ToolReply:
-        """Write the end of the call: what it gave back, what it changed, what it printed."""
+        """Record the end of the call: its result, its changes and its output."""
         result = self._clean(run.result)
         preview, ref = await self._present(result)
         changes = [await self._change(index, change) for index, change in enumerate(run.changes)]
@@ -169,14 +170,14 @@ class Execution:
 
     def _clean(self, result: Any) -> Any:
         """Return a result as it is stored: plain JSON that can be hashed, without secrets."""
-        if type(result) is str and result.isascii():  # most are, and there is nothing to mend in it
+        if type(result) is str and result.isascii():  # the common case, and nothing to mend
             return self._scope.redactor.text(result)
         data = b""
         try:
             data = msgspec.json.encode(mend(msgspec.to_builtins(result)))
             plain = data.decode() if is_deep(data) else msgspec.json.decode(data)
             if not isinstance(plain, str):
-                hash_json(plain)  # it becomes a part of the transcript, which is hashed
+                hash_json(plain)  # it must be hashable: it becomes part of the transcript
         except CanonicalError:
             plain = data.decode()
         except (TypeError, ValueError, RecursionError, OverflowError):
@@ -202,7 +203,7 @@ class Execution:
         return Change(path=path, diff_ref=ref, undo=undo)
 
     async def _keep(self, index: int, change: FileChange) -> str | None:
-        """Keep what an undo needs, as it is: no secret is taken out of it, and nobody is ever shown it."""
+        """Keep what an undo needs. It is not redacted, because it is restored and never shown."""
         if change.kept is None:
             return None
         identity = self._call.identity

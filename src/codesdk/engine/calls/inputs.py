@@ -1,7 +1,7 @@
-"""What a call brought with it → its input, taken once: decoded, redacted and hashed. Pure.
+"""An arriving call to its input: decoded, redacted and hashed, once. Pure.
 
-Every call passes through `take` when it arrives, whatever its origin; everyone behind it is handed the result. The
-tool's own validation of the input is the other half, and happens in `evaluation`.
+Every call passes through `take`, whatever its origin, and everything behind it uses the result. The tool
+validates the input later, in `evaluation`.
 """
 
 from typing import Any
@@ -20,10 +20,10 @@ MAX_NAME_CHARS = 256
 
 
 class CallInput(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A call's input: as it came, and as it is stored."""
+    """A call's input: as it arrived, and as it is stored."""
 
     value: Any
-    """As it came, secrets included. Only the policy and the tool may see it."""
+    """As it arrived, secrets included. Only the policy and the tool may see it."""
     stored: Any
     data: bytes
     """`stored` as JSON."""
@@ -32,7 +32,7 @@ class CallInput(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A call that reached us: announced in the stream, requested over MCP or asked about."""
+    """A call that reached us: announced in the stream, requested over MCP, or asked about before it runs."""
 
     item: ToolAnnouncement
     origin: ToolOrigin
@@ -41,18 +41,18 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class UnusableCall(Exception):
-    """A call that cannot even be written down. The message says why."""
+    """A call that cannot even be recorded. The message says why."""
 
 
 def default_origin(model: ToolExecutionModel) -> ToolOrigin:
-    """Return the origin of an announcement that does not say, by what its runtime usually does."""
+    """Return the origin of an announcement that names none, from how its runtime runs tools."""
     if model == "external_mcp":
         return "mcp"
     return "native" if model == "runtime_internal" else "stream"
 
 
 def take(redactor: Redactor, item: ToolAnnouncement, origin: ToolOrigin) -> Arrival:
-    """Take a call in. Raise `UnusableCall` if it cannot be written down."""
+    """Take a call in. Raise `UnusableCall` if it cannot be recorded."""
     if not _is_sound(item):
         raise UnusableCall("a tool call without a usable name or id.")
     try:
@@ -76,7 +76,7 @@ def take_input(redactor: Redactor, value: Any) -> CallInput:
 
 
 def _is_sound(item: ToolAnnouncement) -> bool:
-    """Check what the types promise: an adapter may pass on what a program of others said."""
+    """Check what the types promise: an adapter may pass on unchecked output of another program."""
     name: Any = item.name
     index: Any = item.index
     texts: list[Any] = [t for t in (name, item.runtime_tool_call_id, item.message_id) if t is not None]

@@ -74,7 +74,7 @@ def request(
 
 
 def evaluate(journal: Journal, call: CallState, opinion: Evaluation) -> None:
-    """Note one opinion on a call."""
+    """Record one opinion on a call."""
     journal.write(
         ev.ToolCallPolicyEvaluated(
             **_identity(call),
@@ -87,7 +87,7 @@ def evaluate(journal: Journal, call: CallState, opinion: Evaluation) -> None:
 
 
 def conclude(journal: Journal, call: CallState, opinions: Sequence[Evaluation], verdict: Evaluation) -> None:
-    """Note all opinions on a call and decide it by the one that counts, unless that asks."""
+    """Record all opinions on a call, and decide it by `verdict` unless that asks."""
     for opinion in opinions:
         evaluate(journal, call, opinion)
     if verdict.result == "allow":
@@ -97,7 +97,7 @@ def conclude(journal: Journal, call: CallState, opinions: Sequence[Evaluation], 
 
 
 def ask(journal: Journal, call: CallState, summary: str, expires_at: str | None) -> str:
-    """Put the question to whoever may answer. Return the approval's id."""
+    """Ask whoever may answer. Return the approval's id."""
     approval_id = journal.stamper.mint("apr")
     identity = call.identity
     journal.write(
@@ -117,7 +117,7 @@ def ask(journal: Journal, call: CallState, summary: str, expires_at: str | None)
 def ask_budget(
     journal: Journal, level: ev.BudgetLevel, summary: str, *, expires_at: str | None = None
 ) -> str:
-    """Ask whether a budget is raised: in the running task if it waits for the answer, else for as long as it takes."""
+    """Ask whether to raise a budget. With `expires_at` the running task waits, else no task does."""
     approval_id = journal.stamper.mint("apr")
     payload = ev.ApprovalRequested(
         approval_id=approval_id, kind="budget", summary=summary, expires_at=expires_at, budget=level
@@ -129,7 +129,7 @@ def ask_budget(
 def answer_budget(
     journal: Journal, approval_id: str, decision: Decision, by: Actor, reason: str | None
 ) -> None:
-    """Take the answer to a question about a budget."""
+    """Record the answer to a budget question."""
     question = journal.state.budget_questions[approval_id]
     payload = ev.ApprovalAnswered(
         approval_id=approval_id, decision=decision, by=by, scope="once", reason=reason
@@ -138,7 +138,7 @@ def answer_budget(
 
 
 def close_budget_questions(journal: Journal, why: str) -> None:
-    """Answer the questions about budgets that the running task waits for: it waits no longer."""
+    """Deny the budget questions that the running task waits for."""
     for approval_id, question in list(journal.state.budget_questions.items()):
         if question.task_id is not None:
             answer_budget(journal, approval_id, "deny", ENGINE, why)
@@ -147,7 +147,7 @@ def close_budget_questions(journal: Journal, why: str) -> None:
 def answer(
     journal: Journal, call: CallState, decision: Decision, by: Actor, scope: Scope, reason: str | None
 ) -> None:
-    """Take the answer to a call's question, and decide the call by it."""
+    """Record the answer to a call's question, and decide the call by it."""
     assert call.approval_id is not None, "only a question can be answered"
     journal.write(
         ev.ApprovalAnswered(
@@ -163,7 +163,7 @@ def answer(
 def answer_carried(
     journal: Journal, approval_id: str, decision: Decision, by: Actor, reason: str | None
 ) -> None:
-    """Take the answer to a question that outlived its task."""
+    """Record the answer to a question that outlived its task."""
     payload = ev.ApprovalAnswered(
         approval_id=approval_id, decision=decision, by=by, scope="once", reason=reason
     )
@@ -202,19 +202,19 @@ def refuse(journal: Journal, call: CallState, by: Actor, reason: str) -> None:
 
 
 def started(journal: Journal, call: CallState, env: ExecutionEnv, sandbox: SandboxSummary) -> None:
-    """Note that an approved call starts. Must be stored before it does."""
+    """Record that an approved call starts. Must be stored before the call runs."""
     journal.write(ev.ToolCallStarted(**_identity(call), name=call.name, execution_env=env, sandbox=sandbox))
 
 
 def output(journal: Journal, call: CallState, stream: OutputStream, delta: str) -> None:
-    """Pass on output of a running call."""
+    """Record output of a running call."""
     journal.write(ev.ToolOutputDelta(**_identity(call), stream=stream, delta=delta))
 
 
 def output_end(
     journal: Journal, call: CallState, size: int, truncated: bool, refs: list[ArtifactRef]
 ) -> None:
-    """Note how much output a running call gave."""
+    """Record how much output a running call gave."""
     journal.write(ev.ToolOutputCompleted(**_identity(call), bytes=size, truncated=truncated, refs=refs))
 
 
@@ -253,7 +253,7 @@ def completed(
 
 
 def close_left_open(journal: Journal, call: CallState) -> None:
-    """Close a call whose task ends before it did."""
+    """Close a call that is still open when its task ends."""
     if call.phase == "waiting":
         refuse(journal, call, ENGINE, "The task ended.")
     elif call.phase == "approved":
@@ -264,23 +264,24 @@ def close_left_open(journal: Journal, call: CallState) -> None:
 
 
 UNRUN = SandboxSummary(network=False)
-"""What a call could reach that never ran."""
+"""The sandbox of a call that never ran."""
 
 
 def skip(journal: Journal, call: CallState, why: str) -> None:
-    """End an approved call that was overtaken before it started: it has not run."""
+    """End an approved call that did not run because a stop or a disconnect came first."""
+    # An approved call must end with `completed`, and that needs a start: one that ran nowhere.
     started(journal, call, "unknown", UNRUN)
     completed(journal, call, is_error=True, result_preview=why)
 
 
 def lose(journal: Journal, call: CallState) -> None:
-    """End a call that was running when the process died: nobody saw how it ended."""
+    """End a call that was running when the process died: its outcome is unknown."""
     why = "The process ended while this ran; whether it took effect is not known."
     completed(journal, call, is_error=True, outcome="unknown", result_preview=why)
 
 
 def carry(journal: Journal, call: CallState, inputs: dict[str, ArtifactRef]) -> list[ev.ApprovalCarried]:
-    """Close a waiting call after a crash; return the question that lives on, if there was one."""
+    """Close a waiting call after a crash. Return its question, if it had one, to be kept for a resume."""
     deny(journal, call, ENGINE, CARRIED_REASON, carried=True)
     key = call.key
     if call.approval_id is None or key not in inputs:
@@ -301,7 +302,7 @@ def carry(journal: Journal, call: CallState, inputs: dict[str, ArtifactRef]) -> 
 
 
 def summarize(name: str, value: Any) -> str:
-    """Return one line that tells a person what a call would do."""
+    """Return one line that shows a person what a call would do."""
     text = msgspec.json.encode(value).decode()
     return f"{name} {text if len(text) <= 200 else text[:199] + '…'}"
 

@@ -1,8 +1,8 @@
-"""Where a call that a runtime announced in its stream meets the same call as a request over MCP or a question.
+"""Matches a call that a runtime announced in its stream with the same call requested over MCP or asked about.
 
-Whichever comes first opens the attempt; a request or question waits a moment for the announcement, because only that
-says where in the model's message the call belongs. They are matched by the runtime's id where both have it, else by
-name and input, in order.
+A request or question waits a moment for its announcement, because only that says where in the model's message
+the call belongs; without one it opens the attempt itself. They match by the runtime's id where both have it,
+else by name and input, in order.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from codesdk.engine.calls.live import LiveCall
 
 JOIN_S = 0.25
 _Trace = tuple[ToolOrigin, str | None, str, str]
-"""Origin, the runtime's id, name and input hash of a call."""
+"""A call's origin, the runtime's id, its name and its input hash."""
 
 
 class Matching:
-    """The calls of one task that one side has seen and the other has not."""
+    """The calls of one task that only one side has seen so far."""
 
     def __init__(self) -> None:
         self._announced: list[tuple[Arrival, LiveCall]] = []
@@ -26,7 +26,7 @@ class Matching:
         """Requests and questions whose announcement did not come in time; what they brought is not kept."""
 
     def announce(self, arrival: Arrival, call: LiveCall) -> None:
-        """Take a call from the stream whose attempt was just opened."""
+        """Add a call from the stream whose attempt was just opened."""
         for wanted, met in self._waiting:
             if not met.done() and _match(wanted, arrival):
                 met.set_result(call)
@@ -34,7 +34,7 @@ class Matching:
         self._announced.append((arrival, call))
 
     def is_late(self, arrival: Arrival) -> bool:
-        """Return whether the call was opened already, because its announcement took too long. Asked once for each."""
+        """Return whether the call was opened before its announcement, which came late. Ask once per call."""
         item, name, digest = arrival.item, arrival.name, arrival.input.digest
         for known in self.alone:
             origin, runtime_id, *rest = known
@@ -45,7 +45,7 @@ class Matching:
         return False
 
     async def meet(self, arrival: Arrival) -> LiveCall | None:
-        """Return the announced call that this one is, waiting a moment for it; None if it was not announced."""
+        """Return the announced call that matches, waiting a moment for it; None if none was announced."""
         for entry in self._announced:
             if _match(arrival, entry[0]):
                 self._announced.remove(entry)
@@ -63,7 +63,7 @@ class Matching:
         return None
 
     def take_unmet(self, runtime_id: str | None = None) -> list[LiveCall]:
-        """Return the announced calls that were never made, or the one with an id, and forget them."""
+        """Return and forget the announced calls that were never made, or only the one with this id."""
         unmet = [
             entry
             for entry in self._announced
@@ -80,5 +80,5 @@ def _match(wanted: Arrival, announced: Arrival) -> bool:
     same_input = wanted.input.digest == announced.input.digest
     if None in ids:
         return same_input and wanted.name == announced.name
-    # A question about another input than was announced is met, too: the announced call will not run.
+    # A question about another input matches, too: the announced call will not run.
     return ids[0] == ids[1] and (same_input or wanted.origin == "native")

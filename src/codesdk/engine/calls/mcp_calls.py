@@ -1,6 +1,6 @@
-"""Calls that come over MCP: who waits for the outcome of which call, and which task a session's call belongs to.
+"""Calls that come over MCP: who waits for which outcome, and which task a session's call belongs to.
 
-`SessionToolCalls` implements the port `ToolCalls` for the MCP host; what is decided and run is the concern of `calls`.
+`SessionToolCalls` implements the port `ToolCalls` for the MCP host; `calls` decides and runs.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ ENDING = ToolReply(result="The call was not run: the task is ending.", is_error=
 
 
 class Request(msgspec.Struct, kw_only=True, eq=False):
-    """A call that was requested over MCP, the task that sees it through, and those who wait for its outcome."""
+    """A call requested over MCP, the asyncio task that works on it, and those who wait for its outcome."""
 
     key: tuple[str, str] | None
-    """The runtime's id and the input's hash. Without the id no two requests are the same."""
+    """The runtime's id and the input's hash. Without an id, every request is a new one."""
     call: LiveCall | None = None
     worker: "asyncio.Task[ToolReply] | None" = None
     waiting: "list[asyncio.Future[ToolReply]]" = msgspec.field(default_factory=list[Any])
 
 
 class Requests:
-    """The requests of one task. The same one again gets the same outcome; one that everybody left is `abandoned`."""
+    """The requests of one task. A repeated one gets the same outcome; an abandoned one is reported."""
 
     def __init__(self, abandoned: Callable[[Request], None]) -> None:
         self._abandoned = abandoned
@@ -38,14 +38,14 @@ class Requests:
         self._held: list[Request] | None = None
 
     def find(self, arrival: Arrival) -> Request:
-        """Return the same request if it came before, else a new one."""
+        """Return the request if it came before, else a new one."""
         runtime_id = arrival.item.runtime_tool_call_id
         key = None if runtime_id is None else (runtime_id, arrival.input.digest)
         known = None if key is None else self._known.get(key)
         return known or Request(key=key)
 
     def wait(self, request: Request) -> "asyncio.Future[ToolReply]":
-        """Return the outcome as it will be. Cancelling it means to hang up."""
+        """Return a future of the outcome. Cancelling it means hanging up."""
         worker = request.worker
         assert worker is not None, "a request has a worker"
         waiter: asyncio.Future[ToolReply] = asyncio.get_running_loop().create_future()
@@ -60,17 +60,17 @@ class Requests:
         return waiter
 
     def hold(self) -> None:
-        """Keep outcomes back until the runtime was told to stop: with one in hand it would ask its model once more."""
+        """Hold outcomes back until the runtime was told to stop: with one it would ask its model again."""
         self._held = self._held or []
 
     def release(self) -> None:
-        """Hand out what was kept back."""
+        """Deliver the outcomes that were held back."""
         held, self._held = self._held or [], None
         for request in held:
             self._deliver(request)
 
     def _deliver(self, request: Request) -> None:
-        request.call = None  # the outcome is kept for the whole task, what led to it is not
+        request.call = None  # only the outcome is kept for the rest of the task
         if self._held is not None:
             self._held.append(request)
             return
@@ -82,7 +82,7 @@ class Requests:
         request.waiting.remove(waiter)
         if waiter.cancelled() and not request.waiting and request.worker and not request.worker.done():
             if request.key is not None:
-                self._known.pop(request.key, None)  # made again, it is a call of its own
+                self._known.pop(request.key, None)  # if it is made again, that is a new call
             self._abandoned(request)
 
 
@@ -124,7 +124,7 @@ class SessionToolCalls:
     def call(
         self, session_id: str, name: str, arguments: Any, *, runtime_tool_call_id: str | None = None
     ) -> "asyncio.Future[ToolReply]":
-        """Have a call of the running task decided, and run if it may run."""
+        """Decide a call of the running task, and run it if it may run."""
         try:
             session = self._find(session_id)
             calls = session.calls

@@ -1,7 +1,7 @@
-"""What a runtime reports of its calls → what the log says: that it ran one itself, drops one, announced one twice.
+"""What a runtime reports about its calls to events: it ran one itself, drops one, or announced one twice.
 
-CodeSDK does not run native calls and cannot confine them. It answers the runtime's question, if there is one, by the
-same path as for every other call; writes down what the runtime tells; and ends a task whose runtime did not ask.
+CodeSDK does not run native calls and cannot confine them. It decides a runtime's question like any other
+call, records what the runtime reports, and ends a task whose runtime did not ask.
 """
 
 from codesdk.contract.ports import ToolRun
@@ -21,7 +21,7 @@ UNASKED = "The runtime ran this itself, without asking."
 
 
 async def record_end(scope: SessionScope, tools: KnownTools, call: LiveCall, item: ToolEnded) -> bool:
-    """Write down how an open call ended. Return false if it ran although someone had to be asked."""
+    """Record how an open call ended. Return false if it ran without a permission that it needed."""
     asked = call.state.phase != "waiting"
     allowed = asked or _admit(scope, tools, call)
     run = ToolRun(result=item.result, is_error=item.is_error, exit_code=item.exit_code)
@@ -39,7 +39,7 @@ def drop(scope: SessionScope, call: LiveCall, reason: str) -> None:
 
 
 def note_repeat(scope: SessionScope, seen: ToolIdentity, digest: str) -> bool:
-    """Note a call that was announced before. Return whether it is the same one."""
+    """Note a call that was announced before. Return whether it is the same call."""
     same, runtime_id = seen.input_hash == digest, seen.runtime_tool_call_id
     lifecycle.notice(
         scope.journal,
@@ -52,7 +52,7 @@ def note_repeat(scope: SessionScope, seen: ToolIdentity, digest: str) -> bool:
 
 
 def _admit(scope: SessionScope, tools: KnownTools, call: LiveCall) -> bool:
-    """Write down that a call ran that was not asked about. Return whether it would have been allowed anyway."""
+    """Record that a call ran without being asked about. Return whether it would have been allowed."""
     opinions = judge(scope, tools, call) if call.origin == "native" else []
     allowed = bool(opinions) and decide(opinions).result == "allow"
     if not allowed:

@@ -1,4 +1,4 @@
-"""Changes that tools made to files → the files as they were, from what the undo store keeps, and `files.undone`.
+"""Files changed by tools back to what they were, from the undo store; `files.undone` records it.
 
 A call is undone as a whole, and only if each of its files is still as the tool left it. The newest call is
 undone first.
@@ -32,7 +32,7 @@ class Pages(Protocol):
 
 
 async def changed_calls(log: Pages, session_id: str) -> list[ToolCallCompleted]:
-    """Return the calls of a session whose changes can be undone, or were, in the order in which they ended."""
+    """Return the calls of a session whose changes can be or were undone, in the order in which they ended."""
     found: list[ToolCallCompleted] = []
     after = 0
     while page := await log.read(session_id, after, PAGE_EVENTS):
@@ -48,9 +48,9 @@ async def changed_calls(log: Pages, session_id: str) -> list[ToolCallCompleted]:
 async def undo(
     session: LiveSession, by: Actor, tool_call_id: str | None = None, key: KeyRow | None = None
 ) -> UndoReport:
-    """Take back the changes of one call, or of all calls of a session that are not undone yet.
+    """Undo the changes of one call, or of all calls of a session that are not undone yet.
 
-    Raise `Conflict` if nothing could be taken back. What could, is in the log when this returns.
+    Raise `Conflict` if nothing could be undone. What was undone is in the log when this returns.
     """
     _require_idle(session)
     async with session.writes:
@@ -67,7 +67,7 @@ def _require_idle(session: LiveSession) -> None:
 
 
 class _Undoing:
-    """One undo of a session in which nothing else is written meanwhile."""
+    """One undo, while no tool of the session writes files."""
 
     def __init__(self, session: LiveSession, by: Actor, key: KeyRow | None) -> None:
         self._session = session
@@ -90,7 +90,7 @@ class _Undoing:
         return report
 
     async def _take_back(self, call: ToolCallCompleted, *, named: bool) -> None:
-        """Undo one call, or note why not. One that was undone before is only mentioned if it was asked for."""
+        """Undo one call, or note why not. An already undone one is only reported if it was named."""
         names = [change.undo for change in call.changes if change.undo]
         found = [await self._ports.undo.find(self._session.session_id, name) for name in names]
         kept = [entry for entry in found if entry is not None]
@@ -118,7 +118,7 @@ class _Undoing:
         ]
 
     async def _note(self, report: UndoReport) -> None:
-        """Write what was done, then forget the content: a change is undone once."""
+        """Record what was done, then drop the kept content: a change is undone once."""
         undone = FilesUndone(by=self._by, restored=report.restored, refused=report.refused)
         self._session.recorder.journal.write(undone)
         if self._key is not None:
@@ -133,7 +133,7 @@ class _Undoing:
         self._refused.append(UndoRefusal(tool_call_id=call.tool_call_id, attempt=call.attempt, reason=reason))
 
     def _nothing(self, tool_call_id: str | None, changed: bool) -> CodeSDKError:
-        """Return the error for an undo that found nothing to take back."""
+        """Return the error for an undo that undid nothing."""
         session = self._session.session_id
         if tool_call_id is not None and not changed:
             return NotFound(f"There is no call {tool_call_id} in session {session} that changed a file.")
@@ -157,7 +157,7 @@ def _restore(workspace: str, kept: Sequence[Kept]) -> None:
 
 
 def _made_for(entry: Kept) -> list[list[str]]:
-    """Return the folders that were made for a file, and are not needed without it."""
+    """Return the folders that were created for a file and can go with it."""
     *folders, _ = split(entry.path)
     return [folders[: len(folders) - up] for up in range(entry.made_folders)]
 
@@ -166,7 +166,7 @@ def _prepare(files: Beneath, batch: Batch, entry: Kept) -> None:
     now = _read(files, entry)
     was = None if entry.before is None else content_hash(entry.before)
     if _is(now, was, entry.before_mode):
-        return  # it is already as it was, perhaps since an undo that a crash cut short
+        return  # already restored, perhaps by an undo that a crash cut short
     if not _is(now, entry.after_hash, entry.after_mode):
         raise PathRefused(f"{entry.path} is not as the tool left it; what was done since then would be lost")
     if entry.before is not None:
@@ -185,7 +185,7 @@ def _read(files: Beneath, entry: Kept) -> Opened | None:
 
 
 def _is(now: Opened | None, digest: str | None, mode: int | None) -> bool:
-    """Return whether a file has this content and these permissions; without a content, whether it is not there."""
+    """Return whether a file has this content and mode; with no digest, whether it is missing."""
     if now is None or digest is None:
         return now is None and digest is None
     return content_hash(now.data) == digest and (mode is None or now.mode & 0o777 == mode & 0o777)

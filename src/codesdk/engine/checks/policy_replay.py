@@ -1,7 +1,7 @@
-"""A stored log and another policy → what that would have decided on each call.
+"""A stored log and another policy to what that policy would have decided on each call. Read-only.
 
-Behind `codesdk policy replay`. Reads only. What is compared is what was said before anyone
-was asked: a person's answer is no matter of the policy.
+Behind `codesdk policy replay`. Compares what policies say before a person is asked: a person's answer does
+not come from a policy.
 """
 
 import msgspec
@@ -20,11 +20,11 @@ from codesdk.policy import RulePolicy, all_opinions, decide
 
 _TOUCHED = ("path", "host", "argv")
 _NOT_OURS = ("tool:unknown", "input:invalid")
-"""Denials that no policy could have changed."""
+"""Rules of denials that no policy could have changed."""
 
 
 class Rejudged(msgspec.Struct, frozen=True, kw_only=True):
-    """A past call: what was decided, and what would be. `unsure` says why the second may be wrong."""
+    """A past call: what was decided, and what would be. `unsure` says why the latter may be wrong."""
 
     seq: int
     tool_call_id: str
@@ -37,14 +37,14 @@ class Rejudged(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def differs(self) -> bool:
-        """Whether the decision would be another one."""
+        """Whether the decision would be different."""
         return self.before.result != self.after.result
 
 
 async def rejudge(
     log: EventLog, blobs: Blobs, session_id: str, policy: RulePolicy, tools: ToolRunner
 ) -> list[Rejudged]:
-    """Judge the calls of a stored session again, in their order. Damaged events are passed over."""
+    """Judge the calls of a stored session again, in order. Damaged events are skipped."""
     state = SessionState(session_id=session_id, principal="")
     judges = _Judge(blobs, policy, tools)
     found: list[Rejudged] = []
@@ -75,7 +75,7 @@ def _open_call(
 
 
 class _Judge:
-    """A policy, and what it needs to know of a call."""
+    """A policy, and what it needs to know about a call."""
 
     def __init__(self, blobs: Blobs, policy: RulePolicy, tools: ToolRunner) -> None:
         self._blobs = blobs
@@ -105,7 +105,7 @@ class _Judge:
         ]
 
     def _depends(self, question: PolicyQuestion) -> bool:
-        """Return whether the policy looked at what the call touches."""
+        """Return whether the policy's answer depends on what the call touches."""
         looked = self._policy.look(question)
         used = self._policy.rules[: len(looked)]
         return any(
@@ -114,7 +114,7 @@ class _Judge:
         )
 
     async def _subjects(self, call: CallState) -> tuple[Subjects, str | None]:
-        """Return what a call touched, and why that may not be so."""
+        """Return what a call touched, and why that may be wrong."""
         if call.name not in self._known:
             return Subjects(), f"the tool {call.name} is not known here, nor what it touches"
         value = call.input

@@ -1,8 +1,7 @@
-"""A stored log played again through a fresh engine core: the same events must come out, bit for bit.
+"""A stored log played again through a fresh engine core: the same events must come out, byte for byte.
 
-Each stored event that begins something (a draft, a decision, a command) is fed to
-the function that once wrote it, with the recorded times and ids; whatever that
-function writes is compared with what is stored. Used by `codesdk replay`.
+Each stored event that starts something (a draft, a decision, a command) is given to the function that wrote
+it, with the recorded times and ids; what that function writes is compared with the stored events.
 """
 
 from typing import Any
@@ -48,7 +47,7 @@ class Replay:
         self.differences: list[Difference] = []
 
     async def run(self) -> None:
-        """Play the whole log. Afterwards `differences` says what did not come out the same."""
+        """Play the whole log. Afterwards `differences` holds what did not come out the same."""
         while await self._tape.fill():
             before = self.events
             event = self._tape.peek()
@@ -58,6 +57,7 @@ class Replay:
                 await self._step(event)
             except (CodeSDKError, KeyError, StopIteration, AssertionError, ValueError) as error:
                 self._differ(event.seq, f"{event.type} cannot be derived again: {error}")
+            # Nothing was written for it, so it is skipped: one fault must not shift all that follow.
             if self.events == before:
                 self._tape.next()
                 self.events += 1
@@ -66,7 +66,7 @@ class Replay:
         await self._compare_rows()
 
     def _align(self, event: Event) -> None:
-        """Take over what no event begins: the principal and the runtime's own names."""
+        """Take over what no event states: the principal, and the runtime's session id and model."""
         if event.seq == 1 and event.trace.user_id is not None:
             self._state.principal = event.trace.user_id
             self._journal = Journal(self._state, self._tape, self._compare)
@@ -87,7 +87,7 @@ class Replay:
         self.differences.append(Difference(seq, message))
 
     async def _step(self, event: Event) -> None:
-        """Feed one stored event to what once wrote it."""
+        """Give one stored event to the function that wrote it."""
         payload = event.payload
         if isinstance(payload, ev.SessionCreated):
             await self._create(payload)

@@ -1,4 +1,4 @@
-"""What once wrote each kind of stored event, called again on recorded data. A half of `replay`."""
+"""The function that wrote each kind of stored event, called again on recorded data. A part of `replay`."""
 
 import dataclasses
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class Deck:
 
 
 def play(deck: Deck, event: Event) -> None:
-    """Feed one stored event to what once wrote it."""
+    """Give one stored event to the function that wrote it."""
     payload: object = event.payload
     if isinstance(payload, ev.SessionRecovered):
         unstored = payload.cause == "STORAGE_FAILED"
@@ -57,7 +57,7 @@ def _carried_inputs(deck: Deck) -> dict[str, ArtifactRef]:
 def _begins_end(deck: Deck, event: Event) -> bool:
     """Return whether the task's end begins here: the messages that it cuts off, then the terminal event.
 
-    A runtime may end its messages as partial, too; those are drafts like any other, and mostly have a raw message.
+    A runtime may also end its messages as partial; those are ordinary drafts, and mostly have a raw message.
     """
     if event.type in TERMINAL_TYPES:
         return True
@@ -95,9 +95,9 @@ def _end(deck: Deck) -> None:
 
 
 def _is_skip(deck: Deck, payload: ev.ToolCallStarted) -> bool:
-    """Return whether a start was on paper only: the call was overtaken before it ran.
+    """Return whether a start was only recorded: the call was skipped before it ran.
 
-    Where a tool of a server at an address runs is not known either, but it could reach the network.
+    A remote MCP tool has an unknown environment, too, but its sandbox allows the network.
     """
     return (
         payload.execution_env == "unknown"
@@ -122,7 +122,7 @@ def _as_it_is(deck: Deck, event: Event, _: Any) -> None:
 
 
 def _pass_on(deck: Deck, event: Event) -> None:
-    """Write an event as it is: a fact that nothing else in the log leads to."""
+    """Write an event as it is: a fact that does not follow from anything else in the log."""
     deck.journal.write(
         event.payload,
         in_task=event.trace.task_id is not None,

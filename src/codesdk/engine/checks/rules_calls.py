@@ -1,8 +1,8 @@
 """Tool-call attempts and approvals of a stored log, checked event by event.
 
-Invariants 5 and 6, and what 7 and 8 say of calls. `rules_log` hands over every event whose
-place in the log is sound. After a finding the state goes on as if the event had been right, so that
-one fault is named once.
+Covers invariants 5 and 6, and what 7 and 8 say about calls. `rules_log` passes every event whose place in the
+log is sound. After a finding the check goes on as if the event had been right, so that one fault is reported
+once.
 """
 
 from collections.abc import Callable
@@ -58,7 +58,7 @@ class CallChecks:
         }
 
     def take(self, event: Event, payload: Any, task: TaskCheck | None) -> None:
-        """Check an event of this module's concern; any other is passed over."""
+        """Check an event that is about calls or approvals; ignore any other."""
         source: object = payload
         handler = self._handlers.get(type(source))
         if handler is not None:
@@ -109,7 +109,7 @@ class CallChecks:
     def _check_again(
         self, payload: ev.ToolCallRequested, attempt: Attempt, task: TaskCheck, before: int
     ) -> None:
-        """A call is issued again only when it is over, and approved again unless it only reads."""
+        """Check that a call is issued again only when it is over, and approved again unless it only reads."""
         previous = call_key(payload.tool_call_id, payload.attempt - 1)
         if previous in task.calls:
             self._report(5, f"tool.call.requested for {attempt.key}, while {previous} is not over")
@@ -165,7 +165,7 @@ class CallChecks:
         task.questions[payload.approval_id] = attempt
 
     def _asked_outside(self, payload: ev.ApprovalRequested) -> None:
-        """A budget that is used up is the only question that no task waits for."""
+        """Check a question outside of a task: only one about a used-up budget may be."""
         if payload.budget is None:
             self._report(3, f"approval.requested {payload.approval_id} belongs to no task")
         if payload.approval_id in self._budgets:
@@ -243,7 +243,7 @@ class CallChecks:
     def _decide(
         self, event: Event, payload: ev.ToolCallApproved | ev.ToolCallDenied, task: TaskCheck
     ) -> Attempt | None:
-        """Check what both decisions have in common."""
+        """Check what approvals and denials have in common."""
         attempt = self._find(event, payload, task)
         if attempt is None:
             return None
@@ -315,7 +315,7 @@ class CallChecks:
     def _check_outcome(
         self, what: str, payload: ev.ToolCallCompleted, attempt: Attempt, task: TaskCheck
     ) -> None:
-        """An unknown outcome is an error. A crash leaves one, or a tool that outlives its task's end."""
+        """Check the outcome. An unknown one, left by a crash or a tool that outlived its task, is an error."""
         lost = payload.outcome == "unknown"
         if not payload.is_error and (lost or task.recovered):
             self._report(8, f"{what} is no error, although nobody saw how it ended")
@@ -327,7 +327,7 @@ class CallChecks:
         task.gave_up = task.gave_up or lost
 
     def _find(self, event: Event, payload: ToolIdentity, task: TaskCheck, law: int = 5) -> Attempt | None:
-        """Return the open attempt that an event speaks of. A closed one is `law`'s concern."""
+        """Return the open attempt that an event is about. Report an event about a closed one."""
         key = call_key(payload.tool_call_id, payload.attempt)
         attempt = task.calls.get(key)
         if attempt is None:

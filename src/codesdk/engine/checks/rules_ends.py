@@ -1,7 +1,7 @@
-"""The terminal event of a task against all that was remembered of it.
+"""The terminal event of a task, checked against everything that was seen of the task.
 
-What invariants 7 and 8 say of ends, and 9 of their totals, once per task. What must be over by then of its calls
-is the concern of `rules_calls`.
+Covers what invariants 7 and 8 say about ends, and 9 about their totals. `rules_calls` checks that all calls
+are over by then.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from codesdk.engine.checks.rules_state import Report, TaskCheck, elapsed_ms
 
 
 def check_end(report: Report, event: Event, payload: Any, task: TaskCheck) -> None:
-    """Check that a task may end here, and like this."""
+    """Check that a task may end here, and in this way."""
     for message_id in dict.fromkeys(task.blocks.values()):
         report(7, f"{event.type} of {task.task_id}, while message {message_id} still streams")
     _check_kind(report, event, payload, task)
@@ -20,7 +20,7 @@ def check_end(report: Report, event: Event, payload: Any, task: TaskCheck) -> No
 
 
 def _check_kind(report: Report, event: Event, payload: Any, task: TaskCheck) -> None:
-    """A crash and a stop have their own ends."""
+    """Check the type of the end: a crash and a stop have their own."""
     what = f"{event.type} of {task.task_id}"
     stopped = isinstance(payload, ev.TaskStopped)
     if task.recovered:

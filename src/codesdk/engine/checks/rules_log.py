@@ -1,7 +1,7 @@
-"""A stored log, frame by frame, against the nine invariants of the contract.
+"""A stored log, checked frame by frame against the nine invariants of the contract.
 
-Pure and streaming: what is remembered is the open task, the queue, the carried questions and the ids
-of finished tasks and calls, never events. `verify` adds what only the rows and artifacts can show.
+Pure and streaming: it remembers the open task, the queue, the carried questions and the ids of finished tasks
+and calls, never events. `verify` adds what only rows and artifacts can show.
 """
 
 import re
@@ -50,14 +50,14 @@ _AFTER_CRASH = TERMINAL_TYPES | {
     "tool.call.completed",
     "model.output.completed",
 }
-"""All that closing an interrupted task takes."""
+"""The types that closing an interrupted task may write."""
 
 
 class Checker:
     """Checks one session's log. Feed it every frame in order, then call `finish`.
 
-    A frame that cannot be read, or is missing, leaves a hole: until the next task starts, nothing is
-    said of what may follow from it. `event` is the frame's event, if it could be read and is in its place.
+    A frame that cannot be read, or is missing, leaves a hole: until the next task starts, findings that may
+    be due to it are not reported. `event` is the frame's event, if it could be read and is in its place.
     """
 
     def __init__(self, session_id: str) -> None:
@@ -106,7 +106,7 @@ class Checker:
         return self._found
 
     def finish(self, *, running: bool = False) -> list[Finding]:
-        """Check that the log may end here. `running`: its last task may still be at work."""
+        """Check that the log may end here. `running`: its last task may still be running."""
         self._found = []
         self._seq = None
         if not self._last:
@@ -119,7 +119,7 @@ class Checker:
         return self._found
 
     def _report(self, invariant: int | None, what: str) -> None:
-        """Note a finding, unless it may be due to a hole in the log."""
+        """Report a finding, unless it may be due to a hole in the log."""
         if self._blurred and invariant not in (None, 2):
             return
         self._found.append(Finding(self._seq, invariant, what))
@@ -144,7 +144,7 @@ class Checker:
             self._hole()
             return None
         if isinstance(event, ev.UnknownEvent) and event.type in EVENT_TYPES:
-            self._hole()  # of a newer schema version: nothing is wrong with it, but it cannot be judged
+            self._hole()  # of a newer schema version: it may be right, but cannot be judged
             return None
         return event
 
@@ -180,7 +180,7 @@ class Checker:
         self._calls.owed.clear()
 
     def _check_passing(self, event: Event) -> None:
-        """A task that never ran starts and stops in one breath."""
+        """Check that the start and the stop of a task that never ran are next to each other."""
         task = self._passing
         if task is not None and (event.trace.task_id, event.type) != (task.task_id, "task.stopped"):
             self._report(3, f"{event.type} comes before the task.stopped of {task.task_id}, which never ran")
@@ -211,7 +211,7 @@ class Checker:
         return False, None
 
     def _check_time(self, event: Event, task: TaskCheck | None) -> None:
-        """Within a task one process stamps all events, up to the one that closes it after a crash."""
+        """Check the time. Within a task it never goes back, up to the event that closes it after a crash."""
         if _TIME.fullmatch(event.time) is None:
             self._report(1, f"{event.type} has the time {event.time!r}, which is not UTC with milliseconds")
         elif task is not None:
@@ -267,7 +267,7 @@ class Checker:
         self._task = task
 
     def _check_turn(self, task_id: str, payload: ev.TaskStarted) -> None:
-        """Waiting tasks start in their order; only one that resumes the session may overtake them."""
+        """Check that queued tasks start in order; only one that resumes the session may overtake them."""
         messages = self._queue.get(task_id)
         if messages is None:
             if not payload.executed:

@@ -1,6 +1,6 @@
-"""What the rules keep in mind while they read a log, and what they find.
+"""What the rules remember while they read a log, and what they find.
 
-Nothing here outlives its task but the carried questions.
+Only the carried questions outlive their task.
 """
 
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from codesdk.engine.log.clock import millis
 from codesdk.engine.log.usage import Tally
 
 Report = Callable[[int, str], None]
-"""Takes the number of an invariant and what is wrong with the event at hand."""
+"""Takes the number of an invariant and what is wrong with the current event."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """A fault of a stored session. No `seq`: the log as a whole or its end. No `invariant`: the store is damaged."""
+    """A fault of a stored session. No `seq`: the whole log. No `invariant`: the store is damaged."""
 
     seq: int | None
     invariant: int | None
@@ -27,7 +27,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Attempt(msgspec.Struct, kw_only=True):
-    """An open attempt. `unrun`: it was overtaken before it started, so it must not have run."""
+    """An open attempt. `unrun`: a stop came before it started, so it must not have run."""
 
     key: str
     request: ev.ToolCallRequested
@@ -72,7 +72,7 @@ class CarriedQuestion(msgspec.Struct):
 
 
 def elapsed_ms(start: str, end: str) -> int | None:
-    """Return the time between two stamps, never negative; None if one of them is no time."""
+    """Return the time between two timestamps, never negative; None if one of them is invalid."""
     try:
         return max(0, millis(end) - millis(start))
     except ValueError:
@@ -80,7 +80,7 @@ def elapsed_ms(start: str, end: str) -> int | None:
 
 
 def hash_or_none(value: object) -> str | None:
-    """Return the hash of a JSON value; None if it is none."""
+    """Return the hash of a JSON value; None if it has none."""
     try:
         return hash_json(value)
     except CanonicalError:
@@ -96,7 +96,7 @@ def whereabouts(task: TaskCheck, key: str) -> str:
 def asked_about(
     payload: ev.ApprovalCarried | ev.ToolCallRequested,
 ) -> tuple[str, int, str, str, ToolClass, bool]:
-    """Return what a carried question must have in common with the call that it is about."""
+    """Return what a carried question must have in common with its call."""
     return (
         payload.tool_call_id,
         payload.attempt,

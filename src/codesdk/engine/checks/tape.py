@@ -1,4 +1,4 @@
-"""A stored log as a tape: read page by page, looked ahead on, and the source of recorded times and ids."""
+"""A stored log as a tape for replay: read page by page with look-ahead, and the source of times and ids."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ class Tape:
         self.damaged: list[StoredFrame] = []
 
     async def fill(self) -> bool:
-        """Have enough events at hand for the next step. Return false at the end of the log."""
+        """Read enough events for the next step. Return false at the end of the log."""
         if len(self._events) - self._place < LOOK_AHEAD:
             self._events = self._events[self._place :]
             self._place = 0
@@ -60,12 +60,12 @@ class Tape:
         return event.payload if event else None
 
     def now(self) -> str:
-        """Return the time of the event that comes next."""
+        """Return the time of the next event."""
         event = self.peek()
         return event.time if event else "1970-01-01T00:00:00.000Z"
 
     def mint(self, prefix: Prefix) -> str:
-        """Return the id that the event that comes next was given."""
+        """Return the id that the next event was given."""
         event = self.peek()
         field = {"call": "tool_call_id", "apr": "approval_id"}.get(prefix, "")
         return str(getattr(event.payload, field, "")) if event else ""

@@ -1,8 +1,8 @@
-"""A stored session → what is wrong with it: the log by `Checker`, rows and artifacts by `verify_session`.
+"""A stored session to what is wrong with it: `Checker` checks the log, this module its rows and artifacts.
 
-Behind `codesdk verify`. Every artifact that an event names must be stored (invariant 1: what is shown
-is stored), with the hashes that the event states; the rows must equal a fresh fold of the log (9).
-Reads page by page and holds no more than a page.
+Behind `codesdk verify`. Every artifact that an event names must be stored (invariant 1: what is shown is
+stored) with the hashes that the event states; the rows must equal a fresh fold of the log (9). Reads page by
+page and holds no more than a page.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ _DELTAS = {"model.output.delta", "tool.output.delta"}
 async def verify_session(
     log: EventLog, blobs: Blobs, session_id: str, *, running: bool = False
 ) -> list[Finding]:
-    """Check a stored session as a whole. `running`: a live writer may be at work on its last task.
+    """Check a stored session as a whole. `running`: its last task may still be running.
 
     Raise `NotFound` if there is no such session.
     """
@@ -86,7 +86,7 @@ def _part_hashes(exact: _Exact) -> Iterator[str]:
 
 
 class _Artifacts:
-    """What events name, looked up: each artifact once."""
+    """The artifacts that events name, each looked up once."""
 
     def __init__(self, log: EventLog, blobs: Blobs, session_id: str) -> None:
         self._log = log
@@ -128,7 +128,7 @@ class _Artifacts:
         return None if len(data) == row.ref.size_bytes else "whose bytes have another size"
 
     async def _contents(self, payload: Any) -> list[tuple[int, str]]:
-        """Recompute the hashes that an event states of an artifact's content."""
+        """Recompute the hashes that an event states for an artifact's content."""
         if isinstance(payload, ev.ToolCallRequested | ev.ApprovalCarried) and payload.input_ref is not None:
             if _hash(await self._read(payload.input_ref)) != payload.input_hash:
                 law = 5 if isinstance(payload, ev.ToolCallRequested) else 8
@@ -188,7 +188,7 @@ class _Artifacts:
         return []
 
     async def _read(self, ref: ArtifactRef) -> Any:
-        """Return the JSON document of an artifact; a text that is none stands for itself."""
+        """Return the JSON document of an artifact; text that is not JSON is returned as text."""
         try:
             data = await self._blobs.get(ref.content_hash)
         except CodeSDKError:
@@ -200,7 +200,7 @@ class _Artifacts:
 
 
 class _Rows:
-    """The rows beside the log, folded from it again. A log with a hole cannot be folded: nothing is compared."""
+    """The rows, folded from the log again and compared. With a hole in the log, nothing is compared."""
 
     def __init__(self, log: EventLog, session: SessionRow, snapshot: Snapshot | None) -> None:
         self._log = log
@@ -226,7 +226,7 @@ class _Rows:
             self._compare_snapshot(snapshot)
 
     async def compare_page(self, *, whole: bool) -> list[Finding]:
-        """Compare what the last page of events settled for good: messages, and tasks that ended."""
+        """Compare what the last page of events made final: messages, and tasks that ended."""
         changes, self._changes = self._changes, Changes()
         self._session = changes.session or self._session
         for approval in changes.approvals:
@@ -247,7 +247,7 @@ class _Rows:
         return self._take_faults(whole)
 
     async def compare_end(self, *, whole: bool) -> list[Finding]:
-        """Compare what only the end of the log settles."""
+        """Compare what is final only at the end of the log."""
         if not whole:
             return []
         await self._compare_tasks(list(self._open_tasks.values()))

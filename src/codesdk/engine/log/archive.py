@@ -1,6 +1,6 @@
 """Stored sessions of one principal, read without owning them: rows, events, transcripts, artifacts.
 
-Implements `SessionReader`, beside whoever writes the log. What belongs to another principal is not found.
+Implements `SessionReader` and never writes. What belongs to another principal is not found.
 """
 
 from collections.abc import AsyncIterator
@@ -69,14 +69,14 @@ class Archive:
         return await self.log.approvals(principal=self.principal, session_id=session_id)
 
     async def grants(self, session_id: str) -> list[Grant]:
-        """Return what a session's people approved for the whole of it."""
+        """Return what was approved for the whole of a session."""
         await self.session(session_id)
         return (await load_state(self.log, session_id, self.principal)).grants
 
     async def frames(
         self, session_id: str, *, after_seq: int = 0, follow: bool = False
     ) -> AsyncIterator[StoredFrame]:
-        """Yield stored frames in order, damaged ones marked; with `follow`, wait for more for ever."""
+        """Yield stored frames in order, damaged ones marked. With `follow`, keep waiting for more."""
         await self.session(session_id)
         while True:
             page = await self.log.read(session_id, after_seq, PAGE_EVENTS)
@@ -96,7 +96,7 @@ class Archive:
         return decode(frames[0].data)
 
     async def transcript(self, session_id: str) -> list[Message]:
-        """Return the session's messages: all that are sealed so far."""
+        """Return the session's messages that are complete so far."""
         await self.session(session_id)
         try:
             rows = await read_transcript(self.log, session_id)
@@ -122,5 +122,5 @@ class Archive:
 
 
 def unknown_session(session_id: str) -> NotFound:
-    """Return the error for a session that is not there or not the caller's."""
+    """Return the error for a session that does not exist or is not the caller's."""
     return NotFound(f"There is no session {session_id}. `codesdk sessions` lists those there are.")

@@ -1,8 +1,9 @@
-"""The last look for secrets: each event as it is about to be stored and folded, whatever an edge did or forgot.
+"""The last check for secrets: every event passes here before it is stored and folded.
 
-The one encoding that is stored is scanned; only if it looks suspicious is the event walked, redacted and encoded again,
-and that is counted. Words of the contract, numbers, ids and hashes stay as they are: they are the engine's own, and
-without them an event means nothing. A name that somebody else chose cannot be redacted either: it is refused.
+The encoded frame is scanned; only if it looks suspicious is the event walked, redacted and encoded again, and
+that is counted as a miss of whoever should have redacted it. Contract words, numbers, ids and hashes are the
+engine's own and stay: without them an event means nothing. A name that a caller chose and that holds a secret
+is refused.
 """
 
 import functools
@@ -24,7 +25,7 @@ _log = logging.getLogger("codesdk.redaction")
 T = TypeVar("T")
 
 _CHOSEN = frozenset({"task_id", "credential_namespace"})
-"""Names that callers choose and that others go by."""
+"""Names that callers choose and that others refer to, so they cannot be changed."""
 _MADE = frozenset(
     {
         "approval_id",
@@ -41,14 +42,14 @@ _MADE = frozenset(
         "undo",
     }
 )
-"""Fields that the engine fills. A runtime may fill some of them, too: what has not the form is text like any other."""
+"""Fields that the engine fills. A runtime may fill some, too: what does not match `_FORM` is redacted."""
 _FORM = re.compile(
     r"(?:ses|task|call|art|req|apr)_[0-9a-z]{26}(?:\.\d+\.\d+)?|sha256:[0-9a-f]{64}|[0-9T:.-]{23}Z"
 )
 
 
 class ChokePoint:
-    """Takes out of a session's events what must not be stored. `redactor` knows the secrets of now."""
+    """Removes secrets from a session's events. `redactor` knows the current ones."""
 
     def __init__(self, redactor: Redactor | None = None, strain: Strain | None = None) -> None:
         self._strain = strain or Strain()
@@ -57,7 +58,7 @@ class ChokePoint:
 
     @property
     def redactor(self) -> Redactor:
-        """What finds secrets; another one when a secret becomes known."""
+        """Finds the secrets. Replaced whenever a new one becomes known."""
         return self._redactor
 
     @redactor.setter
@@ -66,7 +67,7 @@ class ChokePoint:
         self._scanned: tuple[RuntimeInfo, OutputDelta] | None = None
 
     def encode(self, event: Event) -> tuple[Event, bytes]:
-        """Return an event and its frame as they may be stored: the same event if there is no secret in it."""
+        """Return an event and its frame as they may be stored: the same event if it holds no secret."""
         frame = encode(event)
         if not self._suspects(event, frame):
             return event, frame
@@ -78,7 +79,7 @@ class ChokePoint:
         return clean, encode(clean)
 
     def clean(self, value: T) -> T:
-        """Return a value of the contract without secrets; the very same object if there are none."""
+        """Return a contract value without secrets; the very same object if it has none."""
         if isinstance(value, msgspec.Struct):
             return cast("T", self._clean_struct(value))
         if isinstance(value, list):
@@ -86,13 +87,13 @@ class ChokePoint:
         return self._redactor.value(value)
 
     def check_task_id(self, task_id: str) -> None:
-        """Raise `InvalidRequest` if the id of a task holds a secret: it is in all events of the task."""
+        """Raise `InvalidRequest` if a task id holds a secret: every event of the task carries it."""
         self._clean_field("task_id", task_id)
 
     def _suspects(self, event: Event, frame: bytes) -> bool:
         payload, runtime, known = event.payload, event.runtime, self._scanned
         if type(payload) is OutputDelta:
-            # Most events. All but the text and `raw` is as in the delta before, mostly, and was looked at with it.
+            # Most events are deltas that differ from the one before, already scanned, in text and `raw` only.
             if known is not None and _goes_on(payload, known[1]) and _is_same(runtime, known[0]):
                 if payload.delta is not self._redactor.looked_at and self._redactor.suspects(payload.delta):
                     return True
@@ -107,7 +108,7 @@ class ChokePoint:
     def _clean_payload(self, payload: Any) -> Any:
         clean = self.clean(payload)
         if isinstance(payload, ToolCallRequested) and clean.input is not payload.input:
-            # The hash covers what is stored, and what is stored must never be run.
+            # The hash covers what is stored; `input_redacted` keeps it from ever being run.
             return msgspec.structs.replace(clean, input_hash=hash_json(clean.input), input_redacted=True)
         return clean
 
@@ -139,9 +140,7 @@ class ChokePoint:
         self._strain.late_redactions += 1
         if event_type not in self._reported:
             self._reported.add(event_type)
-            _log.warning(
-                "a secret was found in a %s event only as it was stored; it was taken out", event_type
-            )
+            _log.warning("a secret reached a %s event and was removed just before it was stored", event_type)
 
 
 def _goes_on(payload: OutputDelta, known: OutputDelta) -> bool:
@@ -163,19 +162,19 @@ def _is_same(runtime: RuntimeInfo, known: RuntimeInfo) -> bool:
 
 
 def _raw_of(frame: bytes) -> str:
-    """Return the part of a frame of a delta that has its `raw`: quotes inside of strings are escaped."""
+    """Return the part of a delta's frame that holds its `raw`. Inside strings these quotes are escaped."""
     text = frame.decode()
     return text[text.index('"raw":') : text.rindex('"payload":')]
 
 
 @functools.cache
 def _texts_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Return the fields of a struct that may hold what somebody wrote."""
+    """Return the fields of a struct that may hold free text."""
     return tuple(field.name for field in msgspec.structs.fields(kind) if not _is_fixed(field.type))
 
 
 def _is_fixed(kind: Any) -> bool:
-    """Return whether a type has no text but words of the contract."""
+    """Return whether a type can hold no text but contract words."""
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
         return all(_is_fixed(one) for one in get_args(kind))

@@ -20,7 +20,7 @@ def millis(text: str) -> int:
 
 
 class SystemStamper:
-    """Never goes back in time, and never repeats an id."""
+    """Never goes back in time and never repeats an id."""
 
     def __init__(self) -> None:
         self._last_ms = 0

@@ -1,9 +1,8 @@
-"""Committed events to subscribers: a short ring in memory (a batch at least), the store behind it.
+"""Committed events to readers: a short ring in memory (at least one batch), with the store behind it.
 
-A subscriber holds only a cursor and a wake-up. While its cursor is in the ring it
-is served from there; when it has fallen behind, it pages from the store and
-rejoins. So a slow reader loses nothing and costs nobody anything. What all
-subscribers have seen leaves the ring, but for the last few events.
+A reader holds only a cursor. While that is in the ring it is served from there; when it has fallen behind, it
+pages from the store and rejoins. So a slow reader loses nothing and slows nobody down. What all readers have
+seen leaves the ring, except for the last few events.
 """
 
 import asyncio
@@ -21,14 +20,14 @@ from codesdk.contract.service import Published
 RING_EVENTS = 512
 RING_BYTES = 2 * 1024 * 1024
 FEW_EVENTS = 32
-"""What the ring keeps for those who come next."""
+"""How many events the ring keeps for readers that join next."""
 PAGE_EVENTS = 500
 POLL_S = 1.0
-"""How often a log that others write is looked at, if nothing wakes us earlier."""
+"""How often a log that others write is checked, if nothing wakes us earlier."""
 
 
 class Feed:
-    """What a session has committed, for whoever listens."""
+    """The committed events of one session, for any number of readers."""
 
     def __init__(self, log: EventLog, session_id: str, committed: int, strain: Strain | None = None) -> None:
         self.session_id = session_id
@@ -47,7 +46,7 @@ class Feed:
         self._closed = False
 
     def publish(self, items: Sequence[Published]) -> None:
-        """Show events that are committed. Must not be called with any other."""
+        """Show events to readers. They must be committed."""
         self._resting = False
         self._ring.extend(items)
         self._ring_bytes += sum([len(item.frame) for item in items])
@@ -56,7 +55,7 @@ class Feed:
         self._wake()
 
     def advance(self, committed: int) -> None:
-        """Show that somebody else has committed up to a seq. Subscribers then read it from the store."""
+        """Note that another owner committed up to a seq. Readers then get it from the store."""
         if committed > self.committed:
             self._ring.clear()
             self._ring_bytes = 0
@@ -64,19 +63,19 @@ class Feed:
             self._wake()
 
     def close(self, error: Exception | None = None) -> None:
-        """End all subscriptions once they have read what was committed, with an error if given."""
+        """End every reader once it has read what was committed, with the error if given."""
         self._closed = True
         self._error = error
         self._wake()
 
     def forget(self) -> None:
-        """Free the ring as soon as nobody has to read from it: there will be no more for a while."""
+        """Free the ring once nobody reads from it: no events are expected for a while."""
         self._resting = True
         self._settle()
 
     @contextmanager
     def reading(self) -> Generator[None]:
-        """Count the caller as somebody who reads."""
+        """Count the caller as a reader."""
         self.readers += 1
         try:
             yield
@@ -85,9 +84,9 @@ class Feed:
             self._settle()
 
     def since(self, cursor: int, most_bytes: int = RING_BYTES) -> list[Published] | None:
-        """Return what the ring holds after the cursor, or None if the ring no longer reaches back.
+        """Return what the ring holds after the cursor, or None if it no longer reaches back that far.
 
-        Once it is so many bytes, the rest is left for another time.
+        Stop after `most_bytes`; the rest comes with the next call.
         """
         missing = self.committed - cursor
         if missing <= 0:
@@ -105,7 +104,7 @@ class Feed:
         return items
 
     async def stored(self, cursor: int, limit: int) -> list[StoredFrame]:
-        """Return a page of the store, for a subscriber that has fallen behind."""
+        """Return a page from the store, for a reader that has fallen behind."""
         self.catch_ups += 1
         self._strain.catch_ups += 1
         return await self._log.read(self.session_id, cursor, limit)
@@ -132,7 +131,7 @@ class Feed:
                 waiting.set_result(None)
 
     def _settle(self) -> None:
-        """Keep less when all who read wait for more, and nothing if none is to come."""
+        """Shrink the ring when every reader has read it all, and empty it if no more is expected."""
         if len(self._waiting) >= self.readers:
             self._shrink(0 if self._resting else FEW_EVENTS)
 
@@ -143,10 +142,10 @@ class Feed:
 
 
 class Feeds:
-    """The feeds of all sessions that are written or read here. Reading a session does not take it over.
+    """The feeds of all sessions that are written or read here. Reading a session does not acquire it.
 
-    A feed lives as long as its recorder or a reader. Unless this process is `alone` with its log, feeds without a
-    recorder here are kept up with the store, so that their readers see what another owner commits.
+    A feed lives as long as its recorder or a reader. Unless this process is `alone` with its log, feeds
+    without a recorder here follow the store, so that their readers see what another owner commits.
     """
 
     def __init__(self, log: EventLog, strain: Strain, *, alone: bool) -> None:
@@ -157,7 +156,7 @@ class Feeds:
         self._watching: asyncio.Task[None] | None = None
 
     async def of_reader(self, session_id: str) -> Feed:
-        """Return the feed of a stored session, at its end."""
+        """Return the feed of a stored session, at its last committed event."""
         feed = self._feeds.get(session_id)
         if feed is None:
             committed = await self._log.head(session_id)
@@ -167,23 +166,23 @@ class Feeds:
         return feed
 
     def of_writer(self, session_id: str, committed: int) -> Feed:
-        """Return the feed that a recorder publishes to: the one that readers have, if there are any."""
+        """Return the feed that a recorder publishes to: the one that readers already have, if any."""
         feed = self._feeds.get(session_id) or self._add(session_id, committed)
         feed.advance(committed)
         feed.has_writer = True
         return feed
 
     def readers(self, session_id: str) -> int:
-        """Return how many follow a session."""
+        """Return how many readers follow a session."""
         feed = self._feeds.get(session_id)
         return 0 if feed is None else feed.readers
 
     def drop(self, session_id: str) -> None:
-        """Forget a feed that was closed: whoever comes next gets a new one."""
+        """Forget a closed feed: the next reader gets a new one."""
         self._feeds.pop(session_id, None)
 
     def close(self) -> None:
-        """End all subscriptions once they have read what was committed."""
+        """End every reader once it has read what was committed."""
         if self._watching is not None:
             self._watching.cancel()
         for feed in list(self._feeds.values()):
@@ -198,7 +197,7 @@ class Feeds:
         while watched := [name for name, feed in self._feeds.items() if not feed.has_writer]:
             for session_id in watched:
                 head = await self._log.head(session_id)
-                feed = self._feeds.get(session_id)  # only for a moment: whoever reads it keeps it
+                feed = self._feeds.get(session_id)  # held briefly: only readers keep a feed alive
                 if feed is not None:
                     feed.advance(head)
                 del feed
@@ -225,7 +224,7 @@ async def follow(feed: Feed, after_seq: int) -> AsyncGenerator[list[Published]]:
 
 
 async def read_page(log: EventLog, session_id: str, after_seq: int) -> list[Published]:
-    """Return the next page of a stored log, leaving out frames that are damaged."""
+    """Return the next page of a stored log, without damaged frames."""
     while True:
         frames = await log.read(session_id, after_seq, PAGE_EVENTS)
         items = _readable(frames)

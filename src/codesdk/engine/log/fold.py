@@ -1,8 +1,7 @@
-"""One event into a session's state, and into the rows that the store keeps of it.
+"""One event to changes of a session's state, and of the rows that the store keeps of it.
 
-`fold(state, event)` is the only code that changes a `SessionState`: the recorder
-runs it on new events, recovery and replay on stored ones. It decides nothing
-and tolerates anything that a log can hold.
+Only `fold` changes a `SessionState`: the journal runs it on new events, loading and replay on stored ones. It
+decides nothing and tolerates anything that a log can hold.
 """
 
 from collections.abc import Callable
@@ -22,12 +21,12 @@ from codesdk.engine.log.usage import add_usage
 
 NOTHING = Spent()
 _CHANGEABLE = ("title", "model", "permission_mode", "budgets")
-"""The fields of `session.created` that can change; its settings have fields of their own that can."""
+"""The fields of `session.created` that can change, apart from its settings."""
 Handler = Callable[[SessionState, Event, Any, Changes], None]
 
 
 def fold(state: SessionState, event: Event, changes: Changes) -> None:
-    """Apply an event. Rows that change with it are put into `changes`."""
+    """Apply an event. Add the rows that change with it to `changes`."""
     state.seq = event.seq
     runtime = event.runtime
     if runtime.runtime_session_id is not None:
@@ -99,7 +98,7 @@ def _created(state: SessionState, event: Event, payload: ev.SessionCreated, chan
 def _resumed(state: SessionState, event: Event, payload: ev.SessionResumed, changes: Changes) -> None:
     if (
         payload.runtime != state.runtime_name
-    ):  # what the other one called itself, and its model, mean nothing here
+    ):  # the previous runtime's session id and model mean nothing to this one
         state.runtime_session_id = state.model = state.next_model = None
     state.runtime_name = payload.runtime
     _touch(state, event, changes)
@@ -113,7 +112,7 @@ def _settings_changed(
     given = payload.given()
     state.values = merge_values(state.values, given.pop("values", {}))
     state.next_model = given.get("model", state.next_model)
-    own = {name: given.pop(name) for name in _CHANGEABLE if name in given}  # what is left are timeouts
+    own = {name: given.pop(name) for name in _CHANGEABLE if name in given}  # the rest are timeouts
     state.created = msgspec.structs.replace(
         state.created, settings={**state.created.settings, **given}, **own
     )
@@ -139,7 +138,7 @@ def _started(state: SessionState, event: Event, payload: ev.TaskStarted, changes
     task_id = event.trace.task_id or ""
     waiting = next((entry for entry in state.queue if entry.task_id == task_id), None)
     if not payload.executed:
-        return  # one that never runs: it leaves the queue with its end, whatever runs meanwhile
+        return  # it never runs: it leaves the queue with its end, whatever runs meanwhile
     if waiting is not None:
         state.queue.remove(waiting)
     state.task = ActiveTask(
@@ -150,7 +149,7 @@ def _started(state: SessionState, event: Event, payload: ev.TaskStarted, changes
         queued_seq=waiting.seq if waiting else None,
         resumes=payload.resumes.task_id if payload.resumes else None,
     )
-    state.next_model = None  # the runtime is given it now, and the event is stamped with it
+    state.next_model = None  # the runtime gets it now, and the event carries it
     if payload.resumes is not None:
         state.interrupted_task = None
     transcript.add_user(state, payload.messages)
@@ -255,7 +254,7 @@ def _terminal(state: SessionState, event: Event, payload: Any, changes: Changes)
 
 
 def _drop(state: SessionState, event: Event, changes: Changes) -> None:
-    """Take a task that never ran out of the queue. Its messages are no part of the transcript."""
+    """Take a task that never ran out of the queue. Its messages do not become part of the transcript."""
     waiting = next((entry for entry in state.queue if entry.task_id == event.trace.task_id), None)
     if waiting is None:
         return

@@ -1,4 +1,4 @@
-"""Tool-call and approval events into a session's state and rows. A half of `fold`."""
+"""Tool-call and approval events to changes of a session's state and rows. The other half of `fold`."""
 
 from typing import Any
 
@@ -15,14 +15,14 @@ from codesdk.policy import open_questions
 
 
 def call_of(state: SessionState, payload: ToolIdentity) -> CallState | None:
-    """Return the open attempt that a tool event speaks of."""
+    """Return the open attempt that a tool event is about."""
     if state.task is None:
         return None
     return state.task.calls.get(call_key(payload.tool_call_id, payload.attempt))
 
 
 def seal_done(state: SessionState, event: Event, changes: Changes) -> None:
-    """Put the rows of the messages that nothing more can come for into `changes`."""
+    """Add the rows of messages that are complete to `changes`."""
     changes.messages.extend(transcript.seal(state, event.seq, everything=False))
 
 
@@ -76,7 +76,7 @@ def _take_up_carried(state: SessionState, event: Event, tool_call_id: str, chang
 
 
 def drop_carried(state: SessionState, event: Event, changes: Changes) -> None:
-    """Close the questions that nothing will come of any more."""
+    """Close the carried questions: they can no longer be resumed."""
     for approval_id in state.budget_questions:
         changes.approvals.append(_closed_approval(state, event, approval_id))
     state.budget_questions = {}
@@ -149,7 +149,7 @@ def _answered(state: SessionState, event: Event, payload: ev.ApprovalAnswered, c
 
 
 def _grant(state: SessionState, event: Event, call: CallState, payload: ev.ApprovalAnswered) -> None:
-    """Keep an answer for the session: it answers what was asked about this call, for all calls of the tool."""
+    """Keep an answer for the session: it then answers the same rules for all calls of the tool."""
     held = {grant.rule for grant in state.grants if grant.tool == call.name}
     for rule in open_questions(call.evaluations):
         if rule not in held:

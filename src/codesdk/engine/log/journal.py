@@ -1,7 +1,7 @@
-"""Payloads to events: the one place that gives a seq.
+"""Payloads to events: the only place that assigns a seq.
 
 The pure half of the recorder. `ledger` and `lifecycle` write through a journal; each event passes the choke
-point, which encodes it. The recorder stores what its `sink` gets, replay compares it with a stored log.
+point, which encodes it. The recorder stores what its `sink` gets; replay compares it with a stored log.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from codesdk.engine.log.state import SessionState
 class Journal:
     """Writes the events of one session and folds each into its state at once.
 
-    Without a choke point of a session, nothing is a secret but what looks like one: stored events have no other.
+    Without a session's choke point, only what looks like a secret is one: stored events hold no others.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Journal:
         self._user = None if state.principal == LOCAL else state.principal
 
     def identify(self, model: str | None, runtime_session_id: str | None) -> None:
-        """Stamp what follows with the runtime's own session id and model, where given."""
+        """Stamp later events with the runtime's own session id and model, where given."""
         self._check_name()
         clean = self.choke_point.clean
         self._model = clean(model) or self._model
@@ -61,11 +61,11 @@ class Journal:
         make: Callable[..., Event] | None = None,
         time: str | None = None,
     ) -> Event:
-        """Make the next event of the session, hand it to the sink and fold it. Return it as it is stored.
+        """Make the next event of the session, pass it to the sink and fold it. Return it as it is stored.
 
-        It belongs to the running task unless `in_task` is false; `task_id` names the task
-        for the one event that comes before it runs. `time` is given where the payload depends on it,
-        and `make` where the payload does not say which event it is of.
+        It belongs to the running task unless `in_task` is false; `task_id` names the task for the one event
+        that comes before it runs. Pass `time` where the payload depends on it, and `make` where the payload's
+        type does not determine the event's.
         """
         state = self.state
         if in_task and task_id is None and state.task is not None:
@@ -79,7 +79,7 @@ class Journal:
             payload=payload,
         )
         event, frame = self.choke_point.encode(event)
-        self._sink(event, frame)  # first: what cannot be stored must not be folded either
+        self._sink(event, frame)  # first: what the sink refuses must not be folded either
         fold(state, event, self.changes)
         return event
 
@@ -98,7 +98,7 @@ class Journal:
         return trace
 
     def _check_name(self) -> None:
-        """Forget what the runtime called itself when the session has moved to another one."""
+        """Forget the runtime's session id and model when the session has moved to another runtime."""
         if self._name != self.state.runtime_name:
             self._name = self.state.runtime_name
             self._model = self._runtime_session_id = self._info = None

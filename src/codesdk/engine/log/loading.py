@@ -1,6 +1,6 @@
-"""Stored sessions read back: state from a snapshot and the events behind it, transcripts from their rows or the log.
+"""Stored sessions to state (a snapshot and the events after it) and to transcripts (rows, or the log).
 
-Reads no more of a log than what came after its last snapshot, and owns nothing.
+Loading a state reads only what came after the last snapshot. Nothing here takes ownership.
 """
 
 import msgspec
@@ -18,7 +18,7 @@ from codesdk.engine.log.transcript import row_for
 
 
 async def load_state(log: EventLog, session_id: str, principal: str) -> SessionState:
-    """Return a stored session's state. A damaged frame is passed over; the rest still counts."""
+    """Return a stored session's state. A damaged frame is skipped; the rest still counts."""
     state = SessionState(session_id=session_id, principal=principal)
     snapshot = await log.snapshot(session_id)
     if snapshot is not None:
@@ -27,7 +27,7 @@ async def load_state(log: EventLog, session_id: str, principal: str) -> SessionS
             if (stored.session_id, stored.seq) == (session_id, snapshot.seq):
                 state = stored
         except ValueError:
-            pass  # damaged: the log itself still has everything
+            pass  # the snapshot is damaged, but the log still has everything
     while frames := await log.read(session_id, state.seq, PAGE_EVENTS):
         for frame in frames:
             event = None if frame.damage is not None else decode(frame.data)
@@ -61,7 +61,7 @@ async def read_transcript(log: EventLog, session_id: str) -> list[MessageRow]:
 
 
 async def refold_transcript(log: EventLog, blobs: Blobs, session_id: str) -> list[MessageRow]:
-    """Return the whole transcript from the log itself, for when a stored message cannot be read."""
+    """Return the whole transcript from the log itself, for when a stored message row cannot be read."""
     state = SessionState(session_id=session_id, principal="")
     rows: list[MessageRow] = []
     after = 0

@@ -1,4 +1,4 @@
-"""`Observers`: all observers of an engine behind one guard. One that raises is dropped and reported; nobody else notices."""
+"""`Observers`: all observers of an engine behind one guard. One that raises is reported and dropped."""
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +12,7 @@ _log = logging.getLogger("codesdk.observers")
 
 
 class Observers:
-    """Calls every observer in turn. An `Observer` itself, and one that cannot raise."""
+    """Calls every observer in turn. Is an `Observer` itself, and never raises."""
 
     def __init__(self, observers: Iterable[Observer] = (), strain: Strain | None = None) -> None:
         self._observers = list(observers)
@@ -22,12 +22,12 @@ class Observers:
         return bool(self._observers)
 
     def committed(self, principal: str, events: Sequence[Event]) -> None:
-        """Tell all of events that are stored."""
+        """Tell every observer about stored events."""
         for observer in tuple(self._observers):
             self._call(observer, lambda: observer.committed(principal, events))  # noqa: B023 - called at once
 
     def failed(self, principal: str, session_id: str, error: CodeSDKError) -> None:
-        """Tell all that a session's events could not be stored."""
+        """Tell every observer that a session's events could not be stored."""
         for observer in tuple(self._observers):
             self._call(observer, lambda: observer.failed(principal, session_id, error))  # noqa: B023 - called at once
 
@@ -40,5 +40,5 @@ class Observers:
             self._strain.dropped_observers += 1
             name = type(observer).__qualname__
             _log.exception(
-                "the observer %s failed and is called no longer; open CodeSDK again to have it back", name
+                "the observer %s failed and is not called again until CodeSDK is opened again", name
             )

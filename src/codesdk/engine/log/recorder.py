@@ -1,8 +1,8 @@
-"""The recorder: events of one session to the log, then to the feed. The single writer.
+"""Events of one session to the log, then to the feed. The single writer of a session.
 
-An event is encoded and folded when it is written, committed in a batch with its
-neighbours, and shown only then. When a commit fails, everything behind it fails
-too and the recorder is broken for good: the session must be opened again.
+An event is encoded and folded when it is written, committed in a batch with its neighbours, and shown only
+then. When a commit fails, everything after it fails too and the recorder is broken for good: the session must
+be loaded again.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ DURABLE_TYPES = TERMINAL_TYPES | {
     "grant.revoked",
     "files.undone",
 }
-"""Decisions and ends: committed so that they survive a power cut."""
+"""Decisions and ends: committed so that they survive a power failure."""
 
 
 class Recorder:
@@ -99,9 +99,9 @@ class Recorder:
         return row if answer is row.answer else msgspec.structs.replace(row, answer=answer)
 
     async def commit(self, key: KeyRow | None = None) -> None:
-        """Wait until what was written is stored, and an idempotency key with it; alone, if nothing was written.
+        """Wait until what was written is stored, together with an idempotency key if given.
 
-        Call it without waiting for anything in between, so that key and effect are stored together.
+        Call it without an await after the writes, so that key and effect are stored in one batch.
         """
         if key is not None and self._items:
             self.add_key(key)
@@ -113,7 +113,7 @@ class Recorder:
         await self.settle()
 
     async def settle(self) -> None:
-        """Wait until everything written so far is committed. Raise if it cannot be."""
+        """Wait until everything written so far is committed. Raise if that fails."""
         if self.broken is not None:
             raise self.broken
         if not self.backlog:
@@ -123,7 +123,7 @@ class Recorder:
         await waiter
 
     async def ready(self) -> None:
-        """Wait while the backlog is over its bound. For runtime drafts only."""
+        """Wait while the backlog is over its limit. For runtime drafts only: decisions must not wait."""
         while self.backlog >= self._max_backlog:
             self._strain.recorder_waits += 1
             await self.settle()
@@ -135,6 +135,7 @@ class Recorder:
         self._items.append(Published(event.seq, frame, event))
         if event.type in DURABLE_TYPES:
             self._durable = True
+        # One batch at a time, in order. Flushing on the next turn of the loop lets neighbours share a commit.
         if not self._scheduled and not self._flying:
             self._scheduled = True
             self._loop.call_soon(self._flush)
@@ -206,4 +207,4 @@ class Recorder:
 
 
 def _nobody(_: CodeSDKError) -> None:
-    """Tell nobody."""
+    """Do nothing."""

@@ -1,7 +1,7 @@
-"""What the engine knows of a session: plain structs, always a fold of its log.
+"""What the engine knows about a session: plain structs, always a fold of its log.
 
-Nothing here grows with history: a finished task leaves a count, a hash and the
-rows in the store. The encoded form is the snapshot that a reopened session starts from.
+Nothing here grows with history: a finished task leaves a count, a hash, and rows in the store. The encoded
+form is the snapshot that a session is loaded from.
 """
 
 from typing import Any, Literal
@@ -35,7 +35,7 @@ class CallState(msgspec.Struct, kw_only=True):
     name: str
     tool_class: ToolClass
     permission_mode: PermissionMode = "ask"
-    """The mode that held when it was requested: it is decided under this one, even if another holds by then."""
+    """The mode when it was requested. It is decided under this one, even if the mode has changed since."""
     phase: Literal["waiting", "approved", "running"] = "waiting"
     input: Any = None
     input_ref: ArtifactRef | None = None
@@ -51,17 +51,17 @@ class CallState(msgspec.Struct, kw_only=True):
 
     @property
     def key(self) -> str:
-        """What the attempt is called among those of its task."""
+        """The attempt's key within its task."""
         return call_key(self.identity.tool_call_id, self.identity.attempt)
 
     @property
     def closing_words(self) -> str:
-        """Why a call that did not run was closed, as the ledger has it."""
+        """Why a call that did not run was closed, as recorded by the ledger."""
         return self.closed_because or "The call was not run."
 
 
 class OpenBlock(msgspec.Struct, kw_only=True):
-    """A block that streams: its text so far, in the order of arrival."""
+    """A streaming block: its text so far, in order of arrival."""
 
     block_id: str
     kind: str
@@ -130,7 +130,7 @@ class QueuedTask(msgspec.Struct, kw_only=True):
 
 
 class Carried(msgspec.Struct, kw_only=True):
-    """A call whose approval outlived a crash. `approved` is null until somebody answers."""
+    """A call whose question outlived a crash. `approved` is null until somebody answers."""
 
     approval_id: str
     tool_call_id: str
@@ -153,7 +153,7 @@ class Carried(msgspec.Struct, kw_only=True):
 
 
 class BudgetQuestion(msgspec.Struct, kw_only=True):
-    """An open question whether a budget is raised. One that was put inside a task ends with it."""
+    """An open question whether to raise a budget. One that was asked inside a task ends with it."""
 
     level: BudgetLevel
     task_id: str | None = None
@@ -172,7 +172,7 @@ class SessionState(msgspec.Struct, kw_only=True):
     runtime_name: str = ""
     model: str | None = None
     next_model: str | None = None
-    """The model that somebody chose for the next task."""
+    """The model chosen for the next task."""
     values: dict[str, Any] = {}
     runtime_session_id: str | None = None
     task: ActiveTask | None = None
@@ -190,13 +190,13 @@ class SessionState(msgspec.Struct, kw_only=True):
 
     @property
     def config(self) -> SessionCreated:
-        """What the session was created with, as far as nobody has changed it since."""
+        """What the session was created with, with later changes applied."""
         if self.created is None:
             raise ValueError(f"session {self.session_id} has no session.created event")
         return self.created
 
     def is_open(self, call: CallState) -> bool:
-        """Return whether a call is still on its way."""
+        """Return whether a call is still open."""
         return self.task is not None and self.task.calls.get(call.key) is call
 
     @property

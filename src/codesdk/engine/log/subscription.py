@@ -1,7 +1,7 @@
-"""`Subscription`: committed events → a durable subscriber, at least once and in commit order, from the cursor that is stored.
+"""Committed events to a durable subscriber: at least once, in commit order, from a stored cursor.
 
-It pages from the store in a task of its own and keeps no more than a page, so however slow the subscriber is, no
-session waits for it. The engine's observers only wake it.
+A subscription pages from the store in its own task and holds no more than a page, so however slow the
+subscriber is, no session waits for it. Commits only wake it.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _log = logging.getLogger("codesdk.subscribers")
 
 
 class Subscription:
-    """Feeds one subscriber of one log. An `Observer`, so that it knows when there is something to read."""
+    """Feeds one subscriber from one log. An `Observer`, so that it knows when there is something to read."""
 
     def __init__(self, log: EventLog, subscriber: Subscriber) -> None:
         self._log = log
@@ -42,14 +42,14 @@ class Subscription:
             self._woken.set()
 
     def failed(self, principal: str, session_id: str, error: CodeSDKError) -> None:
-        """Do nothing: what was not stored is not handed over."""
+        """Do nothing: events that were not stored are not delivered."""
 
     def start(self) -> None:
-        """Hand over what was committed since the cursor, and from now on."""
+        """Deliver what was committed since the cursor, and from now on."""
         self._task = asyncio.create_task(self._run())
 
     async def settle(self) -> None:
-        """Return when all that was committed before this call is taken. `StorageFailure` if it was tried in vain."""
+        """Wait until everything committed before this call is taken. Raise `StorageFailure` if it is not."""
         if self._task is None:
             return
         self._asked += 1
@@ -59,7 +59,7 @@ class Subscription:
         await taken
 
     async def close(self, timeout_s: float = CLOSE_S) -> None:
-        """Hand over what is left, for so long. What is then still left comes at the next start."""
+        """Deliver what is left, for at most `timeout_s`. The rest is delivered after the next start."""
         task = self._task
         if task is None:
             return
@@ -73,6 +73,7 @@ class Subscription:
 
     async def _run(self) -> None:
         while True:
+            # Read before catching up: a request that comes meanwhile needs another round.
             asked = self._asked
             self._woken.clear()
             try:
@@ -86,7 +87,7 @@ class Subscription:
             await self._woken.wait()
 
     async def _catch_up(self) -> None:
-        """Hand over page by page. The cursor follows what is taken, so a crash in between repeats a page, never skips one."""
+        """Deliver page by page. The cursor is stored after each, so a crash repeats a page but skips none."""
         log, name = self._log, self._subscriber.name
         cursor = await log.cursor_of(name)
         while frames := await log.read_all(cursor, PAGE_FRAMES, deltas=False):
@@ -101,12 +102,12 @@ class Subscription:
         if not self._failing:
             self._failing = True
             _log.error(
-                "the subscriber %s does not take events (%s); they are kept and tried again", name, error
+                "the subscriber %s does not take events (%s); they stay stored and are retried", name, error
             )
         return StorageFailure(f"The subscriber {name} does not take events: {error}. They are tried again.")
 
     def _answer(self, asked: int, error: StorageFailure | None = None) -> None:
-        """Let those go on who waited for what was asked for by then."""
+        """Wake the callers of `settle` up to this request."""
         while self._waiting and self._waiting[0][0] <= asked:
             _, taken = self._waiting.popleft()
             if taken.done():

@@ -1,9 +1,8 @@
 """Events to transcript: messages are assembled while a task runs and sealed in order.
 
-Used by the fold alone. The order of events is not the order of a message, so
-parts are grouped by `message_id`, calls placed by `index`, and a part is
-sealed into rows (one assistant message, then one tool message) when nothing
-more can come for it.
+A part of the fold. Events do not come in the order of a message, so parts are grouped by `message_id` and
+calls placed by `index`. A part is sealed into rows (one assistant message, then one tool message) when
+nothing more can be added to it.
 """
 
 from typing import Any, cast
@@ -16,7 +15,7 @@ from codesdk.contract.records import MessageRow
 from codesdk.engine.log.state import CallPart, Part, SessionState
 
 OWN_CALL = "call:"
-"""How the ids of messages begin that only hold a call, because no message of the model was named."""
+"""Prefix of message ids for calls that named no message of the model."""
 
 
 def add_user(state: SessionState, messages: list[Message]) -> None:
@@ -28,7 +27,7 @@ def add_user(state: SessionState, messages: list[Message]) -> None:
 
 
 def part_of(state: SessionState, message_id: str) -> Part | None:
-    """Return the model part of this id in the running task, opening it at the end if there is none."""
+    """Return the model part of this id in the running task, adding one at the end if there is none."""
     if state.task is None:
         return None
     for part in reversed(state.task.parts):
@@ -50,7 +49,7 @@ def find_call(state: SessionState, tool_call_id: str, attempt: int) -> CallPart 
 
 
 def seal(state: SessionState, seq: int, *, everything: bool) -> list[MessageRow]:
-    """Take the parts that are done off the running task, in order, and return their rows.
+    """Remove the parts that are done from the running task, in order, and return their rows.
 
     A model part is done when it is complete, its calls are answered and a later part
     exists, or none can be added to it; with `everything` (the task ends) all are.
@@ -84,7 +83,7 @@ def row_for(state: SessionState, seq: int, message: Message) -> MessageRow:
 
 
 def is_model_message(message: Message) -> bool:
-    """Tell whether the model wrote a message; one that holds a call issued again is CodeSDK's own."""
+    """Return whether the model wrote a message. One that only holds a reissued call is CodeSDK's own."""
     return message.role == "assistant" and not (message.message_id or "").startswith(OWN_CALL)
 
 

@@ -1,4 +1,4 @@
-"""Token counts summed up by who reported them, so that what the gateway saw and what a runtime says never add up."""
+"""Token counts summed per source, so that a request seen by gateway and runtime is not counted twice."""
 
 import msgspec
 
@@ -13,7 +13,7 @@ class Tally(msgspec.Struct, kw_only=True):
 
 
 def add_usage(tallies: dict[str, Tally], reported: UsageReported) -> UsageTotals:
-    """Add a report to its source's tally. Return the totals that count: the gateway's, where it has any."""
+    """Add a report to its source's tally. Return the totals that count: the gateway's if it has any."""
     tally = tallies.setdefault(reported.source, Tally())
     total = tally.totals
     tally.cost_known = tally.cost_known and reported.cost_usd is not None

@@ -1,7 +1,7 @@
-"""What was spent against what may be: over a limit, near one, or neither. Pure.
+"""Spending compared with budgets: over a limit, near one, or neither. Pure.
 
-The tap asks before a model request goes on, `calls` before a tool call is judged. A person who
-raises a budget grants the same amount once more.
+`requests` checks before a model request goes out, `calls` before a tool call is judged. Raising a budget
+grants the same amount once more.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from codesdk.contract.settings import Budget
 from codesdk.engine.log.state import SessionState
 
 NEAR = 0.8
-"""The part of a budget after which the question is put, so that there is time to answer it."""
+"""The share of a budget after which somebody is asked, so that there is time to answer."""
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,12 +28,12 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def over(self) -> bool:
-        """Whether nothing of it is left."""
+        """Whether it is used up."""
         return self.used >= self.limit
 
     @property
     def summary(self) -> str:
-        """What to tell a person who may raise it."""
+        """The question for a person who may raise it."""
         state = "is used up" if self.over else "is nearly used up"
         whose = {"task": "a task", "session": "this session", "principal": "all your sessions"}[self.level]
         return (
@@ -43,7 +43,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def error(self) -> ErrorInfo:
-        """The error of a task that it ended."""
+        """The error of a task that it ends."""
         message = (
             f"The {self.level} budget of {_amount(self.what, self.limit)} {self.what} is used up."
             " Approve the open budget question, then resume the session."
@@ -53,7 +53,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_over(state: SessionState, principal: tuple[Budget, Spent] | None) -> Standing | None:
-    """Return a limit of which nothing is left, or None."""
+    """Return a limit that is used up, or None."""
     return next((standing for standing in _standings(state, principal) if standing.over), None)
 
 
@@ -64,12 +64,12 @@ def find_near(state: SessionState, principal: tuple[Budget, Spent] | None) -> St
 
 
 def limits_cost(state: SessionState, principal: tuple[Budget, Spent] | None) -> bool:
-    """Tell whether the cost is limited, so that a model without a known price cannot be used."""
+    """Return whether the cost is limited, so that a model without a known price cannot be used."""
     return any(budget.cost_usd is not None for _, budget, _ in _budgets(state, principal))
 
 
 def is_asked(state: SessionState, level: BudgetLevel) -> bool:
-    """Tell whether somebody was already asked to raise a budget and has not answered."""
+    """Return whether somebody was already asked to raise a budget and has not answered."""
     return any(question.level == level for question in state.budget_questions.values())
 
 

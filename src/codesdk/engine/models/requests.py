@@ -1,7 +1,7 @@
-"""What passes the gateway, into the session's log: requests, their exact input, usage, and what is refused.
+"""Model requests that pass the gateway to events of the session: their start, exact input, end and usage.
 
-Implements `ModelTap`; one for each live session. Facts that come after their task has ended
-carry no `task_id`. Used by the gateway through the contract, by `run` and `session` directly.
+`SessionTap` implements the port `ModelTap`, one for each session that opened the gateway. Facts that arrive
+after their task has ended carry no `task_id`.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class SessionTap:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    # --- what the run tells of --------------------------------------------------------------------------
+    # --- what the engine reports ------------------------------------------------------------------------
 
     def hand_over(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
         """Remember what the runtime is given for a task."""
@@ -57,15 +57,15 @@ class SessionTap:
         self._results = []
 
     def add_messages(self, messages: Sequence[Message]) -> None:
-        """Remember what the runtime is given on top."""
+        """Remember what the runtime is given in addition."""
         self._messages += messages
 
     def add_result(self, result: Any) -> None:
-        """Remember what the runtime was told of a call."""
+        """Remember the result of a call that the runtime was given."""
         self._results.append(_as_text(result))
 
     async def idle(self, timeout_s: float) -> None:
-        """Wait until no request is open, or for the time."""
+        """Wait until no request is open, at most `timeout_s`."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), timeout_s)
 
@@ -79,7 +79,7 @@ class SessionTap:
         self._scope.learn(secrets)
 
     async def own_texts(self) -> OwnTexts:
-        """Return what CodeSDK handed over so far in the running task."""
+        """Return what CodeSDK gave the runtime so far in the running task."""
         scope, messages = self._scope, list(self._messages)
         attachments: list[bytes] = []
         for block in (block for message in messages for block in message.content):
@@ -95,8 +95,9 @@ class SessionTap:
         )
 
     def opened(self, asked: ModelAsked) -> str | Refused:
-        """Write down that a request has come. Return its id, or why it must not go on."""
+        """Record a new request. Return its id, or why it must not go out."""
         scope = self._scope
+        # Counting tokens costs nothing, so no budget and no loop check applies.
         counts = asked.purpose != "count_tokens"
         refused = self._no_login(asked) or (self._refusal(scope, asked) if counts else None)
         if refused is not None:
@@ -117,7 +118,7 @@ class SessionTap:
         return request_id
 
     async def taken(self, request_id: str, exact: ExactInput) -> str:
-        """Store the request itself; it is on disk when this returns. Return the hash of its document."""
+        """Store the exact request; it is committed when this returns. Return the hash of its document."""
         scope = self._scope
         document = {
             "format": EXACT,
@@ -153,7 +154,7 @@ class SessionTap:
         return input_ref.content_hash
 
     def closed(self, request_id: str, answered: ModelAnswered) -> None:
-        """Write down how a request ended, and what it cost."""
+        """Record how a request ended, and what it cost."""
         scope = self._scope
         in_task = self._is_current(scope, request_id)
         self._tasks.pop(request_id, None)

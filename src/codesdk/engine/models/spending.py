@@ -1,6 +1,6 @@
-"""What each principal has spent, over all stored sessions: summed up once, then kept current.
+"""What each principal has spent over all stored sessions: summed once, then kept current.
 
-Only principals with a budget are looked at. A deleted session's spending goes with it.
+Nothing is summed unless principals have a budget. A deleted session's spending is gone after the next start.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ _PAGE = 500
 
 
 class Spending:
-    """The spending of principals that are limited."""
+    """The spending of principals, if they are limited."""
 
     def __init__(self, log: EventLog, budget: Budget | None) -> None:
         self._log = log
@@ -22,7 +22,7 @@ class Spending:
         self._lock = asyncio.Lock()
 
     async def load(self, principal: str) -> None:
-        """Have a principal's spending at hand."""
+        """Load a principal's spending, once."""
         if self._budget is None:
             return
         async with self._lock:
@@ -36,7 +36,7 @@ class Spending:
         return self._budget, self._spent.get(principal, Spent())
 
     def add(self, principal: str, spent: Spent) -> None:
-        """Count what was spent just now."""
+        """Add what was just spent."""
         if principal in self._spent:
             self._spent[principal] = self._spent[principal].plus(spent)
 

@@ -1,8 +1,8 @@
-"""Actions → what sessions do: the only way to change one.
+"""Actions to calls on sessions: the only way to change one.
 
-Access, what the operator permits, and idempotency are seen to here, once for all actions and whoever asks; what
-an action means is the business of `LiveSession`. Each handler returns the action's result and has stored it,
-under the key that it was asked for with.
+Access, the operator's permits and idempotency are checked here, once for all actions and callers;
+`LiveSession` decides what an action does. Each handler returns the action's result and has already stored it
+under the caller's idempotency key.
 """
 
 from collections.abc import Awaitable, Callable
@@ -37,7 +37,7 @@ Handler = Callable[[Any, Caller, KeyRow | None], Awaitable[Any]]
 
 _EQUIPMENT = frozenset(Equipment.__struct_fields__)
 _UNSAID = ("secrets",)
-"""Fields that are no part of what a key stands for, so that no hash of them is stored."""
+"""Fields that an idempotency key does not cover: they hold secrets, and not even their hash is stored."""
 
 
 class SessionActions:
@@ -81,7 +81,7 @@ class SessionActions:
         }
 
     async def execute(self, action: Action[R], caller: Caller, key: str | None) -> R:
-        """Do what an action says, once for each key of a principal. Another action under the key is a `Conflict`."""
+        """Carry out an action once per principal and key. Raise `Conflict` if the key is another action's."""
         if not caller.may(action.needs):
             raise Forbidden(f"This needs the scope {action.needs}.")
         kind = type(action)
@@ -97,6 +97,7 @@ class SessionActions:
         )
         # What was stored under a key comes back as plain data.
         result: R = msgspec.convert(answer, type=kind.result_type()) if isinstance(answer, dict) else answer
+        # Equipment is not stored: a session found under its key after a restart gets it again here.
         if isinstance(action, act.CreateSession) and isinstance(result, SessionRow):
             await self._equip_created(action, caller, result.session_id)
         return result
@@ -134,7 +135,7 @@ class SessionActions:
         )
 
     async def _equip_created(self, action: act.CreateSession, caller: Caller, session_id: str) -> None:
-        """Equip a session that was just created, or was created under this key before a restart."""
+        """Equip a session that was just created, or that this key created before a restart."""
         if action.recording is None and not any(getattr(action, name) for name in _EQUIPMENT):
             return
         live = await self._acquire(session_id, caller)
@@ -159,7 +160,7 @@ class SessionActions:
         return await self._ports.equipper.prepare(equipment, principal=caller.principal, recording=recording)
 
     async def _give(self, live: LiveSession, prepared: Prepared | None, secrets: list[str]) -> None:
-        """Give a session what is not stored with it. A task that runs already goes on without new secrets."""
+        """Give a session what is not stored with it. A task that already runs does not get new secrets."""
         known = self._secrets.of(live.session_id)
         added = [
             secret for secret in (*secrets, *(prepared.secrets if prepared else ())) if secret not in known
@@ -213,7 +214,8 @@ class SessionActions:
         live = await self._acquire(action.session_id, caller)
         if not live.idle:
             raise Conflict(f"Session {action.session_id} is running. Close it first.")
-        await self._settle_subscribers()  # they read the store: what is deleted before that they would miss
+        await self._settle_subscribers()  # they read the store, and would miss what is deleted before
+        # Checked again: a task may have started while the subscribers caught up.
         if not live.idle:
             raise Conflict(f"Session {action.session_id} was started again. Close it first.")
         if not live.state.closed:
@@ -287,7 +289,7 @@ class SessionActions:
     # --- inside -----------------------------------------------------------------------------------------
 
     async def _acquire(self, session_id: str, caller: Caller) -> LiveSession:
-        """Return a session of the caller's. Another principal's is not found, and not taken over either."""
+        """Return one of the caller's sessions. Another principal's is not found, and not acquired either."""
         live = self._registry.get(session_id)
         if live is None:
             row = await self._ports.log.session(session_id)
@@ -337,6 +339,7 @@ class SessionActions:
                 f"There are {self.open_sessions} open sessions, which is the limit. Close some.",
                 code="OVERLOADED",
             )
+        # Counted before the first await, so that creations at the same time cannot exceed the limit together.
         self.open_sessions += 1
         try:
             return await self._registry.create(session_id, payload, principal, secrets, changes, key)
@@ -359,7 +362,7 @@ class SessionActions:
 
 
 def _said(action: Action[Any]) -> Any:
-    """Return what an idempotency key stands for."""
+    """Return the part of an action that must be equal under the same idempotency key."""
     plain: dict[str, Any] = msgspec.to_builtins(action)
     return {name: value for name, value in plain.items() if name not in _UNSAID}
 

@@ -1,6 +1,6 @@
-"""A file that a message attaches → the session's own, so that it is there for as long as the session is.
+"""Attached uploads to artifacts of the session, so that they last as long as the session does.
 
-An upload belongs to its principal and may go with time; what a session was given does not. Used by `user_input`.
+An upload belongs to its principal and may be removed after a while; what a session was given must stay.
 """
 
 import msgspec
@@ -14,7 +14,7 @@ from codesdk.engine.sessions.scope import SessionScope
 
 
 async def take_attachments(scope: SessionScope, able: Capabilities, messages: list[Message]) -> list[Message]:
-    """Return messages whose files are the session's. Their rows are committed with the next event."""
+    """Return the messages with files owned by the session. Their rows are committed with the next event."""
     taken: list[Message] = []
     for message in messages:
         content = [

@@ -1,4 +1,4 @@
-"""A change of settings that somebody asks for → one that may be stored: checked, bounded, without secrets."""
+"""A requested change of settings to one that may be stored: checked, bounded, without secrets."""
 
 import msgspec
 
@@ -8,17 +8,17 @@ from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks.validation import MAX_DEPTH, check_size, is_deep
 
 MAX_CHANGED_BYTES = 64 * 1024
-"""How much of `values` one change may set."""
+"""How many bytes of `values` one change may set."""
 MAX_VALUES_BYTES = 256 * 1024
-"""How much of them a session may have in all."""
+"""How many bytes of `values` a session may have in all."""
 
 
 def take_change(scope: SessionScope, change: SettingsChange) -> SettingsChange:
-    """Return a change as a reader of the log will see it. Raise `InvalidRequest` if it cannot be stored."""
+    """Return a change as readers of the log will see it. Raise `InvalidRequest` if it cannot be stored."""
     data = check_size(change, "The settings", scope.ports.limits.max_message_bytes)
     if is_deep(data):
         raise InvalidRequest(f"The settings of a session may be nested {MAX_DEPTH} levels deep, not more.")
-    # Through JSON, since that is what will be read back: a number that is none, or text in its place, shows here.
+    # Encoded and decoded, since readers get it from JSON: NaN or a wrong type is found here, not by them.
     taken = SettingsChange.of(scope.redactor.value(msgspec.json.decode(data)))
     given = taken.given()
     if not given:

@@ -15,7 +15,7 @@ from codesdk.engine.sessions.endpoints import tool_transport
 
 
 def first_event(config: SessionConfig, runtime: Runtime, principal: str) -> SessionCreated:
-    """Return the event that a session of this configuration begins with."""
+    """Return the `session.created` event for this configuration."""
     check_fit(runtime, config.native_tools, config.settings.implicit_sources)
     return SessionCreated(
         contract_version=CONTRACT_VERSION,
@@ -37,7 +37,7 @@ def first_event(config: SessionConfig, runtime: Runtime, principal: str) -> Sess
 def check_fit(
     runtime: Runtime, native_tools: Literal["off"] | list[str], implicit_sources: ImplicitSources
 ) -> None:
-    """Raise `InvalidRequest` if a runtime cannot do what a session asks of it."""
+    """Raise `InvalidRequest` if a runtime cannot do what a session needs."""
     able = runtime.capabilities()
     if native_tools != "off":
         if not isinstance(native_tools, list):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -57,7 +57,7 @@ def check_fit(
 
 
 def _isolation(runtime: Runtime, principal: str) -> Isolation:
-    """Return how a session is hosted. State is never shared, and who is not alone shares no process with credentials."""
+    """Return how a session is isolated. Principals share no state, and no process that holds credentials."""
     able = runtime.capabilities()
     mode = able.recommended_isolation_mode
     if principal != LOCAL and mode == "in_process" and able.auth_model not in ("none", "api_key"):
@@ -71,7 +71,7 @@ def _isolation(runtime: Runtime, principal: str) -> Isolation:
 
 
 def first_row(session_id: str, principal: str, payload: SessionCreated, now: str) -> SessionRow:
-    """Return the row under which a session is registered, before its first event is stored."""
+    """Return the row that registers a session before its first event is stored."""
     return SessionRow(
         session_id=session_id,
         principal=principal,

@@ -1,6 +1,7 @@
-"""The addresses that a session gives its runtime, for its model and its tools, each with a token of its own, open while the session is loaded.
+"""The URLs that a session gives its runtime for its model and its tools, each with its own token.
 
-Made when a runtime first asks for one. A token is a secret of the session from then on.
+Each is made when the runtime first asks for it and stays open while the session is loaded. From then on the
+token is a secret of the session, redacted like any other.
 """
 
 import asyncio
@@ -17,21 +18,21 @@ from codesdk.engine.models.spending import Spending
 from codesdk.engine.sessions.scope import SessionScope
 
 TOKEN_CHARS = 24
-"""A part of an address that is at least as long is a token."""
+"""A part of a URL that has at least this many characters is a token."""
 
 SERVED: tuple[McpTransport, ...] = ("http",)
-"""How tools are offered over MCP."""
+"""The MCP transports that are served here."""
 
 
 def tool_transport(capabilities: Capabilities) -> McpTransport | None:
-    """Return how a runtime gets its tools: the first of its transports that is served here, if it gets them over MCP."""
+    """Return a runtime's first MCP transport that is served here, or None if it takes no tools over MCP."""
     if capabilities.tool_execution_model != "external_mcp":
         return None
     return next((transport for transport in capabilities.mcp_transports if transport in SERVED), None)
 
 
 class SessionEndpoints:
-    """The ways from one session's runtime to a model and to its tools."""
+    """Gives one session's runtime its way to the model and to the tools."""
 
     def __init__(self, scope: SessionScope, spending: Spending, tool_calls: ToolCalls) -> None:
         self.tap = SessionTap(scope, spending)
@@ -43,18 +44,18 @@ class SessionEndpoints:
         self._opening = asyncio.Lock()
 
     def near_budget(self) -> Standing | None:
-        """Return a budget that is nearly used up, and that nobody has been asked to raise."""
+        """Return a budget that is nearly used up and that nobody was asked to raise yet."""
         state = self._scope.state
         standing = find_near(state, self._spending.standing(state.principal))
         return None if standing is None or is_asked(state, standing.level) else standing
 
     @property
     def open(self) -> bool:
-        """Whether a runtime may still be using an address."""
+        """Whether a runtime may still be using one of the URLs."""
         return self._model_url is not None or self._tool_url is not None
 
     async def model_url(self, sources: InstructionSources) -> str:
-        """Return the address that the runtime talks to in place of a provider."""
+        """Return the URL that the runtime uses in place of the provider's."""
         door, scope = self._scope.ports.models, self._scope
         if door is None:
             raise TaskFailure(
@@ -64,6 +65,7 @@ class SessionEndpoints:
             if self._model_url is None:
                 await self._spending.load(scope.state.principal)
                 token = secrets.token_urlsafe(24)
+                # Learned before anyone gets it, so that no event can hold it.
                 scope.learn([token])
                 self._model_url = await door.open(
                     scope.state.session_id,
@@ -76,7 +78,7 @@ class SessionEndpoints:
         return self._model_url
 
     async def tool_url(self, client: McpClient) -> str:
-        """Return the address at which the session's tools are offered over MCP."""
+        """Return the URL at which the session's tools are offered over MCP."""
         host = self._scope.ports.mcp
         if host is None:
             raise TaskFailure(
@@ -91,7 +93,7 @@ class SessionEndpoints:
         return self._tool_url
 
     async def close(self) -> None:
-        """Take the addresses back."""
+        """Revoke the URLs."""
         if self._tool_url is not None and self._scope.ports.mcp is not None:
             url, self._tool_url = self._tool_url, None
             await self._scope.ports.mcp.dismiss(url)

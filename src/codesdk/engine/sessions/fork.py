@@ -1,6 +1,6 @@
-"""A stored session at a seq → the first event and the rows of a fork of it.
+"""A stored session at a seq to the first event and the rows of its fork.
 
-Nothing is copied but the transcript as it stood there; a task that ran then folds as if it was stopped.
+Only the transcript up to that seq is copied; a task that was running there counts as stopped.
 """
 
 from typing import Any
@@ -28,7 +28,7 @@ from codesdk.redaction import Redactor
 async def forked_event(
     ports: Ports, redactor: Redactor, source: SessionState, seq: int | None, title: str | None
 ) -> tuple[str, SessionCreated, Changes]:
-    """Return the id of a fork at a seq (now, if not given), the event it begins with, and the rows it takes over."""
+    """Return the id of a fork at a seq (default: the last), its first event, and the rows it takes over."""
     at = source.seq if seq is None else seq
     if not 1 <= at <= source.seq:
         raise InvalidRequest(
@@ -61,9 +61,10 @@ async def forked_event(
 
 
 async def transcript_at(log: EventLog, state: SessionState, stamper: Stamper, seq: int) -> list[MessageRow]:
-    """Return the transcript as it stood at a seq; a task that ran then folds as if stopped there."""
+    """Return the transcript as it stood at a seq. A task that was running there counts as stopped."""
     task = await log.task_at(state.session_id, seq)
     started = task.started_seq if task is not None else None
+    # The stored rows of a task may hold what came after `seq`, so that task is folded again up to there.
     limit = seq if started is None else started - 1
     rows = [row for row in await read_transcript(log, state.session_id) if row.seq <= limit]
     if started is not None:
@@ -115,15 +116,15 @@ def _stop_short(journal: Journal) -> None:
 
 
 def _discard(event: Event, frame: bytes) -> None:
-    """Take an event that nobody will see."""
+    """Discard an event: it exists only to be folded."""
 
 
 async def adopt_rows(
     log: EventLog, rows: list[MessageRow], session_id: str, now: str
 ) -> tuple[list[MessageRow], list[ArtifactRow]]:
-    """Return a transcript as a fork keeps it, and its own rows of the artifacts that it names.
+    """Return a transcript as a fork keeps it, and the fork's own rows for the artifacts that it names.
 
-    So it can be read when the parent is gone. Hashes cover no ids of artifacts, so they stay what they are.
+    The fork stays readable when the parent is deleted. Hashes do not cover artifact ids, so they stay valid.
     """
     adopted: list[MessageRow] = []
     artifacts: dict[str, ArtifactRow] = {}
@@ -153,5 +154,5 @@ async def adopt_rows(
 
 
 def plain_messages(rows: list[MessageRow]) -> Any:
-    """Return a transcript as the JSON document that a fork keeps."""
+    """Return a transcript as the JSON document that a fork stores."""
     return msgspec.to_builtins([row.message for row in rows])

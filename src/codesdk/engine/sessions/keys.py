@@ -1,4 +1,4 @@
-"""Idempotency keys: the same request under the same key is carried out once."""
+"""Idempotency keys: the same request under the same key is carried out once, even across a restart."""
 
 import asyncio
 from collections import OrderedDict
@@ -18,7 +18,7 @@ Slot = tuple[str, str, str]
 
 
 class Keys:
-    """Keys per (principal, route, key), of which only a hash is kept. `act` commits the row it is given with its effect."""
+    """Keys per (principal, route, key); only hashes are kept. `act` commits its row with its effect."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
@@ -35,9 +35,9 @@ class Keys:
         *,
         passing: bool = False,
     ) -> Any:
-        """Return the first answer, as it was stored under this key, or act. Another body under it is a `Conflict`.
+        """Return the answer stored under this key, or act. Raise `Conflict` for another body under it.
 
-        The key of something `passing`, which ends with the process, is not stored but remembered as long.
+        With `passing`, the key is only remembered in memory: its effect does not outlive the process either.
         """
         if key is None:
             return await act(None)
@@ -52,12 +52,14 @@ class Keys:
         except ValueError as error:
             raise InvalidRequest(f"The request or its idempotency key cannot be stored: {error}.") from None
         slot = (principal, route, row.key)
+        # The same key at the same time waits here, then finds the stored answer. A loop: another waiter
+        # may have been faster.
         while slot in self._busy:
             await asyncio.wait([self._busy[slot]])
         doing = asyncio.ensure_future(self._answer(row, act, passing))
         self._busy[slot] = doing
         doing.add_done_callback(lambda _: self._busy.pop(slot, None))
-        return await asyncio.shield(doing)  # a caller may go away; what it asked for is done all the same
+        return await asyncio.shield(doing)  # if the caller disconnects, the request is still carried out
 
     async def _answer(
         self, row: KeyRow, act: Callable[[KeyRow | None], Awaitable[Any]], passing: bool

@@ -1,7 +1,7 @@
-"""The tasks of a session in their turns: one runs, the others wait in the log's queue for it to end and for a slot.
+"""The tasks of one session in order: one runs, the others wait in the log's queue for its end and for a slot.
 
-Owned by `session`, which decides what becomes a task. Each one that starts becomes a `TaskRun`, which is driven
-from here to its end; then the next one is started.
+`session` decides what becomes a task. Each task that starts becomes a `TaskRun`, driven from here to its end;
+then the next one starts.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ NO_SLOT = "All task slots are taken; try again when a task has ended."
 
 
 class TaskQueue:
-    """Whose turn it is in one session. `writes` is held by whoever changes its files."""
+    """Starts the tasks of one session in order. Hold `writes` while changing the session's files."""
 
     def __init__(self, scope: SessionScope, resources: Resources, slots: Slots) -> None:
         self.run: TaskRun | None = None
@@ -40,7 +40,7 @@ class TaskQueue:
         return self._driver is not None
 
     def begin(self, task_id: str, messages: list[Message], *, may_wait: bool) -> None:
-        """Start a task at once if it is its turn and there is a slot, else let it wait, if it may."""
+        """Start a task now if it is its turn and a slot is free; else queue it, if it may wait."""
         state = self._scope.state
         if state.task is None and not state.queue and self._slots.take(state.runtime_name):
             self.launch(task_id, messages)
@@ -50,12 +50,12 @@ class TaskQueue:
             raise Busy(NO_SLOT)
 
     def take_slot(self) -> None:
-        """Make sure that a task can be launched now. Raise `Busy` if there is no slot."""
+        """Take a slot so that a task can be launched. Raise `Busy` if none is free."""
         if not self._slots.take(self._scope.state.runtime_name):
             raise Busy(NO_SLOT)
 
     def launch(self, task_id: str, messages: list[Message], resumes: str | None = None) -> None:
-        """Write `task.started` and set the task going. The slot is taken already."""
+        """Write `task.started` and run the task. The caller has already taken the slot."""
         scope = self._scope
         try:
             runtime = self._resources.runtime
@@ -69,21 +69,21 @@ class TaskQueue:
         self._driver = asyncio.create_task(self._drive(self.run))
 
     def give_up(self, cause: ErrorInfo, excess: Standing | None) -> None:
-        """End the running task, if any, for a cause that the engine knows."""
+        """End the running task, if any, for a reason that the engine knows."""
         if self.run is not None:
             self.run.give_up(cause, excess)
 
     def abort(self, error: CodeSDKError) -> None:
-        """End the running task, if any, because of a fault of our own."""
+        """End the running task, if any, because of a fault in CodeSDK."""
         if self.run is not None:
             self.run.abort(error)
 
     def start_no_more(self) -> None:
-        """Let the running task end by itself and leave those that wait in the queue, for a resume."""
+        """Let the running task end by itself, and leave the queued ones for a resume."""
         self.winding_down = True
 
     async def halt(self, by: Actor, reason: str) -> None:
-        """Stop the running task, if any, wait for its end, and start none of those that wait."""
+        """Stop the running task, if any, wait for its end, and start none of the queued ones."""
         self.start_no_more()
         if self.run is not None:
             self.run.stop(by, reason)
@@ -92,6 +92,7 @@ class TaskQueue:
 
     async def _drive(self, run: TaskRun) -> None:
         scope = self._scope
+        # Read now: once the task's end is recorded, the session may be moved to another runtime.
         runtime_name = scope.state.runtime_name
         try:
             await run.run()
@@ -99,14 +100,14 @@ class TaskQueue:
             if scope.recorder.broken is None:
                 raise
         finally:
-            if self.run is run:  # else the next task was started as soon as the end of this one showed
+            if self.run is run:  # else the next task started as soon as the end of this one was recorded
                 self.run = None
                 self._driver = None
             self._slots.give_back(runtime_name)
             self._next()
 
     def _next(self) -> None:
-        """Start the first waiting task if there is room, else wait for room."""
+        """Start the first queued task if a slot is free, else wait for one."""
         scope = self._scope
         state = scope.state
         if state.task is None:

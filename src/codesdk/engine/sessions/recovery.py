@@ -1,4 +1,4 @@
-"""A session that a crash interrupted → its open task closed, its open questions kept for a resume."""
+"""Recovery of an interrupted session: its open task is closed, its open questions are kept for a resume."""
 
 from codesdk.contract.messages import ArtifactRef
 from codesdk.engine.sessions.scope import SessionScope
@@ -6,7 +6,7 @@ from codesdk.engine.tasks import lifecycle
 
 
 async def close_interrupted(scope: SessionScope, *, unstored: bool = False) -> None:
-    """Close the task that a crash, or a log that could not be written, left open, keeping its open questions."""
+    """Close the task that a crash or a failed write left open, and keep its open questions."""
     task = scope.state.task
     if task is None:
         return

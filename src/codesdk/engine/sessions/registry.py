@@ -1,8 +1,8 @@
-"""The sessions in memory: stored ones acquired when an action first needs them, new ones from their first event on.
+"""The sessions in memory: stored ones are loaded when an action first needs them, new ones when created.
 
-To acquire a session is to become its owner, and to close what a crash left open in it; reading one is neither. A
-session whose log could not be written is dropped, and those that were used longest ago are unloaded while they
-have nothing to do; either is loaded again when it is needed.
+To acquire a session is to become its owner and to close what a crash left open in it; reading does neither.
+A session whose log could not be written is dropped, and idle ones are unloaded, least recently used first;
+both are loaded again when needed.
 """
 
 import asyncio
@@ -38,11 +38,11 @@ from codesdk.engine.tasks import lifecycle
 
 KEEP_LOADED = 4096
 RETRY_S = 5.0
-"""How often a session whose log could not be written is tried again."""
+"""How long to wait before recovery of a session whose log could not be written is tried again."""
 
 
 class SessionRegistry:
-    """Every `LiveSession` of an engine, and where their runtimes call tools over MCP."""
+    """Holds every `LiveSession` of an engine, and routes their runtimes' MCP tool calls."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class SessionRegistry:
 
     @property
     def sessions(self) -> Collection[LiveSession]:
-        """Those that have something to do, and some that were used lately."""
+        """The sessions that have work to do, and some that were used recently."""
         return self._live.values()
 
     def get(self, session_id: str) -> LiveSession | None:
@@ -79,11 +79,12 @@ class SessionRegistry:
         return self._live.get(session_id)
 
     async def acquire(self, session_id: str) -> LiveSession:
-        """Return a session to act on, becoming its owner if need be. Raise `NotFound` if there is none."""
+        """Return a session to act on, taking ownership if needed. Raise `NotFound` if there is none."""
         live = self._live.get(session_id)
         if live is not None:
             self._live.move_to_end(session_id)
             return live
+        # Concurrent callers share one load, and one that is cancelled does not cancel it for the others.
         loading = self._loading.get(session_id)
         if loading is None:
             loading = asyncio.create_task(self._load(session_id))
@@ -118,25 +119,26 @@ class SessionRegistry:
         return row
 
     async def take_back(self, session_id: str) -> None:
-        """Remove a session whose first event could not be written. If that fails, too, the next start does it."""
+        """Remove a session whose first event could not be written. If that fails, the next start does it."""
         self.forget(session_id)
         with contextlib.suppress(CodeSDKError):
             if await self._ports.log.head(session_id) == 0:
                 await self._ports.log.delete(session_id)
 
     async def recover_all(self) -> None:
-        """Close what a crash left open in the sessions that this owner held. Others' are their owners' to recover."""
+        """Close what a crash left open in the sessions that this owner held, and in no others."""
         for session_id in await self._ports.log.interrupted(self._owner):
             await self._recover(session_id)
 
     async def _recover(self, session_id: str) -> None:
-        """Close what a crash left open in a session. A damaged one is left as it is, for whoever asks for it."""
+        """Close what a crash left open in a session. Skip a damaged one; loading it reports the damage."""
         if await self._ports.log.head(session_id) == 0:
             await self._ports.log.delete(session_id)  # registered, but nobody was told of it
             return
         try:
             await self._load(session_id)
         except StorageFailure as error:
+            # Damage concerns this session alone; any other storage failure is passed on.
             if error.details is None or "unreadable" not in error.details:
                 raise
 
@@ -147,7 +149,7 @@ class SessionRegistry:
             live.recorder.feed.has_writer = False
 
     def was_unstored(self, session_id: str) -> bool:
-        """Return whether the log of a session of ours could not be written, and it was not recovered yet."""
+        """Return whether this engine failed to write the session's log and has not recovered it yet."""
         return session_id in self._unstored
 
     def forget_all(self) -> None:
@@ -163,6 +165,7 @@ class SessionRegistry:
             raise StorageFailure(error.message, details={"unreadable": session_id}) from error
         if row is None:
             raise unknown_session(session_id)
+        # Ownership first: the log then refuses the previous owner's writes, so what is read next stays true.
         epoch = await self._ports.log.take(session_id, self._owner)
         state = await load_state(self._ports.log, session_id, row.principal)
         secrets = self._secrets.of(session_id)
@@ -186,7 +189,7 @@ class SessionRegistry:
         )
 
     def _adopt(self, recorder: Recorder, secrets: tuple[str, ...]) -> LiveSession:
-        """Make a session live whose first event is written."""
+        """Build the live session for a recorder that has its first event."""
         state = recorder.state
         scope = SessionScope(
             ports=self._ports,
@@ -203,7 +206,7 @@ class SessionRegistry:
         return live
 
     def _unload(self) -> None:
-        """Unload the sessions that were used longest ago, as long as they are idle and nobody follows them."""
+        """Unload the least recently used sessions that are idle and that nobody follows."""
         for session_id, live in list(self._live.items())[: len(self._live) - KEEP_LOADED]:
             if live.idle and not live.connected and not live.recorder.feed.readers:
                 self.forget(session_id)
@@ -218,7 +221,7 @@ class SessionRegistry:
             self._recover_later(live.session_id)
 
     def _recover_later(self, session_id: str) -> None:
-        """Close what is open in a session of ours once it can be written again, so that nobody waits for its end."""
+        """Recover a session in the background once its log can be written, so that nobody waits for ever."""
         task = asyncio.create_task(self._recover_when_possible(session_id))
         self._recovering.add(task)
         task.add_done_callback(self._recovering.discard)

@@ -1,6 +1,6 @@
-"""What a session holds outside of the engine: its runtime, the addresses it gave that runtime, its attached servers.
+"""What a session holds outside the engine: its runtime, the URLs it gave it, its attached MCP servers.
 
-Nothing is opened before it is first needed, and all of it is released within the grace period of a stop.
+Each is opened when first needed, and all are released within the grace period of a stop.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from codesdk.engine.sessions.scope import SessionScope
 
 
 class Resources:
-    """What is kept for one session by others."""
+    """Opens and releases what one session holds outside the engine."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Resources:
 
     @property
     def connected(self) -> bool:
-        """Whether somebody may be using an address of this session, even between tasks."""
+        """Whether a runtime may be using a URL of this session, even between tasks."""
         return self._detach is not None or (self._endpoints is not None and self._endpoints.open)
 
     @property
@@ -48,7 +48,7 @@ class Resources:
 
     @property
     def endpoints(self) -> SessionEndpoints:
-        """The addresses that the session gives its runtime. Most sessions in memory never need any."""
+        """The URLs that the session gives its runtime. Lazy: most sessions in memory never need any."""
         if self._endpoints is None:
             self._endpoints = SessionEndpoints(self._scope, self._spending, self._tool_calls)
         return self._endpoints
@@ -58,24 +58,24 @@ class Resources:
         return self.runtime.capabilities()
 
     def use(self, runtime: Runtime) -> None:
-        """Run on another runtime from now on. What the one before had is let go already."""
+        """Run on another runtime from now on. The caller has already released the previous one."""
         self._runtime = runtime
 
     async def attach(self, tools: ToolRunner, close: Callable[[], Awaitable[None]]) -> None:
-        """Offer these tools from the next task on, in place of those attached before. `close` ends what is behind them."""
+        """Offer these tools from the next task on, replacing earlier ones. `close` ends their servers."""
         detach, self._detach = self._detach, close
         self._scope.attached = tools
         if detach is not None:
             await detach()
 
     async def detach(self) -> None:
-        """End what is behind the attached tools."""
+        """Close the servers of the attached tools."""
         if self._detach is not None:
             detach, self._detach = self._detach, None
             await detach()
 
     def require_attached(self) -> None:
-        """Raise `InvalidRequest` if the session uses servers that nobody has said how to reach."""
+        """Raise `InvalidRequest` if the session uses MCP servers that are not attached."""
         scope = self._scope
         missing = scope.settings.mcp_servers if scope.attached is None else []
         if missing:
@@ -85,7 +85,7 @@ class Resources:
             )
 
     async def release_runtime(self) -> None:
-        """Have the runtime close what it has of this session, in the time of a stop, and take its addresses back."""
+        """Have the runtime close its session within the grace period of a stop, and revoke its URLs."""
         try:
             await self._close_runtime()
         finally:
@@ -97,12 +97,13 @@ class Resources:
             scope = self._scope
             closing = asyncio.create_task(_let_go(self._runtime, scope.state.session_id))
             await asyncio.wait([closing], timeout=scope.settings.stop_grace_s)
+            # Not awaited: a runtime that ignores its cancellation must not hold up the session.
             closing.cancel()
             if scope.ports.clean is not None:
                 await asyncio.to_thread(scope.ports.clean, scope.state.session_id, scope.redactor)
 
 
 async def _let_go(runtime: Runtime, session_id: str) -> None:
-    """Close what a runtime keeps of a session. It must not raise; if it does, other sessions still have to be closed."""
+    """Close what a runtime keeps of a session. Its errors are dropped: other sessions must be closed, too."""
     with contextlib.suppress(Exception):
         await runtime.close_session(session_id)

@@ -1,7 +1,7 @@
 """What the parts of a live session share: its recorder, its ports, its settings, its secrets.
 
-Complete from the start: the session's first event is written before its scope is made. `RuntimeHost` is the part
-of it that a runtime may use while a task runs.
+The session's first event is written before its scope is made, so a scope is complete from the start.
+`RuntimeHost` is the part of it that a runtime may use while a task runs.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ from codesdk.redaction import Redactor
 from codesdk.store import MemoryUndo
 
 AT_ONCE_BYTES = 256 * 1024
-"""What is searched for secrets on the loop; more of it, in a thread."""
+"""Up to this size, bytes are searched for secrets on the event loop; larger ones in a thread."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,42 +60,45 @@ class Ports:
     mcp: McpEndpoints | None = None
     undo: UndoStore = dataclasses.field(default_factory=MemoryUndo)
     state_dir: str = ""
-    """Where runtimes keep their own state; empty if nothing stays."""
+    """Where runtimes keep their own state; empty if none is kept."""
     clean: Callable[[str, Redactor], None] | None = None
-    """Deletes what the ended runtimes of a session kept there, if there is a secret in it. Blocking; must not raise."""
+    """Deletes what a session's ended runtimes kept there if it holds a secret. Blocking; must not raise."""
     observers: Sequence[Observer] = ()
     subscribers: Sequence[Subscriber] = ()
     equipper: Equipper | None = None
     is_workspace: Callable[[str], bool] = os.path.isdir
     forget: Callable[[Caller, str], Awaitable[None]] | None = None
-    """Told of a session that was deleted, to remove what is kept of it elsewhere."""
+    """Called for each deleted session, to remove what is kept of it elsewhere."""
     alone: bool = True
-    """Whether nobody else writes the log."""
+    """Whether this process is the only writer of the log."""
     strain: Strain = dataclasses.field(default_factory=Strain)
 
 
 Halt = Callable[[ErrorInfo, Standing | None], None]
-"""Ends a task: why, and which budget is used up, if that is why."""
+"""Ends a task: the reason, and the budget that is used up if that is the reason."""
 
 
 def _nothing_runs(_: ErrorInfo, __: Standing | None) -> None:
-    """End nothing: no task runs."""
+    """Do nothing: no task runs."""
 
 
 @dataclasses.dataclass(kw_only=True)
 class SessionScope:
-    """One live session's share of the engine. Three things change: `settings`, when somebody changes them; `attached`,
-    the tools with those of other servers, when a session is given such; and `halt`, with each task."""
+    """One live session's share of the engine.
+
+    Three fields change: `settings`, when somebody changes them; `attached`, the tools including those of MCP
+    servers, when servers are attached; and `halt`, which the session's queue sets once.
+    """
 
     ports: Ports
     recorder: Recorder
     settings: SessionSettings
     attached: ToolRunner | None = None
     halt: Halt = _nothing_runs
-    """Ends the running task for a cause that the engine knows."""
+    """Ends the running task for a reason that the engine knows."""
 
     def learn(self, secrets: Iterable[str]) -> None:
-        """Keep more secrets out of what is written from now on."""
+        """Redact these secrets, too, from now on."""
         self.recorder.choke_point.redactor = Redactor((*self.redactor.secrets, *secrets))
 
     @property
@@ -105,7 +108,7 @@ class SessionScope:
 
     @property
     def redactor(self) -> Redactor:
-        """What takes out secrets where the redacted form is needed before it is stored: to be hashed, cut or handed on."""
+        """The redactor for text that must be clean before it is stored: hashed, cut or passed on."""
         return self.recorder.choke_point.redactor
 
     @property
@@ -137,7 +140,7 @@ class SessionScope:
         return await self.put_artifact(msgspec.json.encode(value), "application/json", name)
 
     async def read_artifact(self, artifact_id: str) -> bytes:
-        """Return the bytes of an artifact of this session, or of one that its owner uploaded to attach."""
+        """Return the bytes of an artifact of this session, or of an upload of its principal."""
         row = await self.ports.log.artifact(artifact_id)
         if row is None or row.scope not in (self.state.session_id, self.state.principal):
             raise NotFound(f"There is no artifact {artifact_id} in this session.")
@@ -145,7 +148,7 @@ class SessionScope:
 
 
 class Endpoints(Protocol):
-    """The addresses that a session gives its runtime."""
+    """The URLs that a session gives its runtime."""
 
     async def model_url(self, sources: InstructionSources) -> str: ...
 
@@ -166,19 +169,19 @@ class RuntimeHost:
         self._may_run = may_run
 
     async def model_endpoint(self, sources: InstructionSources = NO_SOURCES) -> str:
-        """Return the address that the runtime talks to in place of a provider."""
+        """Return the URL that the runtime uses in place of the provider's."""
         return await self._endpoints.model_url(sources)
 
     async def tool_endpoint(self, client: McpClient = ANY_CLIENT) -> str:
-        """Return the address at which the session's tools are offered over MCP."""
+        """Return the URL at which the session's tools are offered over MCP."""
         return await self._endpoints.tool_url(client)
 
     async def may_run(self, call: ToolAnnouncement) -> str | None:
-        """Ask whether the runtime may run a tool of its own. Return why not."""
+        """Return why the runtime may not run a tool of its own, or None if it may."""
         return await self._may_run(call)
 
     async def put_artifact(self, data: bytes, content_type: str, name: str | None = None) -> ArtifactRef:
-        """Store bytes for the runtime, and say so in the log."""
+        """Store bytes for the runtime, and record that in the log."""
         ref = await self._scope.put_artifact(data, content_type, name)
         self._scope.journal.write(ArtifactCreated(artifact=ref, reason="put by the runtime"))
         return ref
@@ -189,7 +192,7 @@ class RuntimeHost:
 
 
 def _redact(redactor: Redactor, data: bytes, content_type: str) -> bytes:
-    """Redact bytes; a JSON document by its strings, so that it stays one and keeps its hash."""
+    """Redact bytes; a JSON document string by string, so that it stays valid and keeps its hash."""
     if content_type != "application/json":
         return redactor.data(data)
     try:
@@ -212,11 +215,12 @@ async def store_artifact(
     content_type: str,
     name: str | None,
 ) -> ArtifactRow:
-    """Redact bytes, store them, and return the row that makes them an artifact. The only way to become one."""
+    """Redact bytes, store them, and return their artifact row. Nothing else creates artifacts."""
     if len(data) > ports.limits.max_artifact_bytes:
         raise InvalidRequest(
             f"An artifact may have {ports.limits.max_artifact_bytes:,} bytes; this one has {len(data):,}."
         )
+    # A media type with a secret taken out would no longer be one.
     if redactor.text(content_type) != content_type:
         content_type = "application/octet-stream"
     if len(data) > AT_ONCE_BYTES:

@@ -1,6 +1,6 @@
-"""The secrets known here, of the engine and of its sessions → redactors that take them out of values.
+"""Secrets of the engine and its sessions to redactors that remove them from values.
 
-They are never stored. A session's secrets outlive its time in memory, so that it has them when it is loaded again.
+They are never stored. A session's secrets stay here while it is unloaded, for when it is loaded again.
 """
 
 from collections.abc import Container, Iterable
@@ -9,7 +9,7 @@ from codesdk.redaction import Redactor
 
 
 class SessionSecrets:
-    """What must not be told, and whose it is."""
+    """Keeps the engine's secrets, and each session's own."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self.own = Redactor(secrets)
@@ -34,14 +34,14 @@ class SessionSecrets:
         return found
 
     def of(self, session_id: str) -> tuple[str, ...]:
-        """Return what a session was given to keep."""
+        """Return the secrets that a session was given."""
         return self._kept[session_id][1] if session_id in self._kept else ()
 
     def keep(self, session_id: str, principal: str, secrets: tuple[str, ...]) -> None:
-        """Keep these for a session, and no others."""
+        """Replace the secrets of a session."""
         self._kept[session_id] = (principal, secrets)
         self._of_principals.pop(principal, None)
 
     def forget(self, session_id: str) -> None:
-        """Keep nothing for a session any more."""
+        """Drop the secrets of a session."""
         self._kept.pop(session_id, None)

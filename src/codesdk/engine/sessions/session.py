@@ -1,8 +1,8 @@
-"""A live session: what is asked of it, turned into decisions and runs.
+"""A live session: requests become decisions in its log, and runs of tasks.
 
-`queue` runs its tasks, on the runtime that `resources` has for it. Everything here happens on the loop, so each
-decision is whole before anything else is looked at; what it promised is stored when the call returns, and the
-idempotency key that it was asked for under is stored with it.
+`queue` runs its tasks, on the runtime that `resources` holds. Everything here runs on the event loop, so no
+decision interrupts another. When a method returns, its effect is stored, together with the idempotency key of
+the request.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class LiveSession:
 
     @property
     def recorder(self) -> Recorder:
-        """What writes its events."""
+        """The single writer of its events."""
         return self.scope.recorder
 
     @property
@@ -68,7 +68,7 @@ class LiveSession:
         return self.scope.recorder.state
 
     async def attach(self, tools: ToolRunner, close: Callable[[], Awaitable[None]]) -> None:
-        """Offer these tools from the next task on; `close` ends what is behind them when the session is released."""
+        """Offer these tools from the next task on. `close` ends their servers on release."""
         await self._resources.attach(tools, close)
 
     @property
@@ -78,24 +78,25 @@ class LiveSession:
 
     @property
     def writes(self) -> asyncio.Lock:
-        """Held by whoever changes the files of this session."""
+        """Hold it while changing this session's files."""
         return self._queue.writes
 
     @property
     def connected(self) -> bool:
-        """Whether a runtime may be using an address of this session, even between tasks."""
+        """Whether a runtime may be using a URL of this session, even between tasks."""
         return self._resources.connected
 
     @property
     def idle(self) -> bool:
-        """Whether nothing runs, waits to run or waits to be committed."""
+        """Whether nothing runs, is queued or waits to be committed."""
         return not self._queue.busy and not self.recorder.backlog and not self.state.queue
 
     async def start(
         self, messages: list[Message], *, on_busy: OnBusy, task_id: str, key: KeyRow | None = None
     ) -> TaskRow:
-        """Start a task, let it wait, or steer the running one. Return the task it became."""
+        """Start a task, queue it, or steer the running one. Return the row of the task it became."""
         messages = await take_messages(self.scope, messages, self._resources.capabilities)
+        # Checked after that await: the session may have been closed or become busy meanwhile.
         self._require_open()
         self._resources.require_attached()
         running = self.state.task
@@ -130,7 +131,7 @@ class LiveSession:
         return row
 
     async def stop(self, task_id: str | None, by: Actor, reason: str, key: KeyRow | None = None) -> TaskRow:
-        """Stop the running task, or take a waiting one out of the queue. Again is no error."""
+        """Stop the running task, or take a queued one out of the queue. Repeating it is no error."""
         target = task_id or (self.state.task.task_id if self.state.task else None)
         if target is None:
             raise Conflict(f"Session {self.session_id} has no running task to stop.")
@@ -155,7 +156,7 @@ class LiveSession:
     ) -> None:
         """Approve or deny a call that waits for an answer, or one that a crash left waiting.
 
-        A question about a budget is named by its approval id; to approve it grants the same amount once more.
+        A budget question is named by its approval id; approving it grants the same amount once more.
         """
         if reason is not None:
             reason = take_words(self.scope, reason)
@@ -180,14 +181,14 @@ class LiveSession:
             self._queue.run.calls.approvals.wake(approval_id)
 
     async def revoke(self, tool: str, by: Actor, key: KeyRow | None = None) -> None:
-        """Ask about a tool again from now on. Calls that were decided before stay as they are."""
+        """Ask about a tool again from now on. Calls that were already decided are not affected."""
         if not any(grant.tool == tool for grant in self.state.grants):
             raise NotFound(f"The tool {tool} is not approved for session {self.session_id}.")
         lifecycle.revoke(self.recorder.journal, tool, by)
         await self._commit(None, key)
 
     async def resume(self, messages: list[Message], task_id: str, key: KeyRow | None = None) -> TaskRow:
-        """Go on after an interruption: run what was approved meanwhile, then continue the runtime."""
+        """Continue after an interruption: run the calls approved meanwhile, then the runtime."""
         messages = await take_messages(self.scope, messages, self._resources.capabilities) if messages else []
         self._require_open()
         self._resources.require_attached()
@@ -212,7 +213,7 @@ class LiveSession:
         return await self._commit(await self._task(task_id), key)
 
     async def move(self, runtime: str, model: str | None, key: KeyRow | None = None) -> SessionRow:
-        """Go on with another runtime from the next task on. It is given the transcript; what is lost is said."""
+        """Use another runtime from the next task on. It gets the transcript; the log says what is lost."""
         self._require_open()
         state = self.state
         if state.task is not None or state.queue:
@@ -235,13 +236,13 @@ class LiveSession:
     async def change_settings(
         self, change: SettingsChange, by: Actor, key: KeyRow | None = None
     ) -> SessionRow:
-        """Change what holds from the next decision on, also while a task runs and after the session is closed."""
+        """Change settings from the next decision on, also while a task runs or once the session is closed."""
         lifecycle.change_settings(self.recorder.journal, take_change(self.scope, change), by)
         self.scope.settings = msgspec.convert(self.state.config.settings, type=SessionSettings)
         return await self._commit(session_row(self.state), key)
 
     async def close(self, reason: str, by: Actor, key: KeyRow | None = None) -> SessionRow:
-        """End the session: stop its task, empty its queue, take no more. Again is no error."""
+        """End the session: stop its task, empty its queue, refuse new tasks. Repeating it is no error."""
         reason = take_words(self.scope, reason)
         for waiting in list(self.state.queue):
             lifecycle.drop_queued(self.recorder.journal, waiting.task_id, by, reason)
@@ -254,7 +255,7 @@ class LiveSession:
         return row
 
     async def release(self) -> None:
-        """Release what is kept for this session, by its runtime, its tools and the servers attached to it."""
+        """Release what the runtime, the tools and the attached servers keep for this session."""
         try:
             await self._resources.release_runtime()
         finally:
@@ -262,19 +263,19 @@ class LiveSession:
             await self._resources.detach()
 
     def start_no_more(self) -> None:
-        """Let the running task end by itself and leave those that wait in the queue, for a resume."""
+        """Let the running task end by itself, and leave the queued ones for a resume."""
         self._queue.start_no_more()
 
     async def halt(self, by: Actor, reason: str) -> None:
-        """Stop the running task, if any, wait for its end, and start none of those that wait."""
+        """Stop the running task, if any, wait for its end, and start none of the queued ones."""
         await self._queue.halt(by, reason)
 
     def abort(self, error: CodeSDKError) -> None:
-        """End the running task, if any: the log could not be written."""
+        """End the running task, if any, because the log could not be written."""
         self._queue.abort(error)
 
     async def _task(self, task_id: str) -> TaskRow:
-        """Return one of its tasks as it stands, with what is written and not committed yet."""
+        """Return the row of one of its tasks, including what is written but not committed yet."""
         pending = self.recorder.journal.changes.tasks
         row = next((row for row in reversed(pending) if row.task_id == task_id), None)
         row = row or task_row(self.state, task_id)
@@ -285,7 +286,7 @@ class LiveSession:
         return row
 
     async def _commit(self, result: T, key: KeyRow | None) -> T:
-        """Have what was written stored, with the key whose answer the result is."""
+        """Store what was written, and the result under its idempotency key, in one commit."""
         await self.recorder.commit(_answered(key, result))
         return result
 

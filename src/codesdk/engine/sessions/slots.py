@@ -1,4 +1,4 @@
-"""Who may run now: at most so many tasks at once, in all and per runtime, first come first served."""
+"""Task slots: how many tasks may run at once, in all and per runtime, first come first served."""
 
 import asyncio
 from collections import Counter
@@ -8,7 +8,7 @@ from codesdk.contract.settings import Limits
 
 
 class Slots:
-    """Counts running tasks and wakes the sessions that wait for room."""
+    """Counts running tasks and wakes the sessions that wait for a slot."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -22,7 +22,7 @@ class Slots:
         return self._running.total()
 
     def take(self, runtime: str) -> bool:
-        """Take a slot if there is one."""
+        """Take a slot. Return false if none is free."""
         full = self._running.total() >= self._limits.max_tasks
         if full or self._running[runtime] >= self._limits.max_tasks_per_runtime:
             return False
@@ -37,15 +37,15 @@ class Slots:
             await waiter
 
     def wait(self, session_id: str, runtime: str, wake: Callable[[], None]) -> None:
-        """Have `wake` called once a slot for the runtime may be free. A session keeps its place when it asks again."""
+        """Call `wake` once a slot for the runtime may be free. A session that asks again keeps its place."""
         self._waiting[session_id] = (runtime, wake)
 
     def leave(self, session_id: str) -> None:
-        """Wait no longer."""
+        """Stop waiting for a slot."""
         self._waiting.pop(session_id, None)
 
     def give_back(self, runtime: str) -> None:
-        """Return a slot, and wake the sessions that wait, in their order, until somebody has taken it."""
+        """Return a slot, and wake the waiting sessions in order until one has taken it."""
         self._running[runtime] -= 1
         self._tell_if_empty()
         for session_id, (wanted, wake) in list(self._waiting.items()):

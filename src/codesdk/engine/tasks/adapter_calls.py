@@ -1,4 +1,4 @@
-"""Calls into an adapter that may do anything: raise at once, hang, cancel itself, say what cannot be read."""
+"""Calls into an adapter, which is not trusted: it may raise, hang, cancel itself or return garbage."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ Ending = Finished | Failed
 
 
 async def start(runtime: Runtime, host: Host, task: TaskInput, limit_s: float) -> RuntimeTask:
-    """Have a runtime start a task. Raise `TaskFailure` if it does not, whatever keeps it from it."""
+    """Have a runtime start a task. Raise `TaskFailure` if it does not, whatever the cause."""
     deadline = asyncio.timeout(limit_s)
     try:
         async with deadline:
@@ -29,9 +29,9 @@ async def start(runtime: Runtime, host: Host, task: TaskInput, limit_s: float) -
 
 
 async def call(method: Callable[..., Awaitable[None]], *args: object) -> None:
-    """Call a method of an adapter, so that even what it raises at once comes out of the awaiting.
+    """Call a method of an adapter, so that even what it raises before its first await is raised here.
 
-    A cancellation that nobody asked for is a failure of the adapter, not an end of whoever called.
+    A cancellation that nobody asked for is a failure of the adapter and must not end the caller.
     """
     try:
         await method(*args)
@@ -43,7 +43,7 @@ async def call(method: Callable[..., Awaitable[None]], *args: object) -> None:
 
 
 async def call_within(timeout_s: float, method: Callable[..., Awaitable[None]], *args: object) -> None:
-    """Call a method of an adapter and wait for a while, whatever comes of it. Leaves nothing running."""
+    """Call a method of an adapter, ignoring the outcome, and cancel it after `timeout_s`."""
     calling = asyncio.create_task(call(method, *args))
     try:
         await asyncio.wait([calling], timeout=timeout_s)
@@ -52,12 +52,12 @@ async def call_within(timeout_s: float, method: Callable[..., Awaitable[None]], 
 
 
 def name_of(error: BaseException) -> str:
-    """Return an error in one line."""
+    """Return an error as one line of text."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def forget(future: "asyncio.Future[Ending] | asyncio.Future[None]") -> None:
-    """Cancel a future and take its error, so that nobody is told of it later."""
+    """Cancel a future, or consume its error, so that asyncio does not log it later."""
     if future.done():
         if not future.cancelled():
             future.exception()
@@ -66,7 +66,7 @@ def forget(future: "asyncio.Future[Ending] | asyncio.Future[None]") -> None:
 
 
 def crash(runtime: str, why: str) -> Failed:
-    """Return how a task ends whose runtime broke off."""
+    """Return the ending of a task whose runtime broke off."""
     return Failed(
         error=ErrorInfo(
             code="RUNTIME_CRASHED",
@@ -78,7 +78,7 @@ def crash(runtime: str, why: str) -> Failed:
 
 
 def ending_of(runtime: str, playing: asyncio.Task[Ending]) -> Ending:
-    """Return how a task ends whose runtime was listened to until it said so, or broke off."""
+    """Return the ending that a finished run gave, or a crash if it raised or was cancelled."""
     if playing.cancelled():
         return crash(runtime, "it was cancelled from inside")
     error = playing.exception()
@@ -90,7 +90,7 @@ def ending_of(runtime: str, playing: asyncio.Task[Ending]) -> Ending:
 
 
 def legible_ending(runtime: str, ending: Ending) -> Ending:
-    """Return an ending as it can be stored."""
+    """Return an ending as it can be stored: a malformed one becomes a crash."""
     value: Any = ending.error if isinstance(ending, Failed) else ending.stop_reason
     kind = ErrorInfo if isinstance(ending, Failed) else str
     try:

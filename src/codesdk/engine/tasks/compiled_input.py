@@ -1,4 +1,4 @@
-"""A session's transcript into what a runtime is given for a task, and into the record of it."""
+"""A session's transcript to the runtime's input for a task, and to the `model.input` event about it."""
 
 from collections.abc import Sequence
 
@@ -25,16 +25,16 @@ LISTED_LATER = {
 async def write_input(
     scope: SessionScope, window: Window, capture: InputCapture, captured: Captured | None = None
 ) -> tuple[Compiled, int]:
-    """Compile the input from the transcript as it is when the input is written down.
+    """Compile the input from the transcript and record it.
 
-    Return it with the seq of its event: what was said before that is a part of it.
+    Return it with the seq of its event: messages before that seq are part of it.
     """
     config = scope.redactor.value(scope.settings.runtime_config)
     sources = LISTED_LATER if capture == "exact" else NO_SOURCES
     sources_ref = await scope.put_json(captured.document if captured else sources, "implicit sources")
     while True:
         await scope.recorder.settle()
-        while scope.recorder.backlog:  # somebody steered in between, and that message must be read, too
+        while scope.recorder.backlog:  # somebody steered meanwhile, and that message must be included
             await scope.recorder.settle()
         try:
             await window.catch_up(scope.ports.log, scope.state.session_id, scope.state.messages)
@@ -66,7 +66,7 @@ async def write_input(
 def task_input(
     scope: SessionScope, task_id: str, compiled: Compiled, instructions: Sequence[Instructions] = ()
 ) -> TaskInput:
-    """Return all that a runtime is given for a task."""
+    """Return everything that a runtime is given for a task."""
     state, config = scope.state, scope.state.config
     return TaskInput(
         session_id=state.session_id,

@@ -1,9 +1,8 @@
 """Transcript to model input: the newest messages that fit the budget, and what was left out.
 
-`Window` keeps the part of the transcript that fits, so that each task adds only what
-is new; a reopened session reads back no more than the budget holds. The
-compiled input is a short manifest: a range of the transcript with the chain of
-hashes through its end, the tools, the settings and the omissions.
+`Window` keeps the part of the transcript that fits, so that each task adds only what is new; a loaded session
+reads back no more than the budget holds. The compiled input is a short manifest: a range of the transcript
+with the hash chain up to its end, the tools, the settings and the omissions.
 """
 
 from collections import deque
@@ -67,7 +66,7 @@ class Window:
         self.next_index = count
 
     def replace(self, rows: Sequence[MessageRow] | deque[MessageRow]) -> None:
-        """Hold these rows and no others."""
+        """Replace all rows."""
         self.rows.clear()
         self.tokens = 0
         self.extend(rows)
@@ -86,11 +85,12 @@ class Window:
     def fit(self, new_messages: int) -> None:
         """Drop the oldest rows until the budget holds, then up to the next user message.
 
-        The last `new_messages` rows are what the task is about: if they do not fit, say so.
+        The last `new_messages` rows are the task itself. Raise `InvalidRequest` if those alone do not fit.
         """
         while self.tokens > self.budget_tokens and len(self.rows) > new_messages:
             self._drop()
         dropped = self.rows and self.rows[0].index > 0
+        # Starting with a user's message, the window cannot begin with a tool result without its call.
         while dropped and len(self.rows) > new_messages and self.rows[0].message.role != "user":
             self._drop()
         if self.tokens > self.budget_tokens:
@@ -106,7 +106,7 @@ class Window:
 
 
 def schema_hashes(tools: Sequence[ToolSpec], redact: Callable[[str], str]) -> list[ManifestEntry]:
-    """Return the record of the tools on offer. Other servers choose the names of theirs."""
+    """Return the record of the offered tools. Names are redacted because MCP servers choose theirs."""
     return [ManifestEntry(name=redact(tool.name), schema_hash=hash_json(tool.input_schema)) for tool in tools]
 
 
@@ -156,7 +156,7 @@ def compile_input(
 
 
 def _without_reasoning(row: MessageRow) -> MessageRow:
-    """Return the row as a runtime may see it: what a model thought is not for another one's eyes."""
+    """Return the row as a runtime may see it: without reasoning, which is never sent to another runtime."""
     content = row.message.content
     if not any(isinstance(block, Reasoning) for block in content):
         return row

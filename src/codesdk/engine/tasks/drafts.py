@@ -1,7 +1,7 @@
-"""What a runtime yields, made safe: checked against the contract, secrets held back that come in pieces, raw kept or put away.
+"""Drafts that a runtime yields to events: checked against the contract, redacted, with the raw message.
 
-Stands between a runtime's stream and the journal. An item that is not what it says
-becomes a notice, never an exception.
+Stands between a runtime's stream and the journal. A secret may arrive in pieces, so the end of a streaming
+block is held back. A malformed item becomes a notice, never an exception.
 """
 
 from typing import Any, get_args
@@ -21,7 +21,7 @@ _DELTA_KINDS = frozenset({"text_delta", "json_delta", "code_delta", "reasoning_d
 
 
 class _Stream:
-    """A streaming block: its redactor and the last delta, whose ids the held-back rest gets."""
+    """A streaming block: its redactor, and the last delta, whose ids are used for the held-back rest."""
 
     __slots__ = ("last", "redactor")
 
@@ -39,13 +39,13 @@ class Intake:
         self._streams: dict[str, _Stream] = {}
 
     def quick(self, draft: Draft) -> bool:
-        """Write a plain delta without waiting: most of what comes is one. Return false if it is not."""
+        """Write a plain delta without an await, the common case. Return false if it is not one."""
         payload: Any = draft.payload
         if type(payload) is not OutputDelta or _delta_problem(payload, self._max_bytes) is not None:
             return False
         stream = self._streams.get(payload.block_id)
         if stream is None or stream.last.message_id != payload.message_id:
-            return False  # new ids are looked at first
+            return False  # new ids are checked first
         raw: Any = None
         if draft.raw is not None and self._scope.settings.raw_capture:
             raw, data = _as_json(draft.raw)
@@ -57,7 +57,7 @@ class Intake:
         return True
 
     async def draft(self, draft: Draft) -> None:
-        """Write a draft, in the order of arrival."""
+        """Write a draft, in order of arrival."""
         payload: Any = draft.payload
         problem: str | None = None
         if type(payload) is OutputDelta:
@@ -88,7 +88,7 @@ class Intake:
         lifecycle.draft(journal, payload, raw, raw_ref)
 
     def release(self, message_id: str | None = None) -> None:
-        """Write what was held back of a message's blocks, or of all."""
+        """Write what was held back of one message's blocks, or of all."""
         for block_id, stream in list(self._streams.items()):
             if message_id is None or stream.last.message_id == message_id:
                 del self._streams[block_id]
@@ -107,7 +107,7 @@ class Intake:
         return None, await self._scope.put_artifact(data, "application/json", "raw")
 
     async def malformed(self, problem: str, item: Any) -> None:
-        """Note an item that the contract does not know."""
+        """Record an item that does not fit the contract as a notice."""
         raw, raw_ref = await self.raw(_shown(item))
         lifecycle.notice(
             self._scope.journal,
@@ -119,7 +119,7 @@ class Intake:
         )
 
     def _delta(self, payload: OutputDelta) -> OutputDelta:
-        """Return a delta as far as it can be shown: its text may be held back for now, its raw is not."""
+        """Return a delta with the text that is safe to show; the rest is held back. Its raw is not."""
         stream = self._streams.get(payload.block_id)
         if stream is None:
             stream = _Stream(self._scope.redactor.stream(), payload)
@@ -127,7 +127,7 @@ class Intake:
         return _feed(stream, payload)
 
     def _legible(self, payload: Any) -> Any:
-        """Return a draft's payload as a reader of the log will see it. Raise `_Malformed` if there is no such."""
+        """Return a draft's payload as readers of the log will see it. Raise `_Malformed` if it is invalid."""
         source: object = payload
         kind = type(source)
         if kind not in _DRAFTS:
@@ -147,17 +147,17 @@ class Intake:
         return stored
 
     def _id_problem(self, *ids: str) -> str | None:
-        """Return what is wrong with ids by which the parts of a message are told from others: they must stay as they are."""
+        """Return what is wrong with a message's ids. They link its parts, so they cannot be redacted."""
         redact = self._scope.redactor.text
         return "an id of a message holds a secret." if any(redact(one) is not one for one in ids) else None
 
 
 class _Malformed(Exception):
-    """An item that the contract does not know; the message says why."""
+    """An item that does not fit the contract. The message says why."""
 
 
 def _as_json(raw: Any) -> tuple[Any, bytes]:
-    """Return a message of the runtime as an event can carry it, and as JSON; as text if it is nested deeply or is not JSON."""
+    """Return a runtime's message as an event can carry it, and its JSON; text if it is too deep or none."""
     try:
         data = msgspec.json.encode(raw)
         if not is_deep(data):
@@ -169,7 +169,7 @@ def _as_json(raw: Any) -> tuple[Any, bytes]:
 
 
 def _shown(item: Any) -> Any:
-    """Return what a runtime sent, as it sent it, or else as it reached us."""
+    """Return what a runtime sent: its raw message if there is one, else the item itself."""
     raw: object = getattr(item, "raw", None)
     if raw is not None:
         return raw
@@ -180,7 +180,7 @@ def _shown(item: Any) -> Any:
 
 
 def _describe(value: Any) -> str:
-    """Return the beginning of a value's repr, even if it has none."""
+    """Return the start of a value's repr, or a stand-in if repr raises."""
     try:
         return repr(value)[:1000]
     except Exception as error:  # noqa: BLE001 - whatever an adapter hands over must not stop the task
@@ -194,7 +194,7 @@ def _feed(stream: _Stream, payload: OutputDelta) -> OutputDelta:
 
 
 def _delta_problem(payload: Any, limit: int) -> str | None:
-    """Return what is wrong with a delta. It is checked by hand: it is hot."""
+    """Return what is wrong with a delta. Checked by hand, because this is the hot path."""
     if type(payload.kind) is not str or payload.kind not in _DELTA_KINDS:
         return f"model.output.delta has no kind {payload.kind!r}."
     if not (is_text(payload.block_id) and is_text(payload.message_id) and is_text(payload.delta)):

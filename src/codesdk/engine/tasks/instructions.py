@@ -1,7 +1,7 @@
-"""A workspace's instruction files → texts for the runtime to hand to its model, and the list of them.
+"""A workspace's instruction files to texts for the runtime's model, and to the list of them.
 
-Only with `implicit_sources: capture`, and only plain text files that the runtime names: nothing that could run
-something, no links, nothing that such a file points to. CodeSDK reads them; the runtime's own reader stays off.
+Only with `implicit_sources: capture`, and only plain text files that the runtime names: nothing executable,
+no links, nothing that such a file refers to. CodeSDK reads them, and the runtime's own reader stays off.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ MAX_BYTES = 64 * 1024
 
 
 class Captured(msgspec.Struct, frozen=True):
-    """What was read, and what is written down of it."""
+    """The files that were read, and the record of them."""
 
     files: Sequence[Instructions]
     document: dict[str, Any]
 
 
 async def capture(scope: SessionScope, names: Sequence[str]) -> Captured | None:
-    """Read the workspace's instruction files, if the session has them captured. Secrets are taken out of them."""
+    """Read the workspace's instruction files, redacted, if the session captures them."""
     if scope.settings.implicit_sources != "capture":
         return None
     workspace = Path(scope.state.config.workspace)
@@ -71,7 +71,7 @@ def _numbered(files: Sequence[Instructions]) -> list[tuple[int, tuple[str, str]]
 
 
 def _source(number: int, name: str, text: str) -> dict[str, Any]:
-    """Describe a file as the list of an exact request does, but for its place there: without white space around it."""
+    """Describe a file as the list of an exact request does, except for its place there."""
     data = text.strip().encode()
     return {
         "origin": _origin(name),

@@ -1,7 +1,7 @@
-"""What happens to sessions and tasks, as pure decisions that write through a journal.
+"""What happens to sessions and tasks to events: pure decisions that write through a journal.
 
-Each function takes one thing that happened and writes all events that follow from
-it, without waiting for anything. Replay calls the same functions.
+Each function takes one thing that happened and writes all events that follow from it, without an await.
+Replay calls the same functions.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ def create(journal: Journal, payload: ev.SessionCreated) -> None:
 def resume_from_transcript(
     journal: Journal, runtime: str, mcp_transport: McpTransport | None, *, lost: list[str]
 ) -> None:
-    """Have the session go on from its transcript, with the runtime it had or another one."""
+    """Continue the session from its transcript, with the same runtime or another one."""
     journal.write(
         ev.SessionResumed(
             resume_model="reconstruct",
@@ -56,7 +56,7 @@ def close(journal: Journal, reason: str) -> None:
 
 
 def queue(journal: Journal, task_id: str, messages: list[Message]) -> None:
-    """Let a task wait for its turn."""
+    """Queue a task."""
     journal.write(ev.TaskQueued(task_id=task_id, messages=messages), in_task=False)
 
 
@@ -69,7 +69,7 @@ def start(
     executed: bool = True,
     resumes: str | None = None,
 ) -> None:
-    """Begin a task. The session must have no running one."""
+    """Start a task. The session must have no running one."""
     if executed and journal.state.next_model is not None:
         journal.identify(journal.state.next_model, None)
     journal.write(
@@ -84,7 +84,7 @@ def start(
 
 
 def drop_queued(journal: Journal, task_id: str, by: Actor, reason: str) -> None:
-    """End a task that never ran: it starts and stops in one breath."""
+    """End a queued task that never ran: write its start and its stop together."""
     waiting = next(entry for entry in journal.state.queue if entry.task_id == task_id)
     start(journal, task_id, waiting.messages, {}, executed=False)
     journal.write(
@@ -95,7 +95,7 @@ def drop_queued(journal: Journal, task_id: str, by: Actor, reason: str) -> None:
 def draft(
     journal: Journal, payload: DraftPayload, raw: Any = None, raw_ref: ArtifactRef | None = None
 ) -> None:
-    """Take an event that the runtime drafted, or say why it does not count."""
+    """Write an event that the runtime drafted, or a notice why it does not count."""
     task = journal.state.task
     if task is None:
         _late(journal, payload, raw, raw_ref)
@@ -123,7 +123,7 @@ def notice(
     raw: Any = None,
     raw_ref: ArtifactRef | None = None,
 ) -> None:
-    """Note something about the session or its running task."""
+    """Write a notice about the session or its running task."""
     journal.write(ev.RuntimeNotice(kind=kind, message=message, details=details), raw=raw, raw_ref=raw_ref)
 
 
@@ -142,19 +142,19 @@ def ask_stop(journal: Journal, by: Actor, reason: str) -> None:
 
 
 def revoke(journal: Journal, tool: str, by: Actor) -> None:
-    """Take back what was granted for a tool: from now on it is asked about again."""
+    """Revoke the grants of a tool: from now on it is asked about again."""
     journal.write(ev.GrantRevoked(tool=tool, by=by))
 
 
 def change_settings(journal: Journal, change: SettingsChange, by: Actor) -> None:
-    """Change what holds for the session from the next decision on."""
+    """Change the session's settings from the next decision on."""
     journal.write(ev.SettingsChanged(by=by, **change.given()), in_task=False)
 
 
 def end(journal: Journal, *, stop_reason: str | None = None, error: ErrorInfo | None = None) -> None:
     """Write the task's terminal event, after closing whatever still streams.
 
-    A stop that was asked for wins over the runtime's own ending. Every call must be over.
+    A requested stop wins over the runtime's own ending. Every call must be closed.
     """
     task = _running(journal)
     ledger.close_budget_questions(journal, "the task ended")
@@ -213,6 +213,7 @@ def recover(journal: Journal, inputs: dict[str, ArtifactRef], *, unstored: bool 
     now = journal.stamper.now()
     ending = ev.TaskFailed(error=error, usage=task.usage, duration_ms=_duration_ms(task, now))
     journal.write(ending, time=now)
+    # After the terminal event: these questions belong to the session now, not to the task.
     for payload in carried:
         journal.write(payload, in_task=False)
 
@@ -240,7 +241,7 @@ def _late(journal: Journal, payload: DraftPayload, raw: Any, raw_ref: ArtifactRe
 
 
 def cut_off(task: ActiveTask) -> list[ev.OutputCompleted]:
-    """Return the messages that still stream, as they count when their task ends now."""
+    """Return the messages that still stream, as they are recorded if their task ends now."""
     by_message: dict[str, list[OpenBlock]] = {}
     for block in task.blocks.values():
         by_message.setdefault(block.message_id, []).append(block)

@@ -1,7 +1,7 @@
-"""One run of a task: context compiled, runtime started, stream taken in, end written.
+"""One run of a task: compile the context, start the runtime, take its stream, write the end.
 
-Started by `session`. The runtime is never trusted to end: a stop, a fault of ours or
-silence ends the task after a grace period, with or without it.
+The runtime is never trusted to end: a stop, a fault of ours or silence ends the task after a grace period,
+with or without it.
 """
 
 import asyncio
@@ -91,7 +91,7 @@ class TaskRun:
         )
 
     async def run(self) -> None:
-        """Play the task to its end. Raises only if the log cannot be written."""
+        """Run the task to its end. Raises only if the log cannot be written."""
         ending = await self._guarded()
         try:
             await self._finish(ending)
@@ -101,7 +101,7 @@ class TaskRun:
             self.calls.requests.release()
 
     def give_up(self, cause: ErrorInfo, excess: Standing | None) -> None:
-        """End the task for a cause that the engine knows. The runtime has a grace period to end by itself."""
+        """End the task for a reason that the engine knows, after a grace period for the runtime."""
         if self._cause is None:
             self._cause, self._excess = cause, excess
             self._stopping = self._stopping or self._pressing(cause.message)
@@ -118,20 +118,21 @@ class TaskRun:
         self._stopping = self._pressing(reason)
 
     async def steer(self, messages: list[Message], key: KeyRow | None = None) -> None:
-        """Record more user input and hand it to the runtime, at once or when it has started."""
+        """Record more user input and give it to the runtime, now or when it has started."""
         if self._ending or self._is_stopping():
             raise Conflict(f"Task {self.task_id} is ending and takes no more input; start another task.")
         seq = self._scope.journal.write(TaskSteered(messages=messages)).seq
         if key is not None:
             self._scope.recorder.add_key(key)
         await self._scope.recorder.settle()
+        # A message recorded before the input was compiled is part of it; handing it over would say it twice.
         if self._handle is None:
             self._early_steering.append((seq, messages))
         elif seq > self._input_seq:
             await self._hand_over(self._handle, messages)
 
     def abort(self, error: CodeSDKError) -> None:
-        """End the run because of a fault of our own."""
+        """End the run because of a fault in CodeSDK."""
         if not self._halted.done():
             self._halted.set_result(Failed(error=error.info()))
 
@@ -170,12 +171,12 @@ class TaskRun:
         if self._is_stopping():
             return Finished(stop_reason="stopped")
         for seq, messages in self._early_steering:
-            if seq > self._input_seq:  # else it is a part of the input
+            if seq > self._input_seq:  # else it is part of the compiled input
                 await self._hand_over(handle, messages)
         return await self._pull(handle)
 
     async def _pull(self, handle: RuntimeTask) -> Ending:
-        """Take the stream in. Pauses while the log is behind, so that the runtime feels it."""
+        """Take the stream. Pauses while the log is behind, so that the runtime is slowed down."""
         recorder = self._scope.recorder
         clock = asyncio.get_running_loop().time
         taken = 0
@@ -185,7 +186,7 @@ class TaskRun:
                 if isinstance(item, Finished | Failed):
                     return item
                 if self._halted.done():
-                    break  # the task goes on without this stream, which did not heed being cancelled
+                    break  # the stream ignored its cancellation, and the task ends without it
                 if type(item) is not Draft or not self._intake.quick(item):
                     await self._take(item)
                 taken += 1
@@ -211,7 +212,7 @@ class TaskRun:
             await self._intake.malformed("an item of an unknown kind.", item)
 
     def _on_violation(self, message: str, tool: str) -> None:
-        """End a task whose runtime ran what it had to ask about."""
+        """End a task whose runtime ran a tool that it had to ask about."""
         lifecycle.notice(self._scope.journal, "violation", message, {"tool": tool, "executed_by": "runtime"})
         error = ErrorInfo(code="FORBIDDEN", message=message, retryable=False, runtime=self._runtime.name)
         self.give_up(error, None)
@@ -231,6 +232,7 @@ class TaskRun:
             grace = min(grace, scope.settings.stop_grace_s)
         await self.calls.close(0 if self._halted.done() else grace)
         await self._close_handle()
+        # Model requests that still end now are then part of the task's usage.
         await self._endpoints.tap.idle(grace)
         self._intake.release()
         assert task is not None, "only this run ends its task"
@@ -244,6 +246,7 @@ class TaskRun:
         await scope.recorder.settle()
 
     def _pressing(self, reason: str) -> asyncio.Task[None]:
+        # A runtime that gets a tool result now would ask its model again before it hears of the stop.
         self.calls.requests.hold()
         return asyncio.create_task(self._press(reason))
 
@@ -262,7 +265,7 @@ class TaskRun:
             self._halted.set_result(Failed(error=error))
 
     async def _watch_silence(self) -> None:
-        """Halt the run when the runtime says nothing for too long while nothing of ours is open."""
+        """Halt the run when the runtime is silent for too long while it waits for nothing of ours."""
         clock = asyncio.get_running_loop().time
         limit = self._scope.settings.idle_timeout_s
         while True:

@@ -1,6 +1,6 @@
-"""What users say to a session → what may be stored of it: checked, and without secrets.
+"""What users say to a session to what may be stored: checked, and without secrets.
 
-Used by `session` for messages and for the reasons of stops and answers. What runtimes say goes through `intake`.
+Messages, and the reasons given with stops and answers. What runtimes say goes through `drafts`.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from codesdk.engine.tasks.validation import check_size
 async def take_messages(
     scope: SessionScope, messages: list[Message], capabilities: Callable[[], Capabilities]
 ) -> list[Message]:
-    """Check user messages, take secrets out of them, and make the files that they attach the session's.
+    """Check and redact user messages, and copy the files that they attach into the session.
 
     The runtime is asked for its `capabilities` only if there are such files.
     """
@@ -36,6 +36,6 @@ async def take_messages(
 
 
 def take_words(scope: SessionScope, text: str) -> str:
-    """Return a reason that somebody gave, as it may be stored."""
+    """Return the text that somebody gave as a reason, as it may be stored."""
     check_size(text, "A reason", scope.ports.limits.max_message_bytes)
     return scope.redactor.text(text)

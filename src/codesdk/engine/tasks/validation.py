@@ -1,4 +1,4 @@
-"""Whether what came from outside can be stored and read back: text, depth and size of JSON-like values."""
+"""Checks that values from outside can be stored and read back: their text, depth and size."""
 
 from typing import Any, cast
 
@@ -7,7 +7,7 @@ import msgspec
 from codesdk.contract.errors import InvalidRequest
 
 MAX_DEPTH = 100
-"""How deep JSON from outside may be nested: what is stored must be readable on any stack."""
+"""How deep JSON from outside may be nested, so that any reader can parse it without overflowing its stack."""
 
 
 def is_text(value: object) -> bool:
@@ -52,7 +52,7 @@ def is_deep(data: bytes) -> bool:
 
 
 def check_size(value: Any, what: str, limit: int) -> bytes:
-    """Return what a caller gave as JSON. Raise `InvalidRequest` if it is none, or too large to be stored."""
+    """Return a caller's value as JSON. Raise `InvalidRequest` if it is not JSON, or too large to store."""
     try:
         data = msgspec.json.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:

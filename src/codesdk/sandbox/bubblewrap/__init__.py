@@ -1,1 +1,1 @@
-"""The bubblewrap sandbox: commands in namespaces of their own, the default on Linux."""
+"""The bubblewrap sandbox: commands in their own namespaces, the default on Linux."""

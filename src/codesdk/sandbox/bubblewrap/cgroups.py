@@ -1,7 +1,7 @@
 """Control groups: limits on a whole tree of processes, where this process may set them.
 
-Found out by looking: version 2 below a directory that was delegated to us, version 1 where its directories
-can be written (as root), or none. Each command gets a group of its own, removed when it ended.
+Detected at run time: version 2 below a directory that was delegated to us, version 1 where its directories
+can be written (as root), or none. Each command gets its own group, removed when it has ended.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ Version = Literal["v2", "v1"]
 
 
 class Mount(NamedTuple):
-    """A mounted hierarchy: the version, where, which part of it, and with which controllers."""
+    """A mounted hierarchy: its version, mount point, which part of it, and its controllers."""
 
     version: Version
     point: Path
@@ -29,7 +29,7 @@ class Mount(NamedTuple):
 
 
 class Cgroups:
-    """Where groups can be made: a directory for each controller (for version 2 it is one and the same)."""
+    """Where groups can be made: a directory for each controller (in version 2 they are all the same)."""
 
     def __init__(self, version: Version, homes: Mapping[str, Path]) -> None:
         self.version: Version = version
@@ -42,7 +42,7 @@ class Cgroups:
         return frozenset(known[name] for name in self._homes if name in known)
 
     def create(self, limits: SandboxLimits, *, spare: int = 0) -> "Group":
-        """Make a group with limits, which nothing runs in yet. `spare` processes are ours, not the command's."""
+        """Make an empty group with limits. `spare` counts processes in it that are not the command's."""
         name = f"{PREFIX}{os.getpid()}-{next(_numbers)}"
         kinds = self._homes if limits.cpu_s is not None else self._homes.keys() - {"cpuacct"}
         group = Group(self.version, {kind: self._homes[kind] / name for kind in kinds})
@@ -54,7 +54,7 @@ class Cgroups:
         return group
 
     def sweep(self) -> None:
-        """Remove the empty groups of processes of ours that are gone. Must not raise."""
+        """Remove the empty groups of CodeSDK processes that are gone. Must not raise."""
         for home in set(self._homes.values()):
             with contextlib.suppress(OSError):
                 for path in home.glob(f"{PREFIX}*"):
@@ -81,7 +81,7 @@ class Group:
             _write(pids / "pids.max", limits.processes + spare)
 
     def _limit_memory(self, path: Path, limit: int) -> None:
-        """Limit memory, without a way out into swap. If it runs out, version 2 ends all of the command."""
+        """Limit memory, without escape into swap. If it runs out, version 2 kills the whole command."""
         if self._version == "v2":
             _write(path / "memory.max", limit)
             optional = {"memory.swap.max": 0, "memory.oom.group": 1}
@@ -98,7 +98,7 @@ class Group:
             _write(path / "cgroup.procs", pid)
 
     def cpu_s(self) -> float:
-        """Return the processor time that the group has used, 0 if it is not counted. Must not raise."""
+        """Return the CPU time that the group has used, 0 if it is not counted. Must not raise."""
         path = self._paths.get("cpuacct")
         if path is None:
             return 0.0
@@ -145,7 +145,7 @@ def detect(proc: Path = Path("/proc/self")) -> Cgroups | None:
 def _second(mounts: Sequence[Mount], own: Mapping[str, str]) -> Cgroups | None:
     for mount in mounts:
         home = _place(mount, own.get("", "/")) if mount.version == "v2" else None
-        # A group that holds processes cannot share out controllers, so the one above ours may be meant for it.
+        # A group that holds processes cannot pass controllers on, so the one above ours may be meant for it.
         for candidate in (home, home.parent) if home else ():
             if candidate.is_relative_to(mount.point) and _shares_out(candidate):
                 return Cgroups("v2", dict.fromkeys(("memory", "pids", "cpuacct"), candidate))
@@ -153,7 +153,7 @@ def _second(mounts: Sequence[Mount], own: Mapping[str, str]) -> Cgroups | None:
 
 
 def _shares_out(path: Path) -> bool:
-    """Say whether new groups here have the controllers that we need; turn them on if that is allowed."""
+    """Return whether new groups here have the controllers that we need; enable them if that is allowed."""
     control = path / "cgroup.subtree_control"
     try:
         if not {"memory", "pids"} <= set((path / "cgroup.controllers").read_text().split()):
@@ -178,7 +178,7 @@ def _first(mounts: Sequence[Mount], own: Mapping[str, str]) -> Cgroups | None:
 
 
 def _place(mount: Mount, path: str) -> Path | None:
-    """Return the directory of a group. What is mounted may be only a part of the hierarchy."""
+    """Return the directory of a group. Only a part of the hierarchy may be mounted."""
     if mount.root == "/":
         found = mount.point / path.strip("/")
     elif path == mount.root or path.startswith(mount.root + "/"):
@@ -202,7 +202,7 @@ def _mounts(text: str) -> list[Mount]:
 
 
 def _own(text: str) -> dict[str, str]:
-    """Return the path of our own group by controller; that of version 2 has no name."""
+    """Return the path of our own group by controller; version 2 has an empty name."""
     lines: Iterable[list[str]] = (line.split(":", 2) for line in text.splitlines())
     return {name: path for _, names, path in lines for name in names.split(",")}
 

@@ -1,6 +1,6 @@
-"""A command and its limits → the arguments of bubblewrap, and what it is to read from descriptors.
+"""A command and its limits to the arguments of bubblewrap, and the data it reads from descriptors.
 
-Pure but for the descriptors. Each option is there for an attack in docs/sandbox.md; the order matters.
+Pure except for the descriptors. Each option answers an attack in docs/sandbox.md; the order matters.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _MAX_RLIMIT = (1 << 63) - 1
 
 
 class Descriptors:
-    """Descriptors that a program is to inherit. Close them here once it has started."""
+    """Descriptors for a program to inherit. Close them once it has started."""
 
     def __init__(self) -> None:
         self.held: list[int] = []
@@ -35,7 +35,7 @@ class Descriptors:
         return fd
 
     def data(self, content: bytes) -> int:
-        """Return a new descriptor to read some bytes from; what reads them uses them up."""
+        """Return a new descriptor from which some bytes can be read, once."""
         fd = self.keep(os.memfd_create("codesdk"))
         os.write(fd, content)
         os.lseek(fd, 0, os.SEEK_SET)
@@ -49,7 +49,7 @@ class Descriptors:
 
 
 class Confinement(NamedTuple):
-    """What a command may reach. `git` and `shielded` are open and become read-only, `covered` become empty."""
+    """What a command may reach. `git` and `shielded` are open and become read-only, `covered` empty."""
 
     user: User
     workspace: int
@@ -107,7 +107,7 @@ def _environment(env: Mapping[str, str]) -> list[str]:
 
 
 def _system(wanted: Confinement, fds: Descriptors) -> list[str]:
-    """The programs and libraries of the host, read-only, and as much of /etc as they need."""
+    """Show the programs and libraries of the host, read-only, and as much of /etc as they need."""
     made = ["--ro-bind", "/usr", "/usr"]
     for name in _SYSTEM:
         if os.path.islink(f"/{name}"):  # noqa: PTH114 - strings all the way
@@ -151,9 +151,9 @@ def _workspace(wanted: Confinement) -> list[str]:
 def limited(
     argv: Sequence[str], limits: SandboxLimits, *, count_processes: bool, bound_memory: bool
 ) -> list[str]:
-    """Put the limits that hold for each single process before a command.
+    """Return a command with per-process limits in front.
 
-    `count_processes` and `bound_memory` if no control group does that, better, for all of them together.
+    `count_processes` and `bound_memory` if no control group does that for all processes together.
     """
     wanted: dict[str, tuple[int, int | None]] = {
         "core": (resource.RLIMIT_CORE, 0),
@@ -173,6 +173,6 @@ def limited(
 
 
 def _allowed(kind: int, value: int) -> int:
-    """Return the value, or less if we may not have as much ourselves."""
+    """Return the value, or our own hard limit if that is lower."""
     hard = resource.getrlimit(kind)[1]
     return min(value, _MAX_RLIMIT if hard == resource.RLIM_INFINITY else hard)

@@ -1,8 +1,8 @@
-"""One start of bubblewrap: held until its limits are in place, then let go; killed with everything in it.
+"""One start of bubblewrap: held until its limits are in place, then released; killed with everything in it.
 
-Bubblewrap reports the first process of the new process namespace and waits. When that one is gone, so is
-every process that the command started, wherever it hid. Starts from the thread that calls, which must be
-the loop's: the sandbox dies with the thread that started it.
+Bubblewrap reports the first process of the new process namespace and waits. When that process is gone, so is
+every process that the command started. Start it from the loop's thread: the sandbox dies with the thread that
+started it.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ class Launch:
     def __init__(
         self, program: str, options: Sequence[str], argv: Sequence[str], fds: Descriptors, user: User
     ) -> None:
-        """Start it, as `user`. All descriptors in `fds` are closed afterwards, here."""
+        """Start it as `user`. All descriptors in `fds` are closed here afterwards."""
         self._status, told = os.pipe()
         held, self._release = os.pipe()
         fds.keep(told)
         fds.keep(held)
         options = [*options, "--json-status-fd", str(told), "--block-fd", str(held)]
         content = b"\0".join(os.fsencode(option) for option in options) + b"\0"
-        # Through a descriptor, since arguments can be read by whoever looks at the process.
+        # Through a descriptor, because other users can read a process's arguments.
         command = [program, "--args", str(fds.data(content)), "--", *argv]
         try:
             self._process = _start(command, fds.held, user)
@@ -52,14 +52,14 @@ class Launch:
         """What the command returned; None if it never ran, or did not end by itself."""
 
     def attach(self, pipes: Pipes) -> None:
-        """Have both output pipes read."""
+        """Read both output pipes from now on."""
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         pipes.attach("stdout", self._process.stdout)
         pipes.attach("stderr", self._process.stderr)
 
     async def held(self) -> bool:
-        """Wait until the sandbox is there and waits for `let_go`; false if it failed before."""
+        """Wait until the sandbox is set up and waits for `let_go`. Return false if it failed before."""
         try:
             async with asyncio.timeout(_START_S):
                 self.first_pid = _documents(await self._first_report()).get("child-pid")
@@ -76,7 +76,7 @@ class Launch:
         return not self._doomed
 
     async def _first_report(self) -> bytes:
-        """Return the first line that bubblewrap reports; it comes in pieces."""
+        """Return the first line that bubblewrap reports, which comes in pieces."""
         line = b""
         while not line.endswith(b"\n"):
             await readable(self._status)
@@ -87,20 +87,20 @@ class Launch:
         return line
 
     def let_go(self) -> None:
-        """Let the command begin."""
+        """Let the command start."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._release, b"\n")
 
     def kill(self) -> None:
-        """Kill everything. Nothing happens if it is gone already."""
+        """Kill everything. Does nothing if it is already gone."""
         self._doomed = True
-        # Before its first process is known it is left to report that one, or it might go on without bubblewrap.
+        # Until its first process is known, let bubblewrap report it: else that one might outlive bubblewrap.
         if self._first is not None:
             _send_kill(self._first)
             self._process.kill()
 
     async def gone(self) -> None:
-        """Wait until every process of it is gone, then learn how it ended."""
+        """Wait until every process of it is gone, then read how it ended."""
         if self._first is not None:
             await readable(self._first)
         await readable(self._monitor)
@@ -111,23 +111,23 @@ class Launch:
             self.exit_code = _documents(os.read(self._status, 1 << 16)).get("exit-code")
 
     def _reap(self) -> None:
-        """Take the first process away if bubblewrap left it to us: in a container nobody else may."""
+        """Reap the first process if bubblewrap left it to us: in a container nobody else may do it."""
         if self._first is not None:
             with contextlib.suppress(ChildProcessError):
                 os.waitid(os.P_PIDFD, self._first, os.WEXITED | os.WNOHANG)
 
     @property
     def killed(self) -> bool:
-        """Whether a signal ended it: ours, or one of the kernel's."""
+        """Whether a signal ended it, ours or the kernel's."""
         code = self._process.returncode
         return self._doomed or code < 0 or code == 128 + signal.SIGKILL
 
     def close(self) -> None:
-        """Close what is left. It must be gone."""
+        """Close what is left. Call it only when `gone` has returned."""
         for fd in (self._monitor, self._first):
             if fd is not None:
                 os.close(fd)
-        self._first = None  # so that a late `kill` reaches nobody else
+        self._first = None  # so that a late `kill` cannot hit another process
         self._close()
         for pipe in (self._process.stdout, self._process.stderr):
             assert pipe is not None
@@ -139,7 +139,7 @@ class Launch:
 
 
 def _start(command: Sequence[str], fds: Sequence[int], user: User) -> "subprocess.Popen[bytes]":
-    """Start a program with nothing of ours but the descriptors: no environment, no groups, no terminal."""
+    """Start a program that inherits only the descriptors: no environment, no groups, no terminal."""
     drop = os.geteuid() == 0
     return subprocess.Popen(
         command,

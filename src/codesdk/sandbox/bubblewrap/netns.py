@@ -1,8 +1,8 @@
-"""A process in a network of its own → a socket that listens there and is served from here.
+"""A process in its own network to a socket that listens there and is served from here.
 
-A process that has threads cannot enter another user namespace, so a small one does it: it joins the user
-and network namespaces of the sandbox's first process, listens on its loopback, and hands the socket back.
-Run as a file of its own, without the package: it must start fast and import little.
+A process with threads cannot enter another user namespace, so a small one does it: it joins the user and
+network namespaces of the sandbox's first process, listens on its loopback, and passes the socket back. It
+runs as a single file, without the package: it must start fast and import little.
 """
 
 import array
@@ -21,7 +21,7 @@ _DEADLINE_S = 20.0
 def listen_inside(pid: int, port: int = PROXY_PORT) -> socket.socket:
     """Return a socket that listens on 127.0.0.1 in the network of a process. Blocking; run it in a thread.
 
-    Raise `OSError` if that cannot be done.
+    Raise `OSError` if that fails.
     """
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -44,7 +44,7 @@ def listen_inside(pid: int, port: int = PROXY_PORT) -> socket.socket:
 
 
 def main(pid: str, port: str, back: str) -> None:
-    """Enter, listen, hand back."""
+    """Enter the namespaces, listen, and pass the socket back."""
     libc = ctypes.CDLL(None, use_errno=True)
     network = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
     for namespace in (fcntl.ioctl(network, _GET_USER_NAMESPACE), network):

@@ -1,7 +1,7 @@
-"""Commands in namespaces of their own, through bubblewrap: the default sandbox on Linux.
+"""Commands in their own namespaces, through bubblewrap: the default sandbox on Linux.
 
 Uses `confinement` for what is in reach, `launch` for starting and killing, `cgroups` for limits on the whole,
-`egress` for the way out, `owner` for whom it runs as and `survey` for what the workspace must keep.
+`egress` for the network, `owner` for the user it runs as and `survey` for what it must not change.
 """
 
 import asyncio
@@ -45,10 +45,10 @@ _REMOVE_TRIES = 50
 class BubblewrapSandbox:
     """Runs commands through bubblewrap. Implements `Sandbox`.
 
-    `user` is whom a process of root runs commands as in a workspace of root; `give_workspace` lets it have
-    what root owns there. `readable` are more paths of the host that commands may read, for tools outside
-    /usr. `hard_links="allow"` leaves files writable that have other names outside the workspace.
-    `allow_unfiltered` runs without a system call filter on machines that there is none for.
+    `user` runs the commands if both this process and the workspace belong to root; `give_workspace` gives it
+    what root owns there. `readable` are more host paths that commands may read, for tools outside /usr.
+    `hard_links="allow"` leaves files writable that have other names outside the workspace.
+    `allow_unfiltered` runs without a system call filter on machines that have none.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class BubblewrapSandbox:
         self._found: SandboxCapabilities | None = None
 
     async def capabilities(self) -> SandboxCapabilities:
-        """Look at what can be enforced here: run something, once."""
+        """Find out what can be enforced here by running a command, once."""
         if self._found is None:
             problem = await self._try()
             self._found = self._describe() if problem is None else _unavailable(problem)
@@ -94,7 +94,7 @@ class BubblewrapSandbox:
             fds.close()
 
     async def close_session(self, session_id: str) -> None:
-        """Forget what was found in its workspace."""
+        """Forget the survey of its workspace."""
         for key in [key for key in self._surveys if key[0] == session_id]:
             del self._surveys[key]
 
@@ -103,7 +103,7 @@ class BubblewrapSandbox:
         self._surveys.clear()
 
     async def _try(self) -> str | None:
-        """Run a command that does nothing, in the way that others will be run. Return what is in the way."""
+        """Run a command that does nothing, the way others will be run. Return why that fails, if it does."""
         if find_program() is None:
             return NOT_INSTALLED
         if not os.access(PRLIMIT, os.X_OK):
@@ -159,7 +159,7 @@ class BubblewrapSandbox:
         )
 
     async def _confine(self, command: Command, fds: Descriptors) -> Confinement:
-        """Open the workspace and what is special in it."""
+        """Open the workspace and the files in it that need protection."""
         try:
             workspace = fds.keep(os.open(command.workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
         except OSError as error:
@@ -184,7 +184,7 @@ class BubblewrapSandbox:
         )
 
     async def _survey(self, command: Command, workspace: int, user: User) -> Survey:
-        """Return what is special in a workspace: as it was found before, if it is still there."""
+        """Return the survey of a workspace: the earlier one if it still holds."""
         key = (command.session_id, command.workspace)
         before = self._surveys.get(key)
         if before is None or not before.holds(workspace):
@@ -235,7 +235,7 @@ class _Life:
         self._began = time.monotonic()
 
     async def lived(self, output: Output) -> CommandEnd:
-        """Wait for the end and say how it was."""
+        """Wait for the end and return how it ended."""
         limits = self._command.limits
         pipes = Pipes(output, limits.output_bytes, lambda: self._overseer.stop("output"))
         self._launch.attach(pipes)
@@ -253,7 +253,7 @@ class _Life:
                 await self._fence_in()
                 self._launch.let_go()
         except ProcessLookupError:
-            pass  # bubblewrap gave up; what it said will be told
+            pass  # bubblewrap gave up; its message is reported
         except OSError as error:
             self._launch.kill()
             raise SandboxUnavailable(f"The sandbox could not be set up: {error.strerror or error}.") from None
@@ -263,11 +263,11 @@ class _Life:
                 await self._proxy.close()
 
     async def _fence_in(self) -> None:
-        """Put limits and the way out in place, while the command has not begun."""
+        """Set up limits and the egress proxy before the command starts."""
         pid = self._launch.first_pid
         assert pid is not None, "it is held"
         if self._group is not None:
-            self._group.add(pid)  # and not bubblewrap itself outside: each move waits for the kernel
+            self._group.add(pid)  # not bubblewrap itself outside: each move takes the kernel a while
             if self._command.limits.cpu_s is not None:
                 self._overseer.watch_cpu(self._group.cpu_s, self._command.limits.cpu_s)
         if self._proxy is not None:
@@ -297,7 +297,7 @@ class _Life:
         )
 
     def _failure(self, said: str) -> CodeSDKError:
-        """Return why the command was never begun."""
+        """Return why the command never started."""
         words = said.rpartition("bwrap: ")[2].strip()
         if words.startswith("Can't chdir"):
             return InvalidRequest(f'There is no directory "{self._command.cwd}" in the workspace.')
@@ -317,12 +317,12 @@ class _Life:
 
 
 def find_program() -> str | None:
-    """Return bubblewrap, from where only root installs things: a workspace may be on the search path."""
+    """Return bubblewrap from a folder that only root can write: the search path may include the workspace."""
     return next((path for path in PROGRAMS if os.access(path, os.X_OK)), None)
 
 
 def _ignore(stream: Stream, data: bytes) -> None:
-    """Take output that nobody wants."""
+    """Discard output."""
 
 
 def _unavailable(problem: str) -> SandboxCapabilities:
@@ -332,7 +332,7 @@ def _unavailable(problem: str) -> SandboxCapabilities:
 
 
 def _counts_by_namespace() -> bool:
-    """Say whether the kernel counts processes for each user namespace: before Linux 5.14 it counted all of the user's."""
+    """Return whether the kernel counts processes per user namespace: before Linux 5.14 it did so per user."""
     major, minor = platform.release().split(".")[:2]
     return (int(major), int("".join(filter(str.isdigit, minor)))) >= (5, 14)
 
@@ -342,7 +342,7 @@ def _open_inside(workspace: int, path: str, fds: Descriptors) -> int:
 
 
 async def _remove(group: cgroups.Group) -> None:
-    """Remove a group. The kernel may take a moment to notice that it is empty; if long, it is swept later."""
+    """Remove a group. The kernel may take a moment to see that it is empty; if too long, `sweep` does it."""
     for _ in range(_REMOVE_TRIES):
         if group.remove():
             return

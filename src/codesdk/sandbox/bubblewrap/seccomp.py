@@ -1,8 +1,8 @@
-"""The system call filter of a sandbox: rules as data → the BPF program that the kernel runs.
+"""The system call filter of a sandbox: rules as data to the BPF program that the kernel runs.
 
-A list of what is refused, since a coding agent runs whatever compilers and test runners there are.
-What is on it opens another way out, is a large part of the kernel that nobody here needs, or would leave
-something dangerous behind. For x86_64 only; `compile_filter` returns None for every other machine.
+A deny list, because a coding agent runs arbitrary compilers and test runners. It refuses what opens another
+way out, what exposes large parts of the kernel that nobody here needs, and what would leave something
+dangerous behind. For x86_64 only; `compile_filter` returns None for every other machine.
 """
 
 import errno
@@ -16,7 +16,7 @@ AUDIT_ARCH_X86_64 = 0xC000003E
 X32_BIT = 0x4000_0000
 ALLOW = 0x7FFF_0000
 KILL = 0x8000_0000
-"""Kill the process: a number of another architecture would go round every rule."""
+"""Kill the process: call numbers of another architecture would bypass every rule."""
 
 _NEW_NAMESPACE = 0x7E02_0000 | 0x80
 """All CLONE_NEW flags: mount, cgroup, uts, ipc, user, pid, net, and time."""
@@ -34,7 +34,7 @@ def refuse(number: int) -> int:
 class Condition(NamedTuple):
     """A condition on one argument: it is one of some values, none of them, or has any of some bits.
 
-    Only the low 32 bits are looked at, since the kernel looks at no more of these arguments either.
+    Only the low 32 bits are compared, since the kernel uses no more of these arguments either.
     """
 
     argument: int
@@ -76,7 +76,7 @@ _REFUSED: dict[str, int] = {
     "query_module": 178, "nfsservctl": 180, "lookup_dcookie": 212,
 }  # fmt: skip
 
-# Their arguments lie in memory, where a filter cannot look. Told that there is no such call, programs use the old one.
+# A filter cannot read their arguments in memory. Told that the call is missing, programs use the old one.
 _ABSENT: dict[str, int] = {"clone3": 435, "openat2": 437}
 _JUDGED: dict[str, int] = {
     "socket": 41, "socketpair": 53, "clone": 56, "unshare": 272, "ioctl": 16, "personality": 135, "chmod": 90,
@@ -93,7 +93,7 @@ _IS_NETLINK = Condition(0, "one of", (_AF_NETLINK,))
 
 
 def _leaves_setid(call: str, mode: int, *more: Condition) -> Rule:
-    """Nobody on the host should find a program that runs with the rights of the sandbox's user."""
+    """Refuse setuid and setgid bits: nobody on the host may find a program with the sandbox user's rights."""
     return Rule(call, _EPERM, (*more, Condition(mode, "any bit", _SETS_ID)))
 
 
@@ -102,7 +102,7 @@ RULES: tuple[Rule, ...] = (
     Rule("socket", _NO_FAMILY, (Condition(0, "none of", (AF_INET, AF_INET6, _AF_NETLINK)),)),
     Rule("socket", _NO_FAMILY, (_IS_NETLINK, Condition(2, "none of", (_NETLINK_ROUTE,)))),
     Rule("socketpair", _NO_FAMILY, (Condition(0, "none of", (AF_UNIX,)),)),
-    # A pair of datagram sockets (raw ones are the same) could be aimed anew, at a socket in the workspace.
+    # A pair of datagram sockets (or raw ones, the same here) could be re-aimed at a socket in the workspace.
     Rule("socketpair", _EPERM, (Condition(0, "one of", (AF_UNIX,)), Condition(1, "any bit", (SOCK_DGRAM,)))),
     Rule("clone", _EPERM, (Condition(0, "any bit", (_NEW_NAMESPACE & ~0xFF,)),)),  # the low byte is a signal
     Rule("unshare", _EPERM, (Condition(0, "any bit", (_NEW_NAMESPACE,)),)),
@@ -123,13 +123,13 @@ ALWAYS: tuple[tuple[int, int], ...] = (
     *((number, refuse(errno.ENOSYS)) for number in _ABSENT.values()),
     *((number, _EPERM) for number in _REFUSED.values()),
 )
-"""Calls that are refused whatever their arguments are, and how."""
+"""Calls that are refused whatever their arguments, and how."""
 CALLS = _REFUSED | _ABSENT | _JUDGED
 """The number of every call that is named here."""
 
 
 def compile_filter(machine: str | None = None) -> bytes | None:
-    """Return the filter for a machine (this one by default), ready for the kernel, or None if there is none."""
+    """Return the filter for a machine (default: this one), ready for the kernel, or None if there is none."""
     if (machine or platform.machine()) != "x86_64":
         return None
     program = [
@@ -148,14 +148,14 @@ def compile_filter(machine: str | None = None) -> bytes | None:
 
 
 def _always(numbers: Sequence[int], action: int) -> list[bytes]:
-    """Compare the number with each; all matches jump to the one action behind them."""
+    """Compare the number with each; all matches jump to the one action after them."""
     last = len(numbers)
     tests = [_op(_JUMP_EQUAL, number, last - place, 0) for place, number in enumerate(numbers)]
     return [*tests, _op(_JUMP, 1), _op(_RETURN, action)]
 
 
 def _sometimes(rule: Rule) -> list[bytes]:
-    """Return code that ends in the action or goes on behind itself, with the number loaded again."""
+    """Return code that ends in the action or falls through, with the number loaded again."""
     tail = [_op(_RETURN, rule.action), _op(_LD_WORD, _NR_OFFSET)]
     for condition in reversed(rule.conditions):
         tail = _check(condition, len(tail) - 1) + tail
@@ -163,7 +163,7 @@ def _sometimes(rule: Rule) -> list[bytes]:
 
 
 def _check(condition: Condition, out: int) -> list[bytes]:
-    """Return code that goes on if the condition holds, and else jumps over `out` more instructions."""
+    """Return code that falls through if the condition holds, else jumps over `out` more instructions."""
     code = [_op(_LD_WORD, _ARGS_OFFSET + 8 * condition.argument)]
     compare = _JUMP_SET if condition.kind == "any bit" else _JUMP_EQUAL
     for left, value in zip(range(len(condition.values) - 1, -1, -1), condition.values, strict=True):

@@ -1,1 +1,1 @@
-"""Files beneath a held directory, opened and changed without races."""
+"""Files beneath an open directory, read and changed without races."""

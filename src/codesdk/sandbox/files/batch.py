@@ -1,12 +1,13 @@
-"""Changes of files beneath a directory, prepared first and then put in place together, or not at all.
+"""Changes to files beneath a directory, prepared first and then put in place together, or not at all.
 
     with Batch(files) as batch:
         batch.write("a.txt", before, b"…")
         batch.remove("b.txt", other)
         done = batch.commit()
 
-What is new lies on disk before anything changes, and what was there stays aside until everything is in place: going
-back needs no room. A file that someone else changed meanwhile is seen and left alone. Blocking; run it in a thread.
+New content is on disk before anything changes, and the old files are kept aside until everything is in place,
+so going back needs no space. A file that someone else changed meanwhile is detected and left alone. Blocking;
+run it in a thread.
 """
 
 import contextlib
@@ -34,7 +35,7 @@ _EXECUTE = 0o111
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A file as it will be when it is in place, read back from disk, and how many folders were made for it."""
+    """A file as it will be in place, read back from disk, and how many folders were made for it."""
 
     data: bytes
     mode: int
@@ -42,7 +43,7 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class _Step(msgspec.Struct):
-    """One change. `aside` is the name of the new file until it is in place, and of the old one after that."""
+    """One change. `aside` names the new file until it is in place, and the old one after that."""
 
     directory: int
     name: str
@@ -53,7 +54,7 @@ class _Step(msgspec.Struct):
 
 
 class Batch:
-    """Changes to be made. Use it in a `with`: leaving it takes away what was prepared and not put in place."""
+    """Changes to be made. Use it in a `with`: leaving it removes what was prepared and not put in place."""
 
     def __init__(self, files: Beneath) -> None:
         self._files = files
@@ -81,10 +82,10 @@ class Batch:
         mode: int | None = None,
         executable: bool | None = None,
     ) -> Written:
-        """Prepare a file: in place of one that was read as `before`, or a new one, with its folders.
+        """Prepare a file: replacing one that was read as `before`, or a new one with its folders.
 
-        It keeps the mode that it has, or gets what is usual here, unless `mode` gives it exactly or `executable`
-        says what to make of it. It never gets setuid, setgid or the sticky bit.
+        It keeps its mode, or gets the default one, unless `mode` gives it exactly or `executable` changes it.
+        It never gets setuid, setgid or the sticky bit.
         """
         folders, name = _writable(path)
         known = len(self._made)
@@ -107,8 +108,8 @@ class Batch:
     def commit(self, go_on: Callable[[], bool] = lambda: True) -> bool:
         """Put everything in place, durably. If `go_on` says no just before, change nothing and return False.
 
-        Raise `Changed` if a file is not what was read or a new one is there already, `PathRefused` if it has other
-        names or cannot be changed; then nothing was changed.
+        Raise `Changed` if a file is not what was read or a new one already exists, `PathRefused` if it has
+        other names or cannot be changed; then nothing was changed.
         """
         for step in self._steps:
             if step.before is not None:
@@ -143,14 +144,14 @@ class Batch:
 
 
 def remove_folders(files: Beneath, folders: list[list[str]]) -> None:
-    """Remove directories that are empty, the innermost first. What cannot be removed stays."""
+    """Remove empty directories, innermost first. What cannot be removed stays."""
     for *above, name in reversed(folders):
         with contextlib.suppress(OSError, PathRefused), files.folder(above) as directory:
             os.rmdir(name, dir_fd=directory)
 
 
 def _writable(path: str) -> tuple[list[str], str]:
-    """Return the folders and the name of a file that may be written: none of git's own."""
+    """Return the folders and the name of a file. Raise `PathRefused` for git's own files."""
     *folders, name = split(path)
     if any(part.lower() == ".git" for part in (*folders, name)):
         raise PathRefused("it belongs to git itself, which runs what is in there; use git to change it")
@@ -160,13 +161,15 @@ def _writable(path: str) -> tuple[list[str], str]:
 def _stage(step: _Step, data: bytes, mode: int | None, executable: bool | None) -> tuple[bytes, int]:
     """Write the new file beside its place, make it durable, and return what it then holds and its mode."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    first = 0o600 if step.before else 0o777 if executable else 0o666  # the process's umask sees to a new one
+    first = (
+        0o600 if step.before else 0o777 if executable else 0o666
+    )  # a new file gets its mode from the process's umask
     fd = os.open(step.aside, flags, first, dir_fd=step.directory)
     try:
         view = memoryview(data)
         while view:
             view = view[os.write(fd, view) :]
-        with contextlib.suppress(OSError):  # only root can give a file away; for others it is theirs now
+        with contextlib.suppress(OSError):  # only root can change the owner; otherwise the file is ours now
             os.fchown(fd, *(step.before.owner if step.before else owner_in(step.directory)))
         if step.before is not None:
             os.fchmod(fd, _mode(step.before.mode, executable))
@@ -180,7 +183,7 @@ def _stage(step: _Step, data: bytes, mode: int | None, executable: bool | None) 
 
 
 def _mode(mode: int, executable: bool | None) -> int:
-    """Return a mode, perhaps with the right to execute for those who may read, or without it for all."""
+    """Return a mode, with execute permission for those who may read or without it for all, if asked for."""
     mode &= 0o777
     if executable is None:
         return mode
@@ -188,7 +191,7 @@ def _mode(mode: int, executable: bool | None) -> int:
 
 
 def _place(step: _Step) -> None:
-    """Make one change. What was there is then aside, and is what was read, or the change is taken back."""
+    """Make one change, and check that the old file, now aside, is what was read; else revert the change."""
     if step.before is None:
         _put_new(step)
         return
@@ -216,7 +219,7 @@ def _put_new(step: _Step) -> None:
 
 
 def _swap(step: _Step) -> None:
-    """Let the new file and the old one change places. Where the system cannot, the old one gets a second name first."""
+    """Exchange the new file and the old one. If the system cannot, give the old one a second name first."""
     try:
         kernel.exchange(step.directory, step.aside, step.name)
     except kernel.Unsupported:
@@ -254,7 +257,7 @@ def _require_unchanged(directory: int, name: str, before: Opened, called: str) -
 
 
 def _sync(directory: int) -> None:
-    """Make a rename durable. A descriptor that only stands for a path must be opened for it."""
+    """Make a rename durable. An `O_PATH` descriptor must be reopened for that."""
     with contextlib.suppress(OSError):
         fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
         try:

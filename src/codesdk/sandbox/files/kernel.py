@@ -1,6 +1,6 @@
-"""Two system calls that Python has no door to: `openat2` and `renameat2`. Used by `paths` and `batch`.
+"""Two system calls that Python does not offer: `openat2` and `renameat2`.
 
-Each says with `Unsupported` that this system has no such call, so that its caller goes another way.
+Each raises `Unsupported` where the system lacks the call, so that the caller can use another way.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ _UNSUPPORTED = frozenset({errno.ENOSYS, errno.EINVAL, errno.E2BIG, errno.EOPNOTS
 
 
 class Unsupported(Exception):
-    """The system, or the file system, does not know the call."""
+    """The kernel or the file system does not support the call."""
 
 
 class _OpenHow(ctypes.Structure):
@@ -28,7 +28,7 @@ class _OpenHow(ctypes.Structure):
 
 
 def open_beneath(directory: int, path: str, flags: int) -> int:
-    """Open a path from a directory; no link is followed and nothing leads out of it. Raise `OSError` or `Unsupported`."""
+    """Open a path beneath a directory, following no link. Raise `OSError` or `Unsupported`."""
     call = _syscall()
     if call is None:
         raise Unsupported
@@ -47,7 +47,7 @@ def open_beneath(directory: int, path: str, flags: int) -> int:
 
 
 def exchange(directory: int, first: str, second: str) -> None:
-    """Let two names in a directory change places, in one step. Raise `OSError` or `Unsupported`."""
+    """Exchange two names in a directory atomically. Raise `OSError` or `Unsupported`."""
     _rename(directory, first, second, _EXCHANGE)
 
 

@@ -1,8 +1,8 @@
-"""Files beneath a held directory: a relative path → the bytes of a regular file, or a refusal in words.
+"""Files beneath an open directory: a relative path to the bytes of a regular file, or a refusal in words.
 
-The kernel resolves the path from the descriptor of the directory (`openat2`), through no link and never out of it;
-where it cannot, each component is opened from the one before it. Blocking; run it in a thread. `batch` changes files,
-`tree` lists them.
+The kernel resolves the path from the directory's descriptor (`openat2`), through no link and never out of it;
+where it cannot, each component is opened from the one before. Blocking; run it in a thread. `batch` changes
+files, `tree` lists them.
 """
 
 import contextlib
@@ -24,19 +24,19 @@ _CHUNK = 1 << 20
 
 
 class PathRefused(Exception):
-    """The path cannot be used; the message says why, for whoever asked."""
+    """The path cannot be used. The message says why, without the path on this machine."""
 
 
 class Missing(PathRefused):
-    """There is no such file; the directory that it would be in may be missing, too."""
+    """There is no such file. Its directory may be missing, too."""
 
 
 class NotAFolder(PathRefused):
-    """Something on the way is no directory."""
+    """A component of the path is not a directory."""
 
 
 class TooLarge(PathRefused):
-    """The file has more bytes than whoever asked wants."""
+    """The file is larger than the caller allows."""
 
 
 class Changed(PathRefused):
@@ -61,7 +61,7 @@ def split(path: str) -> list[str]:
 
 
 def split_folder(path: str) -> list[str]:
-    """Return the components of a path to a directory; none for `.`, the directory that is held itself."""
+    """Return the components of a path to a directory; none for `.`, the open directory itself."""
     return _components(path)
 
 
@@ -85,7 +85,7 @@ def _components(path: str) -> list[str]:
 
 
 class Beneath:
-    """A directory, held open. Use it in a `with`; paths are relative to it."""
+    """An open directory. Use it in a `with`; paths are relative to it."""
 
     def __init__(self, root: str) -> None:
         try:
@@ -108,7 +108,7 @@ class Beneath:
 
     @contextlib.contextmanager
     def folder(self, folders: Sequence[str]) -> Generator[int]:
-        """Hold a directory open, given by its components. The descriptor only stands for its place."""
+        """Open a directory, given by its components, as an `O_PATH` descriptor."""
         fd = self.open_folder(folders)
         try:
             yield fd
@@ -118,12 +118,12 @@ class Beneath:
     def open_folder(self, folders: Sequence[str], made: list[list[str]] | None = None) -> int:
         """Return a descriptor of a directory, for the caller to close.
 
-        With `made`, the directories that are missing are made, and their components added to it.
+        With `made`, missing directories are created, and their components added to it.
         """
         try:
             fd = open_beneath(self._fd, "/".join(folders) or ".", _DIRECTORY)
         except (OSError, Unsupported):
-            return self._walk(folders, made)  # it says what is wrong, or makes what is missing
+            return self._walk(folders, made)  # the walk reports what is wrong, or makes what is missing
         try:
             self._climb(fd)
         except BaseException:
@@ -132,7 +132,7 @@ class Beneath:
         return fd
 
     def _climb(self, fd: int) -> None:
-        """Look at each directory from here up to the held one: it must be reached, and none be a data directory."""
+        """Climb to the open directory: it must be reached, and none on the way be a data directory."""
         here = os.dup(fd)
         try:
             while True:
@@ -149,7 +149,7 @@ class Beneath:
             os.close(here)
 
     def _walk(self, folders: Sequence[str], made: list[list[str]] | None) -> int:
-        """Go down by one component at a time, holding one descriptor."""
+        """Descend one component at a time, holding one descriptor."""
         fd = os.dup(self._fd)
         try:
             require_workspace(fd)
@@ -175,7 +175,7 @@ def _identity(fd: int) -> tuple[int, int]:
 
 
 def _make(fd: int, folder: str) -> bool:
-    """Make a directory unless something has its name. Return whether it was made."""
+    """Create a directory unless something has its name. Return whether it was created."""
     try:
         os.mkdir(folder, dir_fd=fd)
     except FileExistsError:
@@ -186,13 +186,13 @@ def _make(fd: int, folder: str) -> bool:
 
 
 def owner_in(directory: int) -> tuple[int, int]:
-    """Return whose a new file in a directory should be: root works there for someone else, all others for themselves."""
+    """Return who should own a new file: the directory's if this is root; else no change."""
     info = os.fstat(directory)
     return (info.st_uid, info.st_gid) if os.geteuid() == 0 else (-1, -1)
 
 
 def _give(directory: int, owner: tuple[int, int]) -> None:
-    """Let a directory belong to someone. Through a descriptor: a name may be something else by now."""
+    """Change a directory's owner. Through a descriptor: the name may be something else by now."""
     with contextlib.suppress(OSError):
         fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
         try:
@@ -213,7 +213,7 @@ def require_workspace(fd: int) -> None:
 
 
 def enter(fd: int, folder: str) -> int:
-    """Return a descriptor of a directory in another one. Never through a link."""
+    """Return a descriptor of a directory in another one, never through a link."""
     try:
         return os.open(folder, _DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
     except OSError as error:
@@ -248,7 +248,7 @@ def read_regular(directory: int, name: str, max_bytes: int) -> Opened:
 
 
 def drain(fd: int, max_bytes: int) -> bytes:
-    """Read to the end, and one byte beyond the limit at most."""
+    """Read to the end, or at most one byte over the limit."""
     chunks: list[bytes] = []
     left = max_bytes + 1
     while left > 0 and (chunk := os.read(fd, min(left, _CHUNK))):
@@ -272,13 +272,13 @@ def _is_link(directory: int, name: str) -> bool:
 
 
 def refusal(error: OSError, name: str) -> PathRefused:
-    """Return the refusal that an error of the system leads to."""
+    """Return the refusal for an `OSError`."""
     kind = {errno.ENOENT: Missing, errno.ENOTDIR: NotAFolder}.get(error.errno or 0, PathRefused)
     return kind(reason(error, name))
 
 
 def reason(error: OSError, name: str = "the file") -> str:
-    """Return what an error of the system means here. Never the path on this machine."""
+    """Return what an `OSError` means here, never with the path on this machine."""
     known = {
         errno.ENOENT: f"{name} does not exist",
         errno.ENOTDIR: f"{name} is not a directory",

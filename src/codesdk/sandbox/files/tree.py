@@ -1,7 +1,7 @@
-"""What is beneath a held directory: the entries of one directory, or the files of a whole tree, in order.
+"""What is beneath an open directory: the entries of one directory, or the files of a whole tree, in order.
 
-No link is followed. Directories of CodeSDK's own data are left out, and so is what a walk is told to skip.
-Blocking; run it in a thread. `paths` opens, this only looks.
+No link is followed. CodeSDK's own data directories are left out, and so is what a walk is told to skip.
+Blocking; run it in a thread.
 """
 
 import os
@@ -13,12 +13,12 @@ import msgspec
 from codesdk.sandbox.files.paths import Beneath, PathRefused, enter, reason, require_workspace
 
 MAX_DEPTH = 64
-"""A walk holds a descriptor for each level."""
+"""Bounded because a walk holds a descriptor for each level."""
 Kind = Literal["file", "directory", "link", "other"]
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A name in a directory. Only a file has a size, and only where sizes were asked for."""
+    """A name in a directory. Only a file has a size, and only if sizes were requested."""
 
     name: str
     kind: Kind
@@ -42,7 +42,7 @@ def entries(files: Beneath, folders: Sequence[str]) -> list[Entry]:
 def walk(files: Beneath, folders: Sequence[str], skip: Collection[str] = ()) -> Iterator[Seen]:
     """Yield the regular files below a directory, each directory's own ones first.
 
-    Directories whose names are in `skip`, that are too deep or that cannot be entered are passed over.
+    Directories whose names are in `skip`, that are too deep or that cannot be entered are skipped.
     """
     with files.folder(folders) as directory:
         yield from _walk(directory, "/".join(folders), skip, MAX_DEPTH)
@@ -90,10 +90,10 @@ def _entry(entry: os.DirEntry[str], sized: bool) -> Entry:
         return Entry(entry.name, "other")
     try:
         return Entry(entry.name, "file", entry.stat(follow_symlinks=False).st_size if sized else 0)
-    except OSError:  # it went away meanwhile
+    except OSError:  # it disappeared meanwhile
         return Entry(entry.name, "other")
 
 
 def _is_text(name: str) -> bool:
-    """Tell whether a name is UTF-8, so that a path with it can be said in JSON."""
+    """Return whether a name is UTF-8, so that a path with it can be written in JSON."""
     return name.isascii() or not any("\ud800" <= char <= "\udfff" for char in name)

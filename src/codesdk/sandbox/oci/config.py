@@ -1,6 +1,6 @@
-"""What a container is made with: a command's needs → the engine's words for them, all doors shut.
+"""A command's needs to the engine's configuration of a hardened container.
 
-Pure, but for the look at the workspace. `accepted` checks that the engine took them.
+Pure, except that it looks at the workspace. `require_accepted` checks that the engine applied everything.
 """
 
 import math
@@ -28,7 +28,7 @@ _FILES = 1_024
 _OWN_PROCESSES = 3
 _CPU_PERIOD_US = 100_000
 _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
-# Says which directories it sees, then stays until its input ends: the input is ours, so it ends with us.
+# Reports which directories it sees, then stays until its input ends: the input is ours, so it ends with us.
 # A shell that waits also collects the orphans of the container.
 _KEEPER = "exec 3<&0; cat <&3 >/dev/null & stat -L -c '%d %i' \"$@\" && echo ready && wait $!; exit 0"
 
@@ -41,12 +41,12 @@ class Seen(NamedTuple):
     covered: bool = False
 
     def agrees(self, said: str) -> bool:
-        """Say whether the container sees what it should, in the words of `stat`."""
+        """Return whether the container sees what it should, according to `stat`."""
         return (said == f"{self.inode[0]} {self.inode[1]}") != self.covered
 
 
 class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What containers must have in common to take each other's commands."""
+    """What two containers must have in common to run each other's commands."""
 
     workspace: str
     writable: bool
@@ -54,11 +54,11 @@ class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True):
     seen: tuple[Seen, ...]
     """The workspace, what in it is read-only (.git, files with other names outside), and what is covered."""
     limits: SandboxLimits
-    """Those that hold for a whole container; the others are the same for all."""
+    """Those that apply to a whole container; the others are the same for all."""
 
 
 def container_spec(command: Command, place: int, user: User, found: Survey, *, links: bool) -> ContainerSpec:
-    """Return what a command needs in its workspace, an open directory; `links` protects linked files, too."""
+    """Return what a command needs in its workspace, an open directory. `links` also protects linked files."""
     kept = [*(found.linked if links else ()), *([Found(".git", _inode(place))] if found.has_git else ())]
     seen = [Seen("", _inode(place, "."))]
     seen += [Seen(each.path, each.inode) for each in kept] if command.writable else []
@@ -136,7 +136,7 @@ def _host_config(spec: ContainerSpec, podman: bool, cpus: float) -> dict[str, An
 
 
 def processes(limits: SandboxLimits) -> int | None:
-    """Return how many processes a container may have: those of the command, and its own."""
+    """Return how many processes a container may have: the command's and its own."""
     return None if limits.processes is None else limits.processes + _OWN_PROCESSES
 
 
@@ -159,17 +159,17 @@ def _tmpfs(size: int | None) -> str:
 
 
 def _empty(podman: bool) -> str:
-    """A cover that shows nothing. Podman fills it with what is below, unless it is told not to."""
+    """Return an empty cover. Podman would fill it with what is below, unless told not to."""
     return "ro,size=4096" + (",notmpcopyup" if podman else "")
 
 
 def seccomp_option(podman: bool) -> str:
-    """Docker takes the profile itself, Podman the path of a file on its machine."""
+    """Return the seccomp option: Docker takes the profile itself, Podman a path on its machine."""
     return str(PROFILE) if podman else PROFILE.read_text()
 
 
 def _mount(spec: ContainerSpec, seen: Seen) -> dict[str, Any]:
-    """The workspace, or a part of it over itself, read-only."""
+    """Return a mount of the workspace, or of a part of it over itself, read-only."""
     return {
         "Type": "bind",
         "Source": f"{spec.workspace}/{seen.path}".rstrip("/"),
@@ -179,7 +179,7 @@ def _mount(spec: ContainerSpec, seen: Seen) -> dict[str, Any]:
 
 
 def require_accepted(spec: ContainerSpec, found: Mapping[str, Any]) -> None:
-    """Raise `SandboxUnavailable` if the engine made a container with less than what was asked for."""
+    """Raise `SandboxUnavailable` if the engine made a container with less than was requested."""
     host: Mapping[str, Any] = found["HostConfig"]
     asked = {
         "ReadonlyRootfs": True,

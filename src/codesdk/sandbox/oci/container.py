@@ -86,7 +86,7 @@ class Container:
         return self._id[:12]
 
     async def runs(self) -> bool:
-        """Say whether nobody has killed it."""
+        """Return whether it still runs."""
         try:
             found = await self._engine.call("inspect_container", self._id)
         except EngineMissing:
@@ -94,11 +94,11 @@ class Container:
         return bool(found["State"]["Running"])
 
     def idle(self) -> bool:
-        """Say whether it is there, with nothing but its own processes alive in it. Unknown means no."""
+        """Return whether it exists with only its own processes alive in it. Unknown means no."""
         return self.counters is not None and self.counters.processes() == self._own
 
     async def clean(self) -> bool:
-        """Say whether it is idle after a command, whose last processes may take a moment to go."""
+        """Return whether it is idle after a command, whose last processes may take a moment to end."""
         for _ in range(_LAST_LOOKS if self.counters else 0):
             if self.idle():
                 return True
@@ -111,7 +111,7 @@ class Container:
         await discard(self._engine, self._id)
 
     async def _exit_code(self, exec_id: str) -> int:
-        """Ask until the engine has noticed the end, which follows the end of the output."""
+        """Ask until the engine has noticed the end, which comes after the end of the output."""
         while True:
             found = await self._engine.call("exec_inspect", exec_id)
             if not found["Running"]:
@@ -119,7 +119,7 @@ class Container:
             await asyncio.sleep(_PAUSE_S)
 
     async def _require_ready(self) -> None:
-        """Wait until the first process has said what it sees, and compare that with what is here."""
+        """Wait until the first process has reported what it sees, and compare that with what is here."""
         said = bytearray()
         try:
             async with asyncio.timeout(_READY_S):
@@ -161,7 +161,7 @@ async def _exists(engine: Engine, container_id: str) -> bool:
 
 
 class _Ready(Exception):
-    """The first process has said all that it says."""
+    """The first process has reported everything."""
 
 
 def _until_ready(said: bytearray) -> Chunk:
@@ -184,7 +184,7 @@ def _mismatch(said: bytearray) -> str:
 
 
 async def _read_frames(reader: asyncio.StreamReader, take: Chunk) -> None:
-    """Hand on what comes, until the stream ends. A frame: its stream, three zeros, its length, its data."""
+    """Pass on output until the stream ends. A frame is: its stream, three zeros, its length, its data."""
     try:
         while True:
             head = await reader.readexactly(8)

@@ -1,7 +1,7 @@
-"""A container's control groups, read from this machine: who is alive in it, and which limits it met.
+"""A container's control groups, read from this machine: what is alive in it, and which limits it reached.
 
-Nothing is trusted that does not name the container: an engine that runs elsewhere shows its
-own process numbers, and then there are no counters.
+Only groups that name the container are trusted: an engine that runs elsewhere reports its own process
+numbers, and then there are no counters.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ class Counted(msgspec.Struct, frozen=True):
     cpu_s: float = 0.0
 
     def since(self, before: "Counted") -> "Counted":
-        """Return what came on top."""
+        """Return the difference to earlier counts."""
         return Counted(
             self.oom_kills - before.oom_kills,
             self.forks_refused - before.forks_refused,
@@ -36,7 +36,7 @@ class Counters:
 
     @classmethod
     def of(cls, container_id: str, pid: int) -> "Counters | None":
-        """Find those of a container by its first process, or None if they cannot be seen from here."""
+        """Return those of a container, found by its first process, or None if they are not visible here."""
         try:
             lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
         except OSError:
@@ -76,7 +76,7 @@ class Counters:
 
 
 def visible() -> bool:
-    """Say whether control groups can be read here at all."""
+    """Return whether control groups can be read here at all."""
     return any((CGROUPS / name).is_file() for name in ("cgroup.controllers", "cpuacct/cpuacct.usage"))
 
 

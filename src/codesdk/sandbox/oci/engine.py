@@ -1,7 +1,7 @@
 """A container engine behind its Docker socket: calls in threads, and streams on the event loop.
 
-Used by `oci.py` and `oci_container.py`. The `docker` library makes the calls; the two requests
-whose connection becomes a stream are written here, so that no thread waits for a command.
+The `docker` library makes the calls; the two requests whose connection becomes a stream are written here, so
+that no thread waits for a command.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class Engine:
         return Connection(reader, writer)
 
     def close(self) -> None:
-        """Close connections and let the threads end. Calls under way are not waited for."""
+        """Close connections and let the threads end, without waiting for calls in progress."""
         self._threads.shutdown(wait=False)
         if self._client is not None:
             self._client.close()
@@ -123,7 +123,7 @@ def _client(path: str) -> Any:
 
 
 def _translated(path: str, work: Callable[[], T]) -> T:
-    """Do the work; raise what went wrong as one of our errors."""
+    """Do the work, raising failures as our own errors."""
     errors = importlib.import_module("docker.errors")
     requests = importlib.import_module("requests.exceptions")
     try:

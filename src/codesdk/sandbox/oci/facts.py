@@ -1,6 +1,6 @@
-"""What an engine can do, as it says itself, and what it cannot.
+"""What an engine reports about itself to what it can and cannot do.
 
-Used by `oci.py`. What would make a container no sandbox is refused here, once, before any command.
+An engine whose containers would not be a sandbox is refused here, once, before any command.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _ALWAYS: frozenset[LimitName] = frozenset({"wall", "output", "file_size", "open_
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What an engine says of itself, as far as it matters here."""
+    """What an engine reports about itself, as far as it matters here."""
 
     limits: frozenset[LimitName]
     cpus: int
@@ -28,7 +28,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 async def ask(engine: Engine, image: str) -> Facts:
-    """Ask the engine about itself. Raise `SandboxUnavailable` if its containers would be no sandbox."""
+    """Ask the engine about itself. Raise `SandboxUnavailable` if its containers would not be a sandbox."""
     await engine.connect()
     try:
         version, info, *_ = await _all(
@@ -47,7 +47,7 @@ async def ask(engine: Engine, image: str) -> Facts:
 
 
 async def _all(*calls: Awaitable[Any]) -> list[Any]:
-    """Wait for all calls, since the engine is closed if one fails; then raise that."""
+    """Wait for all calls even if one fails, since the engine is closed then; raise the failure afterwards."""
     results = await asyncio.gather(*calls, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):

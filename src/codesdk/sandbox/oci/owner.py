@@ -1,7 +1,7 @@
-"""Whose a container is: labels that name the process which made it, and the removal of what dead ones left.
+"""Owners of containers: labels that name the process that made one, and the removal of what dead ones left.
 
-A container's lease ends it with its owner. What is swept up here are the few that were made but
-never started, or that the engine could not remove.
+A container's lease ends it with its owner. What is removed here are the few that were created but never
+started, or that the engine could not remove.
 """
 
 import os
@@ -50,7 +50,7 @@ def _space() -> str:
 
 
 def _born(pid: int) -> str | None:
-    """Return when a process began, in ticks: numbers are used again, numbers with times are not."""
+    """Return when a process started, in ticks: pids are reused, pids with start times are not."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""The container sandbox: commands → commands inside hardened containers of Docker or Podman.
+"""The container sandbox: runs commands inside hardened containers of Docker or Podman.
 
 A session keeps one container for its next command; one container runs one command at a time, so
 that killing the container kills the command and nothing else. See docs/sandbox.md.
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class _Run:
-    """The state of one command: how much it has said, and why it was stopped."""
+    """The state of one command: how much it has printed, and why it was stopped."""
 
     def __init__(self, command: Command, output: Output) -> None:
         self.command = command
@@ -55,7 +55,7 @@ class _Run:
         self._output = output
 
     def take(self, stream: Stream, data: bytes) -> None:
-        """Pass output on until there is too much; then raise `_Stopped`."""
+        """Pass output on; raise `_Stopped` when there is too much."""
         left = self.command.limits.output_bytes - self.output_bytes
         self.output_bytes += len(data)
         if left > 0:
@@ -65,7 +65,7 @@ class _Run:
             raise _Stopped
 
     def end(self, code: int, counted: Counted) -> CommandEnd:
-        """Return how it ended, with the limits that it met."""
+        """Return how it ended, with the limits that it reached."""
         hit = set(self.stopped)
         hit |= {"memory"} if counted.oom_kills else set()
         hit |= {"processes"} if counted.forks_refused else set()
@@ -81,7 +81,7 @@ class _Run:
 
 
 class _Stopped(Exception):
-    """The command met a limit that is enforced from here."""
+    """The command reached a limit that is enforced from here."""
 
 
 class _Kept:
@@ -200,7 +200,7 @@ class OciSandbox:
             return self._facts, self._engine
 
     async def _confine(self, command: Command) -> ContainerSpec:
-        """Look at the workspace, and at what is special in it."""
+        """Look at the workspace, and at the files in it that need protection."""
         try:
             place = os.open(command.workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -220,7 +220,7 @@ class OciSandbox:
             os.close(place)
 
     async def _survey(self, command: Command, place: int, user: User) -> Survey:
-        """Return what is special in a workspace: as it was found before, if it is still there."""
+        """Return the survey of a workspace: the earlier one if it still holds."""
         key = (command.session_id, command.workspace)
         before = self._surveys.get(key)
         if before is None or not before.holds(place):
@@ -255,7 +255,7 @@ class OciSandbox:
             raise SandboxUnavailable(f"The container engine refused to start a container: {error}") from None
 
     async def _execute(self, container: Container, run: _Run) -> tuple[CommandEnd, bool]:
-        """Run the command, and say whether its container may be used again."""
+        """Run the command. Return how it ended, and whether its container may be used again."""
         command, counters = run.command, container.counters
         if counters is None and "cpu" in command.required:
             raise SandboxUnavailable(
@@ -301,7 +301,7 @@ class OciSandbox:
             await self.close_session(session)
 
     async def _unwanted(self, starting: Awaitable[Container]) -> None:
-        """Let a container start, since that cannot be stopped, and drop it."""
+        """Let a container start, since that cannot be aborted, and drop it."""
         with contextlib.suppress(EngineRefused, SandboxUnavailable):
             await self._drop(await starting)
 
@@ -318,7 +318,7 @@ def _closed() -> SandboxUnavailable:
 
 
 async def _watch_cpu(limit_s: float | None, counted: Callable[[], Counted]) -> None:
-    """Return when all processes together have used up their time; never, if there is no limit."""
+    """Return when all processes together have used up their CPU time; never, if there is no limit."""
     if limit_s is None:
         await asyncio.get_running_loop().create_future()
     while limit_s is not None and counted().cpu_s < limit_s:  # noqa: ASYNC110 - the kernel tells nobody

@@ -1,1 +1,1 @@
-"""The audit: a hash-chained record of who let what happen, written, read and verified."""
+"""The audit: a hash-chained record of who allowed what; written, read and verified."""

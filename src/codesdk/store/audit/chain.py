@@ -1,7 +1,7 @@
-"""Audit entries ↔ lines of a hash chain in segment files, and the signed head that says where the chain ends.
+"""Audit entries to lines of a hash chain in segment files and back, and the signed head that marks its end.
 
-A line is the RFC 8785 form of a record. Its hash covers everything else in it, the hash of the line before it
-included. `audit_file` writes the chain, `audit_reading` and `audit_verify` read it.
+A line is the RFC 8785 form of a record. Its hash covers everything else in it, including the hash of the line
+before. `chain_file` writes the chain; `reading` and `verify` read it.
 """
 
 import hmac
@@ -21,11 +21,11 @@ from codesdk.store.durable import write_file
 Category = Literal["request", "tool", "runtime", "storage"]
 
 GENESIS = "sha256:" + "0" * 64
-"""What the first record of all follows."""
+"""The hash that the very first record follows."""
 KEY = "key"
 HEAD = "head"
 MISMATCH = "audit.mismatch"
-"""The action of a record that says: what was here when the audit was opened is not what was written."""
+"""The action of a record that says that the audit was not as written when it was opened."""
 
 _SEGMENT = re.compile(r"audit-(\d{12})\.jsonl")
 _HEAD_BYTES = 512
@@ -33,7 +33,7 @@ _HEAD_TRIES = 5
 
 
 class Who(Record, frozen=True, kw_only=True):
-    """Whose doing it is. `principal` is empty for what belongs to nobody, such as the audit's own affairs."""
+    """Who did it. `principal` is empty for what belongs to nobody, such as the audit's own records."""
 
     principal: str
     kind: str = "user"
@@ -70,7 +70,7 @@ class Place(Record, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class Head(Record, frozen=True, kw_only=True, omit_defaults=False):
-    """Where the chain ends, and after which record what is kept of it begins."""
+    """Where the chain ends, and after which record the kept part begins."""
 
     end: Place
     start: Place
@@ -84,14 +84,14 @@ class SignedHead(Record, frozen=True, kw_only=True):
 
 
 def seal(entry: AuditEntry, place: Place) -> tuple[bytes, Place]:
-    """Return the line of an entry that comes after `place`, and the place after it."""
+    """Return the line of an entry that follows `place`, and the place after it."""
     body = cast("dict[str, Any]", msgspec.to_builtins(entry)) | {"n": place.n + 1, "prev": place.hash}
     digest = hash_json(body)
     return canonical(body | {"hash": digest}) + b"\n", Place(n=place.n + 1, hash=digest)
 
 
 def unseal(line: bytes) -> AuditRecord | None:
-    """Return the record of a line without its end; None if it is not, byte for byte, what `seal` wrote."""
+    """Return the record of a line without its newline; None if it is not byte for byte what `seal` wrote."""
     try:
         body = msgspec.json.decode(line, type=dict[str, Any])
         record = msgspec.convert(body, type=AuditRecord)
@@ -103,7 +103,7 @@ def unseal(line: bytes) -> AuditRecord | None:
 
 
 def parse(line: bytes) -> AuditRecord | None:
-    """Return what a line says, checked or not; None if it is no record at all."""
+    """Return the record of a line without checking its hash; None if it is not a record."""
     try:
         return msgspec.json.decode(line, type=AuditRecord)
     except (ValueError, RecursionError):
@@ -127,12 +127,12 @@ def segments(root: Path) -> list[Segment]:
 
 
 def segment_path(root: Path, first: int) -> Path:
-    """Return the place of the segment that begins with a record."""
+    """Return the path of the segment that begins with a record."""
     return root / f"audit-{first:012d}.jsonl"
 
 
 def read_key(root: Path) -> bytes | None:
-    """Return the key that heads are signed with; None if there is none here."""
+    """Return the key that heads are signed with; None if there is none."""
     try:
         return bytes.fromhex((root / KEY).read_text())
     except (FileNotFoundError, ValueError):
@@ -149,15 +149,15 @@ def make_key(root: Path) -> bytes:
 
 
 def write_head(handle: int, head: Head, key: bytes) -> None:
-    """Put a signed head in place of the one in an open file: one write of a fixed size."""
+    """Replace the signed head in an open file with one write of a fixed size."""
     line = msgspec.json.encode(SignedHead(head=head, mac=_mac(head, key)))
     os.pwrite(handle, line.ljust(_HEAD_BYTES - 1) + b"\n", 0)
 
 
 def read_head(root: Path, key: bytes | None) -> tuple[Head | None, str]:
-    """Return the head and what is wrong with it: nothing, `missing`, `damaged`, `forged` or `unchecked` (no key)."""
+    """Return the head and its fault: none, `missing`, `damaged`, `forged` or `unchecked` (no key)."""
     found: tuple[Head | None, str] = (None, "missing")
-    for _ in range(_HEAD_TRIES):  # the writer may be at it just now
+    for _ in range(_HEAD_TRIES):  # the writer may be replacing it right now
         found = _read_head(root, key)
         if found[1] in ("", "missing", "unchecked"):
             break
@@ -168,7 +168,7 @@ def _read_head(root: Path, key: bytes | None) -> tuple[Head | None, str]:
     try:
         data = (root / HEAD).read_bytes()
         if not data:
-            return None, "missing"  # made, but never written
+            return None, "missing"  # created, but never written
         signed = msgspec.json.decode(data, type=SignedHead)
     except FileNotFoundError:
         return None, "missing"

@@ -1,7 +1,8 @@
-"""`ChainFile`: the open end of an audit chain. Entries → lines at the end of the last segment, and a signed head.
+"""`ChainFile`: entries to lines at the end of the last segment, and a signed head.
 
-All of it blocks; `audit` uses it in one thread. A crash leaves at most a torn last line: it is cut off at the next
-start, and a record says so. A chain that is not as it was left goes on from its signed head, so that the gap stays.
+Blocking; `trail` uses it in one thread. A crash leaves at most a torn last line, which is cut off at the next
+start and recorded. A chain that was changed meanwhile goes on from its signed head, so that the gap stays
+visible.
 """
 
 import os
@@ -86,7 +87,7 @@ class ChainFile:
         return self._dirty
 
     def append(self, entries: Sequence[AuditEntry]) -> None:
-        """Add records: all, or none if it raises. What is left of a broken write is cut off before the next."""
+        """Add all records, or none if it raises. A broken write is cut off before the next one."""
         lines: list[bytes] = []
         place = self._end
         for entry in entries:
@@ -99,13 +100,13 @@ class ChainFile:
         self._dirty = True
 
     def sync(self) -> None:
-        """Bring what was appended to the disk itself, then sign where it ends."""
+        """Flush what was appended to disk, then sign where it ends."""
         if self._dirty:
             self._sign()
             self._dirty = False
 
     def forget(self, oldest: Sequence[Segment], reason: str) -> None:
-        """Remove the oldest segments. The chain then begins after the last record in them; that is signed first."""
+        """Remove the oldest segments. First sign that the chain now begins after their last record."""
         after = _last_of(oldest[-1].path)
         if after is None:
             raise StorageFailure(
@@ -118,6 +119,7 @@ class ChainFile:
         self.append([entry])
         self._start = after
         self.sync()
+        # The new start must be on disk before the files go, or a crash would look like tampering.
         os.fsync(self._head)
         for segment in oldest:
             segment.path.unlink(missing_ok=True)
@@ -131,7 +133,7 @@ class ChainFile:
         self._segment = self._head = -1
 
     def _continue(self, tail: "_Tail", head: Head | None, trouble: str) -> None:
-        """Open the last segment where the chain goes on, and note what is not as it was left."""
+        """Open the last segment for appending, and record what is not as it was left."""
         notes: list[AuditEntry] = []
         if tail.segment is not None:
             self._open_segment(tail.segment.path)
@@ -154,13 +156,14 @@ class ChainFile:
 
     def _sign(self) -> None:
         if self._segment >= 0:
+            # Records first: a head must never claim more than is on disk.
             os.fdatasync(self._segment)
         write_head(self._head, Head(end=self._end, start=self._start), self._key)
 
     def _write(self, data: bytes) -> None:
         if self._torn:
             os.ftruncate(self._segment, self._size)
-        self._torn = True  # until all of it is there
+        self._torn = True  # until everything is written
         view = memoryview(data)
         while view:
             view = view[os.write(self._segment, view) :]
@@ -168,7 +171,7 @@ class ChainFile:
         self._size += len(data)
 
     def _begin_segment(self) -> None:
-        """Close the full segment and open the next, which is named by its first record."""
+        """Close the full segment and open the next, which is named after its first record."""
         if self._segment >= 0:
             self.sync()
             os.close(self._segment)
@@ -182,7 +185,7 @@ class ChainFile:
 
 
 class _Tail:
-    """The end of the last segment: its last record, how much of the file is whole lines, and how much is not."""
+    """The end of the last segment: its last record, and how many bytes are whole lines or torn."""
 
     def __init__(self, root: Path) -> None:
         found = segments(root)
@@ -207,7 +210,7 @@ class _Tail:
 
 
 def _compare(tail: _Tail, head: Head | None, trouble: str) -> str:
-    """Say in what the end of the chain is not what was signed. What is behind the signed end was not signed yet."""
+    """Return how the end of the chain differs from what was signed. Records after that end are expected."""
     if tail.altered:
         return f"the last record is not as it was written (the head is {trouble or 'in order'})"
     if head is None:
@@ -222,7 +225,7 @@ def _compare(tail: _Tail, head: Head | None, trouble: str) -> str:
 
 
 def _line(entry: AuditEntry, place: Place) -> tuple[bytes, Place]:
-    """Seal an entry. One that cannot be written as it is leaves a record that says so in its place."""
+    """Seal an entry. If it cannot be written as it is, seal one that says so in its place."""
     try:
         line, after = seal(entry, place)
         if len(line) <= MAX_LINE_BYTES:

@@ -1,6 +1,7 @@
-"""Events, failures and HTTP requests → audit entries: of the many events, the few that say who let what happen.
+"""Events, failures and HTTP requests to audit entries: only the events that say who allowed what.
 
-Pure. Nothing that a runtime may draft can name a person here: a `runtime.notice` has no entry at all. Texts of prompts, inputs and outputs stay in the log; an entry names the event (`session_id`, `seq`) they are in.
+Pure. Nothing that a runtime may draft can name a person here; a `runtime.notice` has no entry at all. Texts
+of prompts, inputs and outputs stay in the log; an entry names their event (`session_id`, `seq`).
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +28,7 @@ P = TypeVar("P")
 
 
 class _Said(NamedTuple):
-    """What an event says to the audit."""
+    """What an event contributes to its audit entry."""
 
     category: Category
     action: str
@@ -81,7 +82,7 @@ def failure_entry(principal: str, session_id: str, error: CodeSDKError) -> Audit
 
 
 def deletion_entry(principal: str, session_id: str) -> AuditEntry:
-    """Return the entry for a session that its owner deleted: the one request that leaves no event."""
+    """Return the entry for a deleted session: the only action that leaves no event."""
     return AuditEntry(
         time=now(),
         category="request",
@@ -240,7 +241,7 @@ def _(payload: ev.TaskStopRequested) -> _Said:
 def _(payload: ev.SettingsChanged) -> _Said:
     changed = msgspec.to_builtins(payload.given())
     if "values" in changed:
-        changed["values"] = sorted(changed["values"])  # what apps keep there is their own affair
+        changed["values"] = sorted(changed["values"])  # what apps keep there is not the audit's business
     return _Said("request", "session.set", "ok", {"changed": changed}, by=payload.by)
 
 
@@ -269,12 +270,12 @@ RELEVANT = frozenset(_TELL)
 
 
 def shorten(text: str | None) -> str | None:
-    """Cut what a client may have made as long as it liked."""
+    """Shorten a text whose length a client chose."""
     return None if text is None else _cut(text)
 
 
 def is_durable(entry: AuditEntry) -> bool:
-    """Return whether an entry must survive a power cut: what people asked for, what was decided, what was not stored."""
+    """Return whether an entry must survive a power failure: requests, decisions, and failures to store."""
     return entry.category in ("request", "storage") and entry.what.get("method") not in ("GET", "HEAD")
 
 
@@ -298,7 +299,7 @@ def _reasons(snapshot: PolicySnapshot, reason: str | None) -> dict[str, Any]:
 
 
 def _trimmed(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what is not there, and shorten what could be long."""
+    """Drop what is empty, and shorten what could be long."""
     return {name: _trim(value) for name, value in fields.items() if value is not None}
 
 

@@ -1,6 +1,6 @@
-"""Segment files → records, by number, principal, session and category; beside a live writer.
+"""Segment files to records, by number, principal, session and category; works beside a live writer.
 
-Not checked against the chain: `verify` does that. A line that is no record is passed over.
+Does not check the chain: `verify` does. A line that is not a record is skipped.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -20,7 +20,7 @@ def read_audit(
     category: Category | None = None,
     after: int = 0,
 ) -> Iterator[AuditRecord]:
-    """Yield records after a number, in order. Without a principal, those of all, and those that are nobody's."""
+    """Yield records after a number, in order. Without a principal, those of everybody and of nobody."""
     word = (session_id or "").encode()
     for segment in _from(segments(root), after):
         for line in lines_of(segment.path):
@@ -38,7 +38,7 @@ def read_audit(
 
 
 Event = tuple[object, object, str]
-"""What an event is known by in the audit: its session, its seq, and its time, since a seq may be lost with the power."""
+"""Session, seq and time of an event: after a power failure another event may get the same seq."""
 
 
 def event_of(record: AuditEntry) -> Event:
@@ -47,7 +47,7 @@ def event_of(record: AuditEntry) -> Event:
 
 
 def find_recorded(root: Path, events: Collection[Event]) -> set[Event]:
-    """Return those of the last events that have a record. Looks back to a record of an event before all of them."""
+    """Return which of the last events have a record. Reads back until a record of an earlier event."""
     found: set[Event] = set()
     for segment in reversed(segments(root)):
         lines = [line for line in lines_of(segment.path) if b'"seq":' in line]
@@ -61,7 +61,7 @@ def find_recorded(root: Path, events: Collection[Event]) -> set[Event]:
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
-    """Yield the whole lines of a file without their ends; what comes behind the last end is left out."""
+    """Yield the complete lines of a file without their newlines."""
     try:
         with path.open("rb") as file:
             rest = b""
@@ -75,6 +75,6 @@ def lines_of(path: Path) -> Iterator[bytes]:
 
 
 def _from(found: Sequence[Segment], after: int) -> Sequence[Segment]:
-    """Leave out the segments that end before a record."""
+    """Return the segments without those that end before a record."""
     skipped = sum(1 for following in found[1:] if following.first <= after + 1)
     return found[skipped:]

@@ -1,9 +1,9 @@
-"""`Audit`: what happened → one hash-chained record, written by a thread of its own.
+"""`Audit`: what happened to one hash-chained record, written by its own thread.
 
-A durable `Subscriber` of the engine: it takes events a page at a time and has each once, whatever is killed when. What
-is no event (HTTP requests, a log that could not be written) is noted on the spot, through a bounded queue: nobody
-waits for the disk. If the queue is full, notes are counted, and the count is recorded; if the disk refuses, entries
-are kept and tried again, and `trouble` says so.
+A durable `Subscriber` of the engine: it takes events page by page and records each once, whatever crashes
+when. What is not an event (HTTP requests, a log that could not be written) is noted through a bounded queue,
+so that nobody waits for the disk. If the queue is full, lost notes are counted and the count is recorded; if
+the disk fails, entries are kept and retried, and `trouble` says why.
 """
 
 import asyncio
@@ -47,13 +47,13 @@ T = TypeVar("T")
 
 
 class _Taken(msgspec.Struct, frozen=True):
-    """An event on its way into the chain. Never lost: whoever hands it over waits for it."""
+    """An event on its way into the chain. Never lost: `take` waits until it is written."""
 
     event: Event
 
 
 class _Do(msgspec.Struct, frozen=True):
-    """Something else to be done by the thread, once all before it is written; None ends the thread."""
+    """Work for the thread, once everything before it is written. `run=None` ends the thread."""
 
     run: Callable[[ChainFile], Any] | None
     done: Callable[[Any, BaseException | None], object]
@@ -68,9 +68,9 @@ class Audit:
     def __init__(self, root: Path, redactor: Redactor, max_queued: int, segment_bytes: int) -> None:
         self.root = root
         self.trouble: str | None = None
-        """Why records cannot be written at the moment, for whoever reports on health."""
+        """Why records cannot be written at the moment, for health reports."""
         self.catch_up: Callable[[], Awaitable[None]] | None = None
-        """Returns when the audit was given all events that are stored; for whoever reads it beside the engine."""
+        """Waits until the audit was given every stored event, so that `read` can include them."""
         self._page: Container[object] | None = None
         self._redactor = redactor
         self._max_queued = max_queued
@@ -93,7 +93,7 @@ class Audit:
         max_queued: int = MAX_QUEUED,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> "Audit":
-        """Open the audit in a directory, made if need be. Only the writer of the data directory may."""
+        """Open the audit in a directory, creating it if needed. Only the directory's writer may call it."""
         try:
             return await asyncio.to_thread(cls, root, redactor or Redactor(), max_queued, segment_bytes)
         except OSError as error:
@@ -101,11 +101,13 @@ class Audit:
                 f"the audit in {root} cannot be written: {error.strerror}; look at the disk and its permissions"
             ) from error
 
-    # --- what is heard ---------------------------------------------------------------------------
+    # --- input -----------------------------------------------------------------------------------
 
     async def take(self, events: Sequence[Event]) -> None:
-        """Record events; they are on the disk when this returns. Those of the page before, and after a start those
-        that have a record already, are left out."""
+        """Record events; they are on disk when this returns.
+
+        Skip those of the previous page and, after a start, those that already have a record.
+        """
         page = {(event.trace.session_id, event.seq, event.time) for event in events}
         if self._page is None:
             self._page = await asyncio.to_thread(find_recorded, self.root, page)
@@ -119,7 +121,7 @@ class Audit:
         """Do nothing: events come from the store, to `take`."""
 
     def failed(self, principal: str, session_id: str, error: CodeSDKError) -> None:
-        """Take note that a session could not be stored."""
+        """Note that a session could not be stored."""
         self.note(failure_entry(principal, session_id, error))
 
     def request(
@@ -134,22 +136,22 @@ class Audit:
         session_id: str | None = None,
         code: str | None = None,
     ) -> None:
-        """Take note of an answered HTTP request. `route` is its template; who is not known has no principal."""
+        """Note an answered HTTP request. `route` is its template; an unknown caller has no principal."""
         who = Who(principal=principal, client_id=shorten(client_id), request_id=shorten(request_id))
         self.note(request_entry(who, method, route, status, session_id, code))
 
     def note(self, entry: AuditEntry) -> None:
-        """Take an entry. Never waits, never raises; from any thread."""
+        """Queue an entry. Never waits, never raises; may be called from any thread."""
         if self._queue.qsize() < self._max_queued:
             self._queue.put(entry)
         else:
             with self._guard:
                 self._lost[entry.action] += 1
 
-    # --- what is asked ---------------------------------------------------------------------------
+    # --- requests --------------------------------------------------------------------------------
 
     async def flush(self) -> None:
-        """Return when everything taken so far is on the disk. `StorageFailure` if it cannot be."""
+        """Wait until everything taken so far is on disk. Raise `StorageFailure` if that fails."""
         try:
             await self.do(_flushed)
         except OSError as error:
@@ -158,7 +160,7 @@ class Audit:
             raise StorageFailure(self.trouble)
 
     async def do(self, run: Callable[[ChainFile], T]) -> T:
-        """Have the thread do something to the chain."""
+        """Run something on the chain in the audit's thread, and return its result."""
         if self._closed:
             raise StorageFailure("the audit is closed")
         loop = asyncio.get_running_loop()
@@ -184,9 +186,9 @@ class Audit:
         after: int = 0,
         limit: int = 100,
     ) -> list[AuditRecord]:
-        """Return records after a number, in order, what was just stored or noted included. Without a principal, all."""
+        """Return records after a number, in order, just noted ones included. Without a principal, all."""
         if self.catch_up is not None:
-            with suppress(StorageFailure):  # what is there can be read all the same
+            with suppress(StorageFailure):  # what is already recorded can still be read
                 await self.catch_up()
         await self.do(lambda _: None)
         found = read_audit(
@@ -208,7 +210,7 @@ class Audit:
         return await self.do(run)
 
     async def close(self) -> None:
-        """Write what is left and close the files. `StorageFailure` if something could not be written."""
+        """Write what is left and close the files. Raise `StorageFailure` if that fails."""
         if self._closed:
             return
         self._closed = True
@@ -233,7 +235,7 @@ class Audit:
                 _carry_out(order, self._chain)
 
     def _take(self) -> tuple[list[AuditEntry | _Taken], _Do | None]:
-        """Return what waits, up to an order. Nothing comes back if it is time to sync, or to try again."""
+        """Return what waits, up to the next `_Do`. Return nothing when it is time to sync or to retry."""
         items: list[AuditEntry | _Taken] = []
         pause = _RETRY_S if self._kept else _SYNC_S if self._chain.dirty else None
         try:
@@ -248,7 +250,7 @@ class Audit:
         return items, item
 
     def _keep(self, items: Sequence[AuditEntry | _Taken]) -> None:
-        """Make entries of what came, and keep them until they are written."""
+        """Turn items into entries, and keep those until they are written."""
         for item in items:
             entry = self._entry(item)
             if entry is None:
@@ -272,7 +274,7 @@ class Audit:
             plain = msgspec.to_builtins(entry)
             clean = self._redactor.value(plain)
             return entry if clean is plain else msgspec.convert(clean, type=AuditEntry)
-        except Exception as error:  # noqa: BLE001 - one odd entry must not end the audit; that it was odd is recorded
+        except Exception as error:  # noqa: BLE001 - one bad entry must not end the audit; that is recorded
             name = item.event.type if isinstance(item, _Taken) else item.action
             return own_entry("audit.entry", "failed", f"{name} could not be recorded: {type(error).__name__}")
 
@@ -311,7 +313,7 @@ def _flushed(chain: ChainFile) -> None:
 
 
 def _over(found: Sequence[Segment], max_age_s: float | None, max_bytes: int | None) -> list[Segment]:
-    """Return the oldest segments that are too old, or too many."""
+    """Return the oldest segments that are over the age or the size limit."""
     chosen: list[Segment] = []
     left = sum(segment.path.stat().st_size for segment in found)
     for segment in found[:-1]:
@@ -329,9 +331,9 @@ def _carry_out(order: _Do, chain: ChainFile) -> None:
     value, error = None, None
     try:
         value = order.run(chain)
-    except Exception as failure:  # noqa: BLE001 - whoever asked must hear of it
+    except Exception as failure:  # noqa: BLE001 - the caller gets it
         error = failure
     try:
         order.done(value, error)
     except RuntimeError:
-        pass  # the loop that asked has ended
+        pass  # the caller's loop has ended

@@ -1,6 +1,6 @@
-"""A chain → what is wrong with it: records removed, changed, swapped, added, cut off at the end, or whole files gone.
+"""A chain to what is wrong with it: records removed, changed, swapped, added or cut off, or files missing.
 
-Works beside a live writer and on a copy. Without the key it still checks the chain, but not who signed its head.
+Works beside a live writer and on a copy. Without the key it checks the chain, but not the head's signature.
 """
 
 from pathlib import Path
@@ -26,7 +26,7 @@ MAX_FINDINGS = 100
 
 
 class AuditFinding(Record, frozen=True, kw_only=True):
-    """Something that an untouched audit does not have."""
+    """A fault that an untouched audit does not have."""
 
     kind: Kind
     message: str
@@ -35,7 +35,7 @@ class AuditFinding(Record, frozen=True, kw_only=True):
 
 
 class AuditReport(Record, frozen=True, kw_only=True, omit_defaults=False):
-    """What a check found. `end` is the last record: keep it elsewhere, and `known` can be asked for it later."""
+    """What a check found. `end` is the last record: keep it elsewhere, and pass it as `known` later."""
 
     records: int
     first: int
@@ -50,9 +50,9 @@ class AuditReport(Record, frozen=True, kw_only=True, omit_defaults=False):
 
 
 def verify_audit(root: Path, known: Place | None = None) -> AuditReport:
-    """Check a chain. `known` is a record that was its last one at an earlier time."""
+    """Check a chain. `known` is the last record of an earlier check."""
     key = read_key(root)
-    head, trouble = read_head(root, key)  # before the records: those only grow
+    head, trouble = read_head(root, key)  # read before the records, which only grow
     checking = _Checking(head, known)
     found = segments(root)
     for segment in found:
@@ -83,7 +83,7 @@ _HEADS = {
 
 
 class _Checking:
-    """Walks along a chain, one line after the other."""
+    """Walks along a chain, line by line."""
 
     def __init__(self, head: Head | None, known: Place | None) -> None:
         self.findings: list[AuditFinding] = []
@@ -117,7 +117,7 @@ class _Checking:
             self.add("noted", f"found when the audit was opened: {record.why.get('reason')}", record.n)
 
     def close(self) -> None:
-        """Report what never came, and compare the end with what was signed and what is known."""
+        """Report what is missing, and compare the end with what was signed and what is known."""
         for first, last, segment in self._gaps:
             self.add("missing", f"{_span(first, last)} missing", first, segment)
         for place, word in self._ends:
@@ -150,7 +150,7 @@ class _Checking:
             self._trusted = False
 
     def _misplaced(self, record: AuditRecord) -> None:
-        """Take a record with a number that was passed: one that stands too late, or one too many."""
+        """Report a record whose number was already passed: misplaced, duplicated or added."""
         for at, (first, last, segment) in enumerate(self._gaps):
             if first <= record.n <= last:
                 halves = ((first, record.n - 1, segment), (record.n + 1, last, segment))

@@ -1,7 +1,4 @@
-"""A path → an open SQLite connection, for the one writer or for a reader beside it; SQLite's errors → ours.
-
-Used by `sqlite` and the modules it is made of.
-"""
+"""A path to an open SQLite connection, for the one writer or a reader beside it; SQLite's errors to ours."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -37,7 +34,7 @@ _RETRYABLE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY})
 def connect_writer(
     path: Path, migrations: Sequence[Migration] = MIGRATIONS, max_pages: int | None = None
 ) -> sqlite3.Connection:
-    """Open a file for writing, make or upgrade its tables. `max_pages` limits its size, as a full disk would."""
+    """Open a file for writing; create or upgrade its tables. `max_pages` limits its size like a full disk."""
     path.touch(mode=0o600)  # for the owner only; the files that SQLite puts beside it get the same mode
     db = connect(path, "rw")
     try:
@@ -57,7 +54,7 @@ def connect_writer(
 
 
 def connect_reader(path: Path, known: int = len(MIGRATIONS)) -> sqlite3.Connection:
-    """Open a file for reading, beside a live writer or on a read-only file system. `NotFound` if there is none."""
+    """Open a file for reading, beside a live writer or on a read-only disk. Raise `NotFound` if missing."""
     if not path.is_file():
         raise NotFound(f"there is no database {path}; is this the right data directory?")
     db = connect(path, "ro")
@@ -86,7 +83,7 @@ def connect_reader(path: Path, known: int = len(MIGRATIONS)) -> sqlite3.Connecti
 
 
 def connect(path: Path, mode: Literal["rw", "ro"], options: str = "") -> sqlite3.Connection:
-    """Open a file that is there, as it is."""
+    """Open an existing file as it is."""
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}{options}",
         uri=True,
@@ -96,7 +93,7 @@ def connect(path: Path, mode: Literal["rw", "ro"], options: str = "") -> sqlite3
 
 
 def _connect_immutable(path: Path) -> sqlite3.Connection:
-    """Open a file that nobody can change, without the side files that SQLite would need to share it."""
+    """Open a file that cannot be written, without the side files that SQLite needs to share one."""
     wal = path.with_name(path.name + "-wal")
     if wal.is_file() and wal.stat().st_size > 0:
         raise StorageFailure(
@@ -118,12 +115,12 @@ def code_of(error: sqlite3.Error) -> int:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Tell whether an error is about the bytes on the disk, so that other rows may be readable."""
+    """Return whether an error is about the bytes on disk, so that other rows may still be readable."""
     return code_of(error) in _DAMAGE
 
 
 def explain(error: Exception, path: Path) -> CodeSDKError:
-    """Return the error of our own that says what happened and what to do."""
+    """Return our own error for it, which says what happened and what to do."""
     if isinstance(error, CodeSDKError):
         return error
     if isinstance(error, sqlite3.Error):

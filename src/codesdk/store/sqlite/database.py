@@ -1,6 +1,6 @@
-"""One SQLite file, written by one thread and read by a few others: what `sqlite` and `split` are built on.
+"""One SQLite file, written by one thread and read by a few others. `log` and `split_blobs` are built on it.
 
-Changes of one step of the loop travel to the writer together; reads have connections of their own and see what is
+Changes of one step of the loop go to the writer together; reads have their own connections and see what is
 committed. The loop never waits for the disk.
 """
 
@@ -35,7 +35,7 @@ class Stats(WriterStats):
 class Database:
     """An open file. Open it with `open` or `open_reader`, on the loop that will use it.
 
-    One consumer calls `changed`; it wakes others itself.
+    Only one consumer may call `changed`; it must wake others itself.
     """
 
     def __init__(self, path: Path, known: int) -> None:
@@ -62,10 +62,10 @@ class Database:
         migrations: Sequence[Migration] = MIGRATIONS,
         max_pages: int | None = None,
     ) -> Self:
-        """Open a file for writing, making or upgrading it. No one else may have it open for writing.
+        """Open a file for writing, creating or upgrading it. Nobody else may have it open for writing.
 
-        `auto` makes a commit survive a power cut if something in it asks for that, `full` every commit, `normal`
-        none; all survive the end of the process. `max_pages` limits the size of the file.
+        `auto` makes a commit survive a power failure if something in it asks for that, `full` every commit,
+        `normal` none; all survive a crash of the process. `max_pages` limits the size of the file.
         """
         log = cls(path, len(migrations))
 
@@ -78,7 +78,7 @@ class Database:
 
     @classmethod
     async def open_reader(cls, path: Path) -> Self:
-        """Open a file for reading only; a writer may be at work. `NotFound` if there is none."""
+        """Open a file for reading only, possibly beside a writer. Raise `NotFound` if it is missing."""
         log = cls(path, len(MIGRATIONS))
 
         def start() -> None:
@@ -97,15 +97,15 @@ class Database:
     # --- writing ---------------------------------------------------------------------------------
 
     async def change(self, run: Callable[[Tables], T], *, durable: bool = True) -> T:
-        """Change the tables in the writer's thread; done when it is committed, in the order of asking."""
+        """Change the tables in the writer's thread, in order of calls. Done when it is committed."""
         done: asyncio.Future[T] = self._loop.create_future()
         self._send(done, Call(done, run, durable))
         return await done
 
     async def vacuum(self, *, rewrite: bool = False) -> int:
-        """Give free space back to the disk while others write. Return how many bytes of the file stay unused.
+        """Return free space to the file system while others write. Return how many bytes stay unused.
 
-        A file of an older version can only be written anew, which holds up appends: if `rewrite` allows it.
+        A file of an older version must be rewritten, which delays appends; only if `rewrite` allows it.
         """
         done: asyncio.Future[int] = self._loop.create_future()
         self._send(done, Vacuum(done, rewrite))
@@ -125,7 +125,7 @@ class Database:
             await asyncio.to_thread(self._writer.join)
 
     def _send(self, done: asyncio.Future[Any], request: Request) -> None:
-        """Put a request into the parcel that leaves for the writer at the end of this step of the loop."""
+        """Add a request to the batch that goes to the writer at the end of this step of the loop."""
         if self._closed:
             done.set_exception(refusals.closed())
         elif self._writer is None:
@@ -141,7 +141,7 @@ class Database:
             self._writer.put(parcel)
 
     def _report(self, outcomes: list[Outcome]) -> None:
-        """Bring a batch of results to the loop; called in the writer's thread."""
+        """Pass a batch of results to the loop. Called in the writer's thread."""
         try:
             self._loop.call_soon_threadsafe(self._settle, outcomes)
         except RuntimeError:
@@ -163,7 +163,7 @@ class Database:
     # --- reading ---------------------------------------------------------------------------------
 
     async def ask(self, question: Callable[..., tuple[T, int]], *values: Any) -> T:
-        """Put a question to the tables, in a thread that keeps its connection."""
+        """Run a query in a reader thread, which keeps its connection."""
         if self._closed:
             raise refusals.closed()
         answer, rows = await self._loop.run_in_executor(self._readers, self._answer, question, values)
@@ -190,7 +190,7 @@ class Database:
             self._watch.close()
 
     async def changed(self, timeout_s: float) -> None:
-        """Return when something was committed since the last call, or after the time."""
+        """Wait until something was committed since the last call, at most `timeout_s`."""
         if self._closed:
             raise refusals.closed()
         try:
@@ -211,12 +211,12 @@ class Database:
         raise refusals.closed()
 
     async def unused_bytes(self) -> int:
-        """Return how much of the file is free for what comes, and could be given back by `vacuum`."""
+        """Return how many bytes of the file are free, for reuse or for `vacuum`."""
         return await self.ask(reading.unused_bytes)
 
 
 class _Watch:
-    """Tells whether another process has committed, by a counter that SQLite keeps."""
+    """Notices commits of other processes by a counter that SQLite keeps."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db

@@ -50,13 +50,13 @@ class SqliteLog(Database):
         return await self.change(lambda tables: tables.take(session_id, owner))
 
     async def add_artifact(self, row: ArtifactRow, key: KeyRow | None = None) -> None:
-        """Record an artifact that no event mentions yet, and the key that it was asked for under."""
+        """Record an artifact that no event mentions yet, and its idempotency key."""
         await self.change(lambda tables: tables.add_artifact(row, key))
 
     async def trim_uploads(self, before: str, *, dry_run: bool = False) -> tuple[int, int]:
-        """Remove files that were uploaded before a time; sessions that were given them have rows of their own.
+        """Remove files that were uploaded before a time. Sessions that use them have their own rows.
 
-        Return how many they are and how many bytes. Their bytes go with the next sweep.
+        Return how many, and their total size. The next sweep removes their bytes.
         """
         found = await self.ask(reading.uploads, before)
         if found and not dry_run:
@@ -64,11 +64,11 @@ class SqliteLog(Database):
         return len(found), sum(size for _, size in found)
 
     async def keep_cursor(self, subscriber: str, cursor: int) -> None:
-        """Keep how far a subscriber has got."""
+        """Store a subscriber's cursor."""
         await self.change(lambda tables: tables.keep_cursor(subscriber, cursor), durable=False)
 
     async def delete(self, session_id: str) -> None:
-        """Remove a session. It is out of sight at once; its events go bit by bit, while others write."""
+        """Remove a session. It disappears at once; its events are removed step by step while others write."""
         done: asyncio.Future[None] = self._loop.create_future()
         self._send(done, Delete(done, session_id))
         await done
@@ -88,7 +88,7 @@ class SqliteLog(Database):
         return await self.ask(reading.read_all, _bounded(after_cursor), _bounded(limit), deltas)
 
     async def cursor_of(self, subscriber: str) -> int:
-        """Return the cursor that a subscriber has kept, 0 if none."""
+        """Return a subscriber's stored cursor, 0 if none."""
         return await self.ask(reading.cursor_of, subscriber)
 
     async def session(self, session_id: str) -> SessionRow | None:
@@ -146,14 +146,14 @@ class SqliteLog(Database):
         return await self.ask(reading.artifacts, scope, after, _bounded(limit))
 
     async def bytes_of(self, session_id: str) -> int:
-        """Return about how much a session takes, its artifacts included."""
+        """Return about how many bytes a session takes, including its artifacts."""
         return await self.ask(reading.bytes_of, session_id)
 
     async def referenced(self, hashes: Sequence[str]) -> set[str]:
-        """Return those of the content hashes that some artifact row still names."""
+        """Return which of the content hashes some artifact row still names."""
         return await self.ask(reading.referenced, hashes)
 
 
 def _bounded(number: int) -> int:
-    """Keep a number within what SQLite can hold; below zero means nothing, not everything."""
+    """Clamp a number to what SQLite can hold. Zero, not negative: SQLite takes a negative limit as none."""
     return min(max(number, 0), reading.LARGEST)

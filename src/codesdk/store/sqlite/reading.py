@@ -1,6 +1,6 @@
-"""Questions to the tables → rows, on a connection that only reads. Where the disk is damaged: the rows around it.
+"""Queries to rows, on a read-only connection. Where the disk is damaged, the rows around the damage.
 
-Every function takes a connection first and returns the answer with the number of rows it read.
+Every function takes a connection first, and returns the answer with the number of rows it read.
 """
 
 import sqlite3
@@ -80,7 +80,7 @@ def read_all(
 
 
 def cursor_of(db: sqlite3.Connection, subscriber: str) -> tuple[int, int]:
-    """Return the cursor that a subscriber has kept, 0 if none."""
+    """Return a subscriber's stored cursor, 0 if none."""
     found = db.execute("SELECT value FROM meta WHERE name = ?", (cursor_name(subscriber),)).fetchone()
     return (0 if found is None else int(found[0])), 1
 
@@ -88,12 +88,12 @@ def cursor_of(db: sqlite3.Connection, subscriber: str) -> tuple[int, int]:
 def _read_narrowly(
     db: sqlite3.Connection, key: int, session_id: str, after: int, limit: int, error: sqlite3.Error
 ) -> tuple[list[StoredFrame], int]:
-    """Read a page row by row. Seqs have no gaps, so those that cannot be found can be named."""
+    """Read a page row by row. Seqs have no gaps, so rows that cannot be found can be named."""
     found: dict[int, StoredFrame] = {}
     try:
         last = end = min(_head(db, key), after + limit)
     except sqlite3.DatabaseError:
-        last, end = after, LARGEST  # the index is damaged at its end; perhaps the table itself can tell
+        last, end = after, LARGEST  # the index is damaged at its end; perhaps the table can still be read
     for seq in range(after + 1, last + 1):
         try:
             row = db.execute(f"{_FRAMES} WHERE session = ? AND seq = ?", (key, seq)).fetchone()
@@ -112,7 +112,7 @@ def _read_narrowly(
 
 
 def _scan(db: sqlite3.Connection, key: int, session_id: str, after: int, limit: int) -> list[StoredFrame]:
-    """Look for a page's rows without the index: slow, and only as far as the table is whole."""
+    """Look for a page's rows without the index: slow, and only as far as the table is intact."""
     frames: list[StoredFrame] = []
     query = f"{_FRAMES} NOT INDEXED WHERE session = ? AND seq > ? AND seq <= ?"
     try:
@@ -206,7 +206,7 @@ def count_sessions(db: sqlite3.Connection, status: str) -> tuple[int, int]:
 
 
 def interrupted(db: sqlite3.Connection, owner: str) -> tuple[list[str], int]:
-    """Return the ids of an owner's sessions with an active or queued task, or with nothing but their registration."""
+    """Return the ids of an owner's sessions with an active or queued task, or without any event."""
     rows = db.execute("SELECT id FROM sessions WHERE pending AND owner = ? ORDER BY id", (owner,)).fetchall()
     return [row[0] for row in rows], len(rows)
 
@@ -233,7 +233,7 @@ def tasks(db: sqlite3.Connection, session_id: str, limit: int) -> tuple[list[Tas
 def messages(
     db: sqlite3.Connection, session_id: str, before: int | None, limit: int
 ) -> tuple[list[MessageRow], int]:
-    """Return the last messages below an index. A damaged one is an error: a transcript with a hole would mislead."""
+    """Return the last messages below an index. Raise if one is damaged: a hole would mislead."""
     rows = db.execute(
         """SELECT row FROM messages WHERE session = (SELECT key FROM sessions WHERE id = ?) AND place < ?
         ORDER BY place DESC LIMIT ?""",
@@ -303,7 +303,7 @@ def blob(db: sqlite3.Connection, content_hash: str, start: int, end: int | None)
 def old_blobs(
     db: sqlite3.Connection, after: int, limit: float, count: int
 ) -> tuple[list[tuple[int, str]], int]:
-    """Return the places and hashes of blobs behind a place that were last put up to a time."""
+    """Return the places and hashes of blobs after a place that were last put before a time."""
     rows = db.execute(
         "SELECT place, hash FROM blobs WHERE place > ? AND put_at <= ? ORDER BY place LIMIT ?",
         (after, limit, count),
@@ -312,7 +312,7 @@ def old_blobs(
 
 
 def _readable(kind: type[R], rows: list[Any]) -> tuple[list[R], int]:
-    """Unpack a list; a damaged row is left out, so that it does not hide the others."""
+    """Unpack a list without its damaged rows, so that those do not hide the others."""
     found: list[R] = []
     for (data,) in rows:
         try:
@@ -323,7 +323,7 @@ def _readable(kind: type[R], rows: list[Any]) -> tuple[list[R], int]:
 
 
 def bytes_of(db: sqlite3.Connection, session_id: str) -> tuple[int, int]:
-    """Return the bytes of a session's events, rows and artifacts, without what the tables need around them."""
+    """Return the bytes of a session's events, rows and artifacts, without the overhead of the tables."""
     key = _key_of(db, session_id)
     if key is None:
         return 0, 0

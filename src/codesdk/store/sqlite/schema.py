@@ -1,4 +1,4 @@
-"""The tables of the database file, and the steps that bring an older file to the current version.
+"""The tables of the database file, and the steps that upgrade an older file.
 
 `PRAGMA user_version` tells how many steps a file has been through. A file that has seen more than we know is
 refused, and so is one from before the first release.
@@ -134,7 +134,7 @@ def check_version(version: int, known: int, path: Path) -> None:
 
 
 def migrate(db: sqlite3.Connection, path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None:
-    """Bring a file to the current version, each step in a transaction of its own."""
+    """Upgrade a file to the current version, each step in its own transaction."""
     version = version_of(db, path)
     check_version(version, len(migrations), path)
     for number in range(version, len(migrations)):

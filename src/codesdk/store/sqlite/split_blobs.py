@@ -1,8 +1,8 @@
-"""`SplitBlobs`: small contents as rows of the database, large ones as files; the `Blobs` port of a data directory.
+"""`SplitBlobs`: small contents as rows of the database, large ones as files. Implements the `Blobs` port.
 
-A row is committed before anything that is committed later, so what refers to it never outlives it, and it costs no
-wait for the disk of its own. A file has to be on the disk before it is named, which takes some milliseconds: worth it
-for contents that would bloat the write-ahead log. What an earlier version kept in files is found there.
+A row is committed before anything that refers to it, and needs no disk flush of its own. A file must be on
+disk before it is named, which takes some milliseconds: worth it for contents that would bloat the write-ahead
+log. Small contents that an earlier version kept in files are still found there.
 """
 
 import sqlite3
@@ -19,14 +19,14 @@ _SWEEP_PAGE = 500
 
 
 class SplitBlobs:
-    """`Blobs` in a database and in files. Hashing is done in their threads."""
+    """`Blobs` in a database and in files. Hashing runs in their threads."""
 
     def __init__(self, database: Database, files: FileBlobs) -> None:
         self._database = database
         self._files = files
 
     async def put(self, data: bytes) -> str:
-        """Store bytes and return their content hash. If they are there, only mark them as fresh."""
+        """Store bytes and return their content hash. If already stored, only mark them as fresh."""
         if len(data) > SMALL_BYTES:
             return await self._files.put(data)
 
@@ -43,12 +43,12 @@ class SplitBlobs:
         return await self._files.get(content_hash, start, end) if found is None else found
 
     async def has(self, content_hash: str) -> bool:
-        """Tell whether the bytes are there."""
+        """Return whether the bytes are stored."""
         found = await self._database.ask(reading.blob, content_hash, 0, 0)
         return found is not None or await self._files.has(content_hash)
 
     async def sweep(self, keep: Keep, older_than_s: float) -> int:
-        """Remove blobs that are older and that `keep` does not return, and what broken writes left behind."""
+        """Remove older blobs that `keep` does not return, and leftovers of broken writes."""
         limit = time.time() - older_than_s
         removed = place = 0
         while page := await self._database.ask(reading.old_blobs, place, limit, _SWEEP_PAGE):

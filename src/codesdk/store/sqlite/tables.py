@@ -1,6 +1,7 @@
-"""Appends and row changes → SQL, inside a transaction that the writer has begun.
+"""Appends and row changes to SQL, inside a transaction that the writer has begun.
 
-`Tables` knows the sessions it has seen (key, epoch, head), so an append costs no read; `forget` after a rollback.
+`Tables` remembers the sessions it has seen (key, epoch, head), so an append needs no read; call `forget`
+after a rollback.
 """
 
 import sqlite3
@@ -43,7 +44,7 @@ class _Known(msgspec.Struct):
 
 
 class _Pending(msgspec.Struct):
-    """Rows that wait for `flush`; of a session and its snapshot only the last counts."""
+    """Rows that wait for `flush`. Of a session and its snapshot only the last counts."""
 
     events: list[tuple[int, int, int, int, bytes]] = []
     sessions: dict[int, tuple[Any, ...]] = {}
@@ -67,24 +68,24 @@ class Tables:
         self._cursor = self._last_cursor()
 
     def forget(self) -> None:
-        """Drop all that was not committed, and all that is known of it. Must not raise. Cursors may have gaps."""
+        """Drop what was not committed or is remembered of it. Must not raise. Cursors may have gaps."""
         self._known.clear()
         self._pending = _Pending()
 
     def trim(self) -> None:
-        """Keep what is known within bounds; only after a commit, as a head may be ahead of the file until then."""
+        """Bound what is remembered. Only after a commit: until then a head may be ahead of the file."""
         if len(self._known) > _KNOWN_SESSIONS:
             self._known.clear()
 
     def take_size(self) -> int:
-        """Return about how many bytes were taken since the last call."""
+        """Return about how many bytes were added since the last call."""
         size, self._size = self._size, 0
         return size
 
     def append(
         self, session_id: str, epoch: int, first_seq: int, frames: Sequence[bytes], changes: Changes | None
     ) -> None:
-        """Check an append and take its rows; `flush` writes them. Raise `Conflict` before anything is taken."""
+        """Check an append and collect its rows for `flush`. Raise `Conflict` before anything is collected."""
         known = self._know(session_id)
         if known is None:
             raise refusals.gone(session_id)
@@ -179,17 +180,17 @@ class Tables:
         return known.epoch
 
     def add_artifact(self, row: ArtifactRow, key: KeyRow | None = None) -> None:
-        """Add an artifact that no event mentions, and the key that it was asked for under, which has no session."""
+        """Add an artifact that no event mentions, and its idempotency key, which has no session."""
         self._db.execute(_ARTIFACT, _artifact(row, pack(row)))
         if key is not None:
             self._db.execute(_KEY, (key.principal, key.route, key.key, 0, key.body_hash, pack(key)))
 
     def keep_cursor(self, subscriber: str, cursor: int) -> None:
-        """Keep how far a subscriber has got."""
+        """Store a subscriber's cursor."""
         self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (cursor_name(subscriber), cursor))
 
     def put_blob(self, name: str, data: bytes, at: float) -> None:
-        """Keep bytes under their hash; if they are there and not cut short, only mark them as fresh."""
+        """Store bytes under their hash. If already stored and not truncated, only mark them as fresh."""
         fresh = self._db.execute(
             "UPDATE blobs SET put_at = ? WHERE hash = ? AND length(data) = ?", (at, name, len(data))
         ).rowcount
@@ -200,14 +201,14 @@ class Tables:
             self._size += len(data)
 
     def drop_blobs(self, places: Sequence[int], limit: float) -> int:
-        """Remove those of the blobs that were not put again after `limit`; return how many went."""
+        """Remove the blobs that were not put again after `limit`. Return how many were removed."""
         marks = ",".join("?" * len(places))
         return self._db.execute(
             f"DELETE FROM blobs WHERE place IN ({marks}) AND put_at <= ?", (*places, limit)
         ).rowcount
 
     def drop_uploads(self, names: Sequence[str], before: str) -> None:
-        """Remove the rows of uploads, unless they were put again meanwhile, and the keys that they were asked for under."""
+        """Remove the rows of uploads, unless they were put again meanwhile, and their idempotency keys."""
         for name in names:
             gone = self._db.execute(
                 "DELETE FROM artifacts WHERE id = ? AND json_extract(CAST(row AS TEXT), '$.created_at') < ?",
@@ -220,7 +221,7 @@ class Tables:
                 )
 
     def bury(self, session_id: str) -> int:
-        """Remove a session and its rows but for its events, which are hidden from now on. Return its key."""
+        """Remove a session and its rows, but only hide its events: `purge` removes those. Return its key."""
         known = self._know(session_id)
         if known is None:
             raise refusals.missing(session_id)
@@ -239,7 +240,7 @@ class Tables:
         return [int(key) for (key,) in self._db.execute("SELECT session FROM graves")]
 
     def purge(self, key: int) -> bool:
-        """Remove some events of a deleted session; True if none is left."""
+        """Remove some events of a deleted session. Return true if none is left."""
         removed = self._db.execute(
             "DELETE FROM events WHERE cursor IN (SELECT cursor FROM events WHERE session = ? LIMIT ?)",
             (key, _PURGE_ROWS),
@@ -269,7 +270,7 @@ class Tables:
 
 
 def cursor_name(subscriber: str) -> str:
-    """Return what the cursor of a subscriber is called among the facts about the file."""
+    """Return the name of a subscriber's cursor in the table `meta`."""
     return f"cursor of {subscriber}"
 
 

@@ -1,7 +1,7 @@
-"""Free pages of the database file → space on the disk, in steps that are short enough to come between two commits.
+"""Free pages of the database file to disk space, in steps short enough to fit between two commits.
 
-A file made by this version gives its pages back bit by bit. An older one has to be written anew once, for which
-nothing else may want to write: `rewrite` allows that.
+A file made by this version returns its pages step by step. An older one must be rewritten once, which blocks
+all writes meanwhile: only if `rewrite` allows it.
 """
 
 import sqlite3
@@ -11,17 +11,17 @@ _INCREMENTAL = 2
 
 
 def prepare(db: sqlite3.Connection) -> None:
-    """Let a file that is about to be made give pages back later. Changes nothing in one that is there."""
+    """Let a new file return pages later. Does nothing to an existing file."""
     db.execute("PRAGMA auto_vacuum = INCREMENTAL")
 
 
 def free_bytes(db: sqlite3.Connection) -> int:
-    """Return how much of the file is not used."""
+    """Return how many bytes of the file are unused."""
     return _number(db, "freelist_count") * _number(db, "page_size")
 
 
 def give_back(db: sqlite3.Connection, *, rewrite: bool) -> bool:
-    """Give some pages back, outside a transaction. True if there is nothing more to do."""
+    """Return some pages, outside a transaction. Return true if there is nothing more to do."""
     if _number(db, "auto_vacuum") != _INCREMENTAL:
         if rewrite:
             prepare(db)

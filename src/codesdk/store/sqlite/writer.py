@@ -1,7 +1,7 @@
-"""Requests from the loop → transactions in one thread → results back to the loop.
+"""Requests from the loop to transactions in one thread, and results back to the loop.
 
 The thread takes everything that waits, commits it once, and reports the whole batch in one call. If the batch
-fails, each request gets a transaction of its own, so that one which cannot be stored spares the others. (A
+fails, each request gets its own transaction, so that one that cannot be stored does not fail the others. (A
 savepoint would not do: SQLite may roll back the whole transaction when the disk is full.)
 """
 
@@ -27,14 +27,14 @@ from codesdk.store.sqlite.vacuum import free_bytes, give_back
 
 _BATCH_FRAMES = 2_000
 _CLOSING_BUSY_MS = 200
-_PURGED_BYTES = 1024 * 1024  # about what a step of removing a session changes
+_PURGED_BYTES = 1024 * 1024  # about how much one purge step changes
 
 Token = Any
-"""Whatever the asker wants back with the result, such as a future."""
+"""Returned to the caller with the result, such as a future."""
 
 
 class Append(msgspec.Struct, frozen=True):
-    """Frames for a session. `round` counts the failures that the asker knew of when it asked."""
+    """Frames for a session. `round` counts the failures that the caller knew of when it queued them."""
 
     token: Token
     session_id: str
@@ -47,7 +47,7 @@ class Append(msgspec.Struct, frozen=True):
 
     @property
     def writer(self) -> tuple[str, int]:
-        """Who appends: what is queued by the same writer behind a failure fails too."""
+        """Identifies the writer: what the same writer queued after a failure fails, too."""
         return (self.session_id, self.epoch)
 
 
@@ -60,14 +60,14 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """A session to remove: at once from sight, its events bit by bit between other requests."""
+    """A session to remove: hidden at once, its events removed step by step between other requests."""
 
     token: Token
     session_id: str
 
 
 class Vacuum(msgspec.Struct, frozen=True):
-    """Free pages to give back to the disk, bit by bit between other requests; `rewrite` an older file in one go."""
+    """Return free pages step by step between other requests. `rewrite` an older file in one go."""
 
     token: Token
     rewrite: bool
@@ -83,7 +83,7 @@ Request = Append | Call | Delete | Vacuum | Close
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of a request."""
+    """The result or the error of a request."""
 
     request: Request
     value: Any = None
@@ -101,7 +101,7 @@ class WriterStats(msgspec.Struct):
     """How long it took to write and commit them."""
 
     def note(self, frames: int, seconds: float) -> None:
-        """Count a transaction that is committed."""
+        """Count a committed transaction."""
         self.frames_written += frames
         if frames:
             self.batch_frames.add(frames)
@@ -164,7 +164,7 @@ class Writer:
                 return
 
     def _next_batch(self) -> list[Request]:
-        """Take what waits, up to a number of frames; block only if there is nothing else to do."""
+        """Take what waits, up to a number of frames. Block only if there is nothing else to do."""
         batch: list[Request] = []
         frames = 0
         block = not self._waiting and not self._graves and not self._vacuums
@@ -187,7 +187,7 @@ class Writer:
         self._stats.batches += 1
         try:
             return self._commit(batch)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the thread lives on and the asker is told
+        except Exception as error:  # noqa: BLE001 - whatever it is, the thread goes on and the caller is told
             self._undo()
             if len(batch) == 1:
                 return [self._failure(batch[0], explain(error, self._path))]
@@ -201,7 +201,7 @@ class Writer:
         return outcomes
 
     def _commit(self, batch: list[Request]) -> list[Outcome]:
-        """Do all requests in one transaction. Raise, with nothing done, if the database refuses any of it."""
+        """Do all requests in one transaction. Raise, with nothing done, if the database refuses one."""
         durable = any(not isinstance(request, Append | Call) or request.durable for request in batch)
         self._set_level("FULL" if durable else "NORMAL")
         outcomes: list[Outcome] = []
@@ -249,7 +249,7 @@ class Writer:
             raise refusals.behind(request.session_id, earlier[1])
 
     def _settle(self, outcomes: list[Outcome]) -> list[Outcome]:
-        """Note the failures of a committed batch; keep back what is not finished yet."""
+        """Note the failures of a committed batch, and hold back what is not finished yet."""
         settled: list[Outcome] = []
         for outcome in outcomes:
             request = outcome.request
@@ -271,7 +271,7 @@ class Writer:
         return Outcome(request, error=error)
 
     def _purge(self) -> list[Outcome]:
-        """Remove some events of the session deleted first; report it when the last is gone."""
+        """Remove some events of the session that was deleted first. Report it when the last is gone."""
         key, buried = self._graves[0]
         error = None
         try:
@@ -289,14 +289,14 @@ class Writer:
         return [Outcome(buried, error=error)] if buried is not None else []
 
     def _give_back(self) -> list[Outcome]:
-        """Give some free pages back; report when there are no more."""
+        """Return some free pages. Report when there are no more."""
         asked = self._vacuums[0]
         error = None
         try:
             self._set_level("NORMAL")
             self._merger.wait()
             done = give_back(self._db, rewrite=asked.rewrite)
-        except Exception as failure:  # noqa: BLE001 - whoever asked is told; what is stored is not touched by it
+        except Exception as failure:  # noqa: BLE001 - the caller is told; what is stored is not affected
             self._undo()
             done, error = True, explain(failure, self._path)
         if not done:
@@ -305,7 +305,7 @@ class Writer:
         return [Outcome(asked, 0 if error else free_bytes(self._db), error)]
 
     def _set_level(self, level: str) -> None:
-        """Choose whether commits reach the disk itself; not possible inside a transaction."""
+        """Choose whether commits are flushed to disk. Not possible inside a transaction."""
         if self._synchronous != "auto":
             level = self._synchronous.upper()
         if level != self._level:
@@ -318,7 +318,7 @@ class Writer:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
         except sqlite3.Error:
-            pass  # the next transaction meets the same trouble and reports it
+            pass  # the next transaction fails the same way and reports it
 
     def _finish(self) -> CodeSDKError | None:
         """Move the write-ahead log into the database and close it."""
