@@ -90,7 +90,7 @@ def test_the_doctor_looks_at_it(tmp_path: Path, capfd: pytest.CaptureFixture[str
     lines = capfd.readouterr().out.splitlines()
     assert lines[:4] == [
         "✗ toy-agent (toy)",
-        "  ✓ program    /opt/toy, version 1.2.3, the one that was tested",
+        "  ✓ program    /opt/toy, version 1.2.3, the tested one",
         "  ✗ login      not logged in, and ANTHROPIC_API_KEY is not set",
         "               → set ANTHROPIC_API_KEY where CodeSDK runs, or log in:"
         f" TOY_HOME={tmp_path}/runtimes/ns-local/toy-agent/login/toybox /opt/toy login",

@@ -144,6 +144,8 @@ class Connection:
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(_no_child())
+                # Taken as seen: a request whose writing fails at the same time raises that, and never awaits this.
+                waiting.exception()
         self._waiting.clear()
 
 
