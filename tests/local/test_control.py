@@ -40,6 +40,7 @@ pytestmark = pytest.mark.anyio
 SOURCE = str(Path(__file__).parents[2] / "src")
 EDIT = {"call": {"tool": "workspace.edit", "input": {"path": "a.txt", "old": "one", "new": "two"}}}
 ASKING = {"loop": True, "turns": [{"steps": [EDIT]}, {"steps": [{"text": "Done."}]}]}
+HELD = {"turns": [{"steps": [EDIT]}, {"steps": [{"stall": "stopped"}]}]}
 STEERED = {"turns": [{"steps": [{"text": "Where to?"}, {"await_steer": True}, {"text": " Thanks."}]}]}
 STALLED = {"turns": [{"steps": [{"text": "Hm"}, {"stall": "stopped"}]}]}
 
@@ -204,7 +205,7 @@ async def test_what_is_not_there_is_not_found(tmp_path: Path):
 
 
 async def test_an_answer_to_another_attempt_or_input_is_a_conflict_and_decides_nothing(tmp_path: Path):
-    async with running(tmp_path, ASKING) as (session, task):
+    async with running(tmp_path, HELD) as (session, task):
         asked = await question(task)
         right = ApproveCall(
             session_id=session.id,
@@ -224,7 +225,8 @@ async def test_an_answer_to_another_attempt_or_input_is_a_conflict_and_decides_n
         await send(tmp_path / "data", right)  # the same answer again is no error
         with pytest.raises(Conflict, match="already approved"):
             await send(tmp_path / "data", DenyCall(session_id=session.id, tool_call_id=right.tool_call_id))
-        assert (await task.result()).state == "completed"
+        await task.stop()
+        assert (await task.result()).state == "stopped"
 
 
 async def test_garbage_is_answered_and_others_are_still_heard(tmp_path: Path):
