@@ -9,8 +9,10 @@ from tests.engine.rig import Rig, rig
 
 from codesdk import Busy, Conflict, InvalidRequest, SessionSettings, StorageFailure
 from codesdk.contract import events as ev
+from codesdk.contract.actions import EquipSession
 from codesdk.contract.messages import user
 from codesdk.contract.settings import SessionConfig
+from codesdk.engine.sessions.actions import _said
 from codesdk.store.memory import MemoryLog
 from codesdk.testing.fakes import delta, done
 
@@ -187,3 +189,15 @@ def test_keys_of_different_principals_have_nothing_to_do_with_each_other():
         assert theirs.session_id != mine
         rows = r.get(r.sdk.as_principal("ann").sessions())
         assert [row.session_id for row in rows] == [theirs.session_id]
+
+
+def test_no_hash_of_a_secret_is_stored_with_a_key():
+    def said(password: str, word: str) -> object:
+        server = {"type": "http", "url": "http://127.0.0.1:1/mcp", "headers": {"authorization": password}}
+        action = EquipSession(session_id="ses_1", secrets=[word], mcp_servers={"docs": server})
+        return _said(action)
+
+    assert said("one", "first") == said("other", "second")
+    assert _said(EquipSession(session_id="ses_1", mcp_servers={"docs": {}})) != _said(
+        EquipSession(session_id="ses_1", mcp_servers={"files": {}})
+    )

@@ -364,6 +364,8 @@ class SessionActions:
 def _said(action: Action[Any]) -> Any:
     """Return the part of an action that must be equal under the same idempotency key."""
     plain: dict[str, Any] = msgspec.to_builtins(action)
+    if "mcp_servers" in plain:  # how they are reached is secret: only their names count
+        plain["mcp_servers"] = sorted(plain["mcp_servers"])
     return {name: value for name, value in plain.items() if name not in _UNSAID}
 
 
