@@ -16,6 +16,7 @@ import msgspec
 
 from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.errors import Conflict, InvalidRequest
+from codesdk.contract.events import ToolCallRequested
 from codesdk.contract.runtime import ToolAnnouncement, ToolDropped, ToolEnded, ToolReply
 from codesdk.contract.tools import ToolIdentity, ToolOrigin
 from codesdk.engine.calls import ledger
@@ -218,20 +219,20 @@ class Calls:
         if len(given.data) > scope.settings.input_inline_bytes:
             inline, ref = msgspec.UNSET, await scope.put_artifact(given.data, "application/json", "input")
         raw, raw_ref = await self._intake.raw(item.raw)
-        state = ledger.request(
-            scope.journal,
+        payload = ToolCallRequested(
+            tool_call_id=scope.ports.stamper.mint("call"),
+            attempt=1,
+            input_hash=given.digest,
+            runtime_tool_call_id=item.runtime_tool_call_id,
             name=arrival.name,
             tool_class=self._tools.classes.get(arrival.name, "dangerous"),
-            input_hash=given.digest,
             input=inline,
             input_ref=ref,
             input_redacted=given.redacted,
-            runtime_tool_call_id=item.runtime_tool_call_id,
             message_id=item.message_id,
             index=item.index,
-            raw=raw,
-            raw_ref=raw_ref,
         )
+        state = ledger.request(scope.journal, payload, raw, raw_ref)
         task = scope.state.task
         if task is not None and task.stop is not None:
             ledger.deny(scope.journal, state, ledger.ENGINE, lifecycle.STOP_REASON)

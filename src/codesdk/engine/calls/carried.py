@@ -10,6 +10,7 @@ import msgspec
 
 from codesdk.contract.canonical import hash_json
 from codesdk.contract.errors import NotFound, StorageFailure
+from codesdk.contract.events import ToolCallRequested
 from codesdk.contract.tools import Evaluation
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.evaluation import KnownTools, judge
@@ -29,16 +30,17 @@ async def issue_again(scope: SessionScope, tools: KnownTools, carried: Carried) 
         inline, ref = given.stored, None
     elif given.data:
         ref = await scope.put_artifact(given.data, "application/json", "input")
-    state = ledger.request(
-        scope.journal,
+    payload = ToolCallRequested(
+        tool_call_id=carried.tool_call_id,
+        attempt=carried.attempt + 1,
+        input_hash=given.digest,
         name=carried.name,
         tool_class=carried.tool_class,
-        input_hash=given.digest,
         input=inline,
         input_ref=ref,
         input_redacted=carried.input_redacted,
-        again=carried.identity,
     )
+    state = ledger.request(scope.journal, payload)
     judged = asyncio.get_running_loop().create_future()
     judged.set_result(None)
     call = LiveCall(state=state, origin="stream", input=given, judged=judged)

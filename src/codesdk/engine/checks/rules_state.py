@@ -12,7 +12,7 @@ from codesdk.contract import events as ev
 from codesdk.contract.canonical import CanonicalError, hash_json
 from codesdk.contract.tools import Decision, Evaluation, PermissionMode, PolicySnapshot, ToolClass
 from codesdk.engine.log.clock import millis
-from codesdk.engine.log.usage import Tally
+from codesdk.engine.log.state import Tally
 
 Report = Callable[[int, str], None]
 """Takes the number of an invariant and what is wrong with the current event."""

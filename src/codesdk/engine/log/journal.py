@@ -7,6 +7,8 @@ point, which encodes it. The recorder stores what its `sink` gets; replay compar
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from codesdk.contract.actions import LOCAL
 from codesdk.contract.events import EVENT_OF, SCHEMA_VERSION, Event, RuntimeInfo, Trace
 from codesdk.contract.messages import ArtifactRef
@@ -115,10 +117,4 @@ class Journal:
             self._info = info
         if raw is None and raw_ref is None:
             return info
-        return RuntimeInfo(
-            name=info.name,
-            model=info.model,
-            runtime_session_id=info.runtime_session_id,
-            raw=raw,
-            raw_ref=raw_ref,
-        )
+        return msgspec.structs.replace(info, raw=raw, raw_ref=raw_ref)

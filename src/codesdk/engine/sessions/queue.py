@@ -7,6 +7,7 @@ then the next one starts.
 import asyncio
 
 from codesdk.contract.errors import Busy, CodeSDKError, ErrorInfo
+from codesdk.contract.events import TaskQueued
 from codesdk.contract.messages import Message
 from codesdk.contract.tools import Actor
 from codesdk.engine.models.limits import Standing
@@ -128,6 +129,6 @@ class TaskQueue:
                 f"Session {scope.state.session_id} already has {limit} tasks waiting. Try again when one has run.",
                 code="QUEUE_FULL",
             )
-        lifecycle.queue(scope.journal, task_id, messages)
+        scope.journal.write(TaskQueued(task_id=task_id, messages=messages), in_task=False)
         if scope.state.task is None:
             self._next()

@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from codesdk.contract.errors import Busy, CodeSDKError, Conflict, InvalidRequest, NotFound
+from codesdk.contract.events import GrantRevoked, SettingsChanged
 from codesdk.contract.messages import Message
 from codesdk.contract.ports import ToolCalls, ToolRunner
 from codesdk.contract.records import KeyRow, SessionRow, TaskRow
@@ -162,11 +163,13 @@ class LiveSession:
             reason = take_words(self.scope, reason)
         carried = next((c for c in self.state.carried if c.tool_call_id == tool_call_id), None)
         if tool_call_id in self.state.budget_questions:
-            self._answer_budget(tool_call_id, decision, by, reason)
+            ledger.answer_question(self.recorder.journal, tool_call_id, decision, by, reason)
+            if self._queue.run is not None:
+                self._queue.run.calls.approvals.wake(tool_call_id)
         elif carried is not None:
             check_identity(carried.identity, attempt, input_hash)
             if carried.approved is None:
-                ledger.answer_carried(self.recorder.journal, carried.approval_id, decision, by, reason)
+                ledger.answer_question(self.recorder.journal, carried.approval_id, decision, by, reason)
             elif decision == "deny":
                 raise Conflict(f"Call {tool_call_id} was already approved; resume the session to run it.")
         elif (run := self._queue.run) is not None:
@@ -175,16 +178,11 @@ class LiveSession:
             raise NotFound(f"No call {tool_call_id} waits for an answer in session {self.session_id}.")
         await self._commit(None, key)
 
-    def _answer_budget(self, approval_id: str, decision: Decision, by: Actor, reason: str | None) -> None:
-        ledger.answer_budget(self.recorder.journal, approval_id, decision, by, reason)
-        if self._queue.run is not None:
-            self._queue.run.calls.approvals.wake(approval_id)
-
     async def revoke(self, tool: str, by: Actor, key: KeyRow | None = None) -> None:
         """Ask about a tool again from now on. Calls that were already decided are not affected."""
         if not any(grant.tool == tool for grant in self.state.grants):
             raise NotFound(f"The tool {tool} is not approved for session {self.session_id}.")
-        lifecycle.revoke(self.recorder.journal, tool, by)
+        self.recorder.journal.write(GrantRevoked(tool=tool, by=by))
         await self._commit(None, key)
 
     async def resume(self, messages: list[Message], task_id: str, key: KeyRow | None = None) -> TaskRow:
@@ -237,7 +235,8 @@ class LiveSession:
         self, change: SettingsChange, by: Actor, key: KeyRow | None = None
     ) -> SessionRow:
         """Change settings from the next decision on, also while a task runs or once the session is closed."""
-        lifecycle.change_settings(self.recorder.journal, take_change(self.scope, change), by)
+        given = take_change(self.scope, change).given()
+        self.recorder.journal.write(SettingsChanged(by=by, **given), in_task=False)
         self.scope.settings = msgspec.convert(self.state.config.settings, type=SessionSettings)
         return await self._commit(session_row(self.state), key)
 

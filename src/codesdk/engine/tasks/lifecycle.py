@@ -12,7 +12,6 @@ from codesdk.contract.capabilities import McpTransport
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.messages import ArtifactRef, AssistantBlock, Code, Message, Reasoning, Text
 from codesdk.contract.runtime import DraftPayload
-from codesdk.contract.settings import SettingsChange
 from codesdk.contract.tools import Actor
 from codesdk.engine.calls import ledger
 from codesdk.engine.log.clock import millis
@@ -51,13 +50,8 @@ def resume_from_transcript(
 def close(journal: Journal, reason: str) -> None:
     """End the session, and with it the questions that a crash left open."""
     for carried in [entry for entry in journal.state.carried if entry.approved is None]:
-        ledger.answer_carried(journal, carried.approval_id, "deny", ENGINE, "The session was closed.")
+        ledger.answer_question(journal, carried.approval_id, "deny", ENGINE, "The session was closed.")
     journal.write(ev.SessionClosed(reason=reason), in_task=False)
-
-
-def queue(journal: Journal, task_id: str, messages: list[Message]) -> None:
-    """Queue a task."""
-    journal.write(ev.TaskQueued(task_id=task_id, messages=messages), in_task=False)
 
 
 def start(
@@ -136,19 +130,9 @@ def ask_stop(journal: Journal, by: Actor, reason: str) -> None:
     ledger.close_budget_questions(journal, STOP_REASON)
     for call in list(task.calls.values()):
         if call.phase == "waiting":
-            ledger.refuse(journal, call, ENGINE, STOP_REASON)
+            ledger.refuse(journal, call, STOP_REASON)
         elif call.phase == "approved":
             ledger.skip(journal, call, f"Not run: {STOP_REASON}.")
-
-
-def revoke(journal: Journal, tool: str, by: Actor) -> None:
-    """Revoke the grants of a tool: from now on it is asked about again."""
-    journal.write(ev.GrantRevoked(tool=tool, by=by))
-
-
-def change_settings(journal: Journal, change: SettingsChange, by: Actor) -> None:
-    """Change the session's settings from the next decision on."""
-    journal.write(ev.SettingsChanged(by=by, **change.given()), in_task=False)
 
 
 def end(journal: Journal, *, stop_reason: str | None = None, error: ErrorInfo | None = None) -> None:
@@ -207,7 +191,9 @@ def recover(journal: Journal, inputs: dict[str, ArtifactRef], *, unstored: bool 
         elif call.phase == "approved":
             ledger.skip(journal, call, "Not run: the process ended before it started.")
         else:
-            ledger.lose(journal, call)
+            ledger.lose(
+                journal, call, "The process ended while this ran; whether it took effect is not known."
+            )
     error = _UNSTORED if unstored else _CRASHED
     _close_streams(journal, task)
     now = journal.stamper.now()
