@@ -23,7 +23,7 @@ from codesdk.contract.settings import SessionConfig
 from codesdk.contract.tools import Actor, ToolIdentity
 from codesdk.engine.engine import Engine
 from codesdk.engine.permits import Permits
-from codesdk.engine.service import EngineService
+from codesdk.engine.engine import EngineService
 from codesdk.engine.sessions.scope import Ports
 from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 from codesdk.script import parse_object

@@ -34,7 +34,7 @@ from codesdk.engine.checks.verify import verify_session
 from codesdk.engine.engine import Engine
 from codesdk.engine.log.archive import Archive
 from codesdk.engine.log.clock import SystemStamper
-from codesdk.engine.service import EngineService
+from codesdk.engine.engine import EngineService
 from codesdk.engine.sessions.scope import Ports
 from codesdk.local.directory import DATABASE, DataDir
 from codesdk.policy.modes import ModePolicy

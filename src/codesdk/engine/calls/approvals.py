@@ -11,7 +11,7 @@ from codesdk.contract.events import BudgetLevel
 from codesdk.contract.tools import Actor, Decision, Scope
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.evaluation import check_identity
-from codesdk.engine.calls.live import LiveCall
+from codesdk.engine.calls.inputs import LiveCall
 from codesdk.engine.log.clock import iso, millis
 from codesdk.engine.log.state import CallState
 from codesdk.engine.models.limits import Standing

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.errors import Conflict, InvalidRequest
 from codesdk.contract.events import ToolCallRequested
 from codesdk.contract.runtime import ToolAnnouncement, ToolDropped, ToolEnded, ToolReply
@@ -24,13 +23,12 @@ from codesdk.engine.calls.approvals import Approvals
 from codesdk.engine.calls.carried import issue_again
 from codesdk.engine.calls.evaluation import NOBODY_TO_ASK, judge, known_tools
 from codesdk.engine.calls.execution import Executions
-from codesdk.engine.calls.inputs import Arrival, UnusableCall, default_origin, take
-from codesdk.engine.calls.live import LiveCall, Resolution
+from codesdk.engine.calls.inputs import Arrival, LiveCall, Resolution, UnusableCall, default_origin, take
 from codesdk.engine.calls.matching import Matching
 from codesdk.engine.calls.mcp_calls import ENDING, Request, Requests
 from codesdk.engine.calls.reported import UNCONFINED, drop, note_repeat, record_end
 from codesdk.engine.log.state import Carried
-from codesdk.engine.sessions.endpoints import SessionEndpoints
+from codesdk.engine.sessions.resources import Resources
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
 from codesdk.engine.tasks.drafts import Intake
@@ -55,8 +53,7 @@ class Calls:
         scope: SessionScope,
         intake: Intake,
         writes: asyncio.Lock,
-        endpoints: SessionEndpoints,
-        capabilities: Capabilities,
+        resources: Resources,
         *,
         reply: Reply,
         on_fault: Callable[[BaseException], None],
@@ -64,10 +61,11 @@ class Calls:
     ) -> None:
         self._scope = scope
         self._intake = intake
-        self._endpoints = endpoints
+        self._resources = resources
         self._reply = reply
         self._on_fault = on_fault
         self._violated = violated
+        capabilities = resources.capabilities()
         self._default_origin: ToolOrigin = default_origin(capabilities.tool_execution_model)
         self._tools = known_tools(scope.tools.specs(), capabilities.native_tools)
         self._live: dict[str, LiveCall] = {}
@@ -255,7 +253,7 @@ class Calls:
         outcome = await self._resolve(call)
         reply = outcome if isinstance(outcome, ToolReply) else ToolReply(result=outcome, is_error=True)
         # The next model request will quote it; the tap then knows the text as CodeSDK's own.
-        self._endpoints.tap.add_result(reply.result)
+        self._resources.tap.add_result(reply.result)
         return reply
 
     async def _resolve(self, call: LiveCall) -> Resolution:
@@ -297,7 +295,7 @@ class Calls:
         config = self._scope.state.config
         limited = config.budgets is not None or self._scope.ports.limits.principal_budget is not None
         if limited and config.interaction_mode == "interactive":
-            standing = self._endpoints.near_budget()
+            standing = self._resources.near_budget()
             if standing is not None:
                 await self.approvals.ask_budget(standing)
 

@@ -14,8 +14,7 @@ from codesdk.contract.events import ToolCallRequested
 from codesdk.contract.tools import Evaluation
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.evaluation import KnownTools, judge
-from codesdk.engine.calls.inputs import CallInput
-from codesdk.engine.calls.live import LiveCall
+from codesdk.engine.calls.inputs import CallInput, LiveCall
 from codesdk.engine.log.state import Carried
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.policy import decide

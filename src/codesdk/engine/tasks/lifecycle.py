@@ -90,13 +90,15 @@ def draft(
     journal: Journal, payload: DraftPayload, raw: Any = None, raw_ref: ArtifactRef | None = None
 ) -> None:
     """Write an event that the runtime drafted, or a notice why it does not count."""
-    task = journal.state.task
-    if task is None:
-        _late(journal, payload, raw, raw_ref)
+    task, what = journal.state.task, ev.TYPE_OF[type(payload)]
+    if task is None and isinstance(payload, ev.UsageReported | ev.RuntimeNotice | ev.RequestCompleted):
+        journal.write(payload, in_task=False, raw=raw, raw_ref=raw_ref)
+    elif task is None:
+        message = f"The runtime sent {what} after its task had ended; it does not count."
+        notice(journal, "late_event", message, {"type": what}, raw, raw_ref)
     elif isinstance(payload, ev.OutputDelta | ev.OutputCompleted) and (
         payload.message_id in task.completed_messages
     ):
-        what = ev.TYPE_OF[type(payload)]
         notice(
             journal,
             "violation",
@@ -142,8 +144,7 @@ def end(journal: Journal, *, stop_reason: str | None = None, error: ErrorInfo | 
     """
     task = _running(journal)
     ledger.close_budget_questions(journal, "the task ended")
-    _close_streams(journal, task)
-    now = journal.stamper.now()
+    now = _close_streams(journal, task)
     usage, duration = task.usage, _duration_ms(task, now)
     ending: Ending
     if task.stop is not None:
@@ -194,11 +195,9 @@ def recover(journal: Journal, inputs: dict[str, ArtifactRef], *, unstored: bool 
             ledger.lose(
                 journal, call, "The process ended while this ran; whether it took effect is not known."
             )
-    error = _UNSTORED if unstored else _CRASHED
-    _close_streams(journal, task)
-    now = journal.stamper.now()
-    ending = ev.TaskFailed(error=error, usage=task.usage, duration_ms=_duration_ms(task, now))
-    journal.write(ending, time=now)
+    now = _close_streams(journal, task)
+    error, duration = _UNSTORED if unstored else _CRASHED, _duration_ms(task, now)
+    journal.write(ev.TaskFailed(error=error, usage=task.usage, duration_ms=duration), time=now)
     # After the terminal event: these questions belong to the session now, not to the task.
     for payload in carried:
         journal.write(payload, in_task=False)
@@ -209,21 +208,6 @@ def _running(journal: Journal) -> ActiveTask:
     if task is None:
         raise ValueError(f"session {journal.state.session_id} has no running task")
     return task
-
-
-def _late(journal: Journal, payload: DraftPayload, raw: Any, raw_ref: ArtifactRef | None) -> None:
-    if isinstance(payload, ev.UsageReported | ev.RuntimeNotice | ev.RequestCompleted):
-        journal.write(payload, in_task=False, raw=raw, raw_ref=raw_ref)
-        return
-    what = ev.TYPE_OF[type(payload)]
-    notice(
-        journal,
-        "late_event",
-        f"The runtime sent {what} after its task had ended; it does not count.",
-        {"type": what},
-        raw,
-        raw_ref,
-    )
 
 
 def cut_off(task: ActiveTask) -> list[ev.OutputCompleted]:
@@ -241,9 +225,11 @@ def cut_off(task: ActiveTask) -> list[ev.OutputCompleted]:
     ]
 
 
-def _close_streams(journal: Journal, task: ActiveTask) -> None:
+def _close_streams(journal: Journal, task: ActiveTask) -> str:
+    """Write the messages that still stream. Return the time at which the task ends."""
     for message in cut_off(task):
         journal.write(message)
+    return journal.stamper.now()
 
 
 def _content(block: OpenBlock) -> Sequence[AssistantBlock]:
