@@ -33,6 +33,7 @@ class Approvals:
         summary = ledger.summarize(state.name, call.input.stored)
         await self._wait(ledger.ask(journal, state, summary, self._expiry()))
         if self._scope.state.is_open(state) and state.phase == "waiting":
+            # Nobody answered in time. A stop or another answer would have closed it.
             ledger.refuse(journal, state, self._nobody())
 
     async def ask_budget(self, standing: Standing) -> None:

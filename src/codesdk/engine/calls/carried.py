@@ -22,6 +22,7 @@ from codesdk.policy import decide
 
 async def issue_again(scope: SessionScope, tools: KnownTools, carried: Carried) -> LiveCall:
     """Open the next attempt and decide it: approved if it can run."""
+    # The input may be gone or changed: the attempt is opened all the same, and the log says why it does not run.
     given = await _stored_input(scope, carried)
     inline: Any = msgspec.UNSET
     ref = carried.input_ref

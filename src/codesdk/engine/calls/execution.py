@@ -38,6 +38,7 @@ class Executions:
 
     async def run(self, call: LiveCall) -> ToolReply | str:
         """Run an approved call to its end. Return its result, or why it did not run."""
+        # What only reads can run beside others; two writers could undo each other's work.
         if call.state.tool_class == "read_only":
             return await self._run_now(call)
         async with self._writes:
@@ -191,7 +192,7 @@ class Execution:
         return f"{text}… ({len(data):,} bytes in all, kept as {ref.content_hash})", ref
 
     async def _change(self, index: int, change: FileChange) -> Change:
-        undo = await self._keep(index, change)
+        undo = await self._keep(index, change)  # before the event that promises it
         data = change.diff.encode("utf-8", "replace")
         path = mend(change.path)
         ref = await self._scope.put_artifact(data, "text/x-diff; charset=utf-8", path)

@@ -47,6 +47,7 @@ async def undo(
     Raise `Conflict` if nothing could be undone. What was undone is in the log when this returns.
     """
     _require_idle(session)
+    # Checked again inside: a task may have started while this waited for the files.
     async with session.queue.writes:
         _require_idle(session)
         return await _Undoing(session, by, key).run(tool_call_id)

@@ -152,7 +152,7 @@ class Checker:
         self._blurred = True
         self._created = True
         self._calls.whole = False
-        self._calls.owed.clear()
+        self._calls.owed.clear()  # the events that carried them may be in the hole
 
     def _check(self, event: Event) -> None:
         if event.seq != self._seq:

@@ -212,7 +212,7 @@ class _Rows:
         self._open_tasks: dict[str, TaskRow] = {}
         self._approvals: dict[str, ApprovalRow] = {}
         self._tasks = 0
-        self._chained = True
+        self._chained = True  # false after a fault: each message carries a hash over all before it
         self._faults: list[Finding] = []
 
     def take(self, event: Event) -> None:

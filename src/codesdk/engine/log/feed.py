@@ -51,6 +51,7 @@ class Feed:
         self._resting = False
         self._ring.extend(items)
         self._ring_bytes += sum([len(item.frame) for item in items])
+        # At least the whole batch: a reader that has seen all before it must not have to go to the store.
         self._shrink(max(RING_EVENTS, len(items)) if self.readers else FEW_EVENTS)
         self.committed = items[-1].seq
         self._wake()

@@ -41,6 +41,7 @@ def _requested(state: SessionState, event: Event, payload: ev.ToolCallRequested,
         identity=identity,
         name=payload.name,
         tool_class=payload.tool_class,
+        # The mode of now: a change of settings does not reach back to calls that already wait.
         permission_mode=state.created.permission_mode if state.created else "ask",
         input=value,
         input_ref=payload.input_ref,

@@ -101,6 +101,7 @@ class Journal:
 
     def _check_name(self) -> None:
         """Forget the runtime's session id and model when the session has moved to another runtime."""
+        # Not told of a move: the name is compared, so that no event of the new runtime carries the old ids.
         if self._name != self.state.runtime_name:
             self._name = self.state.runtime_name
             self._model = self._runtime_session_id = self._info = None

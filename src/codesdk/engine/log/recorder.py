@@ -147,6 +147,7 @@ class Recorder:
         items, self._items = self._items, []
         durable, self._durable = self._durable, False
         changes = self.journal.take_changes()
+        # Taken with the batch: it then covers exactly the events up to the end of it.
         changes.snapshot = self._snapshot(changes.session is not None)
         self._flying = items
         future = asyncio.ensure_future(
@@ -179,6 +180,7 @@ class Recorder:
         if error is not None:
             self._break(error)
             return
+        # Only now: what is shown is stored.
         self.feed.publish(items)
         if self._observers:
             self._observers.committed(self.state.principal, [item.event for item in items])
@@ -197,7 +199,7 @@ class Recorder:
             broken = StorageFailure(f"The event log could not be written ({type(error).__name__}: {error}).")
         self.broken = broken
         self._observers.failed(self.state.principal, self.state.session_id, broken)
-        self._items = []
+        self._items = []  # they build on events that are not stored
         while self._waiters:
             waiter = self._waiters.popleft()[1]
             if not waiter.done():

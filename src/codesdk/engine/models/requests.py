@@ -232,6 +232,7 @@ class SessionTap:
     def _loops(self, content: int) -> bool:
         """Return whether the runtime asks the same again and again, as one that is stuck does."""
         now = asyncio.get_running_loop().time()
+        # A hash of the content is enough: a runtime that loops sends the very same request.
         self._recent.append((now, content))
         same = sum(1 for at, known in self._recent if known == content and now - at < LOOP_WINDOW_S)
         return same > self._scope.ports.limits.max_same_requests

@@ -169,10 +169,11 @@ class SessionActions:
     async def _fork(self, action: act.ForkSession, caller: Caller, key: KeyRow | None) -> SessionRow:
         check_size(action.title, "The title", self._ports.limits.max_message_bytes)
         source = await self._acquire(action.session_id, caller)
+        # The fork would work on what the operator may have forbidden since.
         self._check_session(source)
         if source.state.config.native_tools != "off":
             _demand_admin(caller, "A session with native_tools")
-        await source.recorder.settle()
+        await source.recorder.settle()  # a fork reads the store, so all that is shown must be there
         new_id, payload, changes = await forked_event(
             self._ports, self._secrets.own, source.state, action.seq, action.title
         )
@@ -217,6 +218,7 @@ class SessionActions:
         self._registry.forget(action.session_id)
         self._registry.feeds.drop(action.session_id)
         self._secrets.forget(action.session_id)
+        # The log first: after a crash in between, the garbage collection finds what is left of the undo store.
         await self._ports.log.delete(action.session_id)
         await self._ports.undo.drop(action.session_id)
         await live.resources.release()

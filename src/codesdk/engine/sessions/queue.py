@@ -106,6 +106,7 @@ class TaskQueue:
             if self.run is run:  # else the next task started as soon as the end of this one was recorded
                 self.run = None
                 self._driver = None
+            # Sessions that wait come first: else one with a long queue would keep its slot for ever.
             self._slots.give_back(runtime_name)
             self._next()
 

@@ -146,7 +146,7 @@ class SessionRegistry:
         """Drop a session from memory."""
         live = self._live.pop(session_id, None)
         if live is not None:
-            live.recorder.feed.has_writer = False
+            live.recorder.feed.has_writer = False  # its readers now learn from the store what is committed
 
     def was_unstored(self, session_id: str) -> bool:
         """Return whether this engine failed to write the session's log and has not recovered it yet."""
@@ -189,6 +189,7 @@ class SessionRegistry:
         state = await load_state(self.ports.log, session_id, row.principal)
         secrets = self.secrets.of(session_id)
         live = self._adopt(self._recorder(state, epoch, secrets), secrets)
+        # Before anyone acts on it: no task is running now, whatever the log says.
         await _close_interrupted(live.scope, unstored=session_id in self._unstored)
         self._unstored.discard(session_id)
         return live

@@ -190,6 +190,7 @@ class LiveSession:
         """Use another runtime from the next task on. It gets the transcript; the log says what is lost."""
         self._require_open()
         state = self.state
+        # Queued tasks were accepted for the runtime that the session has.
         if state.task is not None or state.queue:
             raise Busy(
                 f"Session {self.session_id} has tasks to do; move it when they are done.", code="SESSION_BUSY"

@@ -69,7 +69,7 @@ class Intake:
             if not payload.delta and raw is None and raw_ref is None:
                 return  # all of it is held back, so there is nothing to show yet
         elif isinstance(payload, OutputCompleted):
-            self.release(payload.message_id)
+            self.release(payload.message_id)  # what was held back comes before the end of its message
         elif isinstance(payload, OutputRetracted):
             for block_id in payload.block_ids:
                 self._streams.pop(block_id, None)

@@ -130,6 +130,7 @@ def ask_stop(journal: Journal, by: Actor, reason: str) -> None:
         return
     journal.write(ev.TaskStopRequested(reason=reason, by=by))
     ledger.close_budget_questions(journal, STOP_REASON)
+    # Running calls are left to their workers, which are cancelled and record how they end.
     for call in list(task.calls.values()):
         if call.phase == "waiting":
             ledger.refuse(journal, call, STOP_REASON)

@@ -42,8 +42,7 @@ from codesdk.engine.tasks.adapter_calls import (
     name_of,
     start,
 )
-from codesdk.engine.tasks.compiled_input import task_input, write_input
-from codesdk.engine.tasks.context import Window
+from codesdk.engine.tasks.context import Window, task_input, write_input
 from codesdk.engine.tasks.drafts import Intake
 from codesdk.engine.tasks.instructions import capture
 from codesdk.engine.tasks.validation import is_text
@@ -231,6 +230,7 @@ class TaskRun:
         if isinstance(ending, Failed) or self._cause is not None:
             self.calls.approvals.refuse_all("The runtime ended the task before anyone answered.")
             grace = min(grace, scope.settings.stop_grace_s)
+        # A halted run waits for nobody.
         await self.calls.close(0 if self._halted.done() else grace)
         await self._close_handle()
         # Model requests that still end now are then part of the task's usage.
