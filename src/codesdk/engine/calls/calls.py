@@ -235,10 +235,9 @@ class Calls:
         if task is not None and task.stop is not None:
             ledger.deny(scope.journal, state, ledger.ENGINE, lifecycle.STOP_REASON)
         judged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        call = LiveCall(
+        call = self._live[state.key] = LiveCall(
             state=state, origin=arrival.origin, input=given, subjects=item.subjects, judged=judged
         )
-        self._live[state.key] = call
         return call
 
     async def _answer(self, call: LiveCall) -> None:
