@@ -31,10 +31,9 @@ from codesdk.contract.actions import Caller
 from codesdk.contract.events import ModelInput, OutputDelta, RuntimeNotice, TaskFailed, ToolCallCompleted
 from codesdk.contract.runtime import Draft, Finished, Identified, ToolAnnouncement
 from codesdk.engine.checks.verify import verify_session
-from codesdk.engine.engine import Engine
+from codesdk.engine.engine import Engine, EngineService
 from codesdk.engine.log.archive import Archive
 from codesdk.engine.log.clock import SystemStamper
-from codesdk.engine.service import EngineService
 from codesdk.engine.sessions.scope import Ports
 from codesdk.local.directory import DATABASE, DataDir
 from codesdk.policy.modes import ModePolicy

@@ -54,12 +54,13 @@ async def collect_garbage(call: Call) -> GcReport:
     wanted = call.wants(Collecting)
     limits = {name: getattr(wanted, name) for name in Retention.__struct_fields__}
 
-    return await call.sdk.engine.once(
+    return await call.sdk.engine.keys.once(
         call.caller.principal,
         call.operation.name,
         call.key,
         msgspec.to_builtins(wanted),
-        lambda: call.sdk.collect(Retention(**limits), dry_run=wanted.dry_run),
+        lambda _: call.sdk.collect(Retention(**limits), dry_run=wanted.dry_run),
+        passing=True,
     )
 
 
