@@ -7,9 +7,4 @@ from codesdk.doors import open_door
 if TYPE_CHECKING:
     from codesdk.serving.server import Serving as Serving, listen as listen
 
-__all__, __getattr__, __dir__ = open_door(
-    __name__,
-    {
-        ".server": ("Serving", "listen"),
-    },
-)
+__all__, __getattr__, __dir__ = open_door(__name__, __file__)
