@@ -29,6 +29,7 @@ from codesdk.daemon.operations.operation import (
     Receive,
     Respond,
     Send,
+    get,
 )
 from codesdk.daemon.problems import render, slow_down, too_large, wrong_type
 from codesdk.daemon.responses import Whole
@@ -61,8 +62,8 @@ _SINGLE = frozenset(
 """Headers that decide something. Given twice, they could mean one thing to a proxy and another to us."""
 
 
-async def _openapi(call: Call) -> Whole:
-    """Return the document that describes all operations."""
+async def openapi(call: Call) -> Whole:
+    """This document."""
     from codesdk.daemon.openapi import describe
 
     return Whole(200, msgspec.json.encode(describe(OPERATIONS)), (JSON,))
@@ -74,16 +75,7 @@ OPERATIONS: Sequence[Operation] = (
     *actions.OPERATIONS,
     *artifacts.OPERATIONS,
     *audit.OPERATIONS,
-    Operation(
-        name="openapi",
-        method="GET",
-        path="/openapi.json",
-        scope=None,
-        summary="This document",
-        run=_openapi,
-        answer=dict,
-        group="daemon",
-    ),
+    get("/openapi.json", openapi, scope=None, answer=dict, group="daemon"),
 )
 
 
