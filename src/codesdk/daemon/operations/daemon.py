@@ -18,7 +18,7 @@ from codesdk.contract.capabilities import Isolation
 from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import NotFound
 from codesdk.contract.events import CONTRACT_VERSION
-from codesdk.contract.retention import GcReport, Retention
+from codesdk.contract.retention import GcReport
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.daemon.operations.operation import Call, Operation, get
 from codesdk.daemon.responses import Whole
@@ -57,15 +57,13 @@ async def read_metrics(call: Call) -> Whole:
 
 async def collect_garbage(call: Call) -> GcReport:
     """Remove what is older or more than is to be kept, of all principals."""
-    wanted = call.wants(Collecting)
-    limits = {name: getattr(wanted, name) for name in Retention.__struct_fields__}
-
+    wanted: Collecting = call.body
     return await call.sdk.engine.once(
         call.caller.principal,
         call.operation.name,
         call.key,
         msgspec.to_builtins(wanted),
-        lambda: call.sdk.collect(Retention(**limits), dry_run=wanted.dry_run),
+        lambda: call.sdk.collect(wanted, dry_run=wanted.dry_run),
     )
 
 

@@ -5,8 +5,8 @@ The table of operations is the router, the OpenAPI document and the list that te
 """
 
 import dataclasses
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Literal, TypeVar, cast, get_type_hints
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, get_type_hints
 
 import msgspec
 
@@ -18,15 +18,9 @@ from codesdk.daemon.problems import shutting_down, slow_down
 from codesdk.daemon.settings import DaemonSettings
 from codesdk.observe import Metrics
 from codesdk.sdk import CodeSDK
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Respond = Callable[[Message, Receive, Send], Awaitable[None]]
-"""A response that writes itself."""
+from codesdk.serving import Respond
 
 Answer = msgspec.Struct | Respond | None
-T = TypeVar("T")
 
 
 class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -96,10 +90,6 @@ class Call:
         wait_s = self.tasks.take(f"{self.caller.principal}\0{runtime}")
         if wait_s:
             raise slow_down(wait_s, f"Too many tasks of the runtime {runtime}.")
-
-    def wants(self, kind: type[T]) -> T:
-        """Return the body, typed: the operation's table row has decoded it as this type."""
-        return cast("T", self.body)
 
 
 def get(
