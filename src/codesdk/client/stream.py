@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from codesdk.client.connection import CONNECT_S, LATER, Connection, failure_of, pause_s, retry_after_s
 from codesdk.contract.errors import CodeSDKError
-from codesdk.contract.records import StoredFrame
+from codesdk.contract.service import Published
 
 if TYPE_CHECKING:
     import httpx2
@@ -35,7 +35,7 @@ class EventStream:
         self._failures = 0
         self._wanted_pause_s = 0.0
 
-    async def batches(self) -> AsyncGenerator[list[StoredFrame]]:
+    async def batches(self) -> AsyncGenerator[list[Published]]:
         """Yield what is stored after a seq, then what comes, until the client is closed."""
         while not self._connection.closed.is_set():
             async with contextlib.aclosing(self._once()) as parts:
@@ -48,7 +48,7 @@ class EventStream:
                         yield fresh
             await self._pause()
 
-    async def _once(self) -> AsyncGenerator[list[StoredFrame]]:
+    async def _once(self) -> AsyncGenerator[list[Published]]:
         """Yield what one connection sends; an empty list is a sign of life."""
         import httpx2
 
@@ -107,13 +107,13 @@ class Parser:
         self._id: bytes | None = None
         self._data: list[bytes] = []
 
-    def feed(self, chunk: bytes) -> list[StoredFrame]:
+    def feed(self, chunk: bytes) -> list[Published]:
         """Return the frames that are complete now."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         if len(self._rest) > MAX_LINE_BYTES:
             raise CodeSDKError("The daemon sent an endless line. Is it a CodeSDK daemon?")
         self.alive = False
-        frames: list[StoredFrame] = []
+        frames: list[Published] = []
         for line in lines:
             line = line.removesuffix(b"\r")
             if not line:
@@ -132,9 +132,10 @@ class Parser:
         elif name == b"id":
             self._id = value
 
-    def _complete(self) -> list[StoredFrame]:
+    def _complete(self) -> list[Published]:
         data, seq = self._data, self._id
         self._data, self._id = [], None
+        # Without an id a reader could not continue after it, so it is none of a session's events.
         if not data or seq is None or not seq.isdigit():
             return []
-        return [StoredFrame(seq=int(seq), data=b"\n".join(data))]
+        return [Published(int(seq), b"\n".join(data))]

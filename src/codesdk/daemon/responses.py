@@ -9,8 +9,8 @@ from typing import BinaryIO
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import Blobs
-from codesdk.daemon.operations.operation import Message, Receive, Send
 from codesdk.daemon.problems import Refused
+from codesdk.serving import Message, Receive, Send
 
 Headers = Sequence[tuple[bytes, bytes]]
 

@@ -27,19 +27,4 @@ if TYPE_CHECKING:
     from codesdk.engine.permits import Permits as Permits
     from codesdk.engine.sessions.scope import Ports as Ports
 
-__all__, __getattr__, __dir__ = open_door(
-    __name__,
-    {
-        ".calls.undo": ("changed_calls",),
-        ".checks.policy_replay": ("Rejudged", "rejudge"),
-        ".checks.replay": ("replay_session",),
-        ".checks.verify": ("verify_session",),
-        ".engine": ("Engine", "EngineService", "GARBAGE_GRACE_S"),
-        ".log.archive": ("Archive", "unknown_session"),
-        ".log.clock": ("SystemStamper", "iso", "millis"),
-        ".log.feed": ("Feed", "PAGE_EVENTS"),
-        ".log.subscription": ("Subscription",),
-        ".permits": ("Permits",),
-        ".sessions.scope": ("Ports",),
-    },
-)
+__all__, __getattr__, __dir__ = open_door(__name__, __file__)

@@ -79,18 +79,18 @@ class DataDir:
 
 
 @contextlib.contextmanager
-def socket_address(path: Path, name: str = SOCKET) -> Generator[str]:
-    """Yield an address to bind or connect a socket in a directory, even if its path is too long for one.
+def socket_address(path: Path) -> Generator[str]:
+    """Yield an address to bind or connect the control socket of a directory, even if its path is too long for one.
 
     The address is valid only inside the `with`; a socket that uses it lives on.
     """
-    plain = str(path / name)
+    plain = str(path / SOCKET)
     if len(os.fsencode(plain)) < _SUN_PATH:
         yield plain
         return
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        short = f"/proc/self/fd/{handle}/{name}"
+        short = f"/proc/self/fd/{handle}/{SOCKET}"
         if not Path(short).parent.is_dir():
             raise StorageFailure(
                 f"the path {plain} is too long for a socket; choose a shorter data directory"
@@ -100,17 +100,17 @@ def socket_address(path: Path, name: str = SOCKET) -> Generator[str]:
         os.close(handle)
 
 
-def bind_socket(path: Path, name: str = SOCKET) -> socket.socket:
-    """Return a listening socket in a directory, for its owner only. Only the writer may call it.
+def bind_socket(path: Path) -> socket.socket:
+    """Return the listening control socket of a directory, for its owner only. Only the writer may call it.
 
     A socket file of an earlier writer is replaced: since we hold the lock, nobody listens there.
     """
-    (path / name).unlink(missing_ok=True)
+    (path / SOCKET).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with socket_address(path, name) as address:
+        with socket_address(path) as address:
             listener.bind(address)
-        (path / name).chmod(0o600)
+        (path / SOCKET).chmod(0o600)
         listener.listen()
     except BaseException:
         listener.close()
@@ -130,6 +130,7 @@ def _acquire(path: Path) -> int:
             details={"path": str(path)},
         ) from error
     try:
+        # The lock and not the file says that somebody is here: the file outlives its holder.
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _sign(handle)
     except BlockingIOError:

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from stat import S_ISREG
 
+import msgspec
+
 from codesdk.contract.actions import Caller, DeleteSession
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.records import SessionRow
@@ -44,7 +46,7 @@ async def collect(
     before = await asyncio.to_thread(stored_bytes, directory.path)
     chosen = await collecting.choose(retention, before - await directory.log.unused_bytes())
     sessions = [session for session in chosen if await collecting.remove(session, progress, len(chosen))]
-    uploads, upload_bytes = await collecting.trim_uploads(retention)
+    uploads, upload_bytes = await directory.log.trim_uploads(_cutoff(retention), dry_run=dry_run)
     undo_files, undo_bytes = await directory.undo.trim(
         before=_ago(retention.undo_max_age_days),
         max_bytes=retention.undo_max_bytes,
@@ -102,7 +104,7 @@ class _Collecting:
         for row in await self._idle_rows():
             too_old = row.updated_at < cutoff
             too_much = retention.max_total_bytes is not None and stored > retention.max_total_bytes
-            if not too_old and not too_much:
+            if not too_old and not too_much:  # nor is any that follows: rows are sorted by age
                 break
             size = await self._size(row.session_id)
             stored -= size
@@ -117,10 +119,6 @@ class _Collecting:
             )
         return chosen
 
-    async def trim_uploads(self, retention: Retention) -> tuple[int, int]:
-        """Remove uploads that are too old. Return how many, and their bytes."""
-        return await self._directory.log.trim_uploads(_cutoff(retention), dry_run=self._dry_run)
-
     async def remove(self, session: Removed, progress: Progress | None, total: int) -> bool:
         """Remove a session and all that belongs to it, unless this is a dry run. Return whether it is gone."""
         if not self._dry_run:
@@ -132,12 +130,8 @@ class _Collecting:
             except CodeSDKError as error:
                 self.kept.append(Kept(session_id=session.session_id, reason=error.message))
                 return False
-            facts = {
-                "session_id": session.session_id,
-                "updated_at": session.updated_at,
-                "bytes": session.bytes,
-            }
-            self._audit.note(_entry("session_removed", session.principal, session.why, **facts))
+            facts = msgspec.structs.asdict(session)
+            self._audit.note(_entry("session_removed", facts.pop("principal"), facts.pop("why"), **facts))
         self._done += 1
         if progress is not None:
             progress(self._done, total)

@@ -26,22 +26,4 @@ if TYPE_CHECKING:
     from codesdk.store.sqlite.writer import WriterStats as WriterStats
     from codesdk.store.undo import FileUndo as FileUndo, MemoryUndo as MemoryUndo
 
-__all__, __getattr__, __dir__ = open_door(
-    __name__,
-    {
-        ".audit.chain": ("AuditEntry", "AuditRecord", "Category", "Place", "Who"),
-        ".audit.entries": ("deletion_entry",),
-        ".audit.reading": ("read_audit",),
-        ".audit.trail": ("Audit",),
-        ".audit.verify": ("AuditReport", "verify_audit"),
-        ".blobs": ("FileBlobs", "MemoryBlobs"),
-        ".clock": ("now",),
-        ".durable": ("write_file",),
-        ".memory": ("MemoryLog",),
-        ".sqlite.connection": ("Synchronous",),
-        ".sqlite.log": ("SqliteLog",),
-        ".sqlite.split_blobs": ("SplitBlobs",),
-        ".sqlite.writer": ("WriterStats",),
-        ".undo": ("FileUndo", "MemoryUndo"),
-    },
-)
+__all__, __getattr__, __dir__ = open_door(__name__, __file__)
