@@ -21,7 +21,6 @@ from codesdk.redaction import Redactor
 Secrets = Iterable[str] | Callable[[], Iterable[str]]
 """Known values, or a function that returns them: more may become known over time."""
 
-LEVELS = ("debug", "info", "warning", "error")
 _OWN = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime"})
 _FIRST = ("session_id", "task_id", "request_id")
 _TELLING = frozenset({"violation", "warning", "unknown_frame", "late_event"})
