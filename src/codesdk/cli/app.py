@@ -11,11 +11,10 @@ from typing import NamedTuple
 import click
 
 from codesdk import __version__
-from codesdk.cli.exits import BAD_INPUT, INTERRUPTED, MEANINGS, READER_GONE, report
+from codesdk.cli.exits import BAD_INPUT, INTERRUPTED, MEANINGS, READER_GONE, report, report_failure
+from codesdk.cli.options import DEFAULT_DATA_DIR, data_dir_option
 from codesdk.cli.view.out import Interrupted, ReaderGone
 from codesdk.contract.errors import CodeSDKError, ErrorInfo, InvalidRequest
-
-DEFAULT_DATA_DIR = ".codesdk"
 
 
 class Entry(NamedTuple):
@@ -142,12 +141,7 @@ class Setup(NamedTuple):
     no_args_is_help=False,
     invoke_without_command=True,
 )
-@click.option(
-    "--data-dir",
-    metavar="DIR",
-    envvar="CODESDK_DATA_DIR",
-    help=f"Where sessions are stored. [env: CODESDK_DATA_DIR; default: {DEFAULT_DATA_DIR}]",
-)
+@data_dir_option
 @click.option(
     "--url",
     metavar="URL",
@@ -231,12 +225,8 @@ def _run(args: list[str], as_json: bool) -> int:
         result: object = group.main(args, prog_name="codesdk", standalone_mode=False)
     except click.ClickException as error:
         return _report_usage(error, as_json)
-    except CodeSDKError as error:
-        return report(error.info(), as_json=as_json)
-    except OSError as error:
-        where = f": {error.filename}" if error.filename else ""
-        words = f"{error.strerror or error}{where}."
-        return report(ErrorInfo(code="STORAGE_FAILED", message=words, retryable=False), as_json=as_json)
+    except (CodeSDKError, OSError) as error:
+        return report_failure(error, as_json=as_json)
     return result if isinstance(result, int) else 0
 
 

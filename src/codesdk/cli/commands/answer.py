@@ -1,6 +1,7 @@
 """`codesdk approve`, `deny`, `steer` and `stop`: sent to whichever process runs the session."""
 
-from typing import Generic, Literal, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import click
 import msgspec
@@ -8,13 +9,14 @@ import msgspec
 from codesdk.cli.app import Setup
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
-from codesdk.cli.target.lookup import find_call, find_session, short, waiting
+from codesdk.cli.target.lookup import find, find_call, find_session, short, waiting
 from codesdk.cli.target.place import open_reader, open_sdk
 from codesdk.cli.view.out import write_json
 from codesdk.client import CodeSDKClient
 from codesdk.contract.actions import Action, ApproveCall, DenyCall, RevokeGrant, SteerTask, StopTask
 from codesdk.contract.records import ApprovalRow
 
+F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
 _ATTEMPT_HELP = "Refuse the answer if the call is at another attempt."
 _HASH_HELP = "Refuse the answer if the call has another input."
@@ -23,13 +25,18 @@ Reached = Literal["running", "stored"]
 """Whether a running process took the command, or the stored session itself was changed."""
 
 
+def _guard_options(command: F) -> F:
+    """Add the options that say which call is meant, so that an answer is refused if it has changed."""
+    attempt = click.option("--attempt", type=int, metavar="N", help=_ATTEMPT_HELP)
+    return attempt(click.option("--input-hash", metavar="HASH", help=_HASH_HELP)(command))
+
+
 @click.command()
 @session_argument()
 @click.argument("call", required=False)
 @click.option("--session-wide", is_flag=True, help="Do not ask about this tool again in this session.")
 @click.option("--reason", metavar="TEXT", help="Why; it is stored with the answer.")
-@click.option("--attempt", type=int, metavar="N", help=_ATTEMPT_HELP)
-@click.option("--input-hash", metavar="HASH", help=_HASH_HELP)
+@_guard_options
 @json_option("Print the result as JSON.")
 @click.pass_obj
 def approve(
@@ -38,9 +45,8 @@ def approve(
     call: str | None,
     session_wide: bool,
     reason: str | None,
-    attempt: int | None,
-    input_hash: str | None,
     as_json: bool,
+    **meant: Any,
 ) -> int:
     """Approve a waiting tool call. Without CALL: list the calls that wait."""
     if call is None:
@@ -50,8 +56,7 @@ def approve(
         tool_call_id=call,
         scope="session" if session_wide else "once",
         reason=reason,
-        attempt=attempt,
-        input_hash=input_hash,
+        **meant,
     )
     return run_async(_answer(setup, action, as_json))
 
@@ -60,8 +65,7 @@ def approve(
 @session_argument()
 @click.argument("call", required=False)
 @click.option("--reason", metavar="TEXT", help="Why not; the model is told. Needed with CALL.")
-@click.option("--attempt", type=int, metavar="N", help=_ATTEMPT_HELP)
-@click.option("--input-hash", metavar="HASH", help=_HASH_HELP)
+@_guard_options
 @json_option("Print the result as JSON.")
 @click.pass_obj
 def deny(
@@ -69,18 +73,15 @@ def deny(
     session: str,
     call: str | None,
     reason: str | None,
-    attempt: int | None,
-    input_hash: str | None,
     as_json: bool,
+    **meant: Any,
 ) -> int:
     """Deny a waiting tool call. Without CALL: list the calls that wait."""
     if call is None:
         return run_async(_list(setup, session, as_json))
     if not reason:
         raise click.UsageError("Give a --reason: the model is told why, and can do better.")
-    action = DenyCall(
-        session_id=session, tool_call_id=call, reason=reason, attempt=attempt, input_hash=input_hash
-    )
+    action = DenyCall(session_id=session, tool_call_id=call, reason=reason, **meant)
     return run_async(_answer(setup, action, as_json))
 
 
@@ -115,16 +116,21 @@ async def _answer(setup: Setup, action: ApproveCall | DenyCall, as_json: bool) -
     words = "Approved." if isinstance(action, ApproveCall) else "Denied."
     if done.reached == "stored" and isinstance(action, ApproveCall):
         words += f" It runs with: codesdk{setup.shown} resume {short(session)}"
-    _say(words, session, call, done.reached, as_json)
+    if as_json:
+        write_json({"ok": True, "session_id": session, "tool_call_id": call, "reached": done.reached})
+    else:
+        click.echo(words)
     return 0
 
 
 async def tell(setup: Setup, action: StopTask | SteerTask | RevokeGrant, words: str, as_json: bool) -> int:
     """Carry out an action in the session that it names, and say so."""
-    async with open_reader(setup) as archive:
-        session = (await find_session(archive, action.session_id)).session_id
+    session = (await find(setup, action.session_id)).session_id
     done = await deliver(setup, msgspec.structs.replace(action, session_id=session))
-    _say(words, session, None, done.reached, as_json)
+    if as_json:
+        write_json({"ok": True, "session_id": session, "reached": done.reached})
+    else:
+        click.echo(words)
     return 0
 
 
@@ -143,14 +149,6 @@ async def deliver(setup: Setup, action: Action[R]) -> Done[R]:
         return Done(result, "stored" if here else "running")
 
 
-def _say(words: str, session: str, call: str | None, reached: Reached, as_json: bool) -> None:
-    if as_json:
-        named = {"tool_call_id": call} if call else {}
-        write_json({"ok": True, "session_id": session, **named, "reached": reached})
-    else:
-        click.echo(words)
-
-
 async def _list(setup: Setup, given: str, as_json: bool) -> int:
     async with open_reader(setup) as archive:
         session = (await find_session(archive, given)).session_id
@@ -166,7 +164,7 @@ async def _list(setup: Setup, given: str, as_json: bool) -> int:
 async def _show_waiting(setup: Setup, session: str, rows: list[ApprovalRow]) -> None:
     from rich.text import Text
 
-    from codesdk.cli.view.gist import local_time
+    from codesdk.cli.view.gist import since
     from codesdk.cli.view.safe import one_line
     from codesdk.cli.view.screen import Screen
 
@@ -175,10 +173,8 @@ async def _show_waiting(setup: Setup, session: str, rows: list[ApprovalRow]) -> 
             screen.console.print("No call waits for an answer.")
             return
         for row in rows:
-            since = f"since {local_time(row.requested_at):%H:%M:%S}"
-            kept = ", kept from an interrupted task" if row.state == "carried" else ""
             screen.console.print(
-                Text.assemble((row.tool_call_id or row.approval_id, "bold"), (f"  {since}{kept}", "dim"))
+                Text.assemble((row.tool_call_id or row.approval_id, "bold"), (f"  {since(row)}", "dim"))
             )
             screen.console.print(Text(f"  {one_line(row.summary)}"))
         call = short(rows[0].tool_call_id or rows[0].approval_id)

@@ -14,7 +14,7 @@ from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
 from codesdk.cli.target.lookup import find_session, short
 from codesdk.cli.target.place import connected, reading, runner
-from codesdk.cli.view.out import write_bytes, write_json
+from codesdk.cli.view.out import write_bytes, write_json, write_mark
 from codesdk.cli.view.safe import printable
 from codesdk.contract.errors import InvalidRequest
 
@@ -160,11 +160,9 @@ def _explain(path: Path, opened: "OpenedBundle") -> None:
     _tell_left_out(manifest)
     click.echo()
     for problem in opened.problems[:_SHOWN]:
-        click.secho("✗ ", fg="red", nl=False)
-        _say(problem)
+        write_mark(False, _safe(problem))
     if not opened.problems:
-        click.secho("✓ ", fg="green", nl=False)
-        click.echo(f"whole: {len(manifest.files):,} files match the manifest")
+        write_mark(True, f"whole: {len(manifest.files):,} files match the manifest")
 
 
 def _tell_left_out(manifest: "Manifest") -> None:
@@ -184,8 +182,12 @@ def _bytes(given: str) -> int:
 
 
 def _say(text: str) -> None:
-    """Print one line of text that may come from somebody else, safely."""
-    click.echo(printable(text).replace("\n", " ")[:_WIDTH])
+    click.echo(_safe(text))
+
+
+def _safe(text: str) -> str:
+    """Return a text that may come from somebody else as one short line."""
+    return printable(text).replace("\n", " ")[:_WIDTH]
 
 
 def _list(value: Any) -> list[dict[str, Any]]:

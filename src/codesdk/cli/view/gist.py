@@ -9,6 +9,7 @@ from codesdk.cli.view.safe import one_line
 from codesdk.contract import events as ev
 from codesdk.contract.events import Event, UsageTotals
 from codesdk.contract.messages import Message, text_of
+from codesdk.contract.records import ApprovalRow
 from codesdk.contract.tools import Actor
 
 
@@ -73,6 +74,12 @@ def size(count: int) -> str:
 def local_time(stamp: str) -> datetime:
     """Return a stored time in the time zone of the machine."""
     return datetime.fromisoformat(stamp).astimezone()
+
+
+def since(row: ApprovalRow) -> str:
+    """Return since when something waits for an answer."""
+    kept = ", kept from an interrupted task" if row.state == "carried" else ""
+    return f"since {local_time(row.requested_at):%H:%M:%S}{kept}"
 
 
 def who(actor: Actor) -> str:

@@ -1,5 +1,6 @@
 """Calls, results, diffs and endings → styled text, the parts of the views. Pure."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -86,6 +87,15 @@ def ending_line(payload: TaskCompleted | TaskFailed | TaskStopped) -> Text:
 def note(text: str, style: Literal["dim", "yellow", "red"] = "dim", mark: str = NOTE) -> Text:
     """Return a remark of CodeSDK itself."""
     return Text(f"{mark} {one_line(text, 1000)}", style)
+
+
+def prompt_line(choices: Sequence[tuple[str, str]]) -> Text:
+    """Return the line that a person types an answer on: keys and what they mean."""
+    line = Text("  ")
+    for key, meaning in choices:
+        line.append(key, "bold yellow").append(f" {meaning} · ", "dim")
+    line.right_crop(3)
+    return line.append(" > ", "bold yellow")
 
 
 def _clipped(lines: list[str], limit: int, style: str) -> list[Text]:
