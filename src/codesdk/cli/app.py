@@ -31,7 +31,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "run": Entry("run", "run", "Run a task and show what happens."),
         "resume": Entry("run", "resume", "Continue a session that was interrupted."),
         "rerun": Entry("rerun", "rerun", "Run a recorded session again, with its model's recorded answers."),
-        "undo": Entry("undo", "undo", "Put files back as they were before tools changed them."),
+        "undo": Entry("session", "undo", "Put files back as they were before tools changed them."),
     },
     "Change a session": {
         "set": Entry("session", "set_", "Change a session's title, model, mode, budgets and the like."),
@@ -46,8 +46,8 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "steer": Entry("answer", "steer", "Add a message to the running task."),
         "stop": Entry("answer", "stop", "Stop the running task."),
         "approvals": Entry("approvals", "approvals", "Show what waits in all sessions, and answer it."),
-        "grants": Entry("grants", "grants", "List the tools that are approved for a whole session."),
-        "revoke": Entry("grants", "revoke", "Take such an approval back: the tool is asked about again."),
+        "grants": Entry("answer", "grants", "List the tools that are approved for a whole session."),
+        "revoke": Entry("answer", "revoke", "Take such an approval back: the tool is asked about again."),
     },
     "Look": {
         "sessions": Entry("look", "sessions", "List sessions, newest first."),

@@ -1,4 +1,7 @@
-"""`codesdk approve`, `deny`, `steer` and `stop`: sent to whichever process runs the session."""
+"""`codesdk approve`, `deny`, `steer`, `stop`, `grants` and `revoke`: answers, and what they allow for a session.
+
+They are sent to whichever process runs the session, or carried out here if there is none.
+"""
 
 from collections.abc import Callable
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
@@ -15,6 +18,7 @@ from codesdk.cli.view.out import write_json
 from codesdk.client import CodeSDKClient
 from codesdk.contract.actions import Action, ApproveCall, DenyCall, RevokeGrant, SteerTask, StopTask
 from codesdk.contract.records import ApprovalRow
+from codesdk.contract.tools import Grant
 
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
@@ -94,7 +98,7 @@ def deny(
 def stop(setup: Setup, session: str, task: str | None, reason: str | None, as_json: bool) -> int:
     """Stop the running task. Its terminal event follows at once, or after a grace period."""
     action = StopTask(session_id=session, task_id=task, reason=reason or "stopped from the terminal")
-    return run_async(tell(setup, action, "The task was told to stop.", as_json))
+    return run_async(_tell(setup, action, "The task was told to stop.", as_json))
 
 
 @click.command()
@@ -105,7 +109,27 @@ def stop(setup: Setup, session: str, task: str | None, reason: str | None, as_js
 def steer(setup: Setup, session: str, text: str, as_json: bool) -> int:
     """Add TEXT to the running task, as a message of the user."""
     action = SteerTask(session_id=session, message=text)
-    return run_async(tell(setup, action, "Message delivered.", as_json))
+    return run_async(_tell(setup, action, "Message delivered.", as_json))
+
+
+@click.command()
+@session_argument()
+@json_option("Print one grant per line as JSON.")
+@click.pass_obj
+def grants(setup: Setup, session: str, as_json: bool) -> int:
+    """List the tools that are approved for a whole session, and who approved them."""
+    return run_async(_list_grants(setup, session, as_json))
+
+
+@click.command()
+@session_argument()
+@click.argument("tool")
+@json_option("Print the result as JSON.")
+@click.pass_obj
+def revoke(setup: Setup, session: str, tool: str, as_json: bool) -> int:
+    """Take back the approval of TOOL: it is asked about again in this session. What it did is not undone."""
+    action = RevokeGrant(session_id=session, tool=tool)
+    return run_async(_tell(setup, action, f"{tool} will be asked about again.", as_json))
 
 
 async def _answer(setup: Setup, action: ApproveCall | DenyCall, as_json: bool) -> int:
@@ -123,7 +147,7 @@ async def _answer(setup: Setup, action: ApproveCall | DenyCall, as_json: bool) -
     return 0
 
 
-async def tell(setup: Setup, action: StopTask | SteerTask | RevokeGrant, words: str, as_json: bool) -> int:
+async def _tell(setup: Setup, action: StopTask | SteerTask | RevokeGrant, words: str, as_json: bool) -> int:
     """Carry out an action in the session that it names, and say so."""
     session = (await find(setup, action.session_id)).session_id
     done = await deliver(setup, msgspec.structs.replace(action, session_id=session))
@@ -181,3 +205,37 @@ async def _show_waiting(setup: Setup, session: str, rows: list[ApprovalRow]) -> 
         name = f"codesdk{setup.shown}"
         screen.console.print(Text(f"\n  {name} approve {short(session)} {call}", "dim"))
         screen.console.print(Text(f"  {name} deny {short(session)} {call} --reason …", "dim"))
+
+
+async def _list_grants(setup: Setup, given: str, as_json: bool) -> int:
+    async with open_reader(setup) as archive:
+        session = (await find_session(archive, given)).session_id
+        found = await archive.grants(session)
+    if as_json:
+        for grant in found:
+            write_json(grant)
+    else:
+        await _show_grants(setup, session, found)
+    return 0
+
+
+async def _show_grants(setup: Setup, session: str, found: list[Grant]) -> None:
+    from rich.text import Text
+
+    from codesdk.cli.view.gist import local_time, who
+    from codesdk.cli.view.safe import one_line
+    from codesdk.cli.view.screen import Screen
+
+    async with Screen() as screen:
+        if not found:
+            screen.console.print("No tool is approved for the whole session.")
+            return
+        for grant in found:
+            since = f"{local_time(grant.granted_at):%H:%M:%S}"
+            line = Text.assemble((one_line(grant.tool), "bold"))
+            line.append(f"  asked by {one_line(grant.rule)}, approved by {who(grant.by)} at {since}", "dim")
+            screen.console.print(line)
+            if grant.reason:
+                screen.console.print(Text(f"  {one_line(grant.reason)}"))
+        name = f"codesdk{setup.shown}"
+        screen.console.print(Text(f"\n  {name} revoke {short(session)} {one_line(found[0].tool)}", "dim"))

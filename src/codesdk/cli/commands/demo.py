@@ -109,7 +109,7 @@ async def _introduce() -> None:
 async def _conclude(workspace: Path, data_dir: Path, name: str, events: int, *, keep: bool) -> None:
     from rich.text import Text
 
-    from codesdk.cli.view.next_steps import step_lines
+    from codesdk.cli.view.pieces import step_lines
     from codesdk.cli.view.screen import Screen
 
     async with Screen() as screen:

@@ -268,7 +268,26 @@ def _read_prompt(prompt: str) -> str:
 async def _close(ending: Event, setting: Setting) -> int:
     """Show where to look next, and return the exit code."""
     if not setting.as_json:
-        from codesdk.cli.view.next_steps import show_next
-
-        await show_next(ending, setting.hint, short(ending.trace.session_id))
+        await _show_next(ending, f"codesdk{setting.hint}", short(ending.trace.session_id))
     return exit_of_ending(ending)
+
+
+async def _show_next(ending: Event, command: str, name: str) -> None:
+    """Print the session's id and the commands that fit how the task ended."""
+    from rich.text import Text
+
+    from codesdk.cli.view.pieces import step_lines
+    from codesdk.cli.view.screen import Screen
+
+    steps = [
+        (f"{command} transcript {name}", "the messages"),
+        (f"{command} events {name}", "everything that happened"),
+    ]
+    if ending.type == "task.completed":
+        steps.append((f"{command} verify {name}", "check the log"))
+    else:
+        steps.append((f"{command} run --session {name} …", "continue from here"))
+    async with Screen() as screen:
+        screen.console.print(Text(f"  session {ending.trace.session_id}", "dim"))
+        for line in step_lines(steps, screen.console.width):
+            screen.console.print(line, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`codesdk set`, `fork`, `move`, `close` and `delete`: what can be done to a session as a whole."""
+"""`codesdk set`, `fork`, `move`, `close`, `delete` and `undo`: what can be done to a session as a whole."""
 
 import sys
 from typing import Any
@@ -8,13 +8,24 @@ import msgspec
 
 from codesdk.cli.app import Setup
 from codesdk.cli.commands.answer import deliver
+from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
-from codesdk.cli.target.lookup import find, short
+from codesdk.cli.target.lookup import find, find_changed_call, find_session, short
+from codesdk.cli.target.place import open_reader
 from codesdk.cli.view.out import write_json
-from codesdk.contract.actions import ChangeSettings, CloseSession, DeleteSession, ForkSession, MoveSession
+from codesdk.cli.view.safe import one_line
+from codesdk.contract.actions import (
+    ChangeSettings,
+    CloseSession,
+    DeleteSession,
+    ForkSession,
+    MoveSession,
+    UndoChanges,
+)
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.settings import SettingsChange
+from codesdk.contract.tools import UndoReport
 
 SessionAction = ForkSession | ChangeSettings | MoveSession | CloseSession
 """Actions whose result is the session's row."""
@@ -81,6 +92,19 @@ def delete(setup: Setup, session: str, yes: bool) -> int:
     return run_async(_delete(setup, session, yes))
 
 
+@click.command()
+@session_argument()
+@click.argument("call", required=False)
+@json_option("Print what was undone and what was not as JSON.")
+@click.pass_obj
+def undo(setup: Setup, session: str, call: str | None, as_json: bool) -> int:
+    """Undo what tools did to files: one CALL, or all calls of the session, the newest first.
+
+    A file that was changed since is left alone, and reported. No task may be running in the session.
+    """
+    return run_async(_undo(setup, session, call, as_json))
+
+
 async def _change(setup: Setup, action: SessionAction, words: str, as_json: bool) -> int:
     """Carry out an action on the session that it names, and say so. `words` may have a place for the row."""
     session_id = (await find(setup, action.session_id)).session_id
@@ -115,3 +139,22 @@ async def _delete(setup: Setup, given: str, yes: bool) -> int:
     await deliver(setup, DeleteSession(session_id=row.session_id))
     click.echo("Deleted.")
     return 0
+
+
+async def _undo(setup: Setup, given: str, given_call: str | None, as_json: bool) -> int:
+    async with open_reader(setup) as archive:
+        session = (await find_session(archive, given)).session_id
+        call = await find_changed_call(archive, session, given_call) if given_call else None
+    report = (await deliver(setup, UndoChanges(session_id=session, tool_call_id=call))).result
+    if as_json:
+        write_json(report)
+    else:
+        _show_undone(report)
+    return FAILED if report.refused else OK
+
+
+def _show_undone(report: UndoReport) -> None:
+    for file in report.restored:
+        click.echo(f"{'removed ' if file.removed else 'restored'}  {one_line(file.path)}")
+    for refusal in report.refused:
+        click.echo(f"not undone: {refusal.tool_call_id}: {one_line(refusal.reason)}", err=True)

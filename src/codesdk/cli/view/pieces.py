@@ -98,6 +98,19 @@ def prompt_line(choices: Sequence[tuple[str, str]]) -> Text:
     return line.append(" > ", "bold yellow")
 
 
+def step_lines(steps: Sequence[tuple[str, str]], width: int) -> list[Text]:
+    """Return commands with their purpose beside them, or above them where there is no room."""
+    longest = max(len(command) for command, _ in steps)
+    beside = all(longest + len(purpose) + 5 <= width for _, purpose in steps)
+    lines: list[Text] = []
+    for command, purpose in steps:
+        if beside:
+            lines.append(Text.assemble(f"  {command:<{longest}}", (f"   {purpose}", "dim")))
+        else:
+            lines += [Text(f"  {purpose}", "dim"), Text(f"    {command}")]
+    return lines
+
+
 def _clipped(lines: list[str], limit: int, style: str) -> list[Text]:
     while lines and not lines[-1].strip():
         lines.pop()
