@@ -182,27 +182,12 @@ class Asker:
                 self._keyboard.listen(self._typed, fresh=False)
         await self._send()
 
-    # Attempt and hash go with an answer, so that it is refused if the call is not the one that was shown.
-
     async def _approve(self, question: ApprovalRequested, *, always: bool) -> None:
-        await self._tell(
-            self._session.approve(
-                question.tool_call_id or question.approval_id,
-                scope="session" if always else "once",
-                attempt=question.attempt,
-                input_hash=question.input_hash,
-            )
-        )
+        scope = "session" if always else "once"
+        await self._tell(self._session.approve(**_meant(question), scope=scope))
 
     async def _deny(self, question: ApprovalRequested, reason: str) -> None:
-        await self._tell(
-            self._session.deny(
-                question.tool_call_id or question.approval_id,
-                reason,
-                attempt=question.attempt,
-                input_hash=question.input_hash,
-            )
-        )
+        await self._tell(self._session.deny(**_meant(question), reason=reason))
 
     async def _tell(self, answering: Coroutine[Any, Any, None]) -> None:
         """Deliver an answer. If the call was decided meanwhile, say so; the task goes on either way."""
@@ -211,3 +196,12 @@ class Asker:
         except CodeSDKError as error:
             self._console.print(note(error.message, "yellow"))
             await self._send()
+
+
+def _meant(question: ApprovalRequested) -> dict[str, Any]:
+    """Return the call with its attempt and hash, so that an answer is refused if another one was shown."""
+    return {
+        "tool_call_id": question.tool_call_id or question.approval_id,
+        "attempt": question.attempt,
+        "input_hash": question.input_hash,
+    }

@@ -41,9 +41,7 @@ def diff_lines(diff: str, limit: int = MAX_DIFF_LINES) -> list[Text]:
     """Return a unified diff in colour."""
     lines = diff.removesuffix("\n").split("\n")
     shown = [Text(f"  {printable(line).expandtabs(4)}", _diff_style(line)) for line in lines[:limit]]
-    if len(lines) > limit:
-        shown.append(Text(f"  … {plural(len(lines) - limit, 'more line')}", "dim"))
-    return shown
+    return shown + _more(len(lines) - limit)
 
 
 def replacement_lines(arguments: Any, limit: int = MAX_RESULT_LINES * 3) -> list[Text]:
@@ -55,9 +53,7 @@ def replacement_lines(arguments: Any, limit: int = MAX_RESULT_LINES * 3) -> list
         case _:
             return []
     shown = [Text(f"    {printable(line).expandtabs(4)}", style) for line, style in lines[:limit]]
-    if len(lines) > limit:
-        shown.append(Text(f"    … {plural(len(lines) - limit, 'more line')}", "dim"))
-    return shown
+    return shown + _more(len(lines) - limit, "    ")
 
 
 def whole_input(arguments: Any) -> list[Text]:
@@ -120,9 +116,11 @@ def _clipped(lines: list[str], limit: int, style: str) -> list[Text]:
         Text(f"  {printable(line).expandtabs(4)}", style, no_wrap=True, overflow="ellipsis")
         for line in lines[:limit]
     ]
-    if len(lines) > limit:
-        shown.append(Text(f"  … {plural(len(lines) - limit, 'more line')}", "dim"))
-    return shown
+    return shown + _more(len(lines) - limit)
+
+
+def _more(count: int, indent: str = "  ") -> list[Text]:
+    return [Text(f"{indent}… {plural(count, 'more line')}", "dim")] if count > 0 else []
 
 
 def _diff_style(line: str) -> str:
