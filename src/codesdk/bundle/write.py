@@ -174,7 +174,7 @@ class _Bundling:
         """Put a tool call's transcript into the box, unless such transcripts already fill their share."""
         self._calls += 1
         what = f"the call {attempt.tool_call_id} of {attempt.name}, attempt {attempt.attempt}: input, decision, output, result"
-        before = self._box.size
+        before = self._box.size  # what is added is measured after redaction, which changes sizes
         if self._calls_bytes > self._limit(_TOOLS_SHARE):
             self._box.leave_out(
                 what, "the transcripts of tools take up a quarter of the bundle already; its events are there"
@@ -279,7 +279,7 @@ class _Bundling:
 
     async def _artifacts(self) -> None:
         """Add artifacts, small ones first, so that as many as possible fit; list them all."""
-        rows = await self._artifact_rows()
+        rows = await self._artifact_rows()  # all of them: sizes are compared before anything is read
         listed: list[dict[str, Any]] = []
         for row in sorted(rows, key=lambda row: (row.ref.size_bytes, row.ref.artifact_id)):
             path = f"artifacts/{row.ref.artifact_id}"

@@ -82,7 +82,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "completion": Entry("completion", "completion", "Print the completion script for a shell."),
     },
 }
-_HELP = "codesdk.help"
+_HELP = "codesdk.help"  # in a context's meta: only help is wanted, so nothing may be refused yet
 HERE_ONLY = frozenset({"demo", "mcp", "policy", "tokens"})
 """Commands that work only on a data directory, and refuse a daemon's address."""
 _ENTRIES = {name: entry for entries in COMMANDS.values() for name, entry in entries.items()}
@@ -251,6 +251,7 @@ def _open_missing_streams() -> None:
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(number)
+    # Python sets the object to None for a descriptor that was closed when it started.
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))  # noqa: SIM115 - stays open

@@ -87,6 +87,7 @@ class _Formatter(logging.Formatter):
         return self._known().value(plain)
 
     def _known(self) -> Redactor:
+        # A redactor compiles its secrets, so a new one is made only when they change.
         known = tuple(self._secrets() if callable(self._secrets) else self._secrets)
         if known != self._redactor.secrets:
             self._redactor = Redactor(known)

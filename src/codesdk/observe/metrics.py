@@ -147,6 +147,7 @@ class Metrics:
     def _used(self, event: ev.UsageReportedEvent) -> None:
         reported = event.payload
         task = self._tasks.get(_which(event))
+        # Both may report the same request; only what the gateway saw is counted then.
         if reported.source == "gateway":
             self._spend(self._runtimes.label(event.runtime.name), reported)
             if task is not None:

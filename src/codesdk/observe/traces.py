@@ -73,7 +73,7 @@ class Traces:
 
     def close(self) -> None:
         """Send the remaining spans. Blocking."""
-        shutdown = getattr(self._provider, "shutdown", None)
+        shutdown = getattr(self._provider, "shutdown", None)  # the API's own no-op provider has none
         if shutdown is not None:
             shutdown()
 

@@ -75,6 +75,7 @@ class Bench:
         self.capabilities: Capabilities | None = None
         self._make = make
         self._scenario = scenario
+        # One store for all SDKs of the cell: a second one finds what a crash of the first would leave.
         self._log = MemoryLog()
         self._blobs = MemoryBlobs()
         self._stamper = FrozenStamper()

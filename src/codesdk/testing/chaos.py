@@ -92,6 +92,7 @@ class ChaosRuntime:
         return AuthStatus(ok=True, logged_in=True, auth_model="none")
 
     async def start_task(self, host: Host, task: TaskInput) -> "ChaosTask":
+        # Each task draws from its own generator: what one does must not depend on when others draw.
         rng = Random(f"{self.seed}/{self._started}")
         self._started += 1
         handle = ChaosTask(rng, task, self._misdeeds, self._steps)

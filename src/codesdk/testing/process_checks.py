@@ -118,7 +118,7 @@ def _children() -> dict[int, str]:
                 state, parent = rest.split()[:2]
                 parents[int(entry.name)] = int(parent), state, name
     below, found = {os.getpid()}, dict[int, str]()
-    for _ in parents:
+    for _ in parents:  # a process may have a smaller id than its parent, so one pass is not enough
         new = {pid for pid, (parent, _, _) in parents.items() if parent in below} - below
         if not new:
             break

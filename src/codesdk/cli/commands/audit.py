@@ -27,7 +27,7 @@ from codesdk.store import AuditRecord, Category, Place
 if TYPE_CHECKING:
     from codesdk.client import CodeSDKClient
 
-POLL_S = 0.2
+POLL_S = 0.2  # nothing wakes a reader of the audit
 _PAGE = 1000
 _BAD = frozenset({"denied", "failed", "refused", "lost", "unknown"})
 

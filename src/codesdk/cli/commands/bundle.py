@@ -71,6 +71,7 @@ async def _write(setup: Setup, given: str, output: str | None, max_bytes: int, a
             return OK
         target = Path(output or f"codesdk-bundle-{short(session_id)}.tar.gz")
         _save(spool, target)
+    # Read back: a daemon sends only the archive, and it is checked like any other bundle.
     manifest = read_bundle(target).manifest
     if as_json:
         write_json({"file": str(target), "size": size, "manifest": manifest})
@@ -111,6 +112,7 @@ async def _fetch(setup: Setup, given: str, max_bytes: int, spool: BinaryIO) -> s
 
 def _save(spool: BinaryIO, target: Path) -> None:
     """Write a file for its owner only, whole or not at all."""
+    # Beside the target, so that the rename stays within one file system.
     part = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

@@ -51,6 +51,7 @@ def demo(setup: Setup, clean: bool, as_json: bool) -> int:
     A scripted model reads a file, is refused another, and edits the first. Then the stored log is checked
     and replayed. All of it happens in a new temporary directory, which is kept for you to look at.
     """
+    # Not a `with`: what happened stays on disk for the person to look at, unless --clean is given.
     place = Path(tempfile.mkdtemp(prefix="codesdk-demo-"))
     try:
         workspace = place / "workspace"

@@ -107,6 +107,7 @@ def gateway(
         raise click.UsageError("An origin is for requests that are passed on, not for --script or --replay.")
     if pace and replay is None:
         raise click.UsageError("--pace needs --replay.")
+    # Chosen before the server starts, because a recording must never contain it.
     token = secrets.token_urlsafe(24)
     if script is not None:
         served = _scripted(script)

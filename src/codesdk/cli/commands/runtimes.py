@@ -102,6 +102,7 @@ def install(name: str, yes: bool, dry_run: bool) -> int:
 
 def _install(entry: RuntimeEntry, command: list[str]) -> int:
     try:
+        # No stdin: an installer that asks something would wait for an answer that nobody sees is wanted.
         code = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
     except OSError as error:
         raise InvalidRequest(

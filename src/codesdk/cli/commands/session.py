@@ -120,7 +120,7 @@ def _named(given: str) -> tuple[str, Any]:
     name, equals, value = given.partition("=")
     if not name or not equals:
         raise InvalidRequest(f"{given!r} names no value. Write a setting as NAME=VALUE, such as title=Demo.")
-    try:
+    try:  # JSON first, so that 2 is a number; what is not JSON is text that needs no quotes
         return name, msgspec.json.decode(value)
     except msgspec.DecodeError:
         return name, value

@@ -113,6 +113,7 @@ class _Top:
         rows.sort(key=lambda row: row.updated_at, reverse=True)
         rows.sort(key=lambda row: row.active_task_id is None and row.session_id not in asked)
         shown = rows[: self._limit]
+        # Only of the sessions that are shown: each head is a request if the sessions are a daemon's.
         heads = await asyncio.gather(*(place.head(row.session_id) for row in shown))
         events = {row.session_id: head for row, head in zip(shown, heads, strict=True)}
         rates = self._rates(events)
@@ -143,7 +144,7 @@ class _Top:
         self._before = (now, events)
         if before is None:
             return None
-        passed = max(now - before[0], 0.001)
+        passed = max(now - before[0], 0.001)  # two looks may fall into one tick of the clock
         # A session that was not there at the previous look has a rate of 0.
         return {name: (head - before[1].get(name, head)) / passed for name, head in events.items()}
 

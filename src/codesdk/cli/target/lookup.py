@@ -90,6 +90,7 @@ async def waiting(archive: SessionReader, session_id: str | None = None) -> list
 
 def short(identifier: str) -> str:
     """Return the end of an id: short to type, and practically unique."""
+    # Not the beginning: that is the time, which sessions made together share.
     return identifier[-8:]
 
 

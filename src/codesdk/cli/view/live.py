@@ -59,11 +59,11 @@ class LiveView:
         self._flow_style = ""
         self._pending: list[str] = []
         self._section = ""
-        self._streamed: set[str] = set()
+        self._streamed: set[str] = set()  # messages whose text is on the screen already
         self._calls: dict[str, tuple[str, Any]] = {}
         self._asking_rules: dict[str, str] = {}
         self._last_call = ""
-        self._unfinished: dict[tuple[str, str], str] = {}
+        self._unfinished: dict[tuple[str, str], str] = {}  # by call and stream, so that lines do not mix
         self._running: str | None = None
         self._over = False
 
