@@ -51,6 +51,6 @@ def refuse(codec: Codec, fault: Fault) -> Reply:
     """Return a fault as the provider's own error."""
     headers, body = codec.error(fault)
     # Some codecs say it in the provider's own way; all clients understand the plain header.
-    if fault.retry_after_s is not None and "retry-after" not in headers:
-        headers = headers | {"retry-after": f"{fault.retry_after_s:.3f}".rstrip("0").rstrip(".")}
+    if fault.retry_after is not None:
+        headers = {"retry-after": fault.retry_after} | headers
     return Reply(status=fault.status, headers=JSON | headers, body=body)

@@ -57,7 +57,7 @@ def recorded(case: str, number: int = 1) -> Recorded:
 
 
 def parse(wire: Wire, body: dict[str, Any]) -> Ask:
-    return codec_for(wire).parse(Route(wire=wire, kind="generate", model="m"), body)
+    return codec_for(wire).parse(Route(kind="generate", model="m"), body)
 
 
 def at(body: Any, pointer: str) -> Any:

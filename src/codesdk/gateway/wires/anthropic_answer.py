@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from codesdk.gateway.wires.arguments import arguments_of, input_of, pieces_of
-from codesdk.gateway.wires.exchange import Call, Finish, Part, ReasoningChunk, Seen, TextChunk, Tokens
+from codesdk.gateway.wires.exchange import Ask, Call, Finish, Part, ReasoningChunk, Seen, TextChunk, Tokens
 from codesdk.gateway.wires.fields import count, decode_json, error_text, items, mapping, string
 from codesdk.gateway.wires.sse import EventReader, frame
 
@@ -21,8 +21,8 @@ _STOPS = {"stop_sequence": "end_turn"}
 class AnthropicEncoder:
     """Writes the events of one answer. Consecutive chunks of one kind share a block."""
 
-    def __init__(self, model: str, answer_id: str) -> None:
-        self._model = model
+    def __init__(self, ask: Ask, answer_id: str) -> None:
+        self._model = ask.model
         self._answer_id = answer_id
         self._index = 0
         self._open: Literal["text", "thinking"] | None = None
@@ -75,7 +75,7 @@ class AnthropicEncoder:
         return self._stop()
 
 
-def encode_message(model: str, answer_id: str, parts: Iterable[Part]) -> bytes:
+def encode_message(ask: Ask, answer_id: str, parts: Iterable[Part]) -> bytes:
     """Return an unstreamed answer."""
     content: list[dict[str, Any]] = []
     finish = Finish("end_turn")
@@ -91,7 +91,7 @@ def encode_message(model: str, answer_id: str, parts: Iterable[Part]) -> bytes:
     for index, block in enumerate(content):
         if block["type"] == "thinking":
             block["signature"] = _signature(answer_id, index)
-    message = _message(model, answer_id, content, _stop_fields(finish), finish.tokens or Tokens())
+    message = _message(ask.model, answer_id, content, _stop_fields(finish), finish.tokens or Tokens())
     return msgspec.json.encode(message)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from codesdk.gateway.wires.exchange import (
+    Ask,
     Call,
     Finish,
     Part,
@@ -47,10 +48,10 @@ _INSIDE = re.compile(rb'["\\]')
 class GeminiEncoder:
     """Writes the chunks of one answer, as events or as array items."""
 
-    def __init__(self, model: str, answer_id: str, *, is_sse: bool) -> None:
-        self._model = model
+    def __init__(self, ask: Ask, answer_id: str) -> None:
+        self._model = ask.model
         self._answer_id = answer_id
-        self._is_sse = is_sse
+        self._is_sse = ask.sse
         self._is_first = True
 
     def start(self) -> bytes:
@@ -68,19 +69,14 @@ class GeminiEncoder:
     def _chunk(self, candidate: dict[str, Any], finish: Finish | None) -> bytes:
         chunk = _answer(self._model, self._answer_id, candidate, finish)
         if self._is_sse:
-            return encode_event(chunk)
+            return b"data: " + _encode(chunk) + b"\r\n\r\n"
         # The comma comes before an item: whether another one follows is not known yet.
         between = b"" if self._is_first else b",\r\n"
         self._is_first = False
         return between + _encode(chunk)
 
 
-def encode_event(value: Any) -> bytes:
-    """Return one event of a stream."""
-    return b"data: " + _encode(value) + b"\r\n\r\n"
-
-
-def encode_answer(model: str, answer_id: str, parts: Iterable[Part]) -> bytes:
+def encode_answer(ask: Ask, answer_id: str, parts: Iterable[Part]) -> bytes:
     """Return an unstreamed answer. Consecutive chunks of one kind become one part."""
     contents: list[dict[str, Any]] = []
     finish = Finish("end_turn")
@@ -90,7 +86,7 @@ def encode_answer(model: str, answer_id: str, parts: Iterable[Part]) -> bytes:
         elif content := _content(part):
             _grow(contents, content)
     candidate: dict[str, Any] = {"content": {"parts": contents, "role": "model"}}
-    return _encode(_answer(model, answer_id, candidate if contents else _last_content(finish), finish))
+    return _encode(_answer(ask.model, answer_id, candidate if contents else _last_content(finish), finish))
 
 
 class GeminiDecoder:

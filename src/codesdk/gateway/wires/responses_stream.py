@@ -5,12 +5,15 @@ everything again when it is done. The last event holds the whole response, which
 unstreamed answer.
 """
 
+from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, assert_never
+
+import msgspec
 
 from codesdk.gateway.wires.arguments import arguments_of, pieces_of
 from codesdk.gateway.wires.exchange import Ask, Call, Finish, Part, ReasoningChunk, TextChunk, Tokens
 from codesdk.gateway.wires.fields import items, mapping
-from codesdk.gateway.wires.openai_terms import CREATED, encode
+from codesdk.gateway.wires.openai_terms import CREATED
 from codesdk.gateway.wires.responses_tools import Spelling, spellings
 from codesdk.gateway.wires.sse import frame
 
@@ -81,7 +84,7 @@ class ResponsesEncoder:
     def __init__(self, ask: Ask, answer_id: str) -> None:
         self.status: Status = "in_progress"
         self._answer_id = answer_id
-        self._base = blank_response(f"resp_{answer_id}", ask.model) | _echo(ask.body)
+        self._base = _blank_response(f"resp_{answer_id}", ask.model) | _echo(ask.body)
         self._spellings = spellings(ask.body)
         self._reasoning = _reasoning_kind(ask.body)
         self._encrypted = "reasoning.encrypted_content" in items(ask.body.get("include"))
@@ -116,7 +119,7 @@ class ResponsesEncoder:
         return self._base | {"status": self.status, "output": list(self._output)} | self._end
 
     def _event(self, kind: str, **fields: Any) -> bytes:
-        data = encode({"type": kind, "sequence_number": self._number, **fields})
+        data = msgspec.json.encode({"type": kind, "sequence_number": self._number, **fields})
         self._number += 1
         return frame(kind, data)
 
@@ -197,7 +200,7 @@ class ResponsesEncoder:
             told = self._text(_REFUSAL, finish.refusal)
         told += self._close(self.status)
         if finish.tokens is not None:
-            self._end["usage"] = usage_of(finish.tokens)
+            self._end["usage"] = _usage(finish.tokens)
         if reason is not None:
             self._end["incomplete_details"] = {"reason": reason}
         return told + self._event(f"response.{self.status}", response=self.response())
@@ -214,7 +217,17 @@ _FUNCTION = _CallKind("function_call", "fc", "arguments", "response.function_cal
 _CUSTOM = _CallKind("custom_tool_call", "ctc", "input", "response.custom_tool_call_input")
 
 
-def blank_response(response_id: str, model: str) -> dict[str, Any]:
+def encode_response(ask: Ask, answer_id: str, parts: Iterable[Part]) -> bytes:
+    """Return an unstreamed answer: what the last event of its stream would hold."""
+    encoder = ResponsesEncoder(ask, answer_id)
+    for part in parts:
+        encoder.feed(part)
+    if encoder.status == "in_progress":
+        encoder.feed(Finish("end_turn"))
+    return msgspec.json.encode(encoder.response())
+
+
+def _blank_response(response_id: str, model: str) -> dict[str, Any]:
     """Return a response without content. Instructions and tools are not echoed: they are large."""
     return {
         "id": response_id,
@@ -233,7 +246,7 @@ def blank_response(response_id: str, model: str) -> dict[str, Any]:
     }
 
 
-def usage_of(tokens: Tokens) -> dict[str, Any]:
+def _usage(tokens: Tokens) -> dict[str, Any]:
     """Return token counts in this API's terms: all that was read, all that was written."""
     read = tokens.input + tokens.cache_read + tokens.cache_write
     written = tokens.output + tokens.reasoning
