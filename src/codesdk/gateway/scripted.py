@@ -8,6 +8,9 @@ is not offered or an expectation does not hold, the runtime gets an error in its
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from itertools import repeat
+from typing import cast, get_args
+
+import msgspec
 
 from codesdk.gateway.capture.purpose import purpose_of
 from codesdk.gateway.reply import JSON, SSE, RawRequest, Reply, Reset, refuse
@@ -40,12 +43,6 @@ _KINDS: dict[int, FaultKind] = {
     429: "rate_limit",
     503: "unavailable",
     529: "overloaded",
-}
-_STOPS: dict[str, StopReason] = {
-    "end_turn": "end_turn",
-    "tool_use": "tool_use",
-    "max_tokens": "max_tokens",
-    "refusal": "refusal",
 }
 
 
@@ -119,10 +116,9 @@ def estimate(ask: Ask) -> int:
 
 
 def _send(codec: Codec, ask: Ask, answer_id: str, turn: Turn, names: dict[str, str]) -> Reply:
-    if ask.stream:
-        kind = SSE if ask.sse else JSON
-        return Reply(status=200, headers=kind, body=_stream(codec, ask, answer_id, turn, names))
-    return Reply(status=200, headers=JSON, body=_whole(codec, ask, answer_id, turn, names))
+    write = _stream if ask.stream else _whole
+    headers = SSE if ask.stream and ask.sse else JSON
+    return Reply(status=200, headers=headers, body=write(codec, ask, answer_id, turn, names))
 
 
 async def _stream(
@@ -186,21 +182,15 @@ def _parts(step: model.Step, answer_id: str, place: int, names: dict[str, str]) 
 
 
 def _finish(turn: Turn) -> Finish:
-    reason = _STOPS.get(turn.effective_stop_reason, "end_turn")
+    stop = turn.effective_stop_reason
+    reason = cast("StopReason", stop) if stop in get_args(StopReason) else "end_turn"
     refusal: str | None = None
     for step in turn.steps:
         if isinstance(step, model.MaxTokensStep):
             reason = "max_tokens"
         elif isinstance(step, model.RefusalStep):
             reason, refusal = "refusal", step.text
-    usage = turn.usage or model.Usage()
-    tokens = Tokens(
-        input=usage.input,
-        output=usage.output,
-        cache_read=usage.cache_read,
-        cache_write=usage.cache_write,
-        reasoning=usage.reasoning,
-    )
+    tokens = msgspec.convert(turn.usage or model.Usage(), Tokens, from_attributes=True)
     return Finish(stop_reason=reason, tokens=tokens, refusal=refusal)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from codesdk.gateway.wires.arguments import input_of
 from codesdk.gateway.wires.chat_answer import ChatDecoder, ChatEncoder, encode_completion
 from codesdk.gateway.wires.exchange import (
     Ask,
@@ -23,7 +22,7 @@ from codesdk.gateway.wires.exchange import (
     OfferedTool,
     Route,
 )
-from codesdk.gateway.wires.fields import items, list_at, mapping, string, string_at
+from codesdk.gateway.wires.fields import input_of, items, list_at, mapping, string, string_at
 from codesdk.gateway.wires.openai_terms import is_streamed, write_error
 from codesdk.gateway.wires.sse import frame
 

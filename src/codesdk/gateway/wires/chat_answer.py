@@ -10,7 +10,6 @@ from typing import Any, assert_never
 
 import msgspec
 
-from codesdk.gateway.wires.arguments import arguments_of, input_of, pieces_of
 from codesdk.gateway.wires.exchange import (
     Ask,
     Call,
@@ -22,7 +21,16 @@ from codesdk.gateway.wires.exchange import (
     TextChunk,
     Tokens,
 )
-from codesdk.gateway.wires.fields import count, decode_json, items, mapping, string
+from codesdk.gateway.wires.fields import (
+    arguments_of,
+    count,
+    decode_json,
+    input_of,
+    items,
+    mapping,
+    pieces_of,
+    string,
+)
 from codesdk.gateway.wires.openai_terms import CREATED, error_text
 from codesdk.gateway.wires.sse import EventReader, frame
 

@@ -8,7 +8,6 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from codesdk.gateway.wires.arguments import input_of
 from codesdk.gateway.wires.exchange import (
     Ask,
     AskBlock,
@@ -20,7 +19,7 @@ from codesdk.gateway.wires.exchange import (
     Codec,
     Route,
 )
-from codesdk.gateway.wires.fields import items, list_at, mapping, object_at, string, string_at
+from codesdk.gateway.wires.fields import input_of, items, list_at, mapping, object_at, string, string_at
 from codesdk.gateway.wires.openai_terms import is_streamed, write_error
 from codesdk.gateway.wires.responses_seen import ResponsesDecoder
 from codesdk.gateway.wires.responses_stream import ResponsesEncoder, encode_response

@@ -6,9 +6,8 @@ replaces its deltas, and the final response replaces the items.
 
 from typing import Any
 
-from codesdk.gateway.wires.arguments import input_of
 from codesdk.gateway.wires.exchange import Call, Seen, Tokens
-from codesdk.gateway.wires.fields import count, decode_json, items, mapping, string
+from codesdk.gateway.wires.fields import count, decode_json, input_of, items, mapping, string
 from codesdk.gateway.wires.openai_terms import error_text
 from codesdk.gateway.wires.responses_tools import joined
 from codesdk.gateway.wires.sse import EventReader

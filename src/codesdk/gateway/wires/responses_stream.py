@@ -10,9 +10,8 @@ from typing import Any, Literal, NamedTuple, assert_never
 
 import msgspec
 
-from codesdk.gateway.wires.arguments import arguments_of, pieces_of
 from codesdk.gateway.wires.exchange import Ask, Call, Finish, Part, ReasoningChunk, TextChunk, Tokens
-from codesdk.gateway.wires.fields import items, mapping
+from codesdk.gateway.wires.fields import arguments_of, items, mapping, pieces_of
 from codesdk.gateway.wires.openai_terms import CREATED
 from codesdk.gateway.wires.responses_tools import Spelling, spellings
 from codesdk.gateway.wires.sse import frame
