@@ -81,8 +81,7 @@ class ScriptedModel:
             )
         self._next += 1
         # A script names tools as CodeSDK does; the request has its runtime's names for them.
-        offered = [tool.name for tool in ask.tools]
-        names = {step.tool: offered_as(step.tool, offered) for step in turn.calls if step.offered}
+        names = {step.tool: offered_as(step.tool, ask.tools) for step in turn.calls if step.offered}
         problem = self._unmet(turn, ask) or _missing(names)
         if problem is not None:
             return self._fail(codec, f"turn {number + 1}: {problem}")
@@ -96,10 +95,9 @@ class ScriptedModel:
     def _unmet(self, turn: Turn, ask: Ask) -> str | None:
         if turn.expect is None:
             return None
-        offered = [tool.name for tool in ask.tools]
         wanted = {*turn.expect.offered, *turn.expect.not_offered}
-        own = {name for name in wanted if offered_as(name, offered)}
-        seen = expect.Seen(user=_last_user(ask), results=_results(ask), offered=own | set(offered))
+        own = {name for name in wanted if offered_as(name, ask.tools)}
+        seen = expect.Seen(user=_last_user(ask), results=_results(ask), offered=own | set(ask.tools))
         return expect.unmet(turn.expect, seen)
 
     def _fail(self, codec: Codec, problem: str) -> Reply:

@@ -24,7 +24,6 @@ from codesdk.gateway.wires.exchange import (
     Fault,
     FaultKind,
     Finish,
-    OfferedTool,
     Part,
     ReasoningChunk,
     Route,
@@ -108,7 +107,7 @@ async def test_the_client_streams_thinking_and_two_calls_and_sends_their_results
         {"type": "tool_use", "id": "toolu_2", "name": "shell", "input": {}},
     ]
     assert message.stop_reason == "tool_use"
-    assert url.asks[0].tools == [OfferedTool("read_file", "Read a file.")]
+    assert url.asks[0].tools == ["read_file"]
     assert url.asks[0].messages[0] == AskMessage("system", [AskText("Be brief.")], "/system")
     assert url.asks[1].messages[1:] == [
         AskMessage(

@@ -24,7 +24,6 @@ from codesdk.gateway.wires.exchange import (
     Fault,
     FaultKind,
     Finish,
-    OfferedTool,
     Part,
     ReasoningChunk,
     Route,
@@ -150,7 +149,7 @@ async def test_the_client_streams_thoughts_and_two_calls_and_sends_their_results
         {"function_call": {"id": "call_2", "name": "shell", "args": {}}},
         {"text": ""},
     ]
-    assert url.asks[0].tools == [OfferedTool("read_file", "Read a file.")]
+    assert url.asks[0].tools == ["read_file"]
     assert url.asks[0].messages[0] == AskMessage(
         "system", [AskText("Be brief.")], "/systemInstruction/parts/0"
     )

@@ -19,7 +19,6 @@ from codesdk.gateway.wires.exchange import (
     Codec,
     Fault,
     FaultKind,
-    OfferedTool,
     Route,
 )
 from codesdk.gateway.wires.fields import items, list_at, mapping, object_at, string, string_at
@@ -139,15 +138,14 @@ def _result_text(content: object) -> str:
     return "\n".join(string(block.get("text")) for block in blocks if block.get("type") == "text")
 
 
-def _tools(value: object) -> list[OfferedTool]:
+def _tools(value: object) -> list[str]:
     """Return the tools that have a name; a server's whole toolset has none."""
     tools = [] if value is None else list_at(value, "tools")
-    offered: list[OfferedTool] = []
+    offered: list[str] = []
     for number, tool in enumerate(tools):
         tool = object_at(tool, f"tools.{number}")
         if tool.get("type", "custom") == "custom" or "name" in tool:
-            name = string_at(tool.get("name"), f"tools.{number}.name")
-            offered.append(OfferedTool(name, string(tool.get("description"))))
+            offered.append(string_at(tool.get("name"), f"tools.{number}.name"))
     return offered
 
 

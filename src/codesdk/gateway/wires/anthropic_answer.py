@@ -119,8 +119,8 @@ class AnthropicDecoder:
 
     def feed(self, chunk: bytes) -> None:
         """Take more bytes of a stream. Ignore events of unknown types."""
-        for event in self._events.feed(chunk):
-            self._take(mapping(decode_json(event.data)))
+        for data in self._events.feed(chunk):
+            self._take(mapping(decode_json(data)))
 
     def whole(self, body: bytes) -> None:
         """Take a message, an error, or a token count, which says nothing about an answer."""

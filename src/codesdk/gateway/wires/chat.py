@@ -19,7 +19,6 @@ from codesdk.gateway.wires.exchange import (
     AskText,
     Codec,
     Fault,
-    OfferedTool,
     Route,
 )
 from codesdk.gateway.wires.fields import input_of, items, list_at, mapping, string, string_at
@@ -126,24 +125,21 @@ def _result(message: dict[str, Any], where: str) -> AskResult:
     return AskResult(call_id, "".join(texts))
 
 
-def _tools(tools: object) -> list[OfferedTool]:
+def _tools(tools: object) -> list[str]:
     found = [] if tools is None else list_at(tools, "tools")
     return [_tool(mapping(tool), f"tools[{number}]") for number, tool in enumerate(found)]
 
 
-def _tool(tool: dict[str, Any], where: str) -> OfferedTool:
+def _tool(tool: dict[str, Any], where: str) -> str:
     kind = string_at(tool.get("type"), f"{where}.type")
-    described = mapping(tool.get(kind))
     if kind not in ("function", "custom"):
-        return OfferedTool(kind)
-    name = string_at(described.get("name"), f"{where}.{kind}.name")
-    return OfferedTool(name, string(described.get("description")))
+        return kind
+    return string_at(mapping(tool.get(kind)).get("name"), f"{where}.{kind}.name")
 
 
-def _functions(functions: object) -> list[OfferedTool]:
+def _functions(functions: object) -> list[str]:
     """Return the tools of a request that still calls them functions."""
-    known = [mapping(function) for function in items(functions)]
-    return [OfferedTool(string(each.get("name")), string(each.get("description"))) for each in known]
+    return [string(mapping(function).get("name")) for function in items(functions)]
 
 
 CODEC = Codec(

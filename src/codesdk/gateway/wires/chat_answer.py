@@ -206,8 +206,8 @@ class ChatDecoder:
 
     def feed(self, chunk: bytes) -> None:
         """Take more bytes of a stream."""
-        for event in self._reader.feed(chunk):
-            self._take(mapping(decode_json(event.data)), "delta")
+        for data in self._reader.feed(chunk):
+            self._take(mapping(decode_json(data)), "delta")
 
     def whole(self, body: bytes) -> None:
         """Take the body of an unstreamed answer, or of an error."""

@@ -77,13 +77,6 @@ class AskMessage(msgspec.Struct, frozen=True):
     place: str
 
 
-class OfferedTool(msgspec.Struct, frozen=True):
-    """A tool that the request offers to the model, by its wire name."""
-
-    name: str
-    description: str = ""
-
-
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """A model request, whatever its format. System texts are messages of role `system`, in order."""
 
@@ -92,7 +85,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     stream: bool
     messages: Sequence[AskMessage]
-    tools: Sequence[OfferedTool]
+    tools: Sequence[str]
+    """The wire names of the tools that are offered to the model."""
     body: dict[str, Any]
     sse: bool = True
     """As in `Route`: the content type of a stream is `text/event-stream`, or else `application/json`."""

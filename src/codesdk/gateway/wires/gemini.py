@@ -21,7 +21,6 @@ from codesdk.gateway.wires.exchange import (
     Codec,
     Fault,
     FaultKind,
-    OfferedTool,
     Route,
 )
 from codesdk.gateway.wires.fields import list_at, mapping, object_at, string, string_at
@@ -161,20 +160,18 @@ def _result(result: dict[str, Any], place: str) -> AskResult:
     return AskResult(call_id, msgspec.json.encode(response).decode(), is_error="error" in response)
 
 
-def _tools(asked: dict[str, Any]) -> list[OfferedTool]:
+def _tools(asked: dict[str, Any]) -> list[str]:
     """Return the functions, and Google's own tools by field name."""
     tools = [] if asked.get("tools") is None else list_at(asked.get("tools"), "tools")
-    offered: list[OfferedTool] = []
+    offered: list[str] = []
     for number, tool in enumerate(tools):
         tool = object_at(tool, f"tools[{number}]")
         functions = _field(tool, "functionDeclarations")
         place = f"tools[{number}].functionDeclarations"
         for n, function in enumerate([] if functions is None else list_at(functions, place)):
             function = object_at(function, f"{place}[{n}]")
-            name = string_at(function.get("name"), f"{place}[{n}].name")
-            offered.append(OfferedTool(name, string(function.get("description"))))
-        own = (name for name in tool if name not in ("functionDeclarations", "function_declarations"))
-        offered.extend(OfferedTool(name) for name in own)
+            offered.append(string_at(function.get("name"), f"{place}[{n}].name"))
+        offered += [name for name in tool if name not in ("functionDeclarations", "function_declarations")]
     return offered
 
 

@@ -93,8 +93,7 @@ class GeminiDecoder:
     """Decodes a stream of either kind, one answer, or an error. Only the first candidate is read."""
 
     def __init__(self) -> None:
-        self._events: EventReader | None = None
-        self._objects: ObjectReader | None = None
+        self._reader: EventReader | ObjectReader | None = None
         self._seen = Seen()
         self._text: list[str] = []
         self._reasoning: list[str] = []
@@ -102,20 +101,13 @@ class GeminiDecoder:
 
     def feed(self, chunk: bytes) -> None:
         """Take more bytes of a stream. The first byte shows which kind it is."""
-        if self._events is None and self._objects is None:
+        if self._reader is None:
             chunk = chunk.lstrip()
             if not chunk:
                 return
-            if chunk[:1] in b"[{":
-                self._objects = ObjectReader()
-            else:
-                self._events = EventReader()
-        if self._events is not None:
-            for event in self._events.feed(chunk):
-                self._take(mapping(decode_json(event.data)))
-        if self._objects is not None:
-            for data in self._objects.feed(chunk):
-                self._take(mapping(decode_json(data)))
+            self._reader = ObjectReader() if chunk[:1] in b"[{" else EventReader()
+        for data in self._reader.feed(chunk):
+            self._take(mapping(decode_json(data)))
 
     def whole(self, body: bytes) -> None:
         """Take an answer or an error, possibly in a list, or a token count, which holds no answer."""
@@ -161,9 +153,8 @@ class GeminiDecoder:
             self._seen.refusal = string(candidate.get("finishMessage")) or self._seen.refusal
 
     def _take_part(self, part: dict[str, Any]) -> None:
-        call = part.get("functionCall")
-        if isinstance(call, dict):
-            call = mapping(part.get("functionCall"))
+        if isinstance(part.get("functionCall"), dict):
+            call = mapping(part["functionCall"])
             name = string(call.get("name"))
             self._seen.calls.append(Call(string(call.get("id")) or name, name, call.get("args") or {}))
         elif part.get("thought") is True:

@@ -67,8 +67,8 @@ class ResponsesDecoder:
 
     def feed(self, chunk: bytes) -> None:
         """Take more bytes of a stream."""
-        for event in self._reader.feed(chunk):
-            self._take(mapping(decode_json(event.data)))
+        for data in self._reader.feed(chunk):
+            self._take(mapping(decode_json(data)))
 
     def whole(self, body: bytes) -> None:
         """Take the body of an unstreamed answer, or of an error."""

@@ -35,37 +35,22 @@ _ECHOED = (
 
 
 class _Kind(NamedTuple):
-    """What differs between the kinds of items with a growing text."""
+    """What differs between the kinds of items with a growing text. `key` names the list of the item's parts."""
 
     item: Literal["message", "reasoning"]
     prefix: str
-    list_key: str
-    index_key: str
+    key: str
     part_type: str
-    text_key: str
     part_event: str
     text_event: str
+    text_key: str = "text"
 
 
-_CONTENT = ("content", "content_index")
-_TEXT = _Kind(
-    "message", "msg", *_CONTENT, "output_text", "text", "response.content_part", "response.output_text"
-)
-_REFUSAL = _Kind(
-    "message", "msg", *_CONTENT, "refusal", "refusal", "response.content_part", "response.refusal"
-)
-_THOUGHT = _Kind(
-    "reasoning", "rs", *_CONTENT, "reasoning_text", "text", "response.content_part", "response.reasoning_text"
-)
+_TEXT = _Kind("message", "msg", "content", "output_text", "content_part", "output_text")
+_REFUSAL = _Kind("message", "msg", "content", "refusal", "content_part", "refusal", text_key="refusal")
+_THOUGHT = _Kind("reasoning", "rs", "content", "reasoning_text", "content_part", "reasoning_text")
 _SUMMARY = _Kind(
-    "reasoning",
-    "rs",
-    "summary",
-    "summary_index",
-    "summary_text",
-    "text",
-    "response.reasoning_summary_part",
-    "response.reasoning_summary_text",
+    "reasoning", "rs", "summary", "summary_text", "reasoning_summary_part", "reasoning_summary_text"
 )
 
 
@@ -129,17 +114,17 @@ class ResponsesEncoder:
         assert self._open is not None
         self._open.pieces.append(text)
         return head + self._event(
-            f"{kind.text_event}.delta", **self._open.place, delta=text, **_logprobs(kind)
+            f"response.{kind.text_event}.delta", **self._open.place, delta=text, **_logprobs(kind)
         )
 
     def _begin(self, kind: _Kind) -> bytes:
         index = len(self._output)
         item_id = f"{kind.prefix}_{self._answer_id}_{index}"
-        place = {"item_id": item_id, "output_index": index, kind.index_key: 0}
+        place = {"item_id": item_id, "output_index": index, f"{kind.key}_index": 0}
         self._open = _Open(kind, place, [])
         item = self._item(kind, item_id, "in_progress", [])
         return self._event("response.output_item.added", output_index=index, item=item) + self._event(
-            f"{kind.part_event}.added", **place, part=_part(kind, "")
+            f"response.{kind.part_event}.added", **place, part=_part(kind, "")
         )
 
     def _close(self, status: Status) -> bytes:
@@ -153,15 +138,17 @@ class ResponsesEncoder:
         item = self._item(kind, place["item_id"], status, [part])
         self._output.append(item)
         return (
-            self._event(f"{kind.text_event}.done", **place, **{kind.text_key: text}, **_logprobs(kind))
-            + self._event(f"{kind.part_event}.done", **place, part=part)
+            self._event(
+                f"response.{kind.text_event}.done", **place, **{kind.text_key: text}, **_logprobs(kind)
+            )
+            + self._event(f"response.{kind.part_event}.done", **place, part=part)
             + self._event("response.output_item.done", output_index=place["output_index"], item=item)
         )
 
     def _item(self, kind: _Kind, item_id: str, status: Status, parts: list[dict[str, Any]]) -> dict[str, Any]:
         if kind.item == "message":
             return {"id": item_id, "type": "message", "status": status, "role": "assistant", "content": parts}
-        item: dict[str, Any] = {"id": item_id, "type": "reasoning", "summary": [], kind.list_key: parts}
+        item: dict[str, Any] = {"id": item_id, "type": "reasoning", "summary": [], kind.key: parts}
         if self._encrypted:
             item["encrypted_content"] = f"encrypted_{item_id}"
         return item

@@ -158,8 +158,7 @@ class CodexRuntime:
 
     async def _known_models(self, program: Program) -> list[dict[str, Any]]:
         if self._models is None:
-            with tempfile.TemporaryDirectory(prefix="codesdk-") as scratch:
-                self._models = await list_models(program.path, Path(scratch))
+            self._models = await list_models(program.path)
         return self._models
 
 

@@ -7,7 +7,7 @@ function, or later by whoever takes it. What is not JSON becomes `Garbage`. The 
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -44,7 +44,7 @@ class RequestFailed(Exception):
     def __init__(self, method: str, error: Any) -> None:
         self.method = method
         self.error = error
-        self.message = str(error.get("message", error) if isinstance(error, dict) else error)  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+        self.message = str(as_dict(error).get("message", error))
         super().__init__(f"{method}: {self.message}")
 
 
@@ -147,6 +147,11 @@ class Connection:
                 # Taken as seen: a request whose writing fails at the same time raises that, and never awaits this.
                 waiting.exception()
         self._waiting.clear()
+
+
+def as_dict(value: Any) -> Frame:
+    """Return an object; an empty one in place of anything else."""
+    return cast("Frame", value) if isinstance(value, dict) else {}
 
 
 def _decode(line: bytes | TooLong) -> Frame | Garbage:
