@@ -42,6 +42,7 @@ class SessionGateway:
         self._sources = sources
         self._server = server
         self._models: dict[str, ScriptedModel | ReplayBackend] = {}
+        # By session, because whoever closes one does not know its token.
         self._urls: dict[str, str] = {}
         self._upstream: Upstream | None = None
         self._keeping: set[asyncio.Task[None]] = set()

@@ -199,10 +199,7 @@ class ChatDecoder:
         self._reasoning: list[str] = []
         self._refusal: list[str] = []
         self._calls: dict[int, _Call] = {}
-        self._model: str | None = None
-        self._tokens: Tokens | None = None
-        self._stop: str | None = None
-        self._error: str | None = None
+        self._seen = Seen()
 
     def feed(self, chunk: bytes) -> None:
         """Take more bytes of a stream."""
@@ -215,38 +212,36 @@ class ChatDecoder:
         if fields.get("choices"):  # an error has none, whatever its shape
             self._take(fields, "message")
         else:
-            self._error = error_text(fields) or "the answer is neither a completion nor an error"
+            self._seen.error = error_text(fields) or "the answer is neither a completion nor an error"
 
     def result(self) -> Seen:
         """Return what was seen so far.
 
         Calls count once the answer has ended: only then are they surely complete.
         """
-        has_ended = self._stop is not None
+        has_ended = self._seen.stop_reason is not None
         calls = [self._calls[index] for index in sorted(self._calls)] if has_ended else []
         refusal = "".join(self._refusal) or None
-        return Seen(
-            model=self._model,
+        return msgspec.structs.replace(
+            self._seen,
             text="".join(self._text),
             reasoning="".join(self._reasoning),
             calls=[call.made() for call in calls if call.name],
             refusal=refusal,
-            stop_reason="refusal" if has_ended and refusal else self._stop,
-            tokens=self._tokens,
-            error=self._error,
+            stop_reason="refusal" if has_ended and refusal else self._seen.stop_reason,
         )
 
     def _take(self, fields: dict[str, Any], key: str) -> None:
-        self._model = string(fields.get("model")) or self._model
+        self._seen.model = string(fields.get("model")) or self._seen.model
         if fields.get("error"):
-            self._error = error_text(fields)
+            self._seen.error = error_text(fields)
         if fields.get("usage"):
-            self._tokens = _tokens(mapping(fields["usage"]))
+            self._seen.tokens = _tokens(mapping(fields["usage"]))
         for choice in map(mapping, items(fields.get("choices"))):
             if count(choice.get("index")) == 0:
                 self._take_message(mapping(choice.get(key)))
                 reason = string(choice.get("finish_reason"))
-                self._stop = _STOPS.get(reason, reason) or self._stop
+                self._seen.stop_reason = _STOPS.get(reason, reason) or self._seen.stop_reason
 
     def _take_message(self, message: dict[str, Any]) -> None:
         self._text.append(string(message.get("content")))

@@ -87,6 +87,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     messages: Sequence[AskMessage]
     tools: Sequence[str]
     """The wire names of the tools that are offered to the model."""
+    # As it came: exact capture and replay must not lose what the other fields leave out.
     body: dict[str, Any]
     sse: bool = True
     """As in `Route`: the content type of a stream is `text/event-stream`, or else `application/json`."""

@@ -11,6 +11,7 @@ _FAMILIES: tuple[tuple[str, Wire], ...] = (
     ("/messages", "anthropic"),
     ("/responses", "responses"),
     ("/v1beta", "gemini"),
+    # Only Gemini has a colon in its paths: `models/m:generateContent`.
     (":", "gemini"),
 )
 _SIGNS: tuple[tuple[Wire, tuple[str, ...], tuple[str, ...]], ...] = (

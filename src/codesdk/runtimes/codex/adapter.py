@@ -46,6 +46,7 @@ from codesdk.runtimes.program.workspace import framed
 from codesdk.tools import by_wire_name
 
 INTERRUPT_S = 2.0
+# Nothing listens on this port; to ask for an account needs no model.
 _NOWHERE = "http://127.0.0.1:9"
 
 _CAPABILITIES = msgspec.structs.replace(

@@ -17,6 +17,7 @@ from codesdk.runtimes.program.process import Child
 
 MAX_WAITING = 1_000
 _SHOWN = 200
+# A child that reads nothing for so long hangs.
 _WRITE_S = 30.0
 
 Frame = dict[str, Any]
@@ -81,10 +82,9 @@ class Connection:
         finally:
             self._waiting.pop(number, None)
 
-    async def notify(self, method: str, params: Any = None) -> None:
+    async def notify(self, method: str) -> None:
         """Send a message that gets no answer."""
-        frame: Frame = {"method": method}
-        await self._write(frame if params is None else {**frame, "params": params})
+        await self._write({"method": method})
 
     def respond(self, number: Any, answer: Frame) -> None:
         """Answer a request of the child. Answers are small: they go into the pipe's buffer without a wait."""

@@ -66,6 +66,7 @@ class TurnPlay:
 
     def parts(self) -> Iterator[Part]:
         """Yield what the turn is made of, in order."""
+        # A step may ask for the message to be completed twice, as a broken runtime does.
         completions = 1
         for index, step in enumerate(self.turn.steps):
             match step:
