@@ -5,7 +5,6 @@ engine's process or on its own. Knows no format and no model.
 """
 
 import asyncio
-import contextlib
 import hashlib
 import logging
 import secrets
@@ -16,7 +15,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from codesdk.gateway.reply import RawRequest, Reply, Reset, refuse
+from codesdk.gateway.reply import RawRequest, Reply, Reset, close_body, refuse
 from codesdk.gateway.wires.exchange import Ask, Codec, Fault
 from codesdk.gateway.wires.formats import find_route, guess_codec
 from codesdk.serving import Gone, Message, Receive, Send, Serving, listen, read_body, until_gone
@@ -164,15 +163,14 @@ async def _pour(
     status: int, headers: list[tuple[bytes, bytes]], body: AsyncIterator[bytes], send: Send
 ) -> None:
     """Send chunks as they arrive. Close the body whatever happens, so that the upstream is released."""
-    async with contextlib.AsyncExitStack() as stack:
-        close = getattr(body, "aclose", None)
-        if close is not None:
-            stack.push_async_callback(close)
+    try:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         async for chunk in body:
             if chunk:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
+    finally:
+        await close_body(body)
 
 
 def _raw(scope: Message, path: str, body: bytes) -> RawRequest:
