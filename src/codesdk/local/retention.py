@@ -39,7 +39,7 @@ async def collect(
     rewrite: bool = False,
     progress: Progress | None = None,
 ) -> GcReport:
-    """Remove what is over the limits, then return the space. `rewrite` is passed to `SqliteLog.vacuum`."""
+    """Remove what is over the limits, then return the space. `rewrite` is passed to the log's `vacuum`."""
     collecting = _Collecting(engine, directory, audit, folders, dry_run)
     before = await asyncio.to_thread(stored_bytes, directory.path)
     chosen = await collecting.choose(retention, before - await directory.log.unused_bytes())

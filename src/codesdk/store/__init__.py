@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from codesdk.store.audit.reading import read_audit as read_audit
     from codesdk.store.audit.trail import Audit as Audit
     from codesdk.store.audit.verify import AuditReport as AuditReport, verify_audit as verify_audit
+    from codesdk.store.backends import BACKENDS as BACKENDS, find_backend as find_backend
     from codesdk.store.blobs import FileBlobs as FileBlobs, MemoryBlobs as MemoryBlobs
     from codesdk.store.clock import now as now
     from codesdk.store.durable import write_file as write_file
@@ -34,6 +35,7 @@ __all__, __getattr__, __dir__ = open_door(
         ".audit.reading": ("read_audit",),
         ".audit.trail": ("Audit",),
         ".audit.verify": ("AuditReport", "verify_audit"),
+        ".backends": ("BACKENDS", "find_backend"),
         ".blobs": ("FileBlobs", "MemoryBlobs"),
         ".clock": ("now",),
         ".durable": ("write_file",),

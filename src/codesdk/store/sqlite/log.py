@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Sequence
 
+from codesdk.contract.ports import Blobs
 from codesdk.contract.records import (
     ApprovalRow,
     ArtifactRow,
@@ -17,11 +18,16 @@ from codesdk.contract.records import (
 )
 from codesdk.store.sqlite import reading
 from codesdk.store.sqlite.database import Database
+from codesdk.store.sqlite.split_blobs import SplitBlobs
 from codesdk.store.sqlite.writer import Append, Delete
 
 
 class SqliteLog(Database):
-    """An `EventLog` in a file."""
+    """A `StoredLog` in a file."""
+
+    def blobs(self, files: Blobs) -> Blobs:
+        """Return blobs of which the small ones are rows of the same file."""
+        return SplitBlobs(self, files)
 
     # --- writing ---------------------------------------------------------------------------------
 

@@ -9,7 +9,8 @@ import sqlite3
 import time
 
 from codesdk.contract.canonical import content_hash as hash_of
-from codesdk.store.blobs import FileBlobs, Keep, checked
+from codesdk.contract.ports import Blobs
+from codesdk.store.blobs import Keep, checked
 from codesdk.store.sqlite import reading
 from codesdk.store.sqlite.database import Database
 from codesdk.store.sqlite.tables import Tables
@@ -21,7 +22,7 @@ _SWEEP_PAGE = 500
 class SplitBlobs:
     """`Blobs` in a database and in files. Hashing runs in their threads."""
 
-    def __init__(self, database: Database, files: FileBlobs) -> None:
+    def __init__(self, database: Database, files: Blobs) -> None:
         self._database = database
         self._files = files
 
