@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from codesdk.contract.actions import LOCAL
 from codesdk.contract.errors import CodeSDKError, StorageFailure
 from codesdk.contract.events import Event
 from codesdk.redaction import Redactor
@@ -153,7 +152,7 @@ class Audit:
     async def flush(self) -> None:
         """Wait until everything taken so far is on disk. Raise `StorageFailure` if that fails."""
         try:
-            await self.do(_flushed)
+            await self.do(ChainFile.sync)
         except OSError as error:
             raise StorageFailure(f"the audit cannot be written: {error.strerror}") from error
         if self.trouble is not None:
@@ -268,7 +267,7 @@ class Audit:
 
     def _entry(self, item: AuditEntry | _Taken) -> AuditEntry | None:
         try:
-            entry = item if isinstance(item, AuditEntry) else entry_of(_principal(item.event), item.event)
+            entry = item if isinstance(item, AuditEntry) else entry_of(item.event)
             if entry is None:
                 return None
             plain = msgspec.to_builtins(entry)
@@ -302,14 +301,6 @@ class Audit:
             self._failing_since = time.monotonic()
             self.trouble = f"the audit cannot be written: {error.strerror}"
             _log.error("%s; records are kept and tried again", self.trouble)
-
-
-def _principal(event: Event) -> str:
-    return event.trace.user_id or LOCAL
-
-
-def _flushed(chain: ChainFile) -> None:
-    chain.sync()
 
 
 def _over(found: Sequence[Segment], max_age_s: float | None, max_bytes: int | None) -> list[Segment]:
