@@ -9,20 +9,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from codesdk.contract.errors import SandboxUnavailable
+from codesdk.contract.errors import SandboxUnavailable as SandboxUnavailable
 from codesdk.contract.tools import ExecutionEnv
-
-__all__ = [
-    "Command",
-    "CommandEnd",
-    "LimitName",
-    "Output",
-    "Sandbox",
-    "SandboxCapabilities",
-    "SandboxLimits",
-    "SandboxUnavailable",
-    "Stream",
-]
 
 Stream = Literal["stdout", "stderr"]
 Output = Callable[[Stream, bytes], None]

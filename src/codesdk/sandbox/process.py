@@ -6,14 +6,19 @@ backend how to kill all of a program.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
-from typing import IO
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from typing import IO, TypeVar
 
 from codesdk.sandbox.backend import LimitName, Output, Stream
 
 _CHUNK = 1 << 16
 WATCH_S = 0.1
 _LAST_WORDS = 600
+HIT_BY_SIGNAL: Mapping[int, LimitName] = {128 + signal.SIGXCPU: "cpu", 128 + signal.SIGXFSZ: "file_size"}
+"""The limit that a command reached, by the exit code of one that the kernel killed for it."""
+
+T = TypeVar("T")
 
 
 class Pipes:
@@ -120,7 +125,7 @@ async def readable(fd: int) -> None:
         loop.remove_reader(fd)
 
 
-async def to_the_end(ending: Awaitable[None], kill: Callable[[], None]) -> None:
+async def to_the_end(ending: Awaitable[T], kill: Callable[[], None] = lambda: None) -> T:
     """Wait for an end that must not be missed. If cancelled: kill, wait, and only then raise."""
     waiting = asyncio.ensure_future(ending)
     cancelled = False
@@ -130,6 +135,7 @@ async def to_the_end(ending: Awaitable[None], kill: Callable[[], None]) -> None:
         except asyncio.CancelledError:
             cancelled = True
             kill()
-    waiting.result()
+    result = waiting.result()
     if cancelled:
         raise asyncio.CancelledError
+    return result
