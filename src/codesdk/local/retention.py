@@ -17,7 +17,7 @@ from codesdk.contract.retention import GcReport, Kept, Progress, Removed, Retent
 from codesdk.contract.tools import Actor
 from codesdk.engine import GARBAGE_GRACE_S, Engine, iso
 from codesdk.local.directory import AUDIT, DATABASE, UNDO, DataDir
-from codesdk.store import Audit, AuditEntry, Who, now
+from codesdk.store import Audit, AuditEntry, storage_entry
 
 ENGINE = Actor(kind="engine")
 _DAY_S = 86_400.0
@@ -61,9 +61,9 @@ async def collect(
         blobs = await engine.collect_garbage(GARBAGE_GRACE_S)
         unused = await directory.log.vacuum(rewrite=rewrite)
         if uploads:
-            audit.note(_entry("uploads_removed", "", "age", files=uploads, bytes=upload_bytes))
+            audit.note(_removed("uploads_removed", "age", files=uploads, bytes=upload_bytes))
         if undo_files:
-            audit.note(_entry("undo_removed", "", "age or size", files=undo_files, bytes=undo_bytes))
+            audit.note(_removed("undo_removed", "age or size", files=undo_files, bytes=undo_bytes))
         await audit.flush()
     return GcReport(
         dry_run=dry_run,
@@ -137,7 +137,7 @@ class _Collecting:
                 "updated_at": session.updated_at,
                 "bytes": session.bytes,
             }
-            self._audit.note(_entry("session_removed", session.principal, session.why, **facts))
+            self._audit.note(_removed("session_removed", session.why, session.principal, **facts))
         self._done += 1
         if progress is not None:
             progress(self._done, total)
@@ -193,13 +193,5 @@ def _ago(days: float | None) -> float | None:
     return None if days is None else time.time() - days * _DAY_S
 
 
-def _entry(action: str, principal: str, why: str, **what: object) -> AuditEntry:
-    return AuditEntry(
-        time=now(),
-        category="storage",
-        action=f"retention.{action}",
-        outcome="removed",
-        who=Who(principal=principal, kind="engine"),
-        what=what,
-        why={"reason": why},
-    )
+def _removed(action: str, why: str, principal: str = "", **what: object) -> AuditEntry:
+    return storage_entry(f"retention.{action}", "removed", why, principal, **what)

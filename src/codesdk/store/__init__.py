@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         Category as Category,
         Place as Place,
         Who as Who,
+        storage_entry as storage_entry,
     )
     from codesdk.store.audit.entries import deletion_entry as deletion_entry
     from codesdk.store.audit.reading import read_audit as read_audit
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from codesdk.store.audit.verify import AuditReport as AuditReport, verify_audit as verify_audit
     from codesdk.store.backends import BACKENDS as BACKENDS, find_backend as find_backend
     from codesdk.store.blobs import FileBlobs as FileBlobs, MemoryBlobs as MemoryBlobs
-    from codesdk.store.clock import now as now
     from codesdk.store.durable import write_file as write_file
     from codesdk.store.memory import MemoryLog as MemoryLog
     from codesdk.store.sqlite.connection import Synchronous as Synchronous
@@ -30,14 +30,13 @@ if TYPE_CHECKING:
 __all__, __getattr__, __dir__ = open_door(
     __name__,
     {
-        ".audit.chain": ("AuditEntry", "AuditRecord", "Category", "Place", "Who"),
+        ".audit.chain": ("AuditEntry", "AuditRecord", "Category", "Place", "Who", "storage_entry"),
         ".audit.entries": ("deletion_entry",),
         ".audit.reading": ("read_audit",),
         ".audit.trail": ("Audit",),
         ".audit.verify": ("AuditReport", "verify_audit"),
         ".backends": ("BACKENDS", "find_backend"),
         ".blobs": ("FileBlobs", "MemoryBlobs"),
-        ".clock": ("now",),
         ".durable": ("write_file",),
         ".memory": ("MemoryLog",),
         ".sqlite.connection": ("Synchronous",),

@@ -20,7 +20,6 @@ from codesdk.store.audit.chain import (
     Head,
     Place,
     Segment,
-    Who,
     make_key,
     parse,
     read_head,
@@ -28,29 +27,16 @@ from codesdk.store.audit.chain import (
     seal,
     segment_path,
     segments,
+    storage_entry,
     unseal,
     write_head,
 )
-from codesdk.store.clock import now
 from codesdk.store.durable import make_directory, sync_directory
 
 SEGMENT_BYTES = 4 * 1024 * 1024
 MAX_LINE_BYTES = 64 * 1024
+# Surely holds the last whole line.
 _TAIL_BYTES = 16 * MAX_LINE_BYTES
-_NOBODY = Who(principal="", kind="engine")
-
-
-def own_entry(action: str, outcome: str, reason: str, **what: object) -> AuditEntry:
-    """Return an entry about the audit itself."""
-    return AuditEntry(
-        time=now(),
-        category="storage",
-        action=action,
-        outcome=outcome,
-        who=_NOBODY,
-        what=what,
-        why={"reason": reason},
-    )
 
 
 class ChainFile:
@@ -106,7 +92,7 @@ class ChainFile:
                 f"the last line of {oldest[-1].path.name} is damaged, so its segment is kept"
             )
         names = [segment.path.name for segment in oldest]
-        entry = own_entry(
+        entry = storage_entry(
             "retention.audit_removed", "removed", reason, segments=names, n=after.n, hash=after.hash
         )
         self.append([entry])
@@ -133,12 +119,14 @@ class ChainFile:
             if tail.torn:
                 os.ftruncate(self._segment, tail.size)
                 words = "the last line was not complete; the process that wrote it had ended while it wrote"
-                notes.append(own_entry("audit.recovered", "ok", words, cut_bytes=tail.torn))
+                notes.append(storage_entry("audit.recovered", "ok", words, cut_bytes=tail.torn))
             self._size = tail.size
         wrong = _compare(tail, head, trouble)
         if wrong:
             notes.append(
-                own_entry(MISMATCH, "failed", wrong, found=tail.end.n, signed=head.end.n if head else None)
+                storage_entry(
+                    MISMATCH, "failed", wrong, found=tail.end.n, signed=head.end.n if head else None
+                )
             )
             if head is not None and tail.end.n <= head.end.n:
                 self.end = head.end

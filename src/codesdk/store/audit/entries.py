@@ -15,8 +15,7 @@ from codesdk.contract.actions import LOCAL
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import Event
 from codesdk.contract.tools import Actor, PolicySnapshot
-from codesdk.store.audit.chain import AuditEntry, Category, Who
-from codesdk.store.clock import now
+from codesdk.store.audit.chain import AuditEntry, Category, Who, now, storage_entry
 
 MAX_TEXT = 1_000
 MAX_ITEMS = 20
@@ -89,15 +88,8 @@ def entry_of(event: Event) -> AuditEntry | None:
 
 def failure_entry(principal: str, session_id: str, error: CodeSDKError) -> AuditEntry:
     """Return the entry for a session whose events could not be stored."""
-    return AuditEntry(
-        time=now(),
-        category="storage",
-        action="log.write",
-        outcome="failed",
-        who=Who(principal=principal, kind="engine"),
-        what={"session_id": session_id, "code": error.code},
-        why={"reason": _cut(error.message)},
-    )
+    reason = _cut(error.message)
+    return storage_entry("log.write", "failed", reason, principal, session_id=session_id, code=error.code)
 
 
 def deletion_entry(principal: str, session_id: str) -> AuditEntry:

@@ -155,6 +155,7 @@ class Database:
                     done.set_result(outcome.value)
                 continue
             if isinstance(outcome.request, Append):
+                # What this writer queues from now on is queued in knowledge of the failure.
                 self._rounds[outcome.request.writer] = outcome.request.round + 1
             if not done.done():
                 done.set_exception(outcome.error)

@@ -36,6 +36,7 @@ class SplitBlobs:
             tables.put_blob(name, data, time.time())
             return name
 
+        # Not flushed by itself: the commit that names it comes later, and takes this one to disk.
         return await self._database.change(store, durable=False)
 
     async def get(self, content_hash: str, start: int = 0, end: int | None = None) -> bytes:
