@@ -11,13 +11,13 @@ if TYPE_CHECKING:
         LimitName as LimitName,
         Sandbox as Sandbox,
         SandboxCapabilities as SandboxCapabilities,
+        SandboxKind as SandboxKind,
         SandboxLimits as SandboxLimits,
         SandboxUnavailable as SandboxUnavailable,
         Stream as Stream,
     )
     from codesdk.sandbox.choose import (
         KINDS as KINDS,
-        SandboxKind as SandboxKind,
         look_at as look_at,
         open_sandbox as open_sandbox,
     )
@@ -57,11 +57,12 @@ __all__, __getattr__, __dir__ = open_door(
             "LimitName",
             "Sandbox",
             "SandboxCapabilities",
+            "SandboxKind",
             "SandboxLimits",
             "SandboxUnavailable",
             "Stream",
         ),
-        ".choose": ("KINDS", "SandboxKind", "look_at", "open_sandbox"),
+        ".choose": ("KINDS", "look_at", "open_sandbox"),
         ".egress": ("INTERNET", "Internet", "PORTS", "Streams", "check_hosts", "is_public"),
         ".files.batch": ("Batch", "Written", "remove_folders"),
         ".files.paths": (

@@ -13,10 +13,17 @@ import time
 from pathlib import Path
 
 from codesdk.contract.errors import InvalidRequest
-from codesdk.sandbox.backend import Command, CommandEnd, LimitName, Output, SandboxCapabilities, SandboxLimits
+from codesdk.sandbox.backend import (
+    Command,
+    CommandEnd,
+    LimitName,
+    Output,
+    SandboxCapabilities,
+    SandboxLimits,
+    require,
+)
 from codesdk.sandbox.bubblewrap.confinement import PATH, PRLIMIT, limited
-from codesdk.sandbox.checks import require
-from codesdk.sandbox.process import HIT_BY_SIGNAL, Overseer, Pipes, readable, to_the_end
+from codesdk.sandbox.process import HIT_BY_SIGNAL, overseen, readable, to_the_end
 
 _TRIES = 100
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
@@ -50,19 +57,8 @@ class HostSandbox:
         except OSError as error:
             return _not_started(command, error, output, began)
         kill = functools.partial(_kill, process)
-        overseer = Overseer(kill)
-        pipes = Pipes(output, command.limits.output_bytes, lambda: overseer.stop("output"))
-        assert process.stdout is not None
-        assert process.stderr is not None
-        with process.stdout, process.stderr:
-            pipes.attach("stdout", process.stdout)
-            pipes.attach("stderr", process.stderr)
-            overseer.after(command.limits.wall_s)
-            try:
-                await to_the_end(_ended(process), kill)
-            finally:
-                overseer.end()
-                pipes.drain()
+        with overseen(process, command.limits, output, kill) as (overseer, pipes):
+            await to_the_end(_ended(process), kill)
         code = process.returncode if process.returncode >= 0 else 128 - process.returncode
         hit = overseer.hit or HIT_BY_SIGNAL.get(code)
         return CommandEnd(

@@ -5,12 +5,14 @@ backend how to kill all of a program.
 """
 
 import asyncio
+import contextlib
 import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+import subprocess
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import IO, TypeVar
 
-from codesdk.sandbox.backend import LimitName, Output, Stream
+from codesdk.sandbox.backend import LimitName, Output, SandboxLimits, Stream
 
 _CHUNK = 1 << 16
 WATCH_S = 0.1
@@ -44,6 +46,7 @@ class Pipes:
     def drain(self) -> None:
         """Read what is already there, and stop reading."""
         for fd in list(self._open):
+            # What was written just before the end is still in the pipe.
             while fd in self._open and self._read(fd):
                 pass
             self._forget(fd)
@@ -114,10 +117,31 @@ class Overseer:
             timer.cancel()
 
 
+@contextlib.contextmanager
+def overseen(
+    process: "subprocess.Popen[bytes]", limits: SandboxLimits, output: Output, kill: Callable[[], None]
+) -> Generator[tuple[Overseer, Pipes]]:
+    """Pass on what a program says and watch its time and its output, until it has ended."""
+    overseer = Overseer(kill)
+    pipes = Pipes(output, limits.output_bytes, lambda: overseer.stop("output"))
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process.stdout, process.stderr:
+        pipes.attach("stdout", process.stdout)
+        pipes.attach("stderr", process.stderr)
+        overseer.after(limits.wall_s)
+        try:
+            yield overseer, pipes
+        finally:
+            overseer.end()
+            pipes.drain()
+
+
 async def readable(fd: int) -> None:
     """Wait until a descriptor is readable. A process's descriptor is when it has ended."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
+    # It may be called again before the reader is removed.
     loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))
     try:
         await ready

@@ -22,16 +22,17 @@ from codesdk.sandbox.backend import (
     SandboxCapabilities,
     SandboxUnavailable,
     Stream,
+    require,
+    unavailable,
 )
 from codesdk.sandbox.bubblewrap import cgroups
 from codesdk.sandbox.bubblewrap.confinement import PRLIMIT, Confinement, Descriptors, arguments, limited
 from codesdk.sandbox.bubblewrap.launch import Launch
 from codesdk.sandbox.bubblewrap.netns import listen_inside
 from codesdk.sandbox.bubblewrap.seccomp import compile_filter
-from codesdk.sandbox.checks import require
 from codesdk.sandbox.egress import INTERNET, EgressProxy, Internet, proxy_environment
 from codesdk.sandbox.owner import SANDBOX_USER, User, unreachable, user_for
-from codesdk.sandbox.process import HIT_BY_SIGNAL, Overseer, Pipes, to_the_end
+from codesdk.sandbox.process import HIT_BY_SIGNAL, Overseer, Pipes, overseen, to_the_end
 from codesdk.sandbox.survey import Workspaces, open_workspace
 
 PROGRAMS = ("/usr/local/bin/bwrap", "/usr/bin/bwrap", "/bin/bwrap")
@@ -75,7 +76,7 @@ class BubblewrapSandbox:
         """Find out what can be enforced here by running a command, once."""
         if self._found is None:
             problem = await self._try()
-            self._found = self._describe() if problem is None else _unavailable(problem)
+            self._found = self._describe() if problem is None else unavailable("bubblewrap", problem)
         return self._found
 
     async def run(self, command: Command, output: Output) -> CommandEnd:
@@ -210,26 +211,19 @@ class _Life:
         self._launch = launch
         self._group = group
         self._proxy = proxy
-        self._overseer = Overseer(launch.kill)
         self._began = time.monotonic()
 
     async def lived(self, output: Output) -> CommandEnd:
         """Wait for the end and return how it ended."""
-        limits = self._command.limits
-        pipes = Pipes(output, limits.output_bytes, lambda: self._overseer.stop("output"))
-        self._launch.attach(pipes)
-        self._overseer.after(limits.wall_s)
-        try:
-            await to_the_end(self._live(), self._launch.kill)
-        finally:
-            self._overseer.end()
-            pipes.drain()
-        return self._end(pipes)
+        launch = self._launch
+        with overseen(launch.process, self._command.limits, output, launch.kill) as (overseer, pipes):
+            await to_the_end(self._live(overseer), launch.kill)
+        return self._end(overseer, pipes)
 
-    async def _live(self) -> None:
+    async def _live(self, overseer: Overseer) -> None:
         try:
             if await self._launch.held():
-                await self._fence_in()
+                await self._fence_in(overseer)
                 self._launch.let_go()
         except ProcessLookupError:
             pass  # bubblewrap gave up; its message is reported
@@ -241,25 +235,25 @@ class _Life:
             if self._proxy is not None:
                 await self._proxy.close()
 
-    async def _fence_in(self) -> None:
+    async def _fence_in(self, overseer: Overseer) -> None:
         """Set up limits and the egress proxy before the command starts."""
         pid = self._launch.first_pid
         assert pid is not None, "it is held"
         if self._group is not None:
             self._group.add(pid)  # not bubblewrap itself outside: each move takes the kernel a while
             if self._command.limits.cpu_s is not None:
-                self._overseer.watch_cpu(self._group.cpu_s, self._command.limits.cpu_s)
+                overseer.watch_cpu(self._group.cpu_s, self._command.limits.cpu_s)
         if self._proxy is not None:
             await self._proxy.serve(await asyncio.to_thread(listen_inside, pid))
 
-    def _end(self, pipes: Pipes) -> CommandEnd:
+    def _end(self, overseer: Overseer, pipes: Pipes) -> CommandEnd:
         oom_kills = self._group.oom_kills() if self._group else 0
         code = self._launch.exit_code
         if code is None:
             if not self._launch.killed and not oom_kills:
                 raise self._failure(pipes.last_words.decode(errors="replace"))
             code = _SIGKILL
-        hit: list[LimitName] = [self._overseer.hit] if self._overseer.hit else []
+        hit: list[LimitName] = [overseer.hit] if overseer.hit else []
         if oom_kills:
             hit.append("memory")
         if self._group is not None and self._group.refused_forks():
@@ -302,12 +296,6 @@ def find_program() -> str | None:
 
 def _ignore(stream: Stream, data: bytes) -> None:
     """Discard output."""
-
-
-def _unavailable(problem: str) -> SandboxCapabilities:
-    return SandboxCapabilities(
-        backend="bubblewrap", available=False, execution_env="codesdk_bubblewrap", notes=[problem]
-    )
 
 
 def _counts_by_namespace() -> bool:

@@ -19,6 +19,7 @@ MAX_PATH_BYTES = 4096
 MAX_NAME_BYTES = 255
 DATA_MARK = "codesdk.db"
 """A directory that holds this file is a CodeSDK data directory: no tool looks into it."""
+# `O_PATH` also opens what may be passed but not read; only Linux has it.
 _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _CHUNK = 1 << 20
 

@@ -22,8 +22,9 @@ from codesdk.sandbox.backend import (
     SandboxCapabilities,
     SandboxUnavailable,
     Stream,
+    require,
+    unavailable,
 )
-from codesdk.sandbox.checks import require
 from codesdk.sandbox.oci.config import ContainerSpec, container_config, container_spec
 from codesdk.sandbox.oci.container import Container
 from codesdk.sandbox.oci.counters import Counted
@@ -120,9 +121,7 @@ class OciSandbox:
         try:
             facts, _ = await self._look()
         except SandboxUnavailable as error:
-            return SandboxCapabilities(
-                backend="oci", available=False, execution_env="codesdk_docker", notes=(error.message,)
-            )
+            return unavailable("oci", error.message)
         return SandboxCapabilities(
             backend="oci",
             available=True,
