@@ -156,6 +156,7 @@ import asyncio, os, sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 from codesdk import CodeSDK, StorageFailure
+from codesdk.store import SqliteLog
 from codesdk.engine.log.archive import Archive
 from codesdk.local.directory import DataDir
 

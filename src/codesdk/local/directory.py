@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from codesdk.contract.errors import Conflict, NotFound, StorageFailure
-from codesdk.store import FileBlobs, FileUndo, SplitBlobs, SqliteLog, Synchronous, write_file
+from codesdk.contract.ports import StoredLog
+from codesdk.store import FileBlobs, FileUndo, find_backend, write_file
 
 DATABASE = "codesdk.db"
 BLOBS = "blobs"
@@ -35,23 +36,24 @@ _SUN_PATH = 100  # of 108 bytes on Linux and 104 elsewhere
 class DataDir:
     """An open data directory. Closing it, or the end of the process, admits the next writer."""
 
-    def __init__(self, path: Path, log: SqliteLog, lock: int | None, owner: str = "") -> None:
+    def __init__(self, path: Path, log: StoredLog, lock: int | None, owner: str = "") -> None:
         self.path = path
         self.log = log
         self.owner = owner
         """Whose sessions the writer's are: the same for every process that writes here, also after a crash."""
-        self.blobs = SplitBlobs(log, FileBlobs(path / BLOBS))
+        self.blobs = log.blobs(FileBlobs(path / BLOBS))
         self.undo = FileUndo(path / UNDO)
         self._lock = lock
 
     @classmethod
-    async def open_writer(
-        cls, path: Path, *, synchronous: Synchronous = "auto", max_pages: int | None = None
-    ) -> "DataDir":
-        """Create the directory if needed and become its only writer. Raise `Conflict` if there is another."""
+    async def open_writer(cls, path: Path, *, backend: str = "sqlite", **options: Any) -> "DataDir":
+        """Create the directory if needed and become its only writer. Raise `Conflict` if there is another.
+
+        The options are those of the backend, such as `synchronous`.
+        """
         lock = _acquire(path)
         try:
-            log = await SqliteLog.open(path / DATABASE, synchronous=synchronous, max_pages=max_pages)
+            log = await find_backend(backend).open(path / DATABASE, **options)
             owner = _owner(path)
         except BaseException:
             os.close(lock)
@@ -59,14 +61,14 @@ class DataDir:
         return cls(path, log, lock, owner)
 
     @classmethod
-    async def open_reader(cls, path: Path) -> "DataDir":
+    async def open_reader(cls, path: Path, *, backend: str = "sqlite") -> "DataDir":
         """Open the directory for reading, beside a writer or on a read-only disk. Raise `NotFound` if none."""
-        if not (path / DATABASE).is_file():
+        if not (path / DATABASE).exists():
             raise NotFound(
                 f"there is no CodeSDK data in {path}; check the path, or run a task once to create it",
                 details={"path": str(path)},
             )
-        return cls(path, await SqliteLog.open_reader(path / DATABASE), None)
+        return cls(path, await find_backend(backend).open_reader(path / DATABASE), None)
 
     async def close(self) -> None:
         """Commit what is queued, close the database, then release the lock. The lock file stays."""

@@ -19,7 +19,7 @@ from codesdk.contract.retention import GcReport, Kept, Progress, Removed, Retent
 from codesdk.contract.tools import Actor
 from codesdk.engine import GARBAGE_GRACE_S, Engine, iso
 from codesdk.local.directory import AUDIT, DATABASE, UNDO, DataDir
-from codesdk.store import Audit, AuditEntry, Who, now
+from codesdk.store import Audit, AuditEntry, storage_entry
 
 ENGINE = Actor(kind="engine")
 _DAY_S = 86_400.0
@@ -41,7 +41,7 @@ async def collect(
     rewrite: bool = False,
     progress: Progress | None = None,
 ) -> GcReport:
-    """Remove what is over the limits, then return the space. `rewrite` is passed to `SqliteLog.vacuum`."""
+    """Remove what is over the limits, then return the space. `rewrite` is passed to the log's `vacuum`."""
     collecting = _Collecting(engine, directory, audit, folders, dry_run)
     before = await asyncio.to_thread(stored_bytes, directory.path)
     chosen = await collecting.choose(retention, before - await directory.log.unused_bytes())
@@ -63,9 +63,9 @@ async def collect(
         blobs = await engine.collect_garbage(GARBAGE_GRACE_S)
         unused = await directory.log.vacuum(rewrite=rewrite)
         if uploads:
-            audit.note(_entry("uploads_removed", "", "age", files=uploads, bytes=upload_bytes))
+            audit.note(_removed("uploads_removed", "age", files=uploads, bytes=upload_bytes))
         if undo_files:
-            audit.note(_entry("undo_removed", "", "age or size", files=undo_files, bytes=undo_bytes))
+            audit.note(_removed("undo_removed", "age or size", files=undo_files, bytes=undo_bytes))
         await audit.flush()
     return GcReport(
         dry_run=dry_run,
@@ -131,7 +131,7 @@ class _Collecting:
                 self.kept.append(Kept(session_id=session.session_id, reason=error.message))
                 return False
             facts = msgspec.structs.asdict(session)
-            self._audit.note(_entry("session_removed", facts.pop("principal"), facts.pop("why"), **facts))
+            self._audit.note(_removed("session_removed", facts.pop("why"), facts.pop("principal"), **facts))
         self._done += 1
         if progress is not None:
             progress(self._done, total)
@@ -187,13 +187,5 @@ def _ago(days: float | None) -> float | None:
     return None if days is None else time.time() - days * _DAY_S
 
 
-def _entry(action: str, principal: str, why: str, **what: object) -> AuditEntry:
-    return AuditEntry(
-        time=now(),
-        category="storage",
-        action=f"retention.{action}",
-        outcome="removed",
-        who=Who(principal=principal, kind="engine"),
-        what=what,
-        why={"reason": why},
-    )
+def _removed(action: str, why: str, principal: str = "", **what: object) -> AuditEntry:
+    return storage_entry(f"retention.{action}", "removed", why, principal, **what)

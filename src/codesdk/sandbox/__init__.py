@@ -11,13 +11,13 @@ if TYPE_CHECKING:
         LimitName as LimitName,
         Sandbox as Sandbox,
         SandboxCapabilities as SandboxCapabilities,
+        SandboxKind as SandboxKind,
         SandboxLimits as SandboxLimits,
         SandboxUnavailable as SandboxUnavailable,
         Stream as Stream,
     )
     from codesdk.sandbox.choose import (
         KINDS as KINDS,
-        SandboxKind as SandboxKind,
         look_at as look_at,
         open_sandbox as open_sandbox,
     )

@@ -161,6 +161,7 @@ class EgressProxy:
         try:
             async with asyncio.timeout(_CONNECT_S):
                 addresses = await self._internet.resolve(target.host, target.port)
+                # All of them must be public: the name may be made to lead to any of them.
                 if not addresses or not all(is_public(address) for address in addresses):
                     raise Refused("403 Forbidden", "the name leads to a private address")
                 return await self._internet.connect(addresses[0], target.port)

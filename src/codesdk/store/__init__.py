@@ -11,13 +11,14 @@ if TYPE_CHECKING:
         Category as Category,
         Place as Place,
         Who as Who,
+        storage_entry as storage_entry,
     )
     from codesdk.store.audit.entries import deletion_entry as deletion_entry
     from codesdk.store.audit.reading import read_audit as read_audit
     from codesdk.store.audit.trail import Audit as Audit
     from codesdk.store.audit.verify import AuditReport as AuditReport, verify_audit as verify_audit
+    from codesdk.store.backends import BACKENDS as BACKENDS, find_backend as find_backend
     from codesdk.store.blobs import FileBlobs as FileBlobs, MemoryBlobs as MemoryBlobs
-    from codesdk.store.clock import now as now
     from codesdk.store.durable import write_file as write_file
     from codesdk.store.memory import MemoryLog as MemoryLog
     from codesdk.store.sqlite.connection import Synchronous as Synchronous

@@ -6,12 +6,10 @@ here.
 """
 
 import asyncio
-import contextlib
 import hashlib
 import importlib
 import secrets
 import socket
-from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,8 +18,6 @@ from codesdk.contract.entry import ANY_CLIENT, McpClient
 from codesdk.contract.ports import ToolCalls
 
 if TYPE_CHECKING:
-    from mcp.client.client import Client
-
     from codesdk.serving import Message, Receive, Send, Serving
     from codesdk.tools.mcp.endpoint import Endpoint
 
@@ -112,16 +108,6 @@ class McpHost:
         names = [f"{name}:{self._port}".encode() for name in ("127.0.0.1", "localhost")]
         origin = headers.get(b"origin")
         return headers.get(b"host") in names and (origin is None or origin.removeprefix(b"http://") in names)
-
-
-@contextlib.asynccontextmanager
-async def in_memory(
-    session_id: str, calls: ToolCalls, *, progress_s: float = PROGRESS_S
-) -> "AsyncGenerator[Client]":
-    """Yield a client connected to a session's tools in this process. Enter and exit in the same task."""
-    found = await _load("codesdk.tools.mcp.memory")
-    async with found.connected(session_id, calls, progress_s) as client:
-        yield client
 
 
 def bearer(url: str) -> str:
