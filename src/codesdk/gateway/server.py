@@ -167,7 +167,10 @@ async def _answer(backend: Backend, request: RawRequest) -> Reply:
         return refuse(
             codec, Fault(status=400, kind="invalid", message=f"The request cannot be read: {error}")
         )
-    return await backend.answer(codec, ask, request)
+    try:
+        return await backend.answer(codec, ask, request)
+    except RecursionError:  # JSON that is decoded in C can be too deep for whoever walks through it
+        return refuse(codec, Fault(status=400, kind="invalid", message="The request is nested too deeply."))
 
 
 async def _send_reply(reply: Reply, send: Send) -> None:

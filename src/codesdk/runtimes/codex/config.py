@@ -176,7 +176,7 @@ async def list_models(program: str, scratch: Path) -> list[dict[str, Any]]:
         models: list[dict[str, Any]] = json.loads(told)["models"]
         if any(entry["slug"] == DEFAULT_MODEL for entry in models):
             return models
-    except (TimeoutError, ValueError, KeyError, TypeError):
+    except (TimeoutError, ValueError, RecursionError, KeyError, TypeError):
         pass
     finally:
         if process.returncode is None:
