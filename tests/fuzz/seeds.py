@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.daemon.requests import SAMPLES, path_of
+from tests.daemon.requests import SAMPLES, UNKNOWN, path_of
 from tests.tools.mcp.wire import HELLO, request
 
 from codesdk.bundle.box import Box
@@ -280,8 +280,8 @@ _FULL: dict[str, Any] = {
 }
 """Bodies with more fields than a sample needs."""
 
-SESSION = "ses_00000000000000000000000000"
-"""Stands in a seed for the session that is there."""
+SESSION, ARTIFACT = UNKNOWN["session_id"], UNKNOWN["artifact_id"]
+"""Stand in a seed for a session and an artifact that are there."""
 
 
 def control_lines() -> list[bytes]:

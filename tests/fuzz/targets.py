@@ -6,28 +6,28 @@ of `TARGETS`.
 
 import asyncio
 import contextlib
+import io
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
-import click
 import msgspec
-from tests.fuzz import rooms, seeds
+from tests.fuzz import http_rooms, mcp_rooms, rooms, seeds
 from tests.fuzz.mutations import Shape
 
 from codesdk.bundle import read_bundle
 from codesdk.cli.commands.bundle import _explain
 from codesdk.client.stream import Parser
 from codesdk.contract.codec import decode, encode
-from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.errors import CodeSDKError, InvalidRequest
 from codesdk.contract.models import Wire
 from codesdk.contract.ports import PolicyQuestion
 from codesdk.contract.records import Changes, StoredFrame
-from codesdk.contract.tools import Subjects
+from codesdk.contract.tools import Subjects, ToolClass
 from codesdk.engine.checks.rules_log import Checker
 from codesdk.engine.log.fold import fold, session_row
 from codesdk.engine.log.state import SessionState
@@ -43,6 +43,7 @@ from codesdk.store.audit.chain import parse as parse_record, unseal
 from codesdk.tools.http_get import BadAnswer
 from codesdk.tools.patch.hunks import DoesNotApply, apply_hunks
 from codesdk.tools.patch.parsing import BadPatch, parse
+from codesdk.tools.registry import ToolError
 
 Run = Callable[[bytes], object]
 WIRES: tuple[Wire, ...] = ("anthropic", "responses", "chat", "gemini")
@@ -52,7 +53,7 @@ _PATHS: dict[Wire, str] = {
     "chat": "/v1/chat/completions",
     "gemini": "/v1beta/models/m:generateContent",
 }
-_PIECE = 7  # bytes: a stream is cut where no event ends
+_MOST_PIECES = 64
 
 
 class Target(NamedTuple):
@@ -110,7 +111,9 @@ def _on_file(run: Callable[[Path], object], name: str) -> Callable[[], AbstractC
 
 
 def _pieces(data: bytes) -> list[bytes]:
-    return [data[at : at + _PIECE] for at in range(0, len(data), _PIECE)]
+    """Cut a stream where no event ends."""
+    size = 7 + len(data) // _MOST_PIECES
+    return [data[at : at + size] for at in range(0, len(data), size)]
 
 
 def _stream(wire: Wire, data: bytes) -> None:
@@ -133,7 +136,8 @@ def _seen(wire: Wire, decoder: Decoder) -> Seen:
     seen = decoder.result()
     assert msgspec.json.decode(msgspec.json.encode(seen), type=Seen) == seen
     if seen.tokens is not None:
-        prices.price_of(wire, seen.model or "claude-sonnet-4-5", seen.tokens)
+        price = prices.price_of(wire, seen.model or "", seen.tokens)
+        assert price is None or math.isfinite(price)
     return seen
 
 
@@ -166,16 +170,17 @@ def _script(path: Path) -> None:
     assert parse_object(dump(script), "again") == script
 
 
+_CALLS: tuple[tuple[str, ToolClass, Subjects], ...] = (
+    ("workspace.read", "read_only", Subjects(paths=["src/a.py", "../x"])),
+    ("workspace.edit", "write", Subjects(paths=["a/" * 50 + "b"])),
+    ("web.fetch", "network", Subjects(hosts=["api.example.com"])),
+    ("exec.run", "dangerous", Subjects(argv=["git", "push"])),
+)
 _QUESTIONS = [
     PolicyQuestion(
         session_id="", name=name, tool_class=kind, input=None, permission_mode="ask", subjects=subjects
     )
-    for name, kind, subjects in (
-        ("workspace.read", "read_only", Subjects(paths=["src/a.py", "../x"])),
-        ("workspace.edit", "write", Subjects(paths=["a/" * 50 + "b"])),
-        ("web.fetch", "network", Subjects(hosts=["api.example.com"])),
-        ("exec.run", "dangerous", Subjects(argv=["git", "push"])),
-    )
+    for name, kind, subjects in _CALLS
 ]
 
 
@@ -199,7 +204,7 @@ def _patch(data: bytes) -> None:
 def _bundle(path: Path) -> None:
     opened = read_bundle(path)
     msgspec.json.encode(opened)
-    with patch.object(click, "echo"):
+    with contextlib.redirect_stdout(io.StringIO()):
         _explain(path, opened)
 
 
@@ -260,21 +265,26 @@ TARGETS = (
     Target("framing", "lines", seeds.codex_lines, _plain(_framing)),
     Target("claude", "lines", seeds.claude_lines, _in(rooms.program(rooms.claude_items)), cost=10),
     Target("codex", "lines", seeds.codex_lines, _in(rooms.program(rooms.codex_items)), cost=10),
-    Target("mcp-served", "json", seeds.mcp_requests, _in(rooms.mcp_served), cost=3),
+    Target("mcp-served", "json", seeds.mcp_requests, _in(mcp_rooms.mcp_served), cost=3),
     Target(
-        "mcp-attached", "lines", seeds.mcp_answers, _in(rooms.mcp_attached), rooms.HOSTILE_TOOL_ERRORS, cost=5
+        "mcp-attached",
+        "lines",
+        seeds.mcp_answers,
+        _in(mcp_rooms.mcp_attached),
+        (CodeSDKError, ToolError),
+        cost=5,
     ),
-    Target("script-yaml", "text", seeds.yaml_scripts, _on_file(_script, "s.yaml"), (InvalidRequest,)),
-    Target("script-json", "json", seeds.json_scripts, _on_file(_script, "s.json"), (InvalidRequest,)),
-    Target("policy", "text", seeds.policies, _on_file(_policy, "p.toml"), (InvalidRequest,)),
+    Target("script-yaml", "text", seeds.yaml_scripts, _on_file(_script, "s.yaml"), (InvalidRequest,), cost=2),
+    Target("script-json", "json", seeds.json_scripts, _on_file(_script, "s.json"), (InvalidRequest,), cost=2),
+    Target("policy", "text", seeds.policies, _on_file(_policy, "p.toml"), (InvalidRequest,), cost=2),
     Target("patch", "text", seeds.patches, _plain(_patch), (BadPatch, DoesNotApply)),
-    Target("bundle", "archive", seeds.bundles, _on_file(_bundle, "b.tar.gz"), (InvalidRequest,)),
+    Target("bundle", "archive", seeds.bundles, _on_file(_bundle, "b.tar.gz"), (InvalidRequest,), cost=2),
     Target("cassette", "lines", seeds.cassettes, _plain(_cassette), (InvalidRequest,)),
     Target("event", "json", seeds.events, _plain(_event), (ValueError,)),
     Target("log", "lines", seeds.logs, _plain(_log)),
     Target("audit", "json", seeds.audit_lines, _plain(_audit)),
     Target("egress", "text", seeds.proxied, _in(rooms.egress)),
     Target("fetched", "text", seeds.web_answers, _in(rooms.fetched), (BadAnswer,)),
-    Target("daemon", "request", seeds.http_requests, _in(rooms.daemon), cost=5),
-    Target("control", "lines", seeds.control_lines, _in(rooms.control), cost=5),
+    Target("daemon", "request", seeds.http_requests, _in(http_rooms.daemon), cost=5),
+    Target("control", "lines", seeds.control_lines, _in(http_rooms.control), cost=5),
 )

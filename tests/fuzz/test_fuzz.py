@@ -4,7 +4,9 @@ import base64
 import contextlib
 import hashlib
 import logging
+import resource
 import signal
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -18,12 +20,24 @@ from tests.fuzz.targets import TARGETS, Run, Target
 CORPUS = Path(__file__).parent / "corpus"
 GUARD_S = 20
 """How long one input may take before it counts as endless. A guard, not a measure."""
+MEMORY_BYTES = 4 * 1024**3
 _BATCH = 200  # inputs for which a target is opened once, so that what it keeps has an end
 _SMALLER_TRIES = 400
 
 
 class Endless(BaseException):
     """An input did not end. Not an `Exception`, so that no code takes it for its own."""
+
+
+@pytest.fixture(autouse=True)
+def _little_memory() -> Iterator[None]:
+    """An input that takes gigabytes gets a `MemoryError`, in place of the machine's last."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    most = pages * resource.getpagesize() + MEMORY_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (most, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
@@ -130,15 +144,9 @@ def _without_needless(data: bytes, fails: Callable[[bytes], bool]) -> bytes:
 def _report(target: Target, name: str, data: bytes, error: BaseException) -> str:
     """Say what happened, and how to keep the input."""
     kept = f"tests/fuzz/corpus/{target.name}/{hashlib.sha256(data).hexdigest()[:12]}"
-    trace = "".join(_trace(error))
+    trace = "".join(traceback.format_tb(error.__traceback__)[-6:])
     return (
         f"{target.name} failed on the input {name} with {type(error).__name__}: {str(error)[:500]}\n{trace}\n"
         f"smallest input, {len(data):,} bytes: {data[:300]!r}\nto keep it:\n"
         f"mkdir -p {Path(kept).parent} && base64 -d > {kept} <<< {base64.b64encode(data).decode()}"
     )
-
-
-def _trace(error: BaseException) -> list[str]:
-    import traceback
-
-    return traceback.format_tb(error.__traceback__)[-6:]

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from codesdk.contract.errors import InvalidRequest
 from codesdk.gateway.reply import RawRequest, Reply, Reset, refuse
 from codesdk.gateway.wires.exchange import Ask, Codec, Fault
 from codesdk.gateway.wires.formats import find_route, guess_codec
@@ -164,13 +165,19 @@ async def _answer(backend: Backend, request: RawRequest) -> Reply:
         body = msgspec.json.decode(request.body, type=dict[str, Any])
         ask = codec.parse(route, body)
     except (ValueError, RecursionError) as error:
-        return refuse(
-            codec, Fault(status=400, kind="invalid", message=f"The request cannot be read: {error}")
-        )
+        return _unreadable(codec, error)
     try:
         return await backend.answer(codec, ask, request)
-    except RecursionError:  # JSON that is decoded in C can be too deep for whoever walks through it
-        return refuse(codec, Fault(status=400, kind="invalid", message="The request is nested too deeply."))
+    except (
+        InvalidRequest,
+        RecursionError,
+    ) as error:  # what C decodes can be too deep for who walks through it
+        return _unreadable(codec, error)
+
+
+def _unreadable(codec: Codec, error: Exception) -> Reply:
+    message = f"The request cannot be read: {error}"
+    return refuse(codec, Fault(status=400, kind="invalid", message=message))
 
 
 async def _send_reply(reply: Reply, send: Send) -> None:
