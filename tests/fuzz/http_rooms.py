@@ -99,7 +99,14 @@ async def control() -> Room:
             reader, writer = asyncio.StreamReader(), Writer()
             reader.feed_data(data.replace(SESSION.encode(), session.id.encode()))
             reader.feed_eof()
-            await server._serve(reader, writer)  # pyright: ignore[reportArgumentType]
+            serving = asyncio.create_task(server._serve(reader, writer))  # pyright: ignore[reportArgumentType]
+            answered = asyncio.create_task(writer.answered.wait())
+            await asyncio.wait([serving, answered], return_when=asyncio.FIRST_COMPLETED)
+            for task in (serving, answered):  # to follow a session has no end of its own
+                task.cancel()
+            await asyncio.gather(serving, answered, return_exceptions=True)
+            if not serving.cancelled():
+                serving.result()
             assert b'"code":"INTERNAL"' not in writer.written, writer.written
 
         yield run

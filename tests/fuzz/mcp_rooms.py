@@ -53,12 +53,18 @@ async def mcp_attached() -> Room:
         with patch.object(attaching, "connect", lambda _server, _tail, ended: _answering(lines, ended)):
             async with AttachedTools({"outside": server}, ToolRegistry()) as tools:
                 for spec in tools.specs():
-                    tools.prepare(spec.name, {"text": "a", "n": 1})
+                    for arguments in _ARGUMENTS:
+                        tools.prepare(spec.name, arguments)
                 await tools._connections[0].call("echo", {"text": "a"}, lambda stream, text: None)
 
     yield run
 
 
+_ARGUMENTS: tuple[Any, ...] = (
+    {"text": "a", "n": 1},
+    {"text": "a" * 40 + "!", "n": 10**400, "a" * 40 + "!": 1},
+    [],
+)
 _ANSWERED = ("initialize", "tools/list", "tools/call")
 
 

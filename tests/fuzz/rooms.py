@@ -228,9 +228,11 @@ class Writer:
 
     def __init__(self) -> None:
         self.written = b""
+        self.answered = asyncio.Event()
 
     def write(self, data: bytes) -> None:
         self.written += data
+        self.answered.set()
 
     def writelines(self, lines: Sequence[bytes]) -> None:
         raise ConnectionResetError

@@ -104,10 +104,15 @@ def mcp_answers() -> list[bytes]:
         "serverInfo": {"name": "outside", "version": "1"},
     }
     schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "urn:x",
         "type": "object",
-        "properties": {"text": {"type": "string", "enum": ["a"]}, "n": {"$ref": "#/$defs/n"}},
+        "properties": {"text": {"type": "string", "pattern": "a+"}, "n": {"$ref": "#/$defs/n"}},
+        "patternProperties": {"^x": {"enum": [1]}},
+        "additionalProperties": False,
         "required": ["text"],
-        "$defs": {"n": {"type": "integer", "minimum": 1, "pattern": "a+"}},
+        "allOf": [{"$ref": "#n"}],
+        "$defs": {"n": {"$anchor": "n", "minimum": 1, "multipleOf": 0.5}},
     }
     tools = {"tools": [{"name": "echo", "description": "Says it.", "inputSchema": schema}], "nextCursor": ""}
     texts = [
