@@ -268,7 +268,7 @@ def _change_member(random: Random, tar: bytes) -> bytes:
     try:
         with tarfile.open(fileobj=io.BytesIO(tar)) as archive:
             members = [(each, getattr(archive.extractfile(each), "read", bytes)()) for each in archive]
-    except (tarfile.TarError, ValueError, OSError, KeyError, AttributeError):
+    except (tarfile.TarError, ValueError, OSError, KeyError, AttributeError, OverflowError, MemoryError):
         return tar
     packed = io.BytesIO()
     chosen = random.randrange(max(1, len(members)))
