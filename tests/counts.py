@@ -32,6 +32,8 @@ class Counts(NamedTuple):
     """How much longer than once a directory is swapped for a link under the file tools: tests/sandbox/files."""
     chaos_seeds: int
     """Runtimes that misbehave by chance: tests/testing."""
+    fuzz_inputs: int
+    """Hostile inputs for each parser that is cheap; fewer for those that are not: tests/fuzz."""
     examples: int
     """What hypothesis tries where a test says nothing else."""
 
@@ -51,6 +53,7 @@ _TEST = Counts(
     unread_tasks=15,
     races=1,
     chaos_seeds=100,
+    fuzz_inputs=300,
     examples=100,
 )
 SOAK = Counts(
@@ -68,6 +71,7 @@ SOAK = Counts(
     unread_tasks=50,
     races=10,
     chaos_seeds=1_000,
+    fuzz_inputs=20_000,
     examples=1_000,
 )
 # What `make check` leaves out needs no figures of its own.

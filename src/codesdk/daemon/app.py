@@ -36,6 +36,7 @@ JSON = (b"content-type", b"application/json")
 _ALWAYS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 _NOBODY = admit("", ())  # who calls what needs no scope: owns nothing, may nothing
 _KEY_CHARS = 200
+_LENGTH_DIGITS = 18
 _REFUSALS = (401, 403, 421)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SINGLE = frozenset(
@@ -227,7 +228,7 @@ class Seen:
 async def _read(headers: dict[bytes, bytes], receive: Receive, limit: int) -> bytes:
     # Refuse an announced length before reading anything; `read_body` counts what announces none, or less.
     announced = headers.get(b"content-length", b"0")
-    if announced.isdigit() and int(announced) > limit:
+    if announced.isdigit() and (len(announced) > _LENGTH_DIGITS or int(announced) > limit):
         raise too_large(limit)
     body = await read_body(receive, limit)
     if body is None:
