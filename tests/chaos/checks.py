@@ -10,8 +10,7 @@ from typing import Any
 from tests.chaos.seen import Seen
 from tests.crash.audited import is_audited
 
-from codesdk.contract import actions as act
-from codesdk.contract import events as ev
+from codesdk.contract import actions as act, events as ev
 from codesdk.contract.codec import decode
 from codesdk.contract.messages import text_of
 from codesdk.engine.log.archive import Archive
@@ -71,12 +70,22 @@ def check_decisions(seen: Seen, events: dict[str, list[ev.Event]]) -> None:
 
 def _carried_answers(log: list[ev.Event]) -> list[tuple[str, str]]:
     """Return the calls that were answered after a crash: nothing is decided before the session is resumed."""
-    carried = {e.payload.approval_id: e.payload.tool_call_id for e in log if isinstance(e.payload, ev.ApprovalCarried)}
+    carried = {
+        e.payload.approval_id: e.payload.tool_call_id
+        for e in log
+        if isinstance(e.payload, ev.ApprovalCarried)
+    }
     answers = [e.payload for e in log if isinstance(e.payload, ev.ApprovalAnswered)]
     return [(carried[a.approval_id], a.decision) for a in answers if a.approval_id in carried]
 
 
-_ONCE: tuple[type[act.Action[Any]], ...] = (act.CreateSession, act.ForkSession, act.StartTask, act.SteerTask, act.ChangeSettings)
+_ONCE: tuple[type[act.Action[Any]], ...] = (
+    act.CreateSession,
+    act.ForkSession,
+    act.StartTask,
+    act.SteerTask,
+    act.ChangeSettings,
+)
 """Actions whose effect is in the log if they were carried out. The others may have had nothing to do."""
 
 

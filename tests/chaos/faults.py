@@ -53,7 +53,9 @@ class Faults:
         """Let a fault come and go. Then the daemon must be at work again, unless its memory was gone."""
         self.done[kind] += 1
         await self._kinds[kind]()
-        if kind == "memory":  # no Python program can promise to go on; what is stored must be right all the same
+        if (
+            kind == "memory"
+        ):  # no Python program can promise to go on; what is stored must be right all the same
             self.done["ended by itself"] += self._victim.gone
             await self._kill()
         elif self._victim.gone:
@@ -88,7 +90,9 @@ class Faults:
 
     async def _starve_files(self) -> None:
         self._seen.tolerated = frozenset({"STORAGE_FAILED", "INTERNAL"})
-        with self._victim.limited(resource.RLIMIT_NOFILE, self._victim.open_files() + self._chance.randrange(3)):
+        with self._victim.limited(
+            resource.RLIMIT_NOFILE, self._victim.open_files() + self._chance.randrange(3)
+        ):
             await self._seen.more(1000, LASTS_S)
 
     async def _starve_memory(self) -> None:

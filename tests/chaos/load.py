@@ -38,7 +38,7 @@ class Load:
         self._equipped: set[str] = set()
         self._repeating: dict[str, int] = {}
         verbs = self._verbs
-        self._weights: dict[Callable[[CodeSDKClient], Awaitable[None]], int] = {
+        self._weights: dict[Callable[[CodeSDKClient], Awaitable[object]], int] = {
             self._start: 12,
             self._answer_what_waits: 6,
             self._act_with(verbs.resume): 6,
@@ -88,9 +88,7 @@ class Load:
             (do,) = self._chance.choices([*self._weights], [*self._weights.values()])
             await do(client)
 
-    async def _execute(
-        self, client: CodeSDKClient, action: act.Action[Any], key: str
-    ) -> tuple[bool, Any]:
+    async def _execute(self, client: CodeSDKClient, action: act.Action[Any], key: str) -> tuple[bool, Any]:
         """Let the daemon do something once. Return whether it did, and its answer."""
         self.seen.tried.setdefault(key, action)
         try:

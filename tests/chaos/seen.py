@@ -73,7 +73,9 @@ class Seen:
     def refuse(self, error: CodeSDKError, action: object) -> None:
         """Note a refusal, which must be an ordinary one or explained by the present fault."""
         self.refusals[error.code] += 1
-        moved = isinstance(action, MoveSession) and error.code == "INVALID_REQUEST"  # by somebody else, just now
+        moved = (
+            isinstance(action, MoveSession) and error.code == "INVALID_REQUEST"
+        )  # by somebody else, just now
         if error.code not in ORDINARY | self.tolerated and not moved:
             self.wrong.append(f"{type(action).__name__} was refused with {error.code}: {error.message}")
 

@@ -38,8 +38,12 @@ async def run(tmp_path: Path, seed: int, kills: int, runtimes: tuple[str, ...]) 
         keys = checks.check_keys(seen, events)
         audited = checks.check_audit(victim.data_dir, events)
         checks.check_with_commands(victim.data_dir, [*events])
-    print(f"{dict(faults.done)}; {len(events)} sessions and {len(seen.deleted)} deleted ones; {compared} events compared,")
-    print(f"{seen.compared} of them seen by two; {seen.raced} answers raced; {keys} keys, {seen.repeated} repeated;")
+    print(
+        f"{dict(faults.done)}; {len(events)} sessions and {len(seen.deleted)} deleted ones; {compared} events compared,"
+    )
+    print(
+        f"{seen.compared} of them seen by two; {seen.raced} answers raced; {keys} keys, {seen.repeated} repeated;"
+    )
     print(f"{audited} audit records; tasks {dict(seen.ends)}; refusals {dict(seen.refusals)}")
 
 

@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING
 from codesdk.doors import open_door
 
 if TYPE_CHECKING:
+    from codesdk.serving.accepting import Acceptor as Acceptor
     from codesdk.serving.server import Serving as Serving, listen as listen
 
 __all__, __getattr__, __dir__ = open_door(
     __name__,
     {
+        ".accepting": ("Acceptor",),
         ".server": ("Serving", "listen"),
     },
 )

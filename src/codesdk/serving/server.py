@@ -12,6 +12,8 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from codesdk.serving.accepting import Acceptor
+
 KEEP_ALIVE_S = 120
 """Longer than clients keep idle connections, so that the server never closes one as a request arrives."""
 MAX_HEAD_BYTES = 64 * 1024
@@ -60,11 +62,25 @@ class Serving:
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the process, and waits for an event where uvicorn polls ten times a second."""
+    """Accepts by itself, leaves signals to the process, and waits for an event where uvicorn polls."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._ending = asyncio.Event()
+        self._acceptors: list[Acceptor] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.servers = []
+        self._acceptors = [Acceptor(listener, self._connection) for listener in sockets or ()]
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for acceptor in self._acceptors:
+            acceptor.close()
+        await super().shutdown(sockets)
+
+    def _connection(self) -> asyncio.Protocol:
+        return _Connection(config=self.config, server_state=self.server_state, app_state={})
 
     def end(self) -> None:
         self.should_exit = True
