@@ -4,7 +4,7 @@ import asyncio
 import random
 import resource
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from tests.chaos.load import Load
 from tests.chaos.seen import Seen
@@ -18,16 +18,17 @@ MEMORY_BYTES = 4 * 1024 * 1024
 LASTS_S = 0.7
 """The longest that a fault lasts, if the clients notice nothing."""
 LIFE_S = 5.0
-"""The longest that a daemon lives, if clients see less than they were to."""
+"""The longest that a life lasts, if clients see less."""
 RECOVERS_S = 60.0
 EVENTS = 30
 """What clients must see again when a fault is over."""
 
 
 class Faults:
-    """Puts a daemon through kills and what comes between them."""
+    """Puts a daemon through kills and what comes between them. `lives` are how many events its clients see in one."""
 
-    def __init__(self, victim: Victim, load: Load, chance: random.Random) -> None:
+    def __init__(self, victim: Victim, load: Load, chance: random.Random, lives: Sequence[int]) -> None:
+        self._lives = lives
         self._victim = victim
         self._load = load
         self._seen: Seen = load.seen
@@ -46,7 +47,7 @@ class Faults:
         for number in range(kills):
             if self._chance.random() < 0.6:
                 await self._one([*self._kinds][number % len(self._kinds)])
-            await self._seen.more(self._chance.choice([0, 20, 200, 1000]), LIFE_S)
+            await self._seen.more(self._chance.choice(self._lives), LIFE_S)
             await self._kill()
 
     async def _one(self, kind: str) -> None:

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.seen import Answered, Seen
+from tests.chaos.seen import Answered, Kept, Seen
 from tests.chaos.verbs import STEER, STOP, Verbs
 
 from codesdk.client import CodeSDKClient
@@ -39,9 +39,8 @@ class Load:
         self._repeating: dict[str, int] = {}
         verbs = self._verbs
         self._weights: dict[Callable[[CodeSDKClient], Awaitable[object]], int] = {
-            self._start: 12,
+            self._run: 20,
             self._answer_what_waits: 6,
-            self._act_with(verbs.resume): 6,
             self._repeat: 6,
             self._act_with(verbs.stop): 3,
             self._act_with(verbs.set): 3,
@@ -74,7 +73,7 @@ class Load:
 
     async def repeat_all(self, data_dir: Path, count: int) -> None:
         """Repeat some of what was done under a key, with a client of its own: each answer must be the same."""
-        keys = [key for key, kept in self.seen.kept.items() if kept.session_id not in self.seen.doomed]
+        keys = [key for key, kept in self.seen.kept.items() if self._may_repeat(kept)]
         async with CodeSDKClient.connect(data_dir=data_dir) as client:
             for key in self._chance.sample(keys, min(count, len(keys))):
                 await self._execute(client, self.seen.kept[key].action, key)
@@ -119,11 +118,12 @@ class Load:
             self._equipped.add(row.session_id)
             self._adopt(row.session_id, row.runtime)
 
-    async def _start(self, client: CodeSDKClient) -> None:
+    async def _run(self, client: CodeSDKClient) -> None:
+        """Start a task, or go on with an interrupted one."""
         if (session := self._session()) is not None:
             await self._equip(client, session)
-            word = self._word()
-            await self._execute(client, self._verbs.start(session, word), word)
+            word, verb = self._word(), self._chance.choice([self._verbs.start, self._verbs.resume])
+            await self._execute(client, verb(session, word), word)
 
     async def _equip(self, client: CodeSDKClient, session: str) -> None:
         """Give a session again what a restart took from it."""
@@ -173,13 +173,17 @@ class Load:
             return
         key = self._chance.choice([*self.seen.kept][-200:])
         kept = self.seen.kept[key]
-        if kept.session_id in self.seen.doomed or not type(kept.action).lasts:
+        if not self._may_repeat(kept):
             return
         self._repeating[kept.session_id] = self._repeating.get(kept.session_id, 0) + 1
         try:
             await self._execute(client, kept.action, key)
         finally:
             self._repeating[kept.session_id] -= 1
+
+    def _may_repeat(self, kept: Kept) -> bool:
+        """Return whether the key of a request is still known: it ends with its session, and some with the process."""
+        return kept.session_id not in self.seen.doomed and type(kept.action).lasts
 
     async def _answer_what_waits(self, client: CodeSDKClient) -> None:
         """Answer a question that nobody has answered yet, perhaps one that a crash left."""

@@ -105,6 +105,10 @@ class SqliteLog(Database):
         """Return how many sessions have that status."""
         return await self.ask(reading.count_sessions, status)
 
+    async def last_owner(self) -> str | None:
+        """Return who owns the newest session, or None if there is none."""
+        return await self.ask(reading.last_owner)
+
     async def interrupted(self, owner: str) -> list[str]:
         """Return the ids of an owner's sessions that a crash may have interrupted."""
         return await self.ask(reading.interrupted, owner)
