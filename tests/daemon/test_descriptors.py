@@ -7,9 +7,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx2
+import pytest
+import uvicorn
 from tests.daemon.rig import Daemon, daemon
 
 from codesdk.local.directory import SOCKET
+from codesdk.serving import Serving, listen
 
 TIMEOUT_S = 20
 
@@ -50,3 +53,12 @@ def test_a_daemon_without_descriptors_takes_clients_again_when_it_has_some(tmp_p
             control.sendall(b"nonsense\n")
             assert control.recv(1000).startswith(b'{"error":')
         assert httpx2.get(f"{running.url}/v1/health", timeout=TIMEOUT_S).status_code == 200
+
+
+async def test_who_cannot_serve_says_so_at_once(monkeypatch: pytest.MonkeyPatch):
+    def load(config: uvicorn.Config) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(uvicorn.Config, "load", load)
+    with closing(listen(("127.0.0.1", 0))) as listener, pytest.raises(OSError, match="Too many open files"):
+        Serving(None, listener)

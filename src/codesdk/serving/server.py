@@ -52,6 +52,7 @@ class Serving:
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=grace_s,
         )
+        config.load()  # here, where a failure reaches the caller: in the task, nobody would hear of it
         self._server = _Server(config)
         self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
 
