@@ -43,10 +43,9 @@ class Faults:
         }
 
     async def rounds(self, kills: int) -> None:
-        """Kill it so often, with perhaps another fault before each kill."""
+        """Kill it so often, with another fault before each kill."""
         for number in range(kills):
-            if self._chance.random() < 0.6:
-                await self._one([*self._kinds][number % len(self._kinds)])
+            await self._one([*self._kinds][number % len(self._kinds)])
             await self._seen.more(self._chance.choice(self._lives), LIFE_S)
             await self._kill()
 
