@@ -89,7 +89,7 @@ class Faults:
         self._victim.set_clock(self._chance.choice(JUMPS_S))
 
     async def _starve_files(self) -> None:
-        self._seen.tolerated = frozenset({"STORAGE_FAILED", "INTERNAL"})
+        self._seen.tolerated = frozenset({"STORAGE_FAILED"})
         with self._victim.limited(
             resource.RLIMIT_NOFILE, self._victim.open_files() + self._chance.randrange(3)
         ):

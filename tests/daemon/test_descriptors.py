@@ -1,5 +1,6 @@
 """A daemon that has no descriptor left for a while serves those it has, and takes new clients when there are some again."""
 
+import errno
 import resource
 import socket
 from collections.abc import Generator
@@ -11,6 +12,7 @@ import pytest
 import uvicorn
 from tests.daemon.rig import Daemon, daemon
 
+from codesdk.daemon.app import _bug
 from codesdk.local.directory import SOCKET
 from codesdk.serving import Serving, listen
 
@@ -62,3 +64,19 @@ async def test_who_cannot_serve_says_so_at_once(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(uvicorn.Config, "load", load)
     with closing(listen(("127.0.0.1", 0))) as listener, pytest.raises(OSError, match="Too many open files"):
         Serving(None, listener)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (MemoryError(), "OVERLOADED"),
+        (OSError(errno.EMFILE, "Too many open files"), "OVERLOADED"),
+        (RuntimeError("can't start new thread"), "OVERLOADED"),
+        (OSError(errno.ENOENT, "No such file or directory"), "INTERNAL"),
+        (RuntimeError("a bug"), "INTERNAL"),
+    ],
+    ids=repr,
+)
+def test_a_request_that_finds_no_room_is_to_be_tried_again_and_a_bug_is_not(error: Exception, code: str):
+    found = _bug(error, "req_1")
+    assert (found.code, found.retryable) == (code, code == "OVERLOADED")
