@@ -1,5 +1,6 @@
 """Files deleted under a running daemon: nothing that was stored is lost without a word, and nobody takes its place."""
 
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from tests.daemon.rig import Daemon, asks, daemon, problem, waiting
 
-from codesdk.local.directory import BLOBS, DATABASE, LOCK, OWNER
+from codesdk.local.directory import AUDIT, BLOBS, DATABASE, LOCK, OWNER
 
 WAL = f"{DATABASE}-wal"
 
@@ -92,3 +93,16 @@ def test_verify_names_what_was_deleted_of_the_blobs(tmp_path: Path):
     checked = codesdk(running.data_dir, "verify", "--all")
     assert checked.returncode == 1
     assert f"{blob.parent.name}{blob.name}" in checked.stdout
+
+
+def test_a_daemon_says_that_its_audit_was_deleted_and_works_on(tmp_path: Path):
+    with daemon(tmp_path / "data") as running:
+        session = running.session()
+        running.run(session)
+        running.get("/v1/audit")  # by now it is written
+        shutil.rmtree(running.data_dir / AUDIT)
+        running.run(session)
+        refused = running.http.delete(f"/v1/sessions/{session}")  # what the audit does not know of stays
+        assert problem(refused) == (507, "STORAGE_FAILED")
+        assert "its file was deleted while it was in use" in refused.json()["detail"]
+        assert "its file was deleted while it was in use" in running.get("/v1/ready")["problems"][0]
