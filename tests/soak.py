@@ -53,7 +53,7 @@ ROWS = (
         1,
     ),
     Row(
-        "faults with codex",
+        "codex-faults",
         f"{SOAK.program_kills} of the same, with sessions of codex",
         ("tests/chaos/test_codex.py",),
         1,
