@@ -31,8 +31,8 @@ $(READY): pyproject.toml requirements/bootstrap.lock requirements/dev.lock requi
 .venv/.installer: requirements/bootstrap.in
 	@scripts/setup installer </dev/null
 
-check: lint layers ## all checks, and the tests that need no program, no container and no minutes: for the work in between
-	@scripts/quietly types $(TYPES) & types=$$!; \
+check: lint layers ## all checks of the source, and the tests that need no program, no container and no minutes: for the work in between
+	@scripts/quietly types $(TYPES) src & types=$$!; \
 	CODESDK_COUNTS=check $(PYTEST) -n 2 -m "$(FAST)" $(ARGS) </dev/null; tests=$$?; \
 	wait $$types && exit $$tests
 

@@ -18,7 +18,8 @@ from codesdk.contract.ports import ToolInvocation
 from codesdk.contract.runtime import ToolReply
 from codesdk.contract.tools import ToolSpec
 from codesdk.tools import builtin_registry
-from codesdk.tools.mcp.host import McpHost, in_memory
+from codesdk.tools.mcp.host import McpHost
+from codesdk.tools.mcp.memory import in_memory
 
 _AT_ONCE = 16
 _INPUT = {"path": "hello.txt"}

@@ -36,6 +36,8 @@ class Counts(NamedTuple):
     """The same with codex."""
     chaos_seeds: int
     """Runtimes that misbehave by chance: tests/testing."""
+    fuzz_inputs: int
+    """Hostile inputs for each parser that is cheap; fewer for those that are not: tests/fuzz."""
     examples: int
     """What hypothesis tries where a test says nothing else."""
 
@@ -57,6 +59,7 @@ _TEST = Counts(
     fault_kills=3,
     program_kills=1,
     chaos_seeds=100,
+    fuzz_inputs=300,
     examples=100,
 )
 SOAK = Counts(
@@ -76,6 +79,7 @@ SOAK = Counts(
     fault_kills=200,
     program_kills=20,
     chaos_seeds=1_000,
+    fuzz_inputs=20_000,
     examples=1_000,
 )
 # What `make check` leaves out needs no figures of its own.

@@ -77,6 +77,9 @@ ROWS = (
     ),
     Row("chaos", f"{SOAK.chaos_seeds:,} runtimes that misbehave", ("tests/testing/test_chaos.py",)),
     Row(
+        "fuzz", f"{SOAK.fuzz_inputs:,} hostile inputs for a parser, fewer where one is dear", ("tests/fuzz",)
+    ),
+    Row(
         "crowd",
         f"{SOAK.crowd:,} clients at once, one stalled for {SOAK.stall_s:.0f} s over {SOAK.stall_events:,} events",
         ("tests/daemon/test_stream_crowd.py",),

@@ -1,4 +1,4 @@
-"""The doors of the packages: what they name is there, type checkers see the same, and nobody asks for more."""
+"""The doors of the packages: what they name is there, and nobody asks for more."""
 
 import ast
 import functools
@@ -11,18 +11,6 @@ import codesdk
 
 ROOT = Path(codesdk.__file__ or "").parent
 DOORS = sorted(path.parent.name for path in ROOT.glob("*/__init__.py") if "open_door(" in path.read_text())
-
-
-def seen_by_checkers(package: str) -> list[str]:
-    """Return the names under `TYPE_CHECKING`."""
-    tree = ast.parse((ROOT / package / "__init__.py").read_text())
-    guarded = next(node for node in tree.body if isinstance(node, ast.If))
-    return sorted(
-        alias.asname or alias.name
-        for node in guarded.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    )
 
 
 @functools.cache
@@ -42,9 +30,9 @@ def test_the_packages_with_a_door_are_these():
 
 
 @pytest.mark.parametrize("package", DOORS)
-def test_type_checkers_and_programs_see_the_same_names_and_they_are_there(package: str):
+def test_what_a_door_names_is_there(package: str):
     door = importlib.import_module(f"codesdk.{package}")
-    assert seen_by_checkers(package) == door.__all__
+    assert door.__all__
     assert all(getattr(door, name) is not None for name in door.__all__)
 
 

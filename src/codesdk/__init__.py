@@ -57,40 +57,4 @@ if TYPE_CHECKING:
         builtin_registry as builtin_registry,
     )
 
-__all__, __getattr__, __dir__ = open_door(
-    __name__,
-    {
-        ".contract.capabilities": ("Capabilities",),
-        ".contract.errors": (
-            "Busy",
-            "CodeSDKError",
-            "Conflict",
-            "ErrorInfo",
-            "Forbidden",
-            "InvalidRequest",
-            "NotFound",
-            "SandboxUnavailable",
-            "StorageFailure",
-            "TaskFailure",
-        ),
-        ".contract.events": ("Event", "UsageTotals"),
-        ".contract.messages": (
-            "ArtifactBlock",
-            "ArtifactRef",
-            "Code",
-            "Message",
-            "Reasoning",
-            "Text",
-            "ToolResult",
-            "ToolUse",
-            "user",
-        ),
-        ".contract.records": ("ApprovalRow", "SessionRow", "TaskRow"),
-        ".contract.runtime": ("Runtime", "RuntimeTask"),
-        ".contract.settings": ("Budget", "Budgets", "Limits", "SessionSettings"),
-        ".policy.load": ("load_policy",),
-        ".handles": ("Session", "Task", "TaskResult"),
-        ".sdk": ("CodeSDK",),
-        ".tools": ("ToolContext", "ToolError", "ToolRegistry", "builtin_registry"),
-    },
-)
+__all__, __getattr__, __dir__ = open_door(__name__, __file__)

@@ -1,35 +1,39 @@
 """How a package opens its door: the names that others may import, each loaded from its home when first used.
 
-A package's `__init__` names them twice, for type checkers under `TYPE_CHECKING` and here for programs; a test
-compares the two. Nothing is loaded before it is needed, so that a command that lists sessions does not wait
-for the engine.
+A package's `__init__` imports them under `TYPE_CHECKING`, where type checkers see them; at run time the same
+lines say where each name is. Nothing is loaded before it is needed, so that a command that lists sessions does
+not wait for the engine.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import ast
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 
-def open_door(
-    package: str, homes: Mapping[str, Sequence[str]]
-) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """Return a package's `__all__`, `__getattr__` and `__dir__` for names by the module that has them.
-
-    Module names are relative to the package: `.engine`.
-    """
-    home_of = {name: home for home, names in homes.items() for name in names}
+def open_door(package: str, file: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__all__`, `__getattr__` and `__dir__` of a package for what its `__init__`, `file`, names."""
+    home_of = _homes(Path(file).read_text())
     names = sorted(home_of)
 
     def load(name: str) -> Any:
         home = home_of.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(home, package), name)
+        value = getattr(import_module(home), name)
         # Kept, so that the next use costs no more than any other attribute of a module.
         setattr(import_module(package), name, value)
         return value
 
     return names, load, lambda: names
+
+
+def _homes(source: str) -> dict[str, str]:
+    """Return the names imported under `TYPE_CHECKING`, the only `if` of a door, and the module of each."""
+    guarded = [line for node in ast.parse(source).body if isinstance(node, ast.If) for line in node.body]
+    imports = [line for line in guarded if isinstance(line, ast.ImportFrom)]
+    return {alias.name: str(line.module) for line in imports for alias in line.names}
 
 
 def load(place: str) -> Any:

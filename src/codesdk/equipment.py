@@ -32,6 +32,7 @@ class SessionEquipper:
         self, equipment: Equipment, *, principal: str, recording: str | None = None
     ) -> "PreparedEquipment":
         """Check equipment before anything is written. Raise `InvalidRequest` if it cannot be used."""
+        # Imports are below, where they are needed: few sessions play something or have servers.
         settings: dict[str, Any] = {}
         plays: Source | None = None
         if recording is not None:

@@ -248,6 +248,7 @@ class Task:
     async def events(self) -> AsyncGenerator[Event]:
         """Yield the task's events from `task.started` to the terminal one, stored and live."""
         row = await self.info()
+        # Nothing of a task comes before it was queued, so the log before that need not be read.
         first = row.started_seq or row.queued_seq or 1
         async with aclosing(self.session.events(first - 1)) as events:
             async for event in events:
@@ -259,7 +260,7 @@ class Task:
     async def result(self) -> TaskResult:
         """Wait for the end. Raise the task's error if it failed; a stopped task has a result too."""
         ended = (await self.info()).ended_seq
-        if ended is not None:
+        if ended is not None:  # one event is enough, however long the task was
             return result_of(self.id, await self.session.event(ended))
         async with aclosing(self.events()) as events:
             async for event in events:

@@ -8,6 +8,7 @@ async with CodeSDK.open(data_dir=".codesdk") as sdk:
 
 import asyncio
 import contextlib
+import copy
 import functools
 import os
 import secrets as random_names
@@ -127,8 +128,10 @@ class CodeSDK(Handles):
                 if held:
                     yield cls(HolderService(directory, caller), directory=directory)
                     return
-            gateway, keys = _gateway(providers)
-            hidden = [*secrets, *keys]
+            known = providers_from() if providers is None else providers
+            gateway = GatewayService(known)
+            # The gateway puts the keys into requests; no event, log or artifact may hold one.
+            hidden = [*secrets, *sorted({provider.key for provider in known.values() if provider.key})]
             audit = await _audit(directory, hidden, stack)
             ports = await _ports(
                 directory, audit, gateway, stack, tools, run, fetch, policy, limits, observers, subscribers
@@ -141,7 +144,7 @@ class CodeSDK(Handles):
                 permits=permits or Permits(allow_yolo=allow_yolo),
             )
             await engine.open()
-            if audit is not None:
+            if audit is not None:  # made before the engine, which is one of its sources
                 audit.catch_up = engine.settle_subscribers
             stack.push_async_callback(engine.close)
             if directory is not None:
@@ -154,16 +157,13 @@ class CodeSDK(Handles):
 
     def as_caller(self, caller: Caller) -> "CodeSDK":
         """Return the same sessions as another caller may use them."""
-        if self._engine is None:
+        other = copy.copy(self)
+        if self._engine is not None:
+            other.service = other.archive = EngineService(self._engine, caller)
+        else:
             assert self._directory is not None, "without an engine there is a directory"
-            return CodeSDK(HolderService(self._directory, caller), directory=self._directory)
-        return CodeSDK(
-            EngineService(self._engine, caller),
-            self._engine,
-            gateway=self._gateway,
-            audit=self.audit,
-            directory=self._directory,
-        )
+            other.service = other.archive = HolderService(self._directory, caller)
+        return other
 
     def as_principal(self, principal: str) -> "CodeSDK":
         """Return the same sessions as another principal sees them: its own and nothing else."""
@@ -299,6 +299,7 @@ async def _ports(
     if directory is not None:
         state_dir = str(directory.path.resolve() / RUNTIMES)
         await asyncio.to_thread(sweep, state_dir)
+    # Closed after the engine, whose runtimes still talk to both while they end.
     stack.push_async_callback(gateway.aclose)
     host = McpHost()
     stack.push_async_callback(host.close)
@@ -341,9 +342,3 @@ async def _offered(run: "ExecOptions | None", fetch: "FetchOptions | None") -> A
 
     async with offered_tools(run, fetch) as registry:
         yield registry
-
-
-def _gateway(providers: "Mapping[Wire, Provider] | None") -> tuple[GatewayService, list[str]]:
-    """Return the gateway, and the keys that it puts in."""
-    known = providers_from() if providers is None else providers
-    return GatewayService(known), sorted({provider.key for provider in known.values() if provider.key})

@@ -13,7 +13,7 @@ from codesdk.cli.view import pieces
 from codesdk.cli.view.flow import Flow
 from codesdk.cli.view.gist import brief, duration, gist, money, size
 from codesdk.cli.view.live import LiveView
-from codesdk.cli.view.next_steps import step_lines
+from codesdk.cli.view.pieces import step_lines
 from codesdk.cli.view.safe import is_text, one_line, printable
 from codesdk.cli.view.screen import Screen
 from codesdk.cli.view.tables import EventLines, ago, fit, print_message, session_state

@@ -155,7 +155,7 @@ def test_a_second_run_works_through_the_process_that_has_the_directory(shell: Sh
         assert second.lines[0]["trace"]["session_id"] != first
         refused = shell.codesdk("run", "y", "--script", hello, "--allow-yolo")
         assert (refused.code, refused.out) == (2, "")
-        assert "--allow-yolo is for a process of one's own" in refused.err
+        assert "--allow-yolo would have no effect here" in refused.err
 
 
 def test_what_must_have_the_directory_alone_is_told_who_has_it(shell: Shell):

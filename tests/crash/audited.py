@@ -29,4 +29,4 @@ async def check_audit(sdk: CodeSDK, path: Path) -> int:
 
 
 def is_audited(event: Event) -> bool:
-    return entry_of("", event) is not None
+    return entry_of(event) is not None

@@ -14,7 +14,7 @@ from tests.daemon.rig import Daemon, daemon
 
 from codesdk.daemon.app import _bug
 from codesdk.local.directory import SOCKET
-from codesdk.serving import Serving, listen
+from codesdk.serving import Message, Receive, Send, Serving, listen
 
 TIMEOUT_S = 20
 
@@ -57,13 +57,17 @@ def test_a_daemon_without_descriptors_takes_clients_again_when_it_has_some(tmp_p
         assert httpx2.get(f"{running.url}/v1/health", timeout=TIMEOUT_S).status_code == 200
 
 
+async def answer_nothing(scope: Message, receive: Receive, send: Send) -> None:
+    """An application that nobody reaches."""
+
+
 async def test_who_cannot_serve_says_so_at_once(monkeypatch: pytest.MonkeyPatch):
     def load(config: uvicorn.Config) -> None:
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr(uvicorn.Config, "load", load)
     with closing(listen(("127.0.0.1", 0))) as listener, pytest.raises(OSError, match="Too many open files"):
-        Serving(None, listener)
+        Serving(answer_nothing, listener)
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,8 @@ from codesdk.contract.messages import Message, Text, ToolResult, ToolUse
 from codesdk.contract.runtime import Host, Runtime, RuntimeItem, TaskInput
 from codesdk.contract.settings import SessionConfig
 from codesdk.contract.tools import Actor, ToolIdentity
-from codesdk.engine.engine import Engine
+from codesdk.engine.engine import Engine, EngineService
 from codesdk.engine.permits import Permits
-from codesdk.engine.service import EngineService
 from codesdk.engine.sessions.scope import Ports
 from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 from codesdk.script import parse_object

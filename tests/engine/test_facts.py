@@ -52,7 +52,7 @@ def test_a_notice_of_a_runtime_is_kept_and_changes_nothing_and_no_record_of_the_
         assert r.last(session).payload == said
         assert decode_state(encode_state(live.state)) == msgspec.structs.replace(before, seq=before.seq + 1)
         r.emit(done())
-        entries = [entry_of("local", event) for event in r.events(session.id)]
+        entries = [entry_of(event) for event in r.events(session.id)]
         assert {entry.who.id for entry in entries if entry is not None} == {None}
         assert "runtime.notice" not in RELEVANT
 

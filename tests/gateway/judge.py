@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from codesdk.gateway.reply import refuse
 from codesdk.gateway.wires.exchange import Ask, Codec, Fault, Part
 
 
@@ -77,7 +78,7 @@ class _Judge:
         if isinstance(answer, Fault):
             return _refuse(writer, self.codec, answer)
         if isinstance(answer, int):
-            return _whole(writer, self.codec.count(ask, answer))
+            return _whole(writer, self.codec.count(answer))
         wrong = answer if isinstance(answer, Wrong) else Wrong(parts=answer)
         if ask.stream:
             return await _stream(writer, self.codec, ask, answer_id, wrong)
@@ -105,10 +106,10 @@ def _head(status: int, headers: dict[str, str]) -> bytes:
 
 
 def _refuse(writer: asyncio.StreamWriter, codec: Codec, fault: Fault) -> None:
-    headers, body = codec.error(fault)
-    named = {name.lower(): value for name, value in headers.items()}
-    length = {"content-type": "application/json", **named, "content-length": str(len(body))}
-    writer.write(_head(fault.status, length) + body)
+    reply = refuse(codec, fault)
+    assert isinstance(reply.body, bytes)
+    length = {"content-length": str(len(reply.body))}
+    writer.write(_head(fault.status, reply.headers | length) + reply.body)
 
 
 def _whole(writer: asyncio.StreamWriter, body: bytes) -> None:

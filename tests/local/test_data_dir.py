@@ -31,10 +31,9 @@ from codesdk.contract.actions import Caller
 from codesdk.contract.events import ModelInput, OutputDelta, RuntimeNotice, TaskFailed, ToolCallCompleted
 from codesdk.contract.runtime import Draft, Finished, Identified, ToolAnnouncement
 from codesdk.engine.checks.verify import verify_session
-from codesdk.engine.engine import Engine
+from codesdk.engine.engine import Engine, EngineService
 from codesdk.engine.log.archive import Archive
 from codesdk.engine.log.clock import SystemStamper
-from codesdk.engine.service import EngineService
 from codesdk.engine.sessions.scope import Ports
 from codesdk.local.directory import DATABASE, DataDir
 from codesdk.policy.modes import ModePolicy
@@ -157,6 +156,7 @@ import asyncio, os, sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 from codesdk import CodeSDK, StorageFailure
+from codesdk.store import SqliteLog
 from codesdk.engine.log.archive import Archive
 from codesdk.local.directory import DataDir
 

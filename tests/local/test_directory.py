@@ -62,6 +62,7 @@ import asyncio, os, sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 from codesdk.local.directory import DataDir
+from codesdk.store import SqliteLog
 if os.getuid() == 0:  # permissions do not apply to root; by now all that is needed is imported
     os.setgroups([])
     os.setgid(65534)

@@ -3,7 +3,7 @@
 `write_bundle` makes one from a stored session; `read_bundle` checks one from anybody and says what is in it.
 """
 
-from codesdk.bundle.manifest import BundledFile, LeftOut, Manifest
+from codesdk.bundle.box import BundledFile, LeftOut, Manifest
 from codesdk.bundle.show import OpenedBundle, read_bundle
 from codesdk.bundle.write import MAX_BYTES, Origin, write_bundle
 

@@ -1,4 +1,4 @@
-"""Files for a bundle → redacted, kept within a limit, and packed in a fixed order."""
+"""Files for a bundle → redacted, kept within a limit, and packed in a fixed order after a manifest of them."""
 
 import gzip
 import hashlib
@@ -9,12 +9,45 @@ from typing import Any, BinaryIO, cast
 
 import msgspec
 
-from codesdk.bundle.manifest import NAME, BundledFile, LeftOut, Manifest
 from codesdk.redaction import MARKER, Redactor
 
+FORMAT = "codesdk-support-bundle/1"
+NAME = "manifest.json"
+"""The name of the manifest, which is the first file of every bundle."""
 _FULL = "the bundle is as large as it may be; raise its limit (--max-size)"
 
 _MAX_LEFT_OUT = 2_000
+
+
+class BundledFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file in a bundle, and what it is."""
+
+    path: str
+    size: int
+    sha256: str
+    what: str
+
+
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is not in a bundle, and why."""
+
+    what: str
+    why: str
+    size: int | None = None
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The list of everything in a bundle."""
+
+    format: str
+    created_at: str
+    session_id: str
+    codesdk_version: str
+    contract_version: int
+    last_seq: int
+    max_bytes: int
+    files: list[BundledFile]
+    left_out: list[LeftOut]
 
 
 class Box:

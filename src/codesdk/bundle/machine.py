@@ -25,7 +25,7 @@ from codesdk.runtimes import create_runtime, entries
 from codesdk.sandbox import look_at
 
 _MAX_FILES = 500
-_MAX_HASHED = 1024 * 1024
+_MAX_HASHED = 1024 * 1024  # a file is redacted before it is hashed, so it is read whole
 # A file with one of these words in its name may hold a login.
 _KEYS = ("auth", "credential", "secret", "token", "key", ".env")
 _EXTRAS = ("opentelemetry-sdk",)

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, cast
 
 import msgspec
 
-from codesdk.bundle.manifest import FORMAT, NAME, Manifest
+from codesdk.bundle.box import FORMAT, NAME, Manifest
 from codesdk.contract.errors import InvalidRequest, NotFound
 
 MAX_UNPACKED = 1024**3

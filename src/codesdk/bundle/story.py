@@ -72,6 +72,7 @@ class Story:
         self.types: Counter[str] = Counter()
         self.rules: Counter[tuple[str, str, str]] = Counter()
         self.sources: dict[str, ArtifactRef] = {}
+        # Dicts without values are sets that keep the order in which names first appeared.
         self.models: dict[str, None] = {}
         self.runtimes: dict[str, None] = {}
         self.runtime_sessions: dict[str, None] = {}
@@ -154,6 +155,7 @@ class Story:
             request |= {"purpose": payload.purpose, "model": payload.model, "started_at": event.time}
             self._by_request[payload.request_id] = request
             self.requests.append(request)
+            # The oldest goes: a request that never completed would be kept for ever otherwise.
             while len(self._by_request) > MAX_REQUESTS:
                 self._by_request.pop(next(iter(self._by_request)))
         elif isinstance(payload, ev.RequestCompleted):

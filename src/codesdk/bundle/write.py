@@ -17,8 +17,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from codesdk.bundle import machine
-from codesdk.bundle.box import Box
-from codesdk.bundle.manifest import FORMAT, Manifest
+from codesdk.bundle.box import FORMAT, Box, Manifest
 from codesdk.bundle.story import Attempt, Story
 from codesdk.contract.codec import decode
 from codesdk.contract.errors import CodeSDKError
@@ -154,7 +153,7 @@ class _Bundling:
             path, b"\n".join(lines) + b"\n", f"events {page[0].seq} to {page[-1].seq}, one a line"
         ):
             self._pages.append(path)
-        while len(self._pages) > 2 and self._size_of(self._pages) > self._limit(_EVENTS_SHARE):
+        while len(self._pages) > 2 and sum(map(self._box.size_of, self._pages)) > self._limit(_EVENTS_SHARE):
             gone = self._pages.pop(1)  # never the first: it says how the session was created
             self._box.remove(gone)
             self._dropped.append(int(Path(gone).stem))
@@ -175,7 +174,7 @@ class _Bundling:
         """Put a tool call's transcript into the box, unless such transcripts already fill their share."""
         self._calls += 1
         what = f"the call {attempt.tool_call_id} of {attempt.name}, attempt {attempt.attempt}: input, decision, output, result"
-        before = self._box.size
+        before = self._box.size  # what is added is measured after redaction, which changes sizes
         if self._calls_bytes > self._limit(_TOOLS_SHARE):
             self._box.leave_out(
                 what, "the transcripts of tools take up a quarter of the bundle already; its events are there"
@@ -263,10 +262,9 @@ class _Bundling:
             await asyncio.to_thread(self._add_audit, self._origin.data_dir / AUDIT)
 
     def _add_audit(self, root: Path) -> None:
-        session_id, principal = self._row.session_id, self._row.principal
         lines: deque[bytes] = deque()
         size = dropped = 0
-        for record in read_audit(root, principal=principal, session_id=session_id):
+        for record in read_audit(root, principal=self._row.principal, session_id=self._row.session_id):
             lines.append(self._box.clean_line(msgspec.json.encode(record)) + b"\n")
             size += len(lines[-1])
             while size > self._limit(_AUDIT_SHARE):
@@ -281,7 +279,7 @@ class _Bundling:
 
     async def _artifacts(self) -> None:
         """Add artifacts, small ones first, so that as many as possible fit; list them all."""
-        rows = await self._artifact_rows()
+        rows = await self._artifact_rows()  # all of them: sizes are compared before anything is read
         listed: list[dict[str, Any]] = []
         for row in sorted(rows, key=lambda row: (row.ref.size_bytes, row.ref.artifact_id)):
             path = f"artifacts/{row.ref.artifact_id}"
@@ -322,6 +320,3 @@ class _Bundling:
 
     def _limit(self, share: float) -> float:
         return self._box.max_bytes * share
-
-    def _size_of(self, paths: list[str]) -> int:
-        return sum(self._box.size_of(path) for path in paths)

@@ -11,11 +11,10 @@ from typing import NamedTuple
 import click
 
 from codesdk import __version__
-from codesdk.cli.exits import BAD_INPUT, INTERRUPTED, MEANINGS, READER_GONE, report
+from codesdk.cli.exits import BAD_INPUT, INTERRUPTED, MEANINGS, READER_GONE, report, report_failure
+from codesdk.cli.options import DEFAULT_DATA_DIR, data_dir_option
 from codesdk.cli.view.out import Interrupted, ReaderGone
 from codesdk.contract.errors import CodeSDKError, ErrorInfo, InvalidRequest
-
-DEFAULT_DATA_DIR = ".codesdk"
 
 
 class Entry(NamedTuple):
@@ -32,7 +31,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "run": Entry("run", "run", "Run a task and show what happens."),
         "resume": Entry("run", "resume", "Continue a session that was interrupted."),
         "rerun": Entry("rerun", "rerun", "Run a recorded session again, with its model's recorded answers."),
-        "undo": Entry("undo", "undo", "Put files back as they were before tools changed them."),
+        "undo": Entry("session", "undo", "Put files back as they were before tools changed them."),
     },
     "Change a session": {
         "set": Entry("session", "set_", "Change a session's title, model, mode, budgets and the like."),
@@ -47,8 +46,8 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "steer": Entry("answer", "steer", "Add a message to the running task."),
         "stop": Entry("answer", "stop", "Stop the running task."),
         "approvals": Entry("approvals", "approvals", "Show what waits in all sessions, and answer it."),
-        "grants": Entry("grants", "grants", "List the tools that are approved for a whole session."),
-        "revoke": Entry("grants", "revoke", "Take such an approval back: the tool is asked about again."),
+        "grants": Entry("answer", "grants", "List the tools that are approved for a whole session."),
+        "revoke": Entry("answer", "revoke", "Take such an approval back: the tool is asked about again."),
     },
     "Look": {
         "sessions": Entry("look", "sessions", "List sessions, newest first."),
@@ -83,7 +82,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "completion": Entry("completion", "completion", "Print the completion script for a shell."),
     },
 }
-_HELP = "codesdk.help"
+_HELP = "codesdk.help"  # in a context's meta: only help is wanted, so nothing may be refused yet
 HERE_ONLY = frozenset({"demo", "mcp", "policy", "tokens"})
 """Commands that work only on a data directory, and refuse a daemon's address."""
 _ENTRIES = {name: entry for entries in COMMANDS.values() for name, entry in entries.items()}
@@ -142,12 +141,7 @@ class Setup(NamedTuple):
     no_args_is_help=False,
     invoke_without_command=True,
 )
-@click.option(
-    "--data-dir",
-    metavar="DIR",
-    envvar="CODESDK_DATA_DIR",
-    help=f"Where sessions are stored. [env: CODESDK_DATA_DIR; default: {DEFAULT_DATA_DIR}]",
-)
+@data_dir_option
 @click.option(
     "--url",
     metavar="URL",
@@ -231,12 +225,8 @@ def _run(args: list[str], as_json: bool) -> int:
         result: object = group.main(args, prog_name="codesdk", standalone_mode=False)
     except click.ClickException as error:
         return _report_usage(error, as_json)
-    except CodeSDKError as error:
-        return report(error.info(), as_json=as_json)
-    except OSError as error:
-        where = f": {error.filename}" if error.filename else ""
-        words = f"{error.strerror or error}{where}."
-        return report(ErrorInfo(code="STORAGE_FAILED", message=words, retryable=False), as_json=as_json)
+    except (CodeSDKError, OSError) as error:
+        return report_failure(error, as_json=as_json)
     return result if isinstance(result, int) else 0
 
 
@@ -261,6 +251,7 @@ def _open_missing_streams() -> None:
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(number)
+    # Python sets the object to None for a descriptor that was closed when it started.
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))  # noqa: SIM115 - stays open

@@ -2,18 +2,23 @@
 
 import asyncio
 import os
-import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from codesdk import __version__
-from codesdk.cli.app import DEFAULT_DATA_DIR
-from codesdk.cli.exits import report
-from codesdk.cli.options import command_options, policy_options
-from codesdk.contract.errors import CodeSDKError, ErrorInfo
+from codesdk.cli.exits import BAD_INPUT, INTERRUPTED, report_failure
+from codesdk.cli.options import (
+    DEFAULT_DATA_DIR,
+    command_options,
+    data_dir_option,
+    operator_options,
+    policy_options,
+)
+from codesdk.contract.errors import CodeSDKError
 
 if TYPE_CHECKING:
     from codesdk.contract.ports import Observer
@@ -24,14 +29,15 @@ _STARTED_BY = os.getppid()
 """Read as early as possible: whoever starts a daemon may exit before it serves."""
 
 
+def _number(
+    name: str, default: float, metavar: str, help_text: str, least: float = 0
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    kind, words = click.FloatRange(least), f"{help_text} [default: {default:g}]"
+    return click.option(name, default=float(default), type=kind, metavar=metavar, help=words)
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option(
-    "--data-dir",
-    metavar="DIR",
-    envvar="CODESDK_DATA_DIR",
-    default=DEFAULT_DATA_DIR,
-    help=f"Where sessions are stored. [env: CODESDK_DATA_DIR; default: {DEFAULT_DATA_DIR}]",
-)
+@data_dir_option
 @click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Where to listen. [default: 127.0.0.1]")
 @click.option("--port", default=0, type=click.IntRange(0, 65535), metavar="N", help="[default: any free one]")
 @click.option(
@@ -54,20 +60,8 @@ _STARTED_BY = os.getppid()
 @click.option(
     "--require-token", is_flag=True, help="Require a token even if none was made with `codesdk tokens`."
 )
-@click.option(
-    "--grace",
-    default=10.0,
-    type=click.FloatRange(0),
-    metavar="SECONDS",
-    help="How long tasks may keep running after SIGTERM. [default: 10]",
-)
-@click.option(
-    "--requests-per-second",
-    default=500.0,
-    type=click.FloatRange(0),
-    metavar="N",
-    help="How many requests a principal may make; 0 for no limit. [default: 500]",
-)
+@_number("--grace", 10, "SECONDS", "How long tasks may keep running after SIGTERM.")
+@_number("--requests-per-second", 500, "N", "How many requests a principal may make; 0 for no limit.")
 @click.option(
     "--request-burst",
     default=2000,
@@ -75,20 +69,8 @@ _STARTED_BY = os.getppid()
     metavar="N",
     help="How many requests may come at once before that limit applies. [default: 2000]",
 )
-@click.option(
-    "--tasks-per-minute",
-    default=0.0,
-    type=click.FloatRange(0),
-    metavar="N",
-    help="How many tasks of one runtime a principal may start; 0 for no limit. [default: 0]",
-)
-@click.option(
-    "--heartbeat",
-    default=15.0,
-    type=click.FloatRange(0.05),
-    metavar="SECONDS",
-    help="How often an idle event stream shows that it is alive. [default: 15]",
-)
+@_number("--tasks-per-minute", 0, "N", "How many tasks of one runtime a principal may start; 0 for no limit.")
+@_number("--heartbeat", 15, "SECONDS", "How often an idle event stream shows that it is alive.", least=0.05)
 @click.option(
     "--exit-with-parent",
     is_flag=False,
@@ -126,7 +108,7 @@ _STARTED_BY = os.getppid()
 @policy_options
 @command_options
 @click.version_option(__version__, prog_name="codesdkd", message="%(prog)s %(version)s")
-def codesdkd(data_dir: str, exit_with_parent: int | None, **options: Any) -> None:
+def codesdkd(data_dir: str | None, exit_with_parent: int | None, **options: Any) -> None:
     """Serve the sessions of a data directory over HTTP.
 
     The first line on stdout is JSON with the address: {"url": "http://127.0.0.1:PORT"}. SIGTERM shuts it down
@@ -158,12 +140,13 @@ def codesdkd(data_dir: str, exit_with_parent: int | None, **options: Any) -> Non
         heartbeat_s=options["heartbeat"],
     )
 
+    opening = operator_options(options["policy"], options["commands"], options["sandbox"])
     observers = _observers(options)
 
     async def main() -> None:
         watching = None if exit_with_parent is None else asyncio.create_task(_watch_parent(exit_with_parent))
         try:
-            await serve(Path(data_dir), settings, _opening(options), observers)
+            await serve(Path(data_dir or DEFAULT_DATA_DIR), settings, opening, observers)
         finally:
             if watching is not None:
                 watching.cancel()
@@ -198,21 +181,6 @@ def _observers(options: dict[str, Any]) -> "list[Observer]":
     return [LogObserver(), *traces]
 
 
-def _opening(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the engine's options."""
-    opening: dict[str, Any] = {}
-    if options["policy"]:
-        from codesdk.policy import load_policy
-
-        opening["policy"] = load_policy(Path(options["policy"]))
-    if options["commands"]:
-        from codesdk.tools import ExecOptions
-
-        allow = [shlex.split(words) for words in options["commands"]]
-        opening["run"] = ExecOptions(allow=allow, sandbox=options["sandbox"])
-    return opening
-
-
 async def _watch_parent(named: int) -> None:
     """Send ourselves SIGTERM when the parent ends: the named one, or the one we were started by."""
     import signal
@@ -237,14 +205,11 @@ def main() -> None:
         codesdkd.main(prog_name="codesdkd", standalone_mode=False)
     except click.ClickException as error:
         error.show()
-        sys.exit(2)
+        sys.exit(BAD_INPUT)
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
-    except CodeSDKError as error:
-        sys.exit(report(error.info(), as_json=False))
-    except OSError as error:
-        words = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}."
-        sys.exit(report(ErrorInfo(code="STORAGE_FAILED", message=words, retryable=False), as_json=False))
+        sys.exit(INTERRUPTED)
+    except (CodeSDKError, OSError) as error:
+        sys.exit(report_failure(error, as_json=False))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from codesdk.contract.errors import ErrorCode, ErrorInfo
+from codesdk.contract.errors import CodeSDKError, ErrorCode, ErrorInfo
 from codesdk.contract.events import Event
 
 OK: Final = 0
@@ -70,3 +70,12 @@ def report(error: ErrorInfo, *, as_json: bool) -> int:
     except OSError:
         pass  # nobody reads stderr; the exit code still says it
     return exit_of(error.code)
+
+
+def report_failure(error: CodeSDKError | OSError, *, as_json: bool) -> int:
+    """Report what kept a command from its work, and return the exit code."""
+    if isinstance(error, CodeSDKError):
+        return report(error.info(), as_json=as_json)
+    where = f": {error.filename}" if error.filename else ""
+    words = f"{error.strerror or error}{where}."
+    return report(ErrorInfo(code="STORAGE_FAILED", message=words, retryable=False), as_json=as_json)

@@ -35,7 +35,7 @@ class Interrupts:
     def _take(self, number: int) -> None:
         if number == signal.SIGINT:
             if self._ctrl_c:
-                os._exit(INTERRUPTED)
+                os._exit(INTERRUPTED)  # not sys.exit: clean-up is what the person no longer wants to wait for
             self._ctrl_c = True
         if self._asked:
             return

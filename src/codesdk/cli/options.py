@@ -1,15 +1,30 @@
 """Options and arguments that several commands share, and completion of session ids in the shell."""
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from codesdk.contract.errors import CodeSDKError
 
+if TYPE_CHECKING:
+    from codesdk.sandbox import SandboxKind
+
+DEFAULT_DATA_DIR = ".codesdk"
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def data_dir_option(command: F) -> F:
+    """Add `--data-dir`."""
+    return click.option(
+        "--data-dir",
+        metavar="DIR",
+        envvar="CODESDK_DATA_DIR",
+        help=f"Where sessions are stored. [env: CODESDK_DATA_DIR; default: {DEFAULT_DATA_DIR}]",
+    )(command)
 
 
 def json_option(help_text: str) -> Callable[[F], F]:
@@ -57,6 +72,18 @@ def command_options(command: F) -> F:
     return allow(where(command))
 
 
+def operator_options(policy: str | None, commands: Sequence[str], sandbox: "SandboxKind") -> dict[str, Any]:
+    """Return what `policy_options` and `command_options` ask for, as arguments to open an engine with."""
+    from codesdk.policy import load_policy
+    from codesdk.tools import ExecOptions
+
+    allow = [shlex.split(words) for words in commands]
+    return {
+        "policy": None if policy is None else load_policy(policy),
+        "run": ExecOptions(allow=allow, sandbox=sandbox) if allow else None,
+    }
+
+
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     try:
         return [item for item in _stored(ctx) if item.value.startswith(incomplete)]
@@ -65,7 +92,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 
 def _stored(ctx: click.Context) -> list[CompletionItem]:
-    from codesdk.cli.app import DEFAULT_DATA_DIR, Setup
+    from codesdk.cli.app import Setup
     from codesdk.cli.loop import run_async
     from codesdk.cli.target.lookup import LAST
     from codesdk.cli.target.place import open_reader

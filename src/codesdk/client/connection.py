@@ -6,13 +6,13 @@ same idempotency key: whether the daemon had already acted makes no difference.
 
 import asyncio
 import random
-import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import msgspec
 
 from codesdk.client.address import Find
+from codesdk.contract.actions import new_key
 from codesdk.contract.api import Problem
 from codesdk.contract.errors import Busy, CodeSDKError, ErrorCode, ErrorInfo, from_info
 
@@ -94,9 +94,7 @@ class Connection:
 
     async def post(self, path: str, body: object, kind: type[T], *, key: str | None = None) -> T:
         """Post a body, to be acted on once."""
-        headers = {"content-type": "application/json", "idempotency-key": key or new_key()}
-        answer = await self._send("POST", path, content=msgspec.json.encode(body), headers=headers)
-        return _decoded(answer.content, kind)
+        return await self.upload(path, msgspec.json.encode(body), "application/json", kind, key=key)
 
     async def upload(
         self,
@@ -108,7 +106,7 @@ class Connection:
         key: str | None = None,
         **query: Any,
     ) -> T:
-        """Store bytes, once."""
+        """Post bytes, to be acted on once."""
         headers = {"content-type": content_type, "idempotency-key": key or new_key()}
         answer = await self._send("POST", path, content=data, headers=headers, query=query)
         return _decoded(answer.content, kind)
@@ -136,7 +134,9 @@ class Connection:
         until = loop.time() + (self._patience_s if patience_s is None else patience_s)
         failures, lost = 0, False  # lost: a try got no answer, so the daemon may have acted
         while True:
-            answer, failure = await self._try(method, path, content, headers, _given(query), answer_s)
+            answer, failure = await self._try(
+                method, path, answer_s, content=content, headers=headers, params=_given(query)
+            )
             if failure is None or (lost and method == "DELETE" and failure.code == "NOT_FOUND"):
                 assert answer is not None, "no failure means an answer"
                 return answer
@@ -148,24 +148,18 @@ class Connection:
             await asyncio.sleep(wait_s)
 
     async def _try(
-        self,
-        method: str,
-        path: str,
-        content: bytes | None,
-        headers: Mapping[str, str] | None,
-        query: Mapping[str, str],
-        answer_s: float,
+        self, method: str, path: str, answer_s: float, *, headers: Mapping[str, str] | None, **parts: Any
     ) -> "tuple[httpx2.Response | None, CodeSDKError | None]":
         import httpx2
 
         try:
+            # Made for each try: the daemon may have moved, and have another token.
             request = self.http.build_request(
                 method,
                 self.url + path,
-                content=content,
                 headers=self.headers(headers),
-                params=query,
                 timeout=httpx2.Timeout(answer_s, connect=CONNECT_S),
+                **parts,
             )
             answer = await self.ask(request)
         except httpx2.TransportError as error:
@@ -233,16 +227,10 @@ class Connection:
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=45),
                 follow_redirects=False,
                 trust_env=False,  # no proxy or login from the environment: the token is for the daemon alone
-                verify=self.url.startswith(
-                    "https"
-                ),  # certificates take long to read, and plain HTTP has none
+                # Certificates take long to read, and plain HTTP has none.
+                verify=self.url.startswith("https"),
             )
         return self._client
-
-
-def new_key() -> str:
-    """Return an idempotency key: under one key, a request is carried out once."""
-    return secrets.token_urlsafe(18)
 
 
 def closed_here() -> CodeSDKError:

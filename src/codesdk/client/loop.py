@@ -19,6 +19,7 @@ class Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        # A daemon thread: a client that nobody closed must not keep the program from ending.
         self._thread = threading.Thread(target=self._loop.run_forever, name="codesdk-client", daemon=True)
         self._thread.start()
 
@@ -36,6 +37,7 @@ class Loop:
         try:
             return future.result()
         except BaseException:
+            # Ctrl-C reaches the waiting thread only; the work itself goes on in the other until it is told.
             if future.cancel():
                 over.wait(CLEANUP_S)
             raise

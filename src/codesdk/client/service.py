@@ -15,7 +15,7 @@ from codesdk.client.connection import Connection
 from codesdk.client.stream import EventStream
 from codesdk.contract import api
 from codesdk.contract.actions import Action
-from codesdk.contract.codec import decode
+from codesdk.contract.codec import decode, place_of
 from codesdk.contract.errors import NotFound
 from codesdk.contract.events import Event
 from codesdk.contract.messages import ArtifactRef, Message
@@ -40,13 +40,6 @@ class _Page(Record, frozen=True, kw_only=True):
     damaged: list[int] = msgspec.field(default_factory=list[int])
 
 
-class _Head(msgspec.Struct):
-    seq: int
-
-
-_HEAD = msgspec.json.Decoder(_Head)
-
-
 class HttpService:
     """The sessions of a daemon, as its caller may use them."""
 
@@ -65,12 +58,9 @@ class HttpService:
             return msgspec.convert(None, type=kind.result_type())
         return await self.connection.post(path, given, kind.result_type(), key=key)
 
-    async def follow(self, session_id: str, after_seq: int = 0) -> AsyncGenerator[list[Published]]:
+    def follow(self, session_id: str, after_seq: int = 0) -> AsyncGenerator[list[Published]]:
         """Yield events as they come, over as many connections as it takes, until the client is closed."""
-        stream = EventStream(self.connection, f"{_session(session_id)}/events", after_seq)
-        async with aclosing(stream.batches()) as batches:
-            async for batch in batches:
-                yield [Published(frame.seq, frame.data) for frame in batch]
+        return EventStream(self.connection, f"{_session(session_id)}/events", after_seq).batches()
 
     async def put_artifact(
         self, data: bytes, content_type: str, name: str | None = None, *, key: str | None = None
@@ -119,7 +109,7 @@ class HttpService:
         found = await self.connection.get(
             path, _Page, stream="page", after_seq=after_seq, limit=min(limit, PAGE)
         )
-        frames = [StoredFrame(seq=_HEAD.decode(event).seq, data=bytes(event)) for event in found.events]
+        frames = [StoredFrame(seq=place_of(event)[0], data=bytes(event)) for event in found.events]
         frames += [StoredFrame(seq=seq, data=b"", damage=_DAMAGED) for seq in found.damaged]
         return sorted(frames, key=lambda frame: frame.seq)
 

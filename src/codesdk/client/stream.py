@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from codesdk.client.connection import CONNECT_S, LATER, Connection, failure_of, pause_s, retry_after_s
 from codesdk.contract.errors import CodeSDKError
-from codesdk.contract.records import StoredFrame
+from codesdk.contract.service import Published
 
 if TYPE_CHECKING:
     import httpx2
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SILENCE_S = 45.0
 """After this long without a sign of life (three of the daemon's heartbeats) a connection counts as dead."""
 MAX_LINE_BYTES = 128 * 1024 * 1024
+_MAX_DIGITS = 19  # of a seq; Python refuses to read a number of thousands of digits
 _TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -35,7 +36,7 @@ class EventStream:
         self._failures = 0
         self._wanted_pause_s = 0.0
 
-    async def batches(self) -> AsyncGenerator[list[StoredFrame]]:
+    async def batches(self) -> AsyncGenerator[list[Published]]:
         """Yield what is stored after a seq, then what comes, until the client is closed."""
         while not self._connection.closed.is_set():
             async with contextlib.aclosing(self._once()) as parts:
@@ -48,7 +49,7 @@ class EventStream:
                         yield fresh
             await self._pause()
 
-    async def _once(self) -> AsyncGenerator[list[StoredFrame]]:
+    async def _once(self) -> AsyncGenerator[list[Published]]:
         """Yield what one connection sends; an empty list is a sign of life."""
         import httpx2
 
@@ -107,13 +108,13 @@ class Parser:
         self._id: bytes | None = None
         self._data: list[bytes] = []
 
-    def feed(self, chunk: bytes) -> list[StoredFrame]:
+    def feed(self, chunk: bytes) -> list[Published]:
         """Return the frames that are complete now."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         if len(self._rest) > MAX_LINE_BYTES:
             raise CodeSDKError("The daemon sent an endless line. Is it a CodeSDK daemon?")
         self.alive = False
-        frames: list[StoredFrame] = []
+        frames: list[Published] = []
         for line in lines:
             line = line.removesuffix(b"\r")
             if not line:
@@ -132,9 +133,10 @@ class Parser:
         elif name == b"id":
             self._id = value
 
-    def _complete(self) -> list[StoredFrame]:
+    def _complete(self) -> list[Published]:
         data, seq = self._data, self._id
         self._data, self._id = [], None
-        if not data or seq is None or not seq.isdigit():
+        # Without an id a reader could not continue after it, so it is none of a session's events.
+        if not data or seq is None or not seq.isdigit() or len(seq) > _MAX_DIGITS:
             return []
-        return [StoredFrame(seq=int(seq), data=b"\n".join(data))]
+        return [Published(int(seq), b"\n".join(data))]

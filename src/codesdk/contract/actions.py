@@ -4,6 +4,7 @@ The engine executes actions, an HTTP body is one (without the fields that are in
 carries them, and handles and the command line send them. `SessionService.execute` takes any of them.
 """
 
+import secrets
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 import msgspec
@@ -258,6 +259,11 @@ AnyAction = (
     | DeleteSession
 )
 ACTIONS: tuple[type[Action[Any]], ...] = get_args(AnyAction)
+
+
+def new_key() -> str:
+    """Return an idempotency key: under one key, an action is carried out once."""
+    return secrets.token_urlsafe(18)
 
 
 def messages_of(words: Words) -> list[Message]:

@@ -4,7 +4,7 @@ The daemon encodes and describes them (OpenAPI), the client decodes them. A requ
 is refused; a response may gain fields, which older readers ignore.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -12,25 +12,17 @@ from codesdk.contract.actions import TokenScope
 from codesdk.contract.capabilities import AuthStatus, Capabilities
 from codesdk.contract.messages import ArtifactRef, Message
 from codesdk.contract.records import ApprovalRow, SessionRow, Spent, TaskRow
+from codesdk.contract.retention import Retention
 from codesdk.contract.tools import Grant, Record
-
-Days = Annotated[float, msgspec.Meta(ge=0)] | None
-Size = Annotated[int, msgspec.Meta(ge=0)] | None
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request's body."""
 
 
-class Collecting(Body, frozen=True, kw_only=True):
+class Collecting(Retention, Body, frozen=True, kw_only=True):
     """How much to keep. What is not named has no limit."""
 
-    max_age_days: Days = None
-    max_total_bytes: Size = None
-    undo_max_age_days: Days = None
-    undo_max_bytes: Size = None
-    audit_max_age_days: Days = None
-    audit_max_bytes: Size = None
     dry_run: bool = False
 
 
@@ -107,13 +99,7 @@ class ArtifactInfo(ArtifactRef, frozen=True, kw_only=True):
     @property
     def ref(self) -> ArtifactRef:
         """The artifact as events name it."""
-        return ArtifactRef(
-            artifact_id=self.artifact_id,
-            content_hash=self.content_hash,
-            content_type=self.content_type,
-            size_bytes=self.size_bytes,
-            name=self.name,
-        )
+        return msgspec.convert(self, ArtifactRef, from_attributes=True)
 
 
 class ArtifactPage(Record, frozen=True, kw_only=True):

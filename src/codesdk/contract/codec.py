@@ -23,10 +23,16 @@ class _Head(Record, frozen=True, kw_only=True):
     type: str = ""
 
 
+class _Place(Record, frozen=True, kw_only=True):
+    seq: int
+    type: str
+
+
 _encoder = msgspec.json.Encoder()
 _known: msgspec.json.Decoder[KnownEvent] = msgspec.json.Decoder(KnownEvent)
 _unknown = msgspec.json.Decoder(UnknownEvent)
 _head = msgspec.json.Decoder(_Head)
+_place = msgspec.json.Decoder(_Place)
 
 
 def encode(event: Event) -> bytes:
@@ -42,6 +48,12 @@ TYPE_WITHIN = 160
 def is_delta(frame: bytes) -> bool:
     """Return whether a frame is a delta, without decoding it."""
     return DELTA in frame[:TYPE_WITHIN]
+
+
+def place_of(frame: bytes | msgspec.Raw) -> tuple[int, str]:
+    """Return the seq and the type of a frame, without decoding the rest."""
+    found = _place.decode(frame)
+    return found.seq, found.type
 
 
 def decode(frame: bytes) -> Event:

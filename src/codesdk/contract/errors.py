@@ -154,6 +154,7 @@ _FAMILY: dict[str, type[CodeSDKError]] = {
 
 def from_info(info: ErrorInfo) -> CodeSDKError:
     """Return the exception class that the code belongs to, with this error."""
+    # A code that no call answers with, such as MODEL_ERROR, can only come out of a task.
     return _FAMILY.get(info.code, TaskFailure)(
         info.message,
         code=info.code,

@@ -17,7 +17,7 @@ _ULID = re.compile(f"[0-7][{_ALPHABET}]{{25}}")
 
 def ulid(time_ms: int, random: int) -> str:
     """Return the 26 characters of a ULID made of 48 bits of time and 80 random bits."""
-    value = (time_ms << 80) | random
+    value = (time_ms << 80) | random  # 128 bits in 130: the first character is at most 7
     return "".join(_ALPHABET[(value >> shift) & 31] for shift in range(125, -1, -5))
 
 

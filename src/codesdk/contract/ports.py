@@ -184,6 +184,37 @@ class EventLog(Protocol):
     async def close(self) -> None: ...
 
 
+class StoredLog(EventLog, Protocol):
+    """A log that outlives its process: it also says how much space it takes, and returns some."""
+
+    def blobs(self, files: "Blobs") -> "Blobs":
+        """Return the blobs beside this log: those in `files`, or some of them in its own tables."""
+        ...
+
+    async def last_owner(self) -> str | None:
+        """Return who owns the newest session, or None if there is none."""
+        ...
+
+    async def bytes_of(self, session_id: str) -> int:
+        """Return about how many bytes a session takes, including its artifacts."""
+        ...
+
+    async def unused_bytes(self) -> int:
+        """Return how many bytes are free, for reuse or for `vacuum`."""
+        ...
+
+    async def trim_uploads(self, before: str, *, dry_run: bool = False) -> tuple[int, int]:
+        """Remove files that were uploaded before a time. Return how many, and their total size."""
+        ...
+
+    async def vacuum(self, *, rewrite: bool = False) -> int:
+        """Return free space to the file system. Return how many bytes stay unused.
+
+        `rewrite` allows what delays appends for a while.
+        """
+        ...
+
+
 class Blobs(Protocol):
     """Content-addressed bytes. Writes are atomic, and at least as durable as any later commit of the log."""
 

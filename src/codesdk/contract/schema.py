@@ -52,7 +52,7 @@ def _index() -> dict[str, Any]:
 
 
 def _event_schema(event: type[KnownEvent]) -> Schema:
-    _, definitions = _definitions(event)
+    definitions = _definitions(event)
     schema = definitions.pop(event.__name__)
     schema["properties"] |= {
         "schema_version": {"const": SCHEMA_VERSION},
@@ -65,7 +65,7 @@ def _event_schema(event: type[KnownEvent]) -> Schema:
 
 
 def _struct_schema(name: str, struct: type) -> Schema:
-    _, definitions = _definitions(struct)
+    definitions = _definitions(struct)
     schema = definitions.pop(struct.__name__)
     return _document(name, schema, definitions)
 
@@ -75,21 +75,19 @@ def _document(name: str, schema: Schema, definitions: dict[str, Schema]) -> Sche
     return head | schema | {"title": name, "$defs": dict(sorted(definitions.items()))}
 
 
-def _definitions(struct: type) -> tuple[Schema, dict[str, Schema]]:
-    (reference,), definitions = msgspec.json.schema_components([struct], ref_template="#/$defs/{name}")
-    return reference, {name: _plain(schema) for name, schema in definitions.items()}
+def _definitions(struct: type) -> dict[str, Schema]:
+    _, definitions = msgspec.json.schema_components([struct], ref_template="#/$defs/{name}")
+    # A word of OpenAPI that strict validators of the dialect refuse.
+    return {name: tidy(schema, "discriminator") for name, schema in definitions.items()}
 
 
-def _plain(node: Any) -> Any:
-    """Return a schema in the dialect alone and the same on every Python.
-
-    `discriminator` is a word of OpenAPI that strict validators refuse; the indent of docstrings differs by version.
-    """
+def tidy(node: Any, without: str | None = None) -> Any:
+    """Return a schema without a word, and the same on every Python: the indent of docstrings differs by version."""
     if isinstance(node, list):
-        return [_plain(item) for item in cast("list[Any]", node)]
+        return [tidy(item, without) for item in cast("list[Any]", node)]
     if not isinstance(node, dict):
         return node
-    plain = {key: _plain(value) for key, value in cast("Schema", node).items() if key != "discriminator"}
+    plain = {key: tidy(value, without) for key, value in cast("Schema", node).items() if key != without}
     if isinstance(text := plain.get("description"), str):
         plain["description"] = " ".join(text.split())
     return plain

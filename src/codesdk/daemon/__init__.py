@@ -12,11 +12,4 @@ if TYPE_CHECKING:
     from codesdk.daemon.server import serve as serve
     from codesdk.daemon.settings import DaemonSettings as DaemonSettings
 
-__all__, __getattr__, __dir__ = open_door(
-    __name__,
-    {
-        ".operations.audit": ("AuditPage",),
-        ".server": ("serve",),
-        ".settings": ("DaemonSettings",),
-    },
-)
+__all__, __getattr__, __dir__ = open_door(__name__, __file__)

@@ -22,28 +22,22 @@ from codesdk.contract.ids import is_id
 from codesdk.daemon.auth import Admitted, Guard, admit
 from codesdk.daemon.limits import RateLimit
 from codesdk.daemon.operations import actions, artifacts, audit, daemon, reading
-from codesdk.daemon.operations.operation import (
-    Answer,
-    Call,
-    Message,
-    Operation,
-    Receive,
-    Respond,
-    Send,
-)
+from codesdk.daemon.operations.operation import Answer, Call, Operation, get
 from codesdk.daemon.problems import render, slow_down, too_large, wrong_type
 from codesdk.daemon.responses import Whole
 from codesdk.daemon.routing import Router
 from codesdk.daemon.settings import DaemonSettings
 from codesdk.observe import Metrics, log_fields
 from codesdk.sdk import CodeSDK
+from codesdk.serving import Gone, Message, Receive, Respond, Send, read_body
 
 _log = logging.getLogger(__name__)
 
 JSON = (b"content-type", b"application/json")
 _ALWAYS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
-_NOBODY = admit("", ())
+_NOBODY = admit("", ())  # who calls what needs no scope: owns nothing, may nothing
 _KEY_CHARS = 200
+_LENGTH_DIGITS = 18
 _REFUSALS = (401, 403, 421)
 _SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -63,8 +57,8 @@ _SINGLE = frozenset(
 """Headers that decide something. Given twice, they could mean one thing to a proxy and another to us."""
 
 
-async def _openapi(call: Call) -> Whole:
-    """Return the document that describes all operations."""
+async def openapi(call: Call) -> Whole:
+    """This document."""
     from codesdk.daemon.openapi import describe
 
     return Whole(200, msgspec.json.encode(describe(OPERATIONS)), (JSON,))
@@ -76,16 +70,7 @@ OPERATIONS: Sequence[Operation] = (
     *actions.OPERATIONS,
     *artifacts.OPERATIONS,
     *audit.OPERATIONS,
-    Operation(
-        name="openapi",
-        method="GET",
-        path="/openapi.json",
-        scope=None,
-        summary="This document",
-        run=_openapi,
-        answer=dict,
-        group="daemon",
-    ),
+    get("/openapi.json", openapi, scope=None, answer=dict, group="daemon"),
 )
 
 
@@ -100,6 +85,7 @@ class App:
         self._metrics = metrics
         self._router = Router(OPERATIONS)
         self._rate = RateLimit(settings.requests_per_s, settings.request_burst)
+        # Even a rate below one task a minute must let the first one through.
         per_minute = settings.tasks_per_minute
         self._tasks = RateLimit(per_minute and per_minute / 60, max(1, int(per_minute or 1)))
 
@@ -125,7 +111,7 @@ class App:
         try:
             respond = await self._respond(scope, headers, receive, seen)
             await respond(scope, receive, sending)
-        except _Gone:
+        except Gone:
             return
         except Exception as error:
             if seen.status:
@@ -241,28 +227,15 @@ class Seen:
     exports: bool = False
 
 
-class _Gone(Exception):
-    """The client hung up before its request was complete."""
-
-
 async def _read(headers: dict[bytes, bytes], receive: Receive, limit: int) -> bytes:
-    # Refuse an announced length before reading anything; the loop catches what announces none, or less.
+    # Refuse an announced length before reading anything; `read_body` counts what announces none, or less.
     announced = headers.get(b"content-length", b"0")
-    if announced.isdigit() and int(announced) > limit:
+    if announced.isdigit() and (len(announced) > _LENGTH_DIGITS or int(announced) > limit):
         raise too_large(limit)
-    chunks: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _Gone
-        chunk: bytes = message.get("body", b"")
-        size += len(chunk)
-        if size > limit:
-            raise too_large(limit)
-        chunks.append(chunk)
-        if not message.get("more_body", False):
-            return b"".join(chunks)
+    body = await read_body(receive, limit)
+    if body is None:
+        raise too_large(limit)
+    return body
 
 
 def _refuse_doubles(headers: Iterable[tuple[bytes, bytes]]) -> None:

@@ -89,6 +89,7 @@ class Guard:
         """Return whether a caller that was let in would still be: its token may have been revoked."""
         if caller.token is None:
             return not self.needs_token
+        # As a whole: a token that now has fewer scopes must not keep a stream that it opened before.
         return self._known(caller.token) == caller
 
     def _known(self, secret: str) -> Admitted | None:

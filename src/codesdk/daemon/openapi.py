@@ -1,6 +1,5 @@
 """The table of operations → an OpenAPI 3.1 document."""
 
-import re
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -8,13 +7,12 @@ import msgspec
 
 from codesdk import __version__
 from codesdk.contract.api import Problem
+from codesdk.contract.schema import Schema, tidy
 from codesdk.daemon.operations.operation import Operation
 from codesdk.daemon.problems import MEDIA_TYPE
-
-Schema = dict[str, Any]
+from codesdk.daemon.routing import names_in
 
 _REF = "#/components/schemas/{name}"
-_PATH_PARAMETER = re.compile(r"\{(\w+)\}")
 _IDS = {
     "session_id": "The session's id",
     "task_id": "The task's id",
@@ -61,7 +59,7 @@ def describe(operations: Iterable[Operation]) -> Schema:
         },
         "paths": paths,
         "components": {
-            "schemas": {name: _tidy(schema) for name, schema in definitions.items()},
+            "schemas": {name: tidy(schema) for name, schema in definitions.items()},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -81,6 +79,7 @@ def _operation(operation: Operation, all_of_them: list[Operation]) -> Schema:
     }
     if operation.scope is not None:
         described["description"] = f"Needs the scope `{operation.scope}`."
+        # Or none at all: a daemon without tokens is open to its own machine.
         described["security"] = [{"token": []}, {}]
     if operation.body is not None:
         described["requestBody"] = _body(operation.body)
@@ -136,7 +135,7 @@ def _links(made_by: Operation, operations: list[Operation]) -> Schema:
             "parameters": {name: f"$response.body#/{name}"},
         }
         for operation in operations
-        if name is not None and _PATH_PARAMETER.findall(operation.path) == [name]
+        if name is not None and names_in(operation.path) == [name]
     }
 
 
@@ -161,13 +160,12 @@ def _path_parameters(path: str) -> list[Schema]:
             "description": _IDS[name],
             "schema": {"type": "string", "minLength": 1},
         }
-        for name in _PATH_PARAMETER.findall(path)
+        for name in names_in(path)
     ]
 
 
 def _query_parameters(query: type[msgspec.Struct]) -> list[Schema]:
-    (reference,), definitions = msgspec.json.schema_components([query], ref_template=_REF)
-    del reference
+    _, definitions = msgspec.json.schema_components([query], ref_template=_REF)
     properties = cast("dict[str, Schema]", definitions[query.__name__].get("properties", {}))
     return [_query_parameter(name, schema) for name, schema in properties.items()]
 
@@ -181,15 +179,3 @@ def _query_parameter(name: str, schema: Schema) -> Schema:
     if None in plain.get("enum", []):
         plain = plain | {"enum": [value for value in plain["enum"] if value is not None]}
     return {"name": name, "in": "query", "required": False, "schema": plain}
-
-
-def _tidy(node: Any) -> Any:
-    """Return a schema with its descriptions on one line."""
-    if isinstance(node, list):
-        return [_tidy(item) for item in cast("list[Any]", node)]
-    if not isinstance(node, dict):
-        return node
-    tidy = {key: _tidy(value) for key, value in cast("Schema", node).items()}
-    if isinstance(text := tidy.get("description"), str):
-        tidy["description"] = " ".join(text.split())
-    return tidy

@@ -10,18 +10,17 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 
-import msgspec
-
+from codesdk.contract.codec import place_of
 from codesdk.contract.errors import CodeSDKError, InvalidRequest
 from codesdk.contract.events import EVENT_TYPES
 from codesdk.contract.records import StoredFrame
 from codesdk.contract.service import stream_frame
-from codesdk.daemon.operations.operation import Message, Receive, Send
 from codesdk.engine import PAGE_EVENTS, Feed
+from codesdk.serving import Message, Receive, Send, until_gone
 
 WRITE_BYTES = 64 * 1024
 PAGE_BYTES = 2 * WRITE_BYTES
-FIRST_PAGE_EVENTS = 64
+FIRST_PAGE_EVENTS = 64  # small, because nobody knows yet how large events are in this session
 RETRY = b"retry: 1000\n\n"
 HEARTBEAT = b": still here\n\n"
 _HEADERS = [
@@ -30,13 +29,6 @@ _HEADERS = [
     (b"x-accel-buffering", b"no"),  # else nginx holds events back
     (b"x-content-type-options", b"nosniff"),
 ]
-
-
-class _Head(msgspec.Struct):
-    type: str
-
-
-_HEAD = msgspec.json.Decoder(_Head)
 
 
 def chosen_types(given: str | None) -> frozenset[str] | None:
@@ -52,7 +44,7 @@ def chosen_types(given: str | None) -> frozenset[str] | None:
 
 def passes(frame: bytes, types: frozenset[str] | None) -> bool:
     """Return whether a stored frame is of a wanted type."""
-    return types is None or _HEAD.decode(frame).type in types
+    return types is None or place_of(frame)[1] in types
 
 
 class EventStream:
@@ -91,7 +83,7 @@ class EventStream:
 
     async def _stream(self, receive: Receive, send: Send) -> None:
         pumping = asyncio.create_task(self._pump(send))
-        leaving = asyncio.create_task(_until_gone(receive))
+        leaving = asyncio.create_task(until_gone(receive))
         try:
             await self._watch(send, pumping, leaving)
         finally:
@@ -162,8 +154,3 @@ def _joined(frames: Iterable[bytes]) -> Iterator[bytes]:
             part, size = [], 0
     if size:
         yield b"".join(part)
-
-
-async def _until_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -15,29 +15,16 @@ if TYPE_CHECKING:
     from codesdk.engine.checks.policy_replay import Rejudged as Rejudged, rejudge as rejudge
     from codesdk.engine.checks.replay import replay_session as replay_session
     from codesdk.engine.checks.verify import verify_session as verify_session
-    from codesdk.engine.engine import GARBAGE_GRACE_S as GARBAGE_GRACE_S, Engine as Engine
+    from codesdk.engine.engine import (
+        GARBAGE_GRACE_S as GARBAGE_GRACE_S,
+        Engine as Engine,
+        EngineService as EngineService,
+    )
     from codesdk.engine.log.archive import Archive as Archive, unknown_session as unknown_session
     from codesdk.engine.log.clock import SystemStamper as SystemStamper, iso as iso, millis as millis
     from codesdk.engine.log.feed import PAGE_EVENTS as PAGE_EVENTS, Feed as Feed
     from codesdk.engine.log.subscription import Subscription as Subscription
     from codesdk.engine.permits import Permits as Permits
-    from codesdk.engine.service import EngineService as EngineService
     from codesdk.engine.sessions.scope import Ports as Ports
 
-__all__, __getattr__, __dir__ = open_door(
-    __name__,
-    {
-        ".calls.undo": ("changed_calls",),
-        ".checks.policy_replay": ("Rejudged", "rejudge"),
-        ".checks.replay": ("replay_session",),
-        ".checks.verify": ("verify_session",),
-        ".engine": ("Engine", "GARBAGE_GRACE_S"),
-        ".log.archive": ("Archive", "unknown_session"),
-        ".log.clock": ("SystemStamper", "iso", "millis"),
-        ".log.feed": ("Feed", "PAGE_EVENTS"),
-        ".log.subscription": ("Subscription",),
-        ".permits": ("Permits",),
-        ".service": ("EngineService",),
-        ".sessions.scope": ("Ports",),
-    },
-)
+__all__, __getattr__, __dir__ = open_door(__name__, __file__)

@@ -5,7 +5,7 @@ The package's front. `sessions.registry` holds the sessions in memory; `sessions
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,6 +13,7 @@ import msgspec
 from codesdk.contract.actions import LOCAL, Action, Caller
 from codesdk.contract.canonical import content_hash
 from codesdk.contract.messages import ArtifactRef
+from codesdk.contract.ports import ToolCalls
 from codesdk.contract.records import KeyRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.service import Published
@@ -26,7 +27,6 @@ from codesdk.engine.sessions.registry import SessionRegistry
 from codesdk.engine.sessions.scope import Ports, store_artifact
 from codesdk.engine.sessions.secrets import SessionSecrets
 from codesdk.engine.sessions.session import LiveSession
-from codesdk.engine.sessions.slots import Slots
 from codesdk.engine.tasks import lifecycle
 from codesdk.redaction import Redactor
 
@@ -53,10 +53,10 @@ class Engine:
         self._subscriptions = [Subscription(ports.log, subscriber) for subscriber in ports.subscribers]
         observers = Observers([*ports.observers, *self._subscriptions], ports.strain)
         self._registry = SessionRegistry(ports, runtime, owner, self._secrets, observers)
-        self._actions = SessionActions(
-            ports, runtime, self._registry, self._secrets, permits or Permits(), self.settle_subscribers
-        )
-        self.tool_calls = self._registry.tool_calls
+        self._actions = SessionActions(self._registry, permits or Permits(), self.settle_subscribers)
+        self.keys = self._actions.keys
+        self.slots = self._registry.slots
+        self.tool_calls: ToolCalls = self._registry
 
     async def open(self) -> None:
         """Close what a crash left open in this owner's sessions, then start the subscriptions."""
@@ -69,7 +69,7 @@ class Engine:
         """Refuse new work, and wait up to `grace_s` for running tasks to end by themselves."""
         self._actions.closing = True
         for session in self._registry.sessions:
-            session.start_no_more()
+            session.queue.start_no_more()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
                 await self.slots.emptied()
@@ -78,13 +78,13 @@ class Engine:
         """Stop every running task, wait until all is stored and delivered, and release all resources."""
         self._actions.closing = True
         live = list(self._registry.sessions)
-        await asyncio.gather(*(session.halt(lifecycle.ENGINE, reason) for session in live))
+        await asyncio.gather(*(session.queue.halt(lifecycle.ENGINE, reason) for session in live))
         for session in live:
             # Readers must get the last events before their streams end.
             if session.recorder.broken is None:
                 await session.recorder.settle()
             session.recorder.feed.close()
-            await session.release()
+            await session.resources.release()
         self._registry.feeds.close()
         self._registry.forget_all()
         await asyncio.gather(*(subscription.close() for subscription in self._subscriptions))
@@ -146,14 +146,8 @@ class Engine:
             return stored.ref
 
         body = None if key is None else [content_hash(data), content_type, name]
-        answer = await self._actions.keys.once(principal, "put_artifact", key, body, put)
+        answer = await self.keys.once(principal, "put_artifact", key, body, put)
         return msgspec.convert(answer, type=ArtifactRef) if isinstance(answer, dict) else answer
-
-    async def once(
-        self, principal: str, name: str, key: str | None, body: Any, act: Callable[[], Awaitable[R]]
-    ) -> R:
-        """Run `act`, which is no session action, once per key. Keys are forgotten with the process."""
-        return await self._actions.keys.once(principal, name, key, body, lambda _: act(), passing=True)
 
     async def collect_garbage(self, older_than_s: float = GARBAGE_GRACE_S) -> int:
         """Remove stored bytes that no artifact refers to any more. Return how many blobs were removed."""
@@ -183,11 +177,6 @@ class Engine:
         return (live is not None and not live.idle) or self._registry.feeds.readers(session_id) > 0
 
     @property
-    def slots(self) -> Slots:
-        """The task slots that all sessions share."""
-        return self._registry.slots
-
-    @property
     def open_sessions(self) -> int:
         """How many sessions are not closed."""
         return self._actions.open_sessions
@@ -196,3 +185,28 @@ class Engine:
     def loaded(self) -> Collection[LiveSession]:
         """The sessions in memory: all that have work to do, and some that were used recently."""
         return self._registry.sessions
+
+
+class EngineService(Archive):
+    """An engine as one caller sees it: reads as its principal, acts as it. Implements `SessionService`."""
+
+    def __init__(self, engine: Engine, caller: Caller) -> None:
+        super().__init__(engine.ports.log, engine.ports.blobs, caller.principal)
+        self._engine = engine
+        self._caller = caller
+
+    async def execute(self, action: Action[R], *, key: str | None = None) -> R:
+        """Carry out an action, once per idempotency key, and return its result."""
+        return await self._engine.execute(action, self._caller, key)
+
+    def follow(self, session_id: str, after_seq: int = 0) -> AsyncGenerator[list[Published]]:
+        """Yield batches of events after a seq, stored ones first, then live ones, without gap or repeat."""
+        return self._engine.follow(session_id, after_seq, principal=self._caller.principal)
+
+    async def put_artifact(
+        self, data: bytes, content_type: str, name: str | None = None, *, key: str | None = None
+    ) -> ArtifactRef:
+        """Store bytes that a message can attach."""
+        return await self._engine.put_artifact(
+            data, content_type, name, principal=self._caller.principal, key=key
+        )

@@ -32,20 +32,4 @@ if TYPE_CHECKING:
     from codesdk.gateway.upstream import Upstream as Upstream
     from codesdk.gateway.wires.exchange import Wire as Wire
 
-__all__, __getattr__, __dir__ = open_door(
-    __name__,
-    {
-        ".capture.exact": ("hashes_of",),
-        ".cassettes.cassette": ("Exchange", "Tape", "load_cassette", "save_cassette"),
-        ".cassettes.record": ("RecordingBackend",),
-        ".cassettes.replay": ("ReplayBackend",),
-        ".cassettes.tapes": ("session_cassette",),
-        ".gateway": ("GatewayService",),
-        ".providers": ("KEY_NAMES", "ORIGINS", "Provider", "providers_from"),
-        ".scripted": ("ScriptedModel",),
-        ".server": ("Backend", "Gateway"),
-        ".sessions": ("Source",),
-        ".upstream": ("Upstream",),
-        ".wires.exchange": ("Wire",),
-    },
-)
+__all__, __getattr__, __dir__ = open_door(__name__, __file__)

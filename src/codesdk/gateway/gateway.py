@@ -27,10 +27,10 @@ class GatewayService:
         self._opening = asyncio.Lock()
 
     def choose(self, session_id: str, source: "Source") -> None:
-        """Set what a scripted or replayed session plays."""
+        """Set what a session plays, from the beginning. Its settings must have the matching mode."""
         self._sources[session_id] = source
         if self._gateway is not None:
-            self._gateway.choose(session_id, source)
+            self._gateway.restart(session_id)
 
     def problems(self, session_id: str) -> Sequence[str]:
         """Return the mismatches between a session's requests and what it plays."""
@@ -47,12 +47,12 @@ class GatewayService:
     ) -> str:
         """Serve a session under a token. Return the base URL for its runtime."""
         gateway = await self._use()
-        return await gateway.open(session_id, token, tap, mode, workspace, sources)
+        return gateway.open(session_id, token, tap, mode, workspace, sources)
 
     async def close(self, session_id: str) -> None:
         """Revoke a session's URL."""
         if self._gateway is not None:
-            await self._gateway.close(session_id)
+            self._gateway.close(session_id)
 
     async def aclose(self) -> None:
         """Stop everything."""
@@ -63,9 +63,6 @@ class GatewayService:
         async with self._opening:  # sessions may open at once while the import runs
             if self._gateway is None:
                 module = await asyncio.to_thread(import_module, "codesdk.gateway.sessions")
-                gateway: SessionGateway = module.SessionGateway(self._providers)
-                # `choose` may have been called before there was a gateway to tell.
-                for session_id, source in self._sources.items():
-                    gateway.choose(session_id, source)
+                gateway: SessionGateway = await module.start_gateway(self._providers, self._sources)
                 self._gateway = gateway
             return self._gateway

@@ -1,6 +1,7 @@
 """What the gateway's server and backends exchange: a raw request, and an answer, complete or streamed."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Literal
 
 import msgspec
 
@@ -8,6 +9,7 @@ from codesdk.gateway.wires.exchange import Codec, Fault
 
 SSE = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 JSON = {"content-type": "application/json"}
+BodyEnd = Literal["complete", "reset", "abandoned"]
 
 
 class Reset(Exception):
@@ -47,10 +49,57 @@ class Reply(msgspec.Struct, kw_only=True):
         return f"Reply({self.status})"
 
 
+class Watched:
+    """A body that shows its chunks as they pass, and then how it ended, once.
+
+    It is abandoned if it is closed before its end. The inner body is released first.
+    """
+
+    def __init__(
+        self, inner: AsyncIterator[bytes], take: Callable[[bytes], None], end: Callable[[BodyEnd], None]
+    ) -> None:
+        self._inner = inner
+        self._take = take
+        self._end: Callable[[BodyEnd], None] | None = end
+
+    def __aiter__(self) -> "Watched":
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            chunk = await anext(self._inner)
+        except StopAsyncIteration:
+            self._report("complete")
+            raise
+        except Reset:
+            self._report("reset")
+            raise
+        self._take(chunk)
+        return chunk
+
+    async def aclose(self) -> None:
+        try:
+            await close_body(self._inner)
+        finally:
+            self._report("abandoned")
+
+    def _report(self, ending: BodyEnd) -> None:
+        end, self._end = self._end, None  # `aclose` follows every ending; only the first one counts
+        if end is not None:
+            end(ending)
+
+
+async def close_body(body: bytes | AsyncIterator[bytes]) -> None:
+    """Release what a body holds, if it holds anything."""
+    close = getattr(body, "aclose", None)
+    if close is not None:
+        await close()
+
+
 def refuse(codec: Codec, fault: Fault) -> Reply:
     """Return a fault as the provider's own error."""
     headers, body = codec.error(fault)
     # Some codecs say it in the provider's own way; all clients understand the plain header.
-    if fault.retry_after_s is not None and "retry-after" not in headers:
-        headers = headers | {"retry-after": f"{fault.retry_after_s:.3f}".rstrip("0").rstrip(".")}
+    if fault.retry_after is not None:
+        headers = {"retry-after": fault.retry_after} | headers
     return Reply(status=fault.status, headers=JSON | headers, body=body)

@@ -8,6 +8,9 @@ is not offered or an expectation does not hold, the runtime gets an error in its
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from itertools import repeat
+from typing import cast, get_args
+
+import msgspec
 
 from codesdk.gateway.capture.purpose import purpose_of
 from codesdk.gateway.reply import JSON, SSE, RawRequest, Reply, Reset, refuse
@@ -41,12 +44,6 @@ _KINDS: dict[int, FaultKind] = {
     503: "unavailable",
     529: "overloaded",
 }
-_STOPS: dict[str, StopReason] = {
-    "end_turn": "end_turn",
-    "tool_use": "tool_use",
-    "max_tokens": "max_tokens",
-    "refusal": "refusal",
-}
 
 
 class ScriptedModel:
@@ -71,7 +68,7 @@ class ScriptedModel:
         self._answers += 1
         answer_id = f"scripted{self._answers:06d}"
         if ask.kind == "count_tokens":
-            return Reply(status=200, headers=JSON, body=codec.count(ask, estimate(ask)))
+            return Reply(status=200, headers=JSON, body=codec.count(estimate(ask)))
         purpose = purpose_of(ask)
         if purpose != "main":  # hidden requests come when a runtime likes, so they must not use up turns
             text = self._script.asides.get(purpose, "OK")
@@ -84,8 +81,7 @@ class ScriptedModel:
             )
         self._next += 1
         # A script names tools as CodeSDK does; the request has its runtime's names for them.
-        offered = [tool.name for tool in ask.tools]
-        names = {step.tool: offered_as(step.tool, offered) for step in turn.calls if step.offered}
+        names = {step.tool: offered_as(step.tool, ask.tools) for step in turn.calls if step.offered}
         problem = self._unmet(turn, ask) or _missing(names)
         if problem is not None:
             return self._fail(codec, f"turn {number + 1}: {problem}")
@@ -99,10 +95,9 @@ class ScriptedModel:
     def _unmet(self, turn: Turn, ask: Ask) -> str | None:
         if turn.expect is None:
             return None
-        offered = [tool.name for tool in ask.tools]
         wanted = {*turn.expect.offered, *turn.expect.not_offered}
-        own = {name for name in wanted if offered_as(name, offered)}
-        seen = expect.Seen(user=_last_user(ask), results=_results(ask), offered=own | set(offered))
+        own = {name for name in wanted if offered_as(name, ask.tools)}
+        seen = expect.Seen(user=_last_user(ask), results=_results(ask), offered=own | set(ask.tools))
         return expect.unmet(turn.expect, seen)
 
     def _fail(self, codec: Codec, problem: str) -> Reply:
@@ -119,10 +114,9 @@ def estimate(ask: Ask) -> int:
 
 
 def _send(codec: Codec, ask: Ask, answer_id: str, turn: Turn, names: dict[str, str]) -> Reply:
-    if ask.stream:
-        kind = SSE if ask.sse else JSON
-        return Reply(status=200, headers=kind, body=_stream(codec, ask, answer_id, turn, names))
-    return Reply(status=200, headers=JSON, body=_whole(codec, ask, answer_id, turn, names))
+    write = _stream if ask.stream else _whole
+    headers = SSE if ask.stream and ask.sse else JSON
+    return Reply(status=200, headers=headers, body=write(codec, ask, answer_id, turn, names))
 
 
 async def _stream(
@@ -140,7 +134,7 @@ async def _stream(
         elif isinstance(step, model.TruncateStep):
             return
         elif isinstance(step, model.MalformedFrameStep):
-            yield step.data.encode() or codec.broken_frame()
+            yield step.data.encode() or codec.broken_frame
         else:
             for part in _parts(step, answer_id, place, names):
                 yield encoder.feed(part)
@@ -186,21 +180,15 @@ def _parts(step: model.Step, answer_id: str, place: int, names: dict[str, str]) 
 
 
 def _finish(turn: Turn) -> Finish:
-    reason = _STOPS.get(turn.effective_stop_reason, "end_turn")
+    stop = turn.effective_stop_reason
+    reason = cast("StopReason", stop) if stop in get_args(StopReason) else "end_turn"
     refusal: str | None = None
     for step in turn.steps:
         if isinstance(step, model.MaxTokensStep):
             reason = "max_tokens"
         elif isinstance(step, model.RefusalStep):
             reason, refusal = "refusal", step.text
-    usage = turn.usage or model.Usage()
-    tokens = Tokens(
-        input=usage.input,
-        output=usage.output,
-        cache_read=usage.cache_read,
-        cache_write=usage.cache_write,
-        reasoning=usage.reasoning,
-    )
+    tokens = msgspec.convert(turn.usage or model.Usage(), Tokens, from_attributes=True)
     return Finish(stop_reason=reason, tokens=tokens, refusal=refusal)
 
 

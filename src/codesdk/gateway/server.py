@@ -5,29 +5,25 @@ engine's process or on its own. Knows no format and no model.
 """
 
 import asyncio
-import contextlib
 import hashlib
 import logging
 import secrets
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any, Protocol
 from urllib.parse import unquote
 
 import msgspec
 
-from codesdk.gateway.reply import RawRequest, Reply, Reset, refuse
+from codesdk.contract.errors import InvalidRequest
+from codesdk.gateway.reply import RawRequest, Reply, Reset, close_body, refuse
 from codesdk.gateway.wires.exchange import Ask, Codec, Fault
 from codesdk.gateway.wires.formats import find_route, guess_codec
-from codesdk.serving import Serving, listen
+from codesdk.serving import Gone, Message, Receive, Send, Serving, listen, read_body, until_gone
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 PREFIX = "/g/"
 _log = logging.getLogger(__name__)
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 
 class Backend(Protocol):
@@ -53,20 +49,17 @@ class Gateway:
         self._max_body_bytes = max_body_bytes
         self._sessions: dict[bytes, Backend] = {}
         self._serving: Serving | None = None
-        self._requests: set[asyncio.Task[Any]] = set()
         self.refused = 0  # requests without a valid token
 
     async def __aenter__(self) -> "Gateway":
         listener = listen((self._host, self._port))
         self._port = listener.getsockname()[1]
-        self._serving = Serving(self._app, listener)
+        self._serving = Serving(self._handle, listener)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         if self._serving is not None:
             await self._serving.end()
-            if self._requests:  # cancelled by the server when it ended, but not finished yet
-                await asyncio.wait(self._requests)
 
     @property
     def url(self) -> str:
@@ -83,16 +76,6 @@ class Gateway:
         """Revoke a session's token."""
         self._sessions.pop(_key(base_url.rpartition("/")[2]), None)
 
-    async def _app(self, scope: Message, receive: Receive, send: Send) -> None:
-        task = asyncio.current_task()
-        if scope["type"] != "http" or task is None:
-            return
-        self._requests.add(task)
-        try:
-            await self._handle(scope, receive, send)
-        finally:
-            self._requests.discard(task)
-
     async def _handle(self, scope: Message, receive: Receive, send: Send) -> None:
         path = str(scope["path"])
         token, slash, rest = path.removeprefix(PREFIX).partition("/")
@@ -104,8 +87,8 @@ class Gateway:
             await _send_reply(_unknown_token(rest), send)
             return
         try:
-            body = await _read_body(receive, self._max_body_bytes)
-        except _Gone:
+            body = await read_body(receive, self._max_body_bytes)
+        except Gone:
             return
         if body is None:
             await _send_reply(refuse(guess_codec(rest), _too_large(self._max_body_bytes)), send)
@@ -113,14 +96,10 @@ class Gateway:
             await _while_wanted(_serve(backend, _raw(scope, rest, body), send), receive)
 
 
-class _Gone(Exception):
-    """The client hung up before its request was complete."""
-
-
 async def _while_wanted(work: Coroutine[Any, Any, None], receive: Receive) -> None:
     """Do the work; if the client hangs up, cancel it at once, which also releases its upstream connection."""
     working = asyncio.create_task(work)
-    leaving = asyncio.create_task(_until_gone(receive))
+    leaving = asyncio.create_task(until_gone(receive))
     try:
         await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -164,10 +143,19 @@ async def _answer(backend: Backend, request: RawRequest) -> Reply:
         body = msgspec.json.decode(request.body, type=dict[str, Any])
         ask = codec.parse(route, body)
     except (ValueError, RecursionError) as error:
-        return refuse(
-            codec, Fault(status=400, kind="invalid", message=f"The request cannot be read: {error}")
-        )
-    return await backend.answer(codec, ask, request)
+        return _unreadable(codec, error)
+    try:
+        return await backend.answer(codec, ask, request)
+    except (
+        InvalidRequest,
+        RecursionError,
+    ) as error:  # what C decodes can be too deep for who walks through it
+        return _unreadable(codec, error)
+
+
+def _unreadable(codec: Codec, error: Exception) -> Reply:
+    message = f"The request cannot be read: {error}"
+    return refuse(codec, Fault(status=400, kind="invalid", message=message))
 
 
 async def _send_reply(reply: Reply, send: Send) -> None:
@@ -185,36 +173,14 @@ async def _pour(
     status: int, headers: list[tuple[bytes, bytes]], body: AsyncIterator[bytes], send: Send
 ) -> None:
     """Send chunks as they arrive. Close the body whatever happens, so that the upstream is released."""
-    async with contextlib.AsyncExitStack() as stack:
-        close = getattr(body, "aclose", None)
-        if close is not None:
-            stack.push_async_callback(close)
+    try:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         async for chunk in body:
             if chunk:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
-
-
-async def _until_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _read_body(receive: Receive, limit: int) -> bytes | None:
-    chunks: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _Gone
-        chunk: bytes = message.get("body", b"")
-        size += len(chunk)
-        if size > limit:  # a client may send without a content-length, so count what arrives
-            return None
-        chunks.append(chunk)
-        if not message.get("more_body", False):
-            return b"".join(chunks)
+    finally:
+        await close_body(body)
 
 
 def _raw(scope: Message, path: str, body: bytes) -> RawRequest:

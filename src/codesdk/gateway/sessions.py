@@ -1,7 +1,7 @@
 """Sessions at the gateway, each with its own token, source of answers and tap.
 
-Implements `ModelEndpoints` for the engine. The server starts with the first session that needs it. What a scripted or
-replayed session plays is set by `choose`, because a script is not part of a session's settings.
+`GatewayService` makes one when the first session needs it. What a scripted or replayed session plays is given
+apart, because a script is not part of a session's settings.
 """
 
 import asyncio
@@ -35,20 +35,22 @@ Source = Script | ScriptedModel | Sequence[Exchange]
 class SessionGateway:
     """The gateway of an engine. Close it when done."""
 
-    def __init__(self, providers: Mapping[Wire, Provider] | None = None) -> None:
+    def __init__(
+        self, providers: Mapping[Wire, Provider] | None, sources: Mapping[str, Source], server: Gateway
+    ) -> None:
         self._providers = providers
-        self._sources: dict[str, Source] = {}
+        self._sources = sources
+        self._server = server
         self._models: dict[str, ScriptedModel | ReplayBackend] = {}
+        # By session, because whoever closes one does not know its token.
         self._urls: dict[str, str] = {}
-        self._server: Gateway | None = None
         self._upstream: Upstream | None = None
-        self._starting = asyncio.Lock()
-        self._loading: asyncio.Task[None] | None = None
         self._keeping: set[asyncio.Task[None]] = set()
+        # The first request waits for the prices, so load them ahead of it.
+        self._loading = asyncio.create_task(prices.ready())
 
-    def choose(self, session_id: str, source: Source) -> None:
-        """Set what a session plays, from the beginning. Its settings must have the matching mode."""
-        self._sources[session_id] = source
+    def restart(self, session_id: str) -> None:
+        """Let a session play its source from the beginning."""
         self._models.pop(session_id, None)
 
     def problems(self, session_id: str) -> Sequence[str]:
@@ -56,7 +58,7 @@ class SessionGateway:
         model = self._models.get(session_id)
         return model.problems if model is not None else ()
 
-    async def open(
+    def open(
         self,
         session_id: str,
         token: str,
@@ -66,7 +68,6 @@ class SessionGateway:
         sources: InstructionSources,
     ) -> str:
         """Serve a session under a token. Return the base URL for its runtime."""
-        server = await self._start()
         recorder = _Recorder(tap, self._keeping) if mode == "record" else None
         inner = self._answering(session_id, mode, tap)
         lacks = inner.lacks if isinstance(inner, Upstream) else None
@@ -81,26 +82,24 @@ class SessionGateway:
         )
         if recorder is not None:
             recorder.stored = observed.stored
-        url = server.admit(observed, token)
+        url = self._server.admit(observed, token)
         self._urls[session_id] = url
         return url
 
-    async def close(self, session_id: str) -> None:
+    def close(self, session_id: str) -> None:
         """Revoke a session's URL."""
         url = self._urls.pop(session_id, None)
-        if url is not None and self._server is not None:
+        if url is not None:
             self._server.dismiss(url)
 
     async def aclose(self) -> None:
         """Stop the server and close all connections."""
-        if self._server is not None:
-            await self._server.__aexit__()
+        await self._server.__aexit__()
         if self._keeping:  # exchanges that ended with the server must still reach the log
             await asyncio.wait(self._keeping)
         if self._upstream is not None:
             await self._upstream.close()
-        if self._loading is not None:
-            await asyncio.wait([self._loading])
+        await asyncio.wait([self._loading])
 
     def _answering(self, session_id: str, mode: GatewayMode, tap: ModelTap) -> Backend:
         """Return the backend that answers a session's requests."""
@@ -124,15 +123,12 @@ class SessionGateway:
         self._models[session_id] = model
         return model
 
-    async def _start(self) -> Gateway:
-        async with self._starting:
-            if self._server is None:
-                # The first request waits for the prices, so load them ahead of it.
-                self._loading = asyncio.create_task(prices.ready())
-                server = Gateway()
-                await server.__aenter__()
-                self._server = server
-            return self._server
+
+async def start_gateway(
+    providers: Mapping[Wire, Provider] | None, sources: Mapping[str, Source]
+) -> SessionGateway:
+    """Start the server of a gateway. `sources` is what scripted and replayed sessions play."""
+    return SessionGateway(providers, sources, await Gateway().__aenter__())
 
 
 class _Recorder:

@@ -23,13 +23,4 @@ if TYPE_CHECKING:
     from codesdk.local.retention import collect as collect
     from codesdk.local.tokens import PREFIX as PREFIX, Token as Token, TokenFile as TokenFile
 
-__all__, __getattr__, __dir__ = open_door(
-    __name__,
-    {
-        ".control": ("ControlServer",),
-        ".directory": ("AUDIT", "DATABASE", "DataDir", "RUNTIMES", "announce", "find_daemon"),
-        ".holder": ("HolderGone", "HolderService", "connect", "is_held"),
-        ".retention": ("collect",),
-        ".tokens": ("PREFIX", "Token", "TokenFile"),
-    },
-)
+__all__, __getattr__, __dir__ = open_door(__name__, __file__)

@@ -101,13 +101,14 @@ class ControlServer:
 
     async def _answer(self, line: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            request = _decoded(line)
-            if isinstance(request, Follow):
-                await self._stream(request, writer)
-                return
-            result = await (
-                self._put(request, reader) if isinstance(request, Put) else self._execute(request, reader)
-            )
+            match request := _decoded(line):
+                case Follow():
+                    await self._stream(request, writer)
+                    return
+                case Put():
+                    result = await self._put(request, reader)
+                case Execute():
+                    result = await self._engine.execute(request.action, request.caller, request.key)
             answer = Response(result=msgspec.to_builtins(result))
         except CodeSDKError as error:
             answer = Response(error=error.info())
@@ -117,9 +118,6 @@ class ControlServer:
             answer = Response(error=CodeSDKError(f"CodeSDK failed ({type(error).__name__}: {error}).").info())
         writer.write(msgspec.json.encode(answer) + b"\n")
         await writer.drain()
-
-    async def _execute(self, request: Execute, reader: asyncio.StreamReader) -> Any:
-        return await self._engine.execute(request.action, request.caller, request.key)
 
     async def _put(self, request: Put, reader: asyncio.StreamReader) -> Any:
         limit = self._engine.ports.limits.max_artifact_bytes
@@ -137,9 +135,8 @@ class ControlServer:
         async with contextlib.aclosing(batches):
             async for batch in batches:
                 writer.writelines([item.frame + b"\n" for item in batch])
-                await (
-                    writer.drain()
-                )  # a reader that falls behind reads from the store, so its events do not pile up here
+                # A reader that falls behind reads from the store, so its events do not pile up here.
+                await writer.drain()
 
 
 def _decoded(line: bytes) -> Request:
@@ -147,7 +144,7 @@ def _decoded(line: bytes) -> Request:
         raise InvalidRequest(f"A request is one line of at most {MAX_LINE_BYTES:,} bytes.")
     try:
         return msgspec.json.decode(line, type=Request)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"Invalid request: {error}.") from None
 
 

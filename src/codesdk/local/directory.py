@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from codesdk.contract.errors import Conflict, NotFound, StorageFailure
-from codesdk.store import FileBlobs, FileUndo, SplitBlobs, SqliteLog, Synchronous, write_file
+from codesdk.contract.ports import StoredLog
+from codesdk.store import FileBlobs, FileUndo, find_backend, write_file
 
 DATABASE = "codesdk.db"
 BLOBS = "blobs"
@@ -35,23 +36,24 @@ _SUN_PATH = 100  # of 108 bytes on Linux and 104 elsewhere
 class DataDir:
     """An open data directory. Closing it, or the end of the process, admits the next writer."""
 
-    def __init__(self, path: Path, log: SqliteLog, lock: "_Lock | None", owner: str = "") -> None:
+    def __init__(self, path: Path, log: StoredLog, lock: "_Lock | None", owner: str = "") -> None:
         self.path = path
         self.log = log
         self.owner = owner
         """Whose sessions the writer's are: the same for every process that writes here, also after a crash."""
-        self.blobs = SplitBlobs(log, FileBlobs(path / BLOBS))
+        self.blobs = log.blobs(FileBlobs(path / BLOBS))
         self.undo = FileUndo(path / UNDO)
         self._lock = lock
 
     @classmethod
-    async def open_writer(
-        cls, path: Path, *, synchronous: Synchronous = "auto", max_pages: int | None = None
-    ) -> "DataDir":
-        """Create the directory if needed and become its only writer. Raise `Conflict` if there is another."""
+    async def open_writer(cls, path: Path, *, backend: str = "sqlite", **options: Any) -> "DataDir":
+        """Create the directory if needed and become its only writer. Raise `Conflict` if there is another.
+
+        The options are those of the backend, such as `synchronous`.
+        """
         lock = _acquire(path)
         try:
-            log = await SqliteLog.open(path / DATABASE, synchronous=synchronous, max_pages=max_pages)
+            log = await find_backend(backend).open(path / DATABASE, **options)
             owner = await _owner(path, log)
         except BaseException:
             lock.release()
@@ -59,14 +61,14 @@ class DataDir:
         return cls(path, log, lock, owner)
 
     @classmethod
-    async def open_reader(cls, path: Path) -> "DataDir":
+    async def open_reader(cls, path: Path, *, backend: str = "sqlite") -> "DataDir":
         """Open the directory for reading, beside a writer or on a read-only disk. Raise `NotFound` if none."""
-        if not (path / DATABASE).is_file():
+        if not (path / DATABASE).exists():
             raise NotFound(
                 f"there is no CodeSDK data in {path}; check the path, or run a task once to create it",
                 details={"path": str(path)},
             )
-        return cls(path, await SqliteLog.open_reader(path / DATABASE), None)
+        return cls(path, await find_backend(backend).open_reader(path / DATABASE), None)
 
     async def close(self) -> None:
         """Commit what is queued, close the database, then release the lock. The lock file stays."""
@@ -79,18 +81,18 @@ class DataDir:
 
 
 @contextlib.contextmanager
-def socket_address(path: Path, name: str = SOCKET) -> Generator[str]:
-    """Yield an address to bind or connect a socket in a directory, even if its path is too long for one.
+def socket_address(path: Path) -> Generator[str]:
+    """Yield an address to bind or connect the control socket of a directory, even if its path is too long for one.
 
     The address is valid only inside the `with`; a socket that uses it lives on.
     """
-    plain = str(path / name)
+    plain = str(path / SOCKET)
     if len(os.fsencode(plain)) < _SUN_PATH:
         yield plain
         return
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        short = f"/proc/self/fd/{handle}/{name}"
+        short = f"/proc/self/fd/{handle}/{SOCKET}"
         if not Path(short).parent.is_dir():
             raise StorageFailure(
                 f"the path {plain} is too long for a socket; choose a shorter data directory"
@@ -100,17 +102,17 @@ def socket_address(path: Path, name: str = SOCKET) -> Generator[str]:
         os.close(handle)
 
 
-def bind_socket(path: Path, name: str = SOCKET) -> socket.socket:
-    """Return a listening socket in a directory, for its owner only. Only the writer may call it.
+def bind_socket(path: Path) -> socket.socket:
+    """Return the listening control socket of a directory, for its owner only. Only the writer may call it.
 
     A socket file of an earlier writer is replaced: since we hold the lock, nobody listens there.
     """
-    (path / name).unlink(missing_ok=True)
+    (path / SOCKET).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with socket_address(path, name) as address:
+        with socket_address(path) as address:
             listener.bind(address)
-        (path / name).chmod(0o600)
+        (path / SOCKET).chmod(0o600)
         listener.listen()
     except BaseException:
         listener.close()
@@ -146,6 +148,7 @@ def _acquire(path: Path) -> _Lock:
             details={"path": str(path)},
         ) from error
     try:
+        # The lock and not the file says that somebody is here: the file outlives its holder.
         for handle in handles:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _sign(handles[0])
@@ -159,7 +162,7 @@ def _acquire(path: Path) -> _Lock:
     return lock
 
 
-async def _owner(path: Path, log: SqliteLog) -> str:
+async def _owner(path: Path, log: StoredLog) -> str:
     """Return the name of a directory's owner, which is made once and kept, also if its file is deleted.
 
     It is not a pid, so that after a crash the next process knows which sessions to recover.

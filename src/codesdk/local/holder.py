@@ -7,14 +7,14 @@ under its key, so that it is done once.
 
 import asyncio
 import contextlib
-import secrets
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from codesdk.contract.actions import Action, AnyAction, Caller
+from codesdk.contract.actions import Action, AnyAction, Caller, new_key
+from codesdk.contract.codec import place_of
 from codesdk.contract.errors import Busy, CodeSDKError, InvalidRequest, StorageFailure, from_info
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.service import Published
@@ -27,13 +27,6 @@ PAUSE_S = 0.1
 CHUNK_BYTES = 256 * 1024
 
 R = TypeVar("R")
-
-
-class _Seq(msgspec.Struct):
-    seq: int
-
-
-_SEQ = msgspec.json.Decoder(_Seq)
 
 
 class HolderGone(Busy):
@@ -51,7 +44,7 @@ class HolderService(Archive):
     async def execute(self, action: Action[R], *, key: str | None = None) -> R:
         """Have the holder carry out an action."""
         assert isinstance(action, AnyAction), "an action is one of the union"
-        request = Execute(action=action, caller=self._caller, key=key or _new_key())
+        request = Execute(action=action, caller=self._caller, key=key or new_key())
         result = await self._ask(request)
         kind = type(action).result_type()
         return msgspec.convert(result, type=kind)
@@ -65,7 +58,7 @@ class HolderService(Archive):
             content_type=content_type,
             name=name,
             principal=self._caller.principal,
-            key=key or _new_key(),
+            key=key or new_key(),
         )
         return msgspec.convert(await self._ask(request, data), type=ArtifactRef)
 
@@ -163,19 +156,16 @@ async def _frames(reader: asyncio.StreamReader) -> AsyncGenerator[list[Published
         return
     rest = b""
     while chunk := await reader.read(CHUNK_BYTES):
+        # A half line at the end of a connection is dropped: the next one starts after the last whole event.
         *lines, rest = (rest + chunk).split(b"\n")
         if lines and lines[-1].startswith(ERROR_LINE):
             answer = msgspec.json.decode(lines.pop(), type=Response)
             raise from_info(answer.error) if answer.error else EOFError
         if lines:
-            yield [Published(_SEQ.decode(frame).seq, frame) for frame in lines]
+            yield [Published(place_of(frame)[0], frame) for frame in lines]
 
 
 async def _hang_up(writer: asyncio.StreamWriter) -> None:
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
-
-
-def _new_key() -> str:
-    return secrets.token_urlsafe(18)

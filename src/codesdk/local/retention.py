@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from stat import S_ISREG
 
+import msgspec
+
 from codesdk.contract.actions import Caller, DeleteSession
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.records import SessionRow
@@ -17,7 +19,7 @@ from codesdk.contract.retention import GcReport, Kept, Progress, Removed, Retent
 from codesdk.contract.tools import Actor
 from codesdk.engine import GARBAGE_GRACE_S, Engine, iso
 from codesdk.local.directory import AUDIT, DATABASE, UNDO, DataDir
-from codesdk.store import Audit, AuditEntry, Who, now
+from codesdk.store import Audit, AuditEntry, storage_entry
 
 ENGINE = Actor(kind="engine")
 _DAY_S = 86_400.0
@@ -39,12 +41,12 @@ async def collect(
     rewrite: bool = False,
     progress: Progress | None = None,
 ) -> GcReport:
-    """Remove what is over the limits, then return the space. `rewrite` is passed to `SqliteLog.vacuum`."""
+    """Remove what is over the limits, then return the space. `rewrite` is passed to the log's `vacuum`."""
     collecting = _Collecting(engine, directory, audit, folders, dry_run)
     before = await asyncio.to_thread(stored_bytes, directory.path)
     chosen = await collecting.choose(retention, before - await directory.log.unused_bytes())
     sessions = [session for session in chosen if await collecting.remove(session, progress, len(chosen))]
-    uploads, upload_bytes = await collecting.trim_uploads(retention)
+    uploads, upload_bytes = await directory.log.trim_uploads(_cutoff(retention), dry_run=dry_run)
     undo_files, undo_bytes = await directory.undo.trim(
         before=_ago(retention.undo_max_age_days),
         max_bytes=retention.undo_max_bytes,
@@ -61,9 +63,9 @@ async def collect(
         blobs = await engine.collect_garbage(GARBAGE_GRACE_S)
         unused = await directory.log.vacuum(rewrite=rewrite)
         if uploads:
-            audit.note(_entry("uploads_removed", "", "age", files=uploads, bytes=upload_bytes))
+            audit.note(_removed("uploads_removed", "age", files=uploads, bytes=upload_bytes))
         if undo_files:
-            audit.note(_entry("undo_removed", "", "age or size", files=undo_files, bytes=undo_bytes))
+            audit.note(_removed("undo_removed", "age or size", files=undo_files, bytes=undo_bytes))
         await audit.flush()
     return GcReport(
         dry_run=dry_run,
@@ -102,7 +104,7 @@ class _Collecting:
         for row in await self._idle_rows():
             too_old = row.updated_at < cutoff
             too_much = retention.max_total_bytes is not None and stored > retention.max_total_bytes
-            if not too_old and not too_much:
+            if not too_old and not too_much:  # nor is any that follows: rows are sorted by age
                 break
             size = await self._size(row.session_id)
             stored -= size
@@ -117,10 +119,6 @@ class _Collecting:
             )
         return chosen
 
-    async def trim_uploads(self, retention: Retention) -> tuple[int, int]:
-        """Remove uploads that are too old. Return how many, and their bytes."""
-        return await self._directory.log.trim_uploads(_cutoff(retention), dry_run=self._dry_run)
-
     async def remove(self, session: Removed, progress: Progress | None, total: int) -> bool:
         """Remove a session and all that belongs to it, unless this is a dry run. Return whether it is gone."""
         if not self._dry_run:
@@ -132,12 +130,8 @@ class _Collecting:
             except CodeSDKError as error:
                 self.kept.append(Kept(session_id=session.session_id, reason=error.message))
                 return False
-            facts = {
-                "session_id": session.session_id,
-                "updated_at": session.updated_at,
-                "bytes": session.bytes,
-            }
-            self._audit.note(_entry("session_removed", session.principal, session.why, **facts))
+            facts = msgspec.structs.asdict(session)
+            self._audit.note(_removed("session_removed", facts.pop("why"), facts.pop("principal"), **facts))
         self._done += 1
         if progress is not None:
             progress(self._done, total)
@@ -193,13 +187,5 @@ def _ago(days: float | None) -> float | None:
     return None if days is None else time.time() - days * _DAY_S
 
 
-def _entry(action: str, principal: str, why: str, **what: object) -> AuditEntry:
-    return AuditEntry(
-        time=now(),
-        category="storage",
-        action=f"retention.{action}",
-        outcome="removed",
-        who=Who(principal=principal, kind="engine"),
-        what=what,
-        why={"reason": why},
-    )
+def _removed(action: str, why: str, principal: str = "", **what: object) -> AuditEntry:
+    return storage_entry(f"retention.{action}", "removed", why, principal, **what)

@@ -16,7 +16,7 @@ import msgspec
 from codesdk.contract.actions import SCOPES, TokenScope
 from codesdk.contract.errors import InvalidRequest, NotFound, StorageFailure
 from codesdk.contract.tools import Record
-from codesdk.store import write_file
+from codesdk.store import now, write_file
 
 TOKENS = "tokens.json"
 PREFIX = "csdk_"
@@ -73,7 +73,7 @@ class TokenFile:
             hash=_hash(secret),
             principal=principal,
             scopes=sorted(set(scopes), key=SCOPES.index),
-            created_at=_iso(datetime.now(UTC)),
+            created_at=now(),
             label=label,
             expires_at=None if expires_at is None else _iso(expires_at),
         )
@@ -106,6 +106,7 @@ class TokenFile:
             return
         except OSError as error:
             raise _unreadable(self._path, error) from error
+        # The inode, too: two writes may fall into one tick of the file system's clock.
         seen = (state.st_ino, state.st_mtime_ns, state.st_size)
         if seen != self._seen:
             self._tokens = {token.hash: token for token in self._read()}

@@ -21,7 +21,6 @@ from codesdk.redaction import Redactor
 Secrets = Iterable[str] | Callable[[], Iterable[str]]
 """Known values, or a function that returns them: more may become known over time."""
 
-LEVELS = ("debug", "info", "warning", "error")
 _OWN = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime"})
 _FIRST = ("session_id", "task_id", "request_id")
 _TELLING = frozenset({"violation", "warning", "unknown_frame", "late_event"})
@@ -88,6 +87,7 @@ class _Formatter(logging.Formatter):
         return self._known().value(plain)
 
     def _known(self) -> Redactor:
+        # A redactor compiles its secrets, so a new one is made only when they change.
         known = tuple(self._secrets() if callable(self._secrets) else self._secrets)
         if known != self._redactor.secrets:
             self._redactor = Redactor(known)

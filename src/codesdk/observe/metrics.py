@@ -4,7 +4,10 @@ Events add to plain numbers; what only the engine knows is read at each scrape.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,7 +17,7 @@ from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import Event
 from codesdk.contract.figures import Spread
 from codesdk.engine import Engine, millis
-from codesdk.observe.series import Counts, Labels, Names, Spreads
+from codesdk.redaction import Redactor
 from codesdk.store import WriterStats
 
 if TYPE_CHECKING:
@@ -25,7 +28,38 @@ MAX_TOOLS = 100
 MAX_MODELS = 50
 MAX_RUNTIMES = 20
 _KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
+_OTHER = "other"
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@+-]{0,79}")
 _log = logging.getLogger(__name__)
+
+Labels = tuple[str, ...]
+Counts = defaultdict[Labels, float]
+Spreads = defaultdict[Labels, Spread]
+
+
+class _Names:
+    """The values of a label. Whatever exceeds the limit, or does not look like a name, becomes `other`.
+
+    The limit is there because each value is a time series that Prometheus has to store.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._known: set[str] = set()
+        self._redactor = Redactor()
+
+    def label(self, name: str | None) -> str:
+        """Return the label value for a name."""
+        if name is None:
+            return "unknown"
+        if name in self._known:
+            return name
+        # Names of models and tools come from outside: one may even hold a secret.
+        plain = _PLAIN.fullmatch(name) is not None and self._redactor.text(name) is name
+        if not plain or len(self._known) >= self._limit:
+            return _OTHER
+        self._known.add(name)
+        return name
 
 
 class _Running(msgspec.Struct):
@@ -44,11 +78,12 @@ class Metrics:
         self._engine: Engine | None = None
         self._waiting_approvals: int | None = None
         self._tasks: dict[tuple[str, str | None], _Running] = {}
-        self._runtimes, self._models, self._tools = Names(MAX_RUNTIMES), Names(MAX_MODELS), Names(MAX_TOOLS)
-        self._started, self._finished = Counts(), Counts()
-        self._durations, self._first_tokens = Spreads(), Spreads()
-        self._executions, self._tool_durations = Counts(), Spreads()
-        self._tokens, self._costs = Counts(), Counts()
+        self._runtimes, self._models = _Names(MAX_RUNTIMES), _Names(MAX_MODELS)
+        self._tools = _Names(MAX_TOOLS)
+        self._started, self._finished = Counts(float), Counts(float)
+        self._durations, self._first_tokens = Spreads(Spread), Spreads(Spread)
+        self._executions, self._tool_durations = Counts(float), Spreads(Spread)
+        self._tokens, self._costs = Counts(float), Counts(float)
         self._registry: CollectorRegistry | None = None
         self._take: dict[type[Event], Callable[[Any], None]] = {
             ev.TaskStartedEvent: self._task_started,
@@ -77,7 +112,7 @@ class Metrics:
         """Count nothing: a recovery ends the task that ran there, and that is counted."""
 
     def _task_started(self, event: ev.TaskStartedEvent) -> None:
-        self._started.add((self._runtimes.label(event.runtime.name),))
+        self._started[self._runtimes.label(event.runtime.name),] += 1
         if event.trace.task_id is not None and event.payload.executed:
             self._tasks[_which(event)] = _Running(millis(event.time))
 
@@ -87,16 +122,16 @@ class Metrics:
             return
         task.has_spoken = True
         seconds = (millis(event.time) - task.started_ms) / 1000
-        self._first_tokens.add((self._runtimes.label(event.runtime.name),), seconds)
+        self._first_tokens[self._runtimes.label(event.runtime.name),].add(seconds)
 
     def _task_ended(self, event: ev.TaskEndEvent) -> None:
         runtime = self._runtimes.label(event.runtime.name)
         labels = (runtime, event.type.removeprefix("task."))
-        self._finished.add(labels)
+        self._finished[labels] += 1
         task = self._tasks.pop(_which(event), None)
         if task is None:
             return  # it never ran, or in an earlier process
-        self._durations.add(labels, event.payload.duration_ms / 1000)
+        self._durations[labels].add(event.payload.duration_ms / 1000)
         if not task.has_gateway:
             for reported in task.reported:
                 self._spend(runtime, reported)
@@ -106,12 +141,13 @@ class Metrics:
         status = "unknown" if done.outcome == "unknown" else "error" if done.is_error else "ok"
         runtime, tool = self._runtimes.label(event.runtime.name), self._tools.label(done.name)
         labels = (runtime, tool, status, done.execution_env)
-        self._executions.add(labels)
-        self._tool_durations.add(labels, done.duration_ms / 1000)
+        self._executions[labels] += 1
+        self._tool_durations[labels].add(done.duration_ms / 1000)
 
     def _used(self, event: ev.UsageReportedEvent) -> None:
         reported = event.payload
         task = self._tasks.get(_which(event))
+        # Both may report the same request; only what the gateway saw is counted then.
         if reported.source == "gateway":
             self._spend(self._runtimes.label(event.runtime.name), reported)
             if task is not None:
@@ -124,9 +160,9 @@ class Metrics:
         for kind in _KINDS:
             count: int = getattr(reported, kind)
             if count > 0:
-                self._tokens.add((runtime, model, kind), count)
+                self._tokens[runtime, model, kind] += count
         if reported.cost_usd is not None and reported.cost_usd > 0:
-            self._costs.add((runtime, model), reported.cost_usd)
+            self._costs[runtime, model] += reported.cost_usd
 
     # --- what a scrape reads ----------------------------------------------------------------------------
 
@@ -160,13 +196,15 @@ class Metrics:
         tool = ("runtime", "tool", "status", "execution_env")
         yield _counter("tasks_started", "Tasks that began.", ("runtime",), self._started)
         yield _counter("tasks_finished", "Tasks that ended, by how.", task, self._finished)
-        yield _spread("task_duration_seconds", "From the start of a task to its end.", task, self._durations)
+        yield _histogram(
+            "task_duration_seconds", "From the start of a task to its end.", task, self._durations
+        )
         yield _counter(
             "tool_executions", "Tool calls that were run, by how they ended.", tool, self._executions
         )
-        yield _spread("tool_duration_seconds", "How long tools ran.", tool, self._tool_durations)
+        yield _histogram("tool_duration_seconds", "How long tools ran.", tool, self._tool_durations)
         first = "From the start of a task to the model's first words."
-        yield _spread("first_token_seconds", first, ("runtime",), self._first_tokens)
+        yield _histogram("first_token_seconds", first, ("runtime",), self._first_tokens)
         kinds = "Tokens, none counted twice: input without caches, output without reasoning."
         yield _counter("tokens", kinds, ("runtime", "model", "kind"), self._tokens)
         yield _counter("cost_usd", "Cost where the price is known.", ("runtime", "model"), self._costs)
@@ -184,24 +222,22 @@ class Metrics:
         yield _gauge("task_queue_depth", "Tasks that wait for their turn.", queued)
         yield _gauge("approvals_waiting", "Questions that nobody has answered yet.", waiting)
         strain = engine.ports.strain
-        waits = Counts()
-        waits.add(("recorder",), strain.recorder_waits)
+        waits = {("recorder",): strain.recorder_waits}
         yield _counter("backpressure_waits", "How often somebody had to wait, by where.", ("where",), waits)
-        catch_ups = Counts()
-        catch_ups.add((), strain.catch_ups)
-        yield _counter("subscriber_catchups", "Pages read for subscribers that fell behind.", (), catch_ups)
-        late = Counts()
-        late.add((), strain.late_redactions)
-        yield _counter(
-            "late_redactions", "Events with a secret that was redacted only when they were stored.", (), late
-        )
-        dropped = Counts()
-        dropped.add((), strain.dropped_observers)
-        yield _counter("observers_dropped", "Observers that raised and were dropped.", (), dropped)
+        for name, words, count in (
+            ("subscriber_catchups", "Pages read for subscribers that fell behind.", strain.catch_ups),
+            (
+                "late_redactions",
+                "Events with a secret that was redacted only when they were stored.",
+                strain.late_redactions,
+            ),
+            ("observers_dropped", "Observers that raised and were dropped.", strain.dropped_observers),
+        ):
+            yield _counter(name, words, (), {(): count})
         stats: object = getattr(engine.ports.log, "stats", None)
         if isinstance(stats, WriterStats):
-            yield _histogram("append_batch_size", "Events in one commit.", (), [((), stats.batch_frames)])
-            yield _histogram("append_seconds", "How long a commit took.", (), [((), stats.commit_seconds)])
+            yield _histogram("append_batch_size", "Events in one commit.", (), {(): stats.batch_frames})
+            yield _histogram("append_seconds", "How long a commit took.", (), {(): stats.commit_seconds})
 
 
 def _which(event: Event) -> tuple[str, str | None]:
@@ -215,37 +251,26 @@ def _gauge(name: str, words: str, value: float) -> "Metric":
     return GaugeMetricFamily(f"codesdk_{name}", words, value=value)
 
 
-def _counter(name: str, words: str, labels: Labels, counts: Counts) -> "Metric":
+def _counter(name: str, words: str, labels: Labels, counts: Mapping[Labels, float]) -> "Metric":
     from prometheus_client.core import CounterMetricFamily
 
     family = CounterMetricFamily(f"codesdk_{name}", words, labels=labels)
-    for values, value in counts.items():
+    for values, value in sorted(counts.items()):
         family.add_metric(values, value)
     return family
 
 
-def _spread(name: str, words: str, labels: Labels, spreads: Spreads) -> "Metric":
-    return _histogram(name, words, labels, spreads.items())
-
-
-def _histogram(name: str, words: str, labels: Labels, spreads: Iterable[tuple[Labels, Spread]]) -> "Metric":
+def _histogram(name: str, words: str, labels: Labels, spreads: Mapping[Labels, Spread]) -> "Metric":
     from prometheus_client.core import HistogramMetricFamily
 
     family = HistogramMetricFamily(f"codesdk_{name}", words, labels=labels)
-    for values, spread in spreads:
+    for values in sorted(spreads):
+        spread = spreads[values]
         family.add_metric(values, buckets=_buckets(spread), sum_value=spread.total)
     return family
 
 
-def _buckets(spread: Spread) -> list[Any]:
+def _buckets(spread: Spread) -> list[tuple[str, int]]:
     """Return Prometheus' buckets: how many values are at most each bound, up to all of them."""
-    found: list[Any] = []
-    so_far = 0
-    for bound, count in zip((*map(_number, spread.bounds), "+Inf"), list(spread.counts), strict=True):
-        so_far += count
-        found.append((bound, so_far))
-    return found
-
-
-def _number(bound: float) -> str:
-    return repr(float(bound))
+    bounds = (*(repr(float(bound)) for bound in spread.bounds), "+Inf")
+    return list(zip(bounds, accumulate(spread.counts), strict=True))

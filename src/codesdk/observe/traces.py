@@ -73,7 +73,7 @@ class Traces:
 
     def close(self) -> None:
         """Send the remaining spans. Blocking."""
-        shutdown = getattr(self._provider, "shutdown", None)
+        shutdown = getattr(self._provider, "shutdown", None)  # the API's own no-op provider has none
         if shutdown is not None:
             shutdown()
 
@@ -109,7 +109,7 @@ class Traces:
         if not event.payload.executed or event.trace.task_id is None:
             return
         runtime = event.runtime
-        attributes = {
+        attributes: dict[str, Any] = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.provider.name": _provider(runtime.name, runtime.model),
             "gen_ai.agent.name": runtime.name,
@@ -130,8 +130,7 @@ class Traces:
         del self._tasks[event.trace.session_id]
         usage = event.payload.usage
         task.span.set_attributes(_usage(usage) | {"codesdk.task.status": event.type.removeprefix("task.")})
-        if usage.cost_usd is not None:
-            task.span.set_attribute("codesdk.cost_usd", usage.cost_usd)
+        _set(task.span, "codesdk.cost_usd", usage.cost_usd)
         code = event.payload.error.code if event.type == "task.failed" else None
         self._end_task(task, _nanos(event), code)
 
@@ -170,10 +169,9 @@ class Traces:
         if span is None:
             return
         task.answered[done.request_id] = _nanos(event)
-        if done.http_status is not None:
-            span.set_attribute("http.response.status_code", done.http_status)
+        _set(span, "http.response.status_code", done.http_status)
         if done.time_to_first_byte_ms is not None:
-            span.set_attribute("gen_ai.response.time_to_first_chunk", done.time_to_first_byte_ms / 1000)
+            _set(span, "gen_ai.response.time_to_first_chunk", done.time_to_first_byte_ms / 1000)
         if done.status != "completed":
             self._mark(span, str(done.http_status or done.status))
 
@@ -183,10 +181,8 @@ class Traces:
         if span is None:
             return
         span.set_attributes(_usage(used))
-        if used.model is not None:
-            span.set_attribute("gen_ai.response.model", used.model)
-        if used.cost_usd is not None:
-            span.set_attribute("codesdk.cost_usd", used.cost_usd)
+        _set(span, "gen_ai.response.model", used.model)
+        _set(span, "codesdk.cost_usd", used.cost_usd)
 
     def _end_answered(self, session_id: str) -> None:
         """End the requests that were answered: their usage, if any, was in the same batch."""
@@ -216,8 +212,7 @@ class Traces:
         if span is None:
             return
         span.set_attribute("codesdk.tool.executed_by", done.executed_by)
-        if done.exit_code is not None:
-            span.set_attribute("process.exit.code", done.exit_code)
+        _set(span, "process.exit.code", done.exit_code)
         if done.is_error or done.outcome == "unknown":
             self._mark(span, "tool_error" if done.outcome == "known" else "unknown_outcome")
         self._end_child(task, child, _nanos(event))
@@ -245,6 +240,12 @@ class Traces:
     def _mark(self, span: "Span", error: str) -> None:
         span.set_attribute("error.type", error)
         span.set_status(self._api.Status(self._api.StatusCode.ERROR))
+
+
+def _set(span: "Span", name: str, value: str | float | None) -> None:
+    """Set an attribute if its value is known."""
+    if value is not None:
+        span.set_attribute(name, value)
 
 
 def _usage(usage: UsageTotals | ev.UsageReported) -> dict[str, int]:

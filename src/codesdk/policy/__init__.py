@@ -16,12 +16,4 @@ if TYPE_CHECKING:
     from codesdk.policy.modes import MODE as MODE, ModePolicy as ModePolicy
     from codesdk.policy.rules import Looked as Looked, RulePolicy as RulePolicy
 
-__all__, __getattr__, __dir__ = open_door(
-    __name__,
-    {
-        ".decision": ("all_opinions", "decide", "granted_rule", "open_questions", "standing"),
-        ".load": ("load_policy", "parse_policy"),
-        ".modes": ("MODE", "ModePolicy"),
-        ".rules": ("Looked", "RulePolicy"),
-    },
-)
+__all__, __getattr__, __dir__ = open_door(__name__, __file__)

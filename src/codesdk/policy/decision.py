@@ -24,6 +24,7 @@ _NOBODY = Evaluation(source="codesdk", result="ask", rule="default", reason="Not
 def decide(opinions: Sequence[Evaluation]) -> Evaluation:
     """Return the opinion that decides. If no opinion that counts allows the call, ask."""
     asking, allowing = None, _NOBODY
+    # The usual case is one opinion, which nothing can outweigh.
     for opinion in opinions if len(opinions) == 1 else standing(opinions):
         if opinion.result == "deny":
             return opinion

@@ -14,10 +14,11 @@ import msgspec
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.ports import PolicyQuestion
 from codesdk.contract.tools import Subjects, ToolClass
-from codesdk.policy.rules import BadRule, OneOrMore, Rule, RulePolicy
+from codesdk.policy.rules import BadRule, OneOrMore, Rule, RulePolicy, as_list
 
 MAX_BYTES = 1_000_000
 _ID = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
+# msgspec puts the place of an error at the end of its message.
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`")
 
 
@@ -59,8 +60,10 @@ def parse_policy(text: str, source: str) -> RulePolicy:
     """Return the policy in a text. `source` names it in errors."""
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # also a number with too many digits
         raise InvalidRequest(f"{source}: not TOML: {error}.") from None
+    except RecursionError:
+        raise InvalidRequest(f"{source}: nested too deeply for a policy.") from None
     unknown = sorted(set(document) - {"rules"})
     if unknown:
         raise InvalidRequest(f"{source}: there is no {unknown[0]!r} here; rules are written as [[rules]].")
@@ -114,22 +117,15 @@ def _check_examples(source: str, earlier: list[RuleTable], table: RuleTable) -> 
 
 
 def _question(rule: Rule, example: Example) -> PolicyQuestion:
-    given = rule.tool_class
-    likely: ToolClass = given[0] if isinstance(given, list) and given else "dangerous"
-    if isinstance(given, str):
-        likely = given
+    likely: list[ToolClass] = [*as_list(rule.tool_class or []), "dangerous"]
     return PolicyQuestion(
         session_id="",
         name=example.tool,
-        tool_class=example.tool_class or likely,
+        tool_class=example.tool_class or likely[0],
         input=None,
         permission_mode="ask",
-        subjects=Subjects(paths=_listed(example.path), hosts=_listed(example.host), argv=example.argv),
+        subjects=Subjects(paths=as_list(example.path), hosts=as_list(example.host), argv=example.argv),
     )
-
-
-def _listed(given: OneOrMore) -> list[str]:
-    return [given] if isinstance(given, str) else given
 
 
 def _fail(source: str, rule: str, field: str, why: str) -> NoReturn:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 Predicate = Callable[[str], bool]
 
 _HOST = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|\[?[0-9a-f:]*:[0-9a-f:.]*\]?")
+# Finds an empty name, `.` or `..`.
 _UNTIDY = re.compile(r"(?:^|/)\.{0,2}(?:/|$)")
 _TOKEN = re.compile(r"\[!?[^]/]+\]|.", re.DOTALL)
 # Within these bounds the regular expression of a glob is fast; each `**` multiplies the ways to match a path.

@@ -32,6 +32,7 @@ _DEFAULT_REASON: dict[Verdict, str] = {
 }
 
 OneOrMore = str | list[str]
+S = TypeVar("S", bound=str)
 P = TypeVar("P", bound=Predicate)
 
 
@@ -46,6 +47,11 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     host: OneOrMore | None = None
     argv: list[str] | None = None
     reason: str | None = None
+
+
+def as_list(given: S | list[S]) -> list[S]:
+    """Return one or more as a list."""
+    return given if isinstance(given, list) else [given]
 
 
 class Looked(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +74,7 @@ class RulePolicy:
         """Return the opinion of the first rule that matches, or else of the permission mode."""
         subjects = question.subjects
         paths = subjects.paths
+        # What a call names decides which rules can match it: all calls of a kind share the answer.
         key = (question.name, question.tool_class, not paths, not subjects.hosts, not subjects.argv)
         concerned = self._concerned.get(key)
         if concerned is None:
@@ -113,15 +120,13 @@ class BadRule(ValueError):
         self.field = field
 
 
-class _Seen:
-    """What a call touches, in the form that patterns are compared with."""
-
-    __slots__ = ("argv", "hosts", "paths")
-
-    def __init__(self, subjects: Subjects) -> None:
-        self.paths = [tidy_path(path) for path in subjects.paths]
-        self.hosts = [tidy_host(host) for host in subjects.hosts]
-        self.argv = subjects.argv
+def _tidied(subjects: Subjects) -> Subjects:
+    """Return what a call touches in the form that patterns are compared with."""
+    return Subjects(
+        paths=[tidy_path(path) for path in subjects.paths],
+        hosts=[tidy_host(host) for host in subjects.hosts],
+        argv=subjects.argv,
+    )
 
 
 class _Concerned:
@@ -143,7 +148,7 @@ class _Concerned:
             if is_short(path):
                 found = self._at_once(path)
                 return None if found is None else self.rules[(found.lastindex or 1) - 1]
-        seen = _Seen(subjects)
+        seen = _tidied(subjects)
         return next((rule for rule in self.rules if rule.touches(seen) is None), None)
 
 
@@ -158,8 +163,9 @@ class _Compiled:
         self._tool = _compile(rule, "tool", rule.tool, tool_pattern)
         self._path = _compile(rule, "path", rule.path, PathPattern)
         self._host = _compile(rule, "host", rule.host, host_pattern)
-        classes = [rule.tool_class] if isinstance(rule.tool_class, str) else rule.tool_class
-        self._classes = frozenset(get_args(ToolClass) if classes is None else classes)
+        self._classes = frozenset(
+            get_args(ToolClass) if rule.tool_class is None else as_list(rule.tool_class)
+        )
         self._argv = rule.argv
         if rule.argv == []:
             raise BadRule(rule.id, "argv", "an empty list would match every command; leave it out for that")
@@ -186,7 +192,7 @@ class _Compiled:
             return None
         return ".*" if self._path is None else self._path.regex
 
-    def touches(self, seen: _Seen) -> str | None:
+    def touches(self, seen: Subjects) -> str | None:
         """Return the field that does not match what a call touches, or None."""
         if self._path is not None and not self._fits(self._path, seen.paths):
             return "path"
@@ -198,7 +204,7 @@ class _Compiled:
 
     def missed(self, question: PolicyQuestion) -> str | None:
         """Return the first field that does not match, or None if all do."""
-        return self.concerns(question.name, question.tool_class) or self.touches(_Seen(question.subjects))
+        return self.concerns(question.name, question.tool_class) or self.touches(_tidied(question.subjects))
 
     def _fits(self, fits: Predicate, values: Sequence[str]) -> bool:
         if not values:  # a call that names no path (or host) never matches a rule about paths (or hosts)
@@ -211,7 +217,7 @@ class _Compiled:
 def _compile(rule: Rule, field: str, given: OneOrMore | None, make: Callable[[Sequence[str]], P]) -> P | None:
     if given is None:
         return None
-    patterns = [given] if isinstance(given, str) else given
+    patterns = as_list(given)
     if not patterns or not all(patterns):
         raise BadRule(rule.id, field, "an empty pattern matches nothing; leave the field out, or give one")
     try:

@@ -27,14 +27,4 @@ if TYPE_CHECKING:
     )
     from codesdk.runtimes.scripted.adapter import ScriptedRuntime as ScriptedRuntime
 
-__all__, __getattr__, __dir__ = open_door(
-    __name__,
-    {
-        ".program.environment": ("clean_session", "forget_session", "login_folder", "session_folders"),
-        ".program.finding": ("find_program", "install_command"),
-        ".program.process": ("has_namespaces",),
-        ".program.sweep": ("sweep",),
-        ".registry": ("create_runtime", "entries", "entry_of", "resolve", "runtime_names", "runtime_table"),
-        ".scripted.adapter": ("ScriptedRuntime",),
-    },
-)
+__all__, __getattr__, __dir__ = open_door(__name__, __file__)

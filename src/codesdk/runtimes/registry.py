@@ -37,6 +37,7 @@ def entry_of(name: str) -> RuntimeEntry:
     by_name = known | {entry.alias: entry for entry in known.values() if entry.alias is not None}
     if name in by_name:
         return by_name[name]
+    # Aliases count as well: most typing errors are made in short names.
     close = difflib.get_close_matches(name, by_name, n=1)
     meant = f' Did you mean "{close[0]}"?' if close else ""
     raise InvalidRequest(f'There is no runtime "{name}".{meant} Available: {", ".join(known)}.')

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
         LimitName as LimitName,
         Sandbox as Sandbox,
         SandboxCapabilities as SandboxCapabilities,
+        SandboxKind as SandboxKind,
         SandboxLimits as SandboxLimits,
         SandboxUnavailable as SandboxUnavailable,
         Stream as Stream,
     )
     from codesdk.sandbox.choose import (
         KINDS as KINDS,
-        SandboxKind as SandboxKind,
         look_at as look_at,
         open_sandbox as open_sandbox,
     )
@@ -48,34 +48,4 @@ if TYPE_CHECKING:
     from codesdk.sandbox.files.tree import Entry as Entry, Seen as Seen, entries as entries, walk as walk
     from codesdk.sandbox.host import HostSandbox as HostSandbox
 
-__all__, __getattr__, __dir__ = open_door(
-    __name__,
-    {
-        ".backend": (
-            "Command",
-            "CommandEnd",
-            "LimitName",
-            "Sandbox",
-            "SandboxCapabilities",
-            "SandboxLimits",
-            "SandboxUnavailable",
-            "Stream",
-        ),
-        ".choose": ("KINDS", "SandboxKind", "look_at", "open_sandbox"),
-        ".egress": ("INTERNET", "Internet", "PORTS", "Streams", "check_hosts", "is_public"),
-        ".files.batch": ("Batch", "Written", "remove_folders"),
-        ".files.paths": (
-            "Beneath",
-            "Missing",
-            "NotAFolder",
-            "Opened",
-            "PathRefused",
-            "TooLarge",
-            "read_regular",
-            "split",
-            "split_folder",
-        ),
-        ".files.tree": ("Entry", "Seen", "entries", "walk"),
-        ".host": ("HostSandbox",),
-    },
-)
+__all__, __getattr__, __dir__ = open_door(__name__, __file__)

@@ -9,21 +9,11 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from codesdk.contract.errors import SandboxUnavailable
+from codesdk.contract.errors import InvalidRequest, SandboxUnavailable as SandboxUnavailable
 from codesdk.contract.tools import ExecutionEnv
+from codesdk.sandbox.egress import check_hosts
 
-__all__ = [
-    "Command",
-    "CommandEnd",
-    "LimitName",
-    "Output",
-    "Sandbox",
-    "SandboxCapabilities",
-    "SandboxLimits",
-    "SandboxUnavailable",
-    "Stream",
-]
-
+SandboxKind = Literal["bubblewrap", "oci", "host"]
 Stream = Literal["stdout", "stderr"]
 Output = Callable[[Stream, bytes], None]
 """Takes a running command's output. Never blocks, never raises."""
@@ -74,7 +64,7 @@ class CommandEnd(msgspec.Struct, frozen=True, kw_only=True):
 class SandboxCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a backend can do on this machine, found by trying, not assumed."""
 
-    backend: Literal["bubblewrap", "oci", "host"]
+    backend: SandboxKind
     available: bool
     execution_env: ExecutionEnv
     limits: frozenset[LimitName] = frozenset()
@@ -88,6 +78,16 @@ class SandboxCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a system call filter is in place."""
     notes: Sequence[str] = ()
     """What is missing, each with what to do about it."""
+
+
+def unavailable(kind: SandboxKind, note: str) -> SandboxCapabilities:
+    """Return the capabilities of a backend that cannot be used, and why."""
+    envs: dict[SandboxKind, ExecutionEnv] = {
+        "bubblewrap": "codesdk_bubblewrap",
+        "oci": "codesdk_docker",
+        "host": "codesdk_host",
+    }
+    return SandboxCapabilities(backend=kind, available=False, execution_env=envs[kind], notes=[note])
 
 
 class Sandbox(Protocol):
@@ -111,3 +111,24 @@ class Sandbox(Protocol):
     async def close(self) -> None:
         """Release everything. Must not raise."""
         ...
+
+
+def require(command: Command, found: SandboxCapabilities) -> None:
+    """Raise unless the command is valid and everything that it requires can be enforced."""
+    if not found.available:
+        raise SandboxUnavailable(" ".join(found.notes))
+    if missing := sorted(command.required - found.limits):
+        notes = " ".join(found.notes)
+        raise SandboxUnavailable(
+            f"The limit on {', '.join(missing)} is required and cannot be enforced. {notes}"
+        )
+    if not command.argv or not command.argv[0]:
+        raise InvalidRequest("The command is empty; its first part names a program.")
+    if any("\0" in part for part in (*command.argv, command.cwd, command.workspace)):
+        raise InvalidRequest("The command contains a NUL character, which no argument can have.")
+    if command.cwd.startswith("/") or ".." in command.cwd.split("/"):
+        raise InvalidRequest("The working directory must be inside the workspace, given relative to it.")
+    for name, value in command.env.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise InvalidRequest(f'"{name[:100]}" cannot be the name or value of an environment variable.')
+    check_hosts(command.hosts)

@@ -1,18 +1,17 @@
 """The name of a backend to a sandbox. A missing backend is an error; another one is never used instead."""
 
-from typing import Any, Literal, assert_never
+from typing import Any, assert_never
 
 from codesdk.contract.errors import CodeSDKError
-from codesdk.contract.tools import ExecutionEnv
-from codesdk.sandbox.backend import Sandbox, SandboxCapabilities, SandboxUnavailable
+from codesdk.sandbox.backend import (
+    Sandbox,
+    SandboxCapabilities,
+    SandboxKind,
+    SandboxUnavailable,
+    unavailable,
+)
 
-SandboxKind = Literal["bubblewrap", "oci", "host"]
 KINDS: tuple[SandboxKind, ...] = ("bubblewrap", "oci", "host")
-_ENVS: dict[SandboxKind, ExecutionEnv] = {
-    "bubblewrap": "codesdk_bubblewrap",
-    "oci": "codesdk_docker",
-    "host": "codesdk_host",
-}
 
 
 def open_sandbox(kind: SandboxKind, **options: Any) -> Sandbox:
@@ -42,18 +41,14 @@ def open_sandbox(kind: SandboxKind, **options: Any) -> Sandbox:
 async def look_at(kind: SandboxKind, **options: Any) -> SandboxCapabilities:
     """Return a backend's capabilities, or why it cannot be opened. Must not raise."""
     if kind == "oci" and "image" not in options:
-        return _missing(kind, "Not looked at: name an image with --image.")
+        return unavailable(kind, "Not looked at: name an image with --image.")
     try:
         sandbox = open_sandbox(kind, **options)
     except CodeSDKError as error:
-        return _missing(kind, error.message)
+        return unavailable(kind, error.message)
     except ImportError as error:
-        return _missing(kind, f"Not installed: {error}.")
+        return unavailable(kind, f"Not installed: {error}.")
     try:
         return await sandbox.capabilities()
     finally:
         await sandbox.close()
-
-
-def _missing(kind: SandboxKind, note: str) -> SandboxCapabilities:
-    return SandboxCapabilities(backend=kind, available=False, execution_env=_ENVS[kind], notes=[note])

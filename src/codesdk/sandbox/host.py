@@ -5,6 +5,7 @@ There is no boundary. Only time, output and a few per-process limits are enforce
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -12,14 +13,20 @@ import time
 from pathlib import Path
 
 from codesdk.contract.errors import InvalidRequest
-from codesdk.sandbox.backend import Command, CommandEnd, LimitName, Output, SandboxCapabilities, SandboxLimits
+from codesdk.sandbox.backend import (
+    Command,
+    CommandEnd,
+    LimitName,
+    Output,
+    SandboxCapabilities,
+    SandboxLimits,
+    require,
+)
 from codesdk.sandbox.bubblewrap.confinement import PATH, PRLIMIT, limited
-from codesdk.sandbox.checks import require
-from codesdk.sandbox.process import Overseer, Pipes, readable, to_the_end
+from codesdk.sandbox.process import HIT_BY_SIGNAL, overseen, readable, to_the_end
 
 _TRIES = 100
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
-_SIGXCPU, _SIGXFSZ = 128 + 24, 128 + 25
 
 
 class HostSandbox:
@@ -49,25 +56,15 @@ class HostSandbox:
             process = _start(command)
         except OSError as error:
             return _not_started(command, error, output, began)
-        kill = _Kill(process)
-        overseer = Overseer(kill)
-        pipes = Pipes(output, command.limits.output_bytes, lambda: overseer.stop("output"))
-        assert process.stdout is not None
-        assert process.stderr is not None
-        with process.stdout, process.stderr:
-            pipes.attach("stdout", process.stdout)
-            pipes.attach("stderr", process.stderr)
-            overseer.after(command.limits.wall_s)
-            try:
-                await to_the_end(_ended(process, kill), kill)
-            finally:
-                overseer.end()
-                pipes.drain()
+        kill = functools.partial(_kill, process)
+        with overseen(process, command.limits, output, kill) as (overseer, pipes):
+            await to_the_end(_ended(process), kill)
         code = process.returncode if process.returncode >= 0 else 128 - process.returncode
+        hit = overseer.hit or HIT_BY_SIGNAL.get(code)
         return CommandEnd(
             exit_code=code,
             duration_ms=round((time.monotonic() - began) * 1000),
-            limits_hit=_hit(overseer, code),
+            limits_hit=(hit,) if hit else (),
             output_bytes=pipes.taken,
         )
 
@@ -78,19 +75,14 @@ class HostSandbox:
         """Nothing is kept."""
 
 
-class _Kill:
-    """Kills a process group unless its leader was already reaped: then its number may be another's."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
-        self._process = process
-
-    def __call__(self) -> None:
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """Kill a process group unless its leader was already reaped: then its number may be another's."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
-async def _ended(process: "subprocess.Popen[bytes]", kill: _Kill) -> None:
+async def _ended(process: "subprocess.Popen[bytes]") -> None:
     """Wait until the command has ended, then kill what it left in its group."""
     if hasattr(os, "pidfd_open"):
         fd = os.pidfd_open(process.pid)
@@ -98,7 +90,7 @@ async def _ended(process: "subprocess.Popen[bytes]", kill: _Kill) -> None:
             await readable(fd)
         finally:
             os.close(fd)
-        kill()
+        _kill(process)  # before it is reaped, while the number of its group is still its own
         process.wait()
     else:
         await asyncio.to_thread(process.wait)
@@ -140,10 +132,3 @@ def _not_started(command: Command, error: OSError, output: Output, began: float)
         duration_ms=round((time.monotonic() - began) * 1000),
         output_bytes=len(words),
     )
-
-
-def _hit(overseer: Overseer, code: int) -> tuple[LimitName, ...]:
-    if overseer.hit is not None:
-        return (overseer.hit,)
-    by_signal: dict[int, tuple[LimitName, ...]] = {_SIGXCPU: ("cpu",), _SIGXFSZ: ("file_size",)}
-    return by_signal.get(code, ())

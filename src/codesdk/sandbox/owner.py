@@ -29,6 +29,7 @@ def user_for(workspace: os.stat_result, kept: User) -> User:
     if os.geteuid() != 0:
         user = User(os.geteuid(), os.getegid())
     elif workspace.st_uid != 0:
+        # Not the group of root either: it may read what others may not.
         user = User(workspace.st_uid, workspace.st_gid or workspace.st_uid)
     else:
         user = kept

@@ -5,15 +5,22 @@ backend how to kill all of a program.
 """
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Awaitable, Callable
-from typing import IO
+import signal
+import subprocess
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from typing import IO, TypeVar
 
-from codesdk.sandbox.backend import LimitName, Output, Stream
+from codesdk.sandbox.backend import LimitName, Output, SandboxLimits, Stream
 
 _CHUNK = 1 << 16
 WATCH_S = 0.1
 _LAST_WORDS = 600
+HIT_BY_SIGNAL: Mapping[int, LimitName] = {128 + signal.SIGXCPU: "cpu", 128 + signal.SIGXFSZ: "file_size"}
+"""The limit that a command reached, by the exit code of one that the kernel killed for it."""
+
+T = TypeVar("T")
 
 
 class Pipes:
@@ -39,6 +46,7 @@ class Pipes:
     def drain(self) -> None:
         """Read what is already there, and stop reading."""
         for fd in list(self._open):
+            # What was written just before the end is still in the pipe.
             while fd in self._open and self._read(fd):
                 pass
             self._forget(fd)
@@ -109,10 +117,31 @@ class Overseer:
             timer.cancel()
 
 
+@contextlib.contextmanager
+def overseen(
+    process: "subprocess.Popen[bytes]", limits: SandboxLimits, output: Output, kill: Callable[[], None]
+) -> Generator[tuple[Overseer, Pipes]]:
+    """Pass on what a program says and watch its time and its output, until it has ended."""
+    overseer = Overseer(kill)
+    pipes = Pipes(output, limits.output_bytes, lambda: overseer.stop("output"))
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process.stdout, process.stderr:
+        pipes.attach("stdout", process.stdout)
+        pipes.attach("stderr", process.stderr)
+        overseer.after(limits.wall_s)
+        try:
+            yield overseer, pipes
+        finally:
+            overseer.end()
+            pipes.drain()
+
+
 async def readable(fd: int) -> None:
     """Wait until a descriptor is readable. A process's descriptor is when it has ended."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
+    # It may be called again before the reader is removed.
     loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))
     try:
         await ready
@@ -120,7 +149,7 @@ async def readable(fd: int) -> None:
         loop.remove_reader(fd)
 
 
-async def to_the_end(ending: Awaitable[None], kill: Callable[[], None]) -> None:
+async def to_the_end(ending: Awaitable[T], kill: Callable[[], None] = lambda: None) -> T:
     """Wait for an end that must not be missed. If cancelled: kill, wait, and only then raise."""
     waiting = asyncio.ensure_future(ending)
     cancelled = False
@@ -130,6 +159,7 @@ async def to_the_end(ending: Awaitable[None], kill: Callable[[], None]) -> None:
         except asyncio.CancelledError:
             cancelled = True
             kill()
-    waiting.result()
+    result = waiting.result()
     if cancelled:
         raise asyncio.CancelledError
+    return result

@@ -4,6 +4,7 @@ Files with other names outside (hard links), and CodeSDK's data directories. A c
 cannot link to what it cannot reach. But it can rename, so the findings are checked again before each command.
 """
 
+import asyncio
 import contextlib
 import os
 import stat
@@ -11,7 +12,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from codesdk.contract.errors import InvalidRequest
+from codesdk.sandbox.backend import Command
 from codesdk.sandbox.files.paths import DATA_MARK
+from codesdk.sandbox.owner import User, give, require_access, user_for
 
 MAX_SHIELDED = 64
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -60,6 +63,42 @@ def survey(workspace: int, before: Survey | None = None, *, few_links: bool = Tr
                 "cannot be looked into; move it back."
             )
     return found
+
+
+class Workspaces:
+    """Whom commands run as in the workspaces of sessions, and the survey of each: the first, while it holds."""
+
+    def __init__(self, user: User, *, give_workspace: bool, protect_links: bool) -> None:
+        self._user = user
+        self._give = give_workspace
+        self._links = protect_links
+        self._surveys: dict[tuple[str, str], Survey] = {}
+
+    async def look(self, command: Command, place: int) -> tuple[User, Survey]:
+        """Return both for a command, whose workspace is an open directory. Raise if it cannot run there."""
+        user = user_for(os.fstat(place), self._user)
+        key = (command.session_id, command.workspace)
+        before = self._surveys.get(key)
+        if before is None or not before.holds(place):
+            found = await asyncio.to_thread(survey, place, before, few_links=self._links)
+            # Once: what a command made since then is its user's already.
+            if before is None and self._give and os.geteuid() == 0 and os.fstat(place).st_uid == 0:
+                await asyncio.to_thread(give, place, user)
+            self._surveys[key] = found
+        require_access(os.fstat(place), user, writable=command.writable)
+        return user, self._surveys[key]
+
+    def forget(self, session_id: str) -> None:
+        """Drop the surveys of a session."""
+        self._surveys = {key: found for key, found in self._surveys.items() if key[0] != session_id}
+
+
+def open_workspace(path: str) -> int:
+    """Return a descriptor of a workspace, for the caller to close."""
+    try:
+        return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise InvalidRequest(f"The workspace cannot be opened: {os.strerror(error.errno or 0)}.") from None
 
 
 class _Walk:

@@ -121,10 +121,7 @@ class _Reader:
     def struct(self, kind: inspect.StructType, node: Node, path: str) -> Any:
         entries = self.mapping(node, path)
         fields = {field.encode_name: field for field in kind.fields}
-        for key in entries:
-            if key not in fields:
-                line = (node.key_lines or {}).get(key) or None
-                self.refuse(line, join(path, key), "unknown field" + suggest(key, list(fields)))
+        self.check_keys(node, path, "field", list(fields))
         for name, field in fields.items():
             if field.required and name not in entries:
                 self.refuse(node.line, path, f"the field {name} is missing")
@@ -146,17 +143,11 @@ class _Reader:
     def step(self, kinds: tuple[inspect.StructType, ...], node: Node, path: str) -> Any:
         entries = self.mapping(node, path)
         by_key = {str(kind.tag): kind for kind in kinds}
-        for key in entries:
-            if key not in by_key:
-                line = (node.key_lines or {}).get(key) or None
-                self.refuse(line, join(path, key), "unknown step" + suggest(key, list(by_key)))
+        self.check_keys(node, path, "step", list(by_key))
         if len(entries) != 1:
             found = " and ".join(entries) or "none"
-            self.refuse(
-                node.line,
-                path,
-                f"a step has exactly one kind, this has {found}; put each behind its own dash",
-            )
+            problem = f"a step has exactly one kind, this has {found}; put each behind its own dash"
+            self.refuse(node.line, path, problem)
         ((key, child),) = entries.items()
         kind, inside = by_key[key], join(path, key)
         if not kind.fields:
@@ -176,6 +167,12 @@ class _Reader:
         if len(nodes) < (kind.min_length or 0):
             self.refuse(node.line, path, "expected at least one entry, got an empty list")
         return tuple(self.value(kind.item_type, child, f"{path}[{i}]") for i, child in enumerate(nodes))
+
+    def check_keys(self, node: Node, path: str, what: str, known: list[str]) -> None:
+        for key in node.entries() or ():
+            if key not in known:
+                line = (node.key_lines or {}).get(key) or None  # data that is no text has no lines
+                self.refuse(line, join(path, key), f"unknown {what}{suggest(key, known)}")
 
     def mapping(self, node: Node, path: str) -> dict[str, Node]:
         if (entries := node.entries()) is None:

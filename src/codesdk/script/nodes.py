@@ -249,6 +249,7 @@ def _take_token(tree: _Tree, token: str, line: int) -> None:
         tree.begin(Node([], line))
     elif token == "{":
         tree.begin(Node({}, line, {}))
+    # The syntax was checked before, so these say nothing new.
     elif token in ",:":
         return
     elif tree.wants_key():

@@ -13,6 +13,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from codesdk.serving.accepting import Acceptor
+from codesdk.serving.asgi import Message, Receive, Respond, Send
 
 KEEP_ALIVE_S = 120
 """Longer than clients keep idle connections, so that the server never closes one as a request arrives."""
@@ -36,9 +37,11 @@ def listen(address: Any, family: int = socket.AF_INET) -> socket.socket:
 class Serving:
     """An application served until `end`, which gives running requests `grace_s` to finish."""
 
-    def __init__(self, app: Any, listener: socket.socket, *, grace_s: int = 1) -> None:
+    def __init__(self, app: Respond, listener: socket.socket, *, grace_s: int = 1) -> None:
+        self._app = app
+        self._requests: set[asyncio.Task[Any]] = set()
         config = uvicorn.Config(
-            app,
+            self._answer,
             interface="asgi3",
             http=_Connection,
             ws="none",
@@ -57,9 +60,21 @@ class Serving:
         self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
 
     async def end(self) -> None:
-        """Stop taking requests; return when the server has ended."""
+        """Stop taking requests; return when the server and all requests have ended."""
         self._server.end()
         await self._task
+        if self._requests:  # cancelled by the server when it ended, but not finished yet
+            await asyncio.wait(self._requests)
+
+    async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
+        task = asyncio.current_task()
+        if scope["type"] != "http" or task is None:
+            return
+        self._requests.add(task)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._requests.discard(task)
 
 
 class _Server(uvicorn.Server):

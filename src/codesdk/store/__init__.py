@@ -11,13 +11,15 @@ if TYPE_CHECKING:
         Category as Category,
         Place as Place,
         Who as Who,
+        now as now,
+        storage_entry as storage_entry,
     )
     from codesdk.store.audit.entries import deletion_entry as deletion_entry
     from codesdk.store.audit.reading import read_audit as read_audit
     from codesdk.store.audit.trail import Audit as Audit
     from codesdk.store.audit.verify import AuditReport as AuditReport, verify_audit as verify_audit
+    from codesdk.store.backends import BACKENDS as BACKENDS, find_backend as find_backend
     from codesdk.store.blobs import FileBlobs as FileBlobs, MemoryBlobs as MemoryBlobs
-    from codesdk.store.clock import now as now
     from codesdk.store.durable import write_file as write_file
     from codesdk.store.memory import MemoryLog as MemoryLog
     from codesdk.store.sqlite.connection import Synchronous as Synchronous
@@ -26,22 +28,4 @@ if TYPE_CHECKING:
     from codesdk.store.sqlite.writer import WriterStats as WriterStats
     from codesdk.store.undo import FileUndo as FileUndo, MemoryUndo as MemoryUndo
 
-__all__, __getattr__, __dir__ = open_door(
-    __name__,
-    {
-        ".audit.chain": ("AuditEntry", "AuditRecord", "Category", "Place", "Who"),
-        ".audit.entries": ("deletion_entry",),
-        ".audit.reading": ("read_audit",),
-        ".audit.trail": ("Audit",),
-        ".audit.verify": ("AuditReport", "verify_audit"),
-        ".blobs": ("FileBlobs", "MemoryBlobs"),
-        ".clock": ("now",),
-        ".durable": ("write_file",),
-        ".memory": ("MemoryLog",),
-        ".sqlite.connection": ("Synchronous",),
-        ".sqlite.log": ("SqliteLog",),
-        ".sqlite.split_blobs": ("SplitBlobs",),
-        ".sqlite.writer": ("WriterStats",),
-        ".undo": ("FileUndo", "MemoryUndo"),
-    },
-)
+__all__, __getattr__, __dir__ = open_door(__name__, __file__)

@@ -10,7 +10,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from codesdk.contract.canonical import content_hash as hash_of
@@ -144,7 +144,7 @@ class FileBlobs:
     def _old(self, limit: float) -> list[str]:
         """Return the hashes of blobs last put before `limit`; remove temporary files of that age."""
         names: list[str] = []
-        for path in self._files():
+        for path in sorted(self._root.glob("*/*")):
             with contextlib.suppress(FileNotFoundError):
                 if path.stat().st_mtime > limit:
                     continue
@@ -154,14 +154,6 @@ class FileBlobs:
                 elif _HASH.fullmatch(name):
                     names.append(name)
         return names
-
-    def _files(self) -> Iterator[Path]:
-        try:
-            directories = sorted(path for path in self._root.iterdir() if path.is_dir())
-        except FileNotFoundError:
-            return
-        for directory in directories:
-            yield from list(directory.iterdir())
 
     def _remove(self, names: list[str], limit: float) -> int:
         removed = 0

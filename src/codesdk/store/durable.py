@@ -3,6 +3,7 @@
 import contextlib
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 TEMPORARY = ".tmp-"
@@ -17,12 +18,31 @@ def write_file(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        # A reader sees the old content or the new one, never a part.
         Path(temporary).replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
             Path(temporary).unlink()
         raise
     sync_directory(path.parent)
+
+
+def oldest_over(files: Iterable[Path], before: float | None, max_bytes: int | None) -> list[tuple[Path, int]]:
+    """Return the oldest files and their sizes: those from before a time, then as many as exceed a size."""
+    found: list[tuple[float, Path, int]] = []
+    for path in files:
+        with contextlib.suppress(FileNotFoundError):
+            status = path.stat()
+            found.append((status.st_mtime, path, status.st_size))
+    left = sum(size for _, _, size in found)
+    chosen: list[tuple[Path, int]] = []
+    for made, path, size in sorted(found):
+        too_old = before is not None and made < before
+        if not too_old and (max_bytes is None or left <= max_bytes):
+            break
+        chosen.append((path, size))
+        left -= size
+    return chosen
 
 
 def make_directory(path: Path) -> None:

@@ -5,7 +5,6 @@ served, listed or bundled.
 """
 
 import asyncio
-import contextlib
 import re
 import shutil
 from pathlib import Path
@@ -14,7 +13,7 @@ import msgspec
 
 from codesdk.contract.errors import StorageFailure
 from codesdk.contract.ports import Kept
-from codesdk.store.durable import make_directory, write_file
+from codesdk.store.durable import make_directory, oldest_over, write_file
 
 _NAME = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z_.-]*")
 
@@ -122,20 +121,7 @@ def _names(root: Path) -> list[str]:
 
 
 def _trim(root: Path, before: float | None, max_bytes: int | None, dry_run: bool) -> tuple[int, int]:
-    if before is None and max_bytes is None:
-        return 0, 0
-    found: list[tuple[float, int, Path]] = []
-    for path in root.glob("*/*"):
-        with contextlib.suppress(FileNotFoundError):
-            status = path.stat()
-            found.append((status.st_mtime, status.st_size, path))
-    left = sum(size for _, size, _ in found)
-    count = freed = 0
-    for made, size, path in sorted(found):
-        too_old = before is not None and made < before
-        if not too_old and (max_bytes is None or left <= max_bytes):
-            break
-        if not dry_run:
-            path.unlink(missing_ok=True)
-        count, freed, left = count + 1, freed + size, left - size
-    return count, freed
+    chosen = oldest_over(root.glob("*/*"), before, max_bytes)
+    for path, _ in () if dry_run else chosen:
+        path.unlink(missing_ok=True)
+    return len(chosen), sum(size for _, size in chosen)

@@ -75,6 +75,7 @@ class Bench:
         self.capabilities: Capabilities | None = None
         self._make = make
         self._scenario = scenario
+        # One store for all SDKs of the cell: a second one finds what a crash of the first would leave.
         self._log = MemoryLog()
         self._blobs = MemoryBlobs()
         self._stamper = FrozenStamper()
@@ -145,6 +146,14 @@ class Bench:
             plays=self.model if scripted else None,
         )
 
+    @asynccontextmanager
+    async def task(
+        self, message: str, mode: PermissionMode = "ask", interaction: InteractionMode = "interactive"
+    ) -> AsyncGenerator[Task]:
+        """Open an SDK and start a task in a new session of it."""
+        async with self.sdk() as sdk:
+            yield await (await self.session(sdk, mode, interaction)).start(message)
+
     async def again(self, sdk: CodeSDK, session: Session) -> Session:
         """Open a session of an earlier SDK in this one."""
         return await sdk.session(session.id, plays=self.model)
@@ -171,9 +180,13 @@ class Bench:
         """Return a task's events, as they are stored."""
         return [event for event in await self.history(task.session) if event.trace.task_id == task.id]
 
+    async def exact_inputs(self, task: Task) -> list[Any]:
+        """Return the requests to the model that were recorded as they were sent."""
+        return [p for p in payloads(await self.events(task), "model.input") if p.capture == "exact"]
+
     async def told(self, task: Task) -> str:
         """Return what the model was told in a task: the exact requests if recorded, else the transcript."""
-        exact = [p for p in payloads(await self.events(task), "model.input") if p.capture == "exact"]
+        exact = await self.exact_inputs(task)
         if not exact:
             rows = await self._log.messages(task.session.id, before=None, limit=1000)
             return msgspec.json.encode([row.message for row in rows]).decode()

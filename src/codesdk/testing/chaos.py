@@ -53,15 +53,6 @@ CHAOS_CAPABILITIES = msgspec.structs.replace(
 """What it claims to be able to do. Whether it does is another matter."""
 
 _ENDS: tuple[Misdeed, ...] = ("crash", "vanish", "stall", "endless")
-_ACTS: tuple[Misdeed, ...] = (
-    "malformed",
-    "wrong_types",
-    "forged",
-    "duplicate_ids",
-    "burst",
-    "huge",
-    "bad_calls",
-)
 _REFUSE_CHANCE = 0.12
 _RAISE = "raise"
 _HANG = "hang"
@@ -101,6 +92,7 @@ class ChaosRuntime:
         return AuthStatus(ok=True, logged_in=True, auth_model="none")
 
     async def start_task(self, host: Host, task: TaskInput) -> "ChaosTask":
+        # Each task draws from its own generator: what one does must not depend on when others draw.
         rng = Random(f"{self.seed}/{self._started}")
         self._started += 1
         handle = ChaosTask(rng, task, self._misdeeds, self._steps)
@@ -125,7 +117,20 @@ class ChaosTask:
         self._ending = rng.choice(("end", "end", "end", *sorted(misdeeds.intersection(_ENDS))))
         self._late = "late_events" in misdeeds and rng.random() < 0.3
         self._stubborn = "stubborn" in misdeeds and rng.random() < 0.2
-        self._acts: Sequence[str] = sorted(misdeeds.intersection(_ACTS))
+        say = self._say
+        self._make: dict[str, Callable[[], Sequence[Any]]] = {
+            "good": say.good,
+            "call": say.call,
+            "malformed": say.malformed,
+            "wrong_types": say.wrong_types,
+            "forged": say.forged,
+            "duplicate_ids": say.duplicate,
+            "burst": say.burst,
+            "huge": say.huge,
+            "bad_calls": say.bad_call,
+            "end": say.end,
+        }
+        self._acts: Sequence[str] = sorted(misdeeds.intersection(self._make))
         self._steps = rng.randint(0, steps)
         self._replies: set[str | None] = set()
         self._stopping = False
@@ -172,7 +177,7 @@ class ChaosTask:
 
     async def _stream(self) -> AsyncGenerator[RuntimeItem, None]:
         for act in self._plan():
-            for item in self._items(act):
+            for item in self._make[act]() if act in self._make else ():
                 yield cast("RuntimeItem", item)
                 if self._closed or (self._stopping and not self._late):
                     break
@@ -202,21 +207,6 @@ class ChaosTask:
         while self._ending == "endless":
             yield "good"
         yield self._ending
-
-    def _items(self, act: str) -> Sequence[Any]:
-        make: dict[str, Callable[[], Sequence[Any]]] = {
-            "good": self._say.good,
-            "call": self._say.call,
-            "malformed": self._say.malformed,
-            "wrong_types": self._say.wrong_types,
-            "forged": self._say.forged,
-            "duplicate_ids": self._say.duplicate,
-            "burst": self._say.burst,
-            "huge": self._say.huge,
-            "bad_calls": self._say.bad_call,
-            "end": self._say.end,
-        }
-        return make[act]() if act in make else ()
 
     async def _until(self, met: Callable[[], bool]) -> None:
         """Wait for a condition, a stop or the close of the task."""

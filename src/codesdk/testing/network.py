@@ -19,6 +19,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 @contextmanager
 def alone() -> Generator[None]:
     """Move this thread into its own network namespace, and back afterwards. Needs root."""
+    # The thread's, not the process's: other threads keep the network that they have.
     before = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         _check(_libc.unshare(_CLONE_NEWNET))

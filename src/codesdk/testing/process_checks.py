@@ -13,8 +13,8 @@ from pathlib import Path
 from codesdk.testing.bench import READ, Bench, payloads, seen
 from codesdk.testing.cells import Unchecked, holds, same
 from codesdk.testing.network import is_alone, tried_outside
-from codesdk.testing.program_checks import PROGRAM, READS, failing, often, says
-from codesdk.testing.runtime_checks import CONTENT, Check, make_check
+from codesdk.testing.program_checks import PROGRAM, READS, failing, often
+from codesdk.testing.runtime_checks import CONTENT, Check, make_check, says
 
 GARBAGE = (
     b"Welcome! You are running the newest version.\n",
@@ -61,8 +61,7 @@ async def _missing(bench: Bench) -> None:
 async def _killed(bench: Bench) -> None:
     bench.tools.hold()
     before = _children()
-    async with bench.sdk() as sdk:
-        task = await (await bench.session(sdk, "yolo")).start("Read the note.")
+    async with bench.task("Read the note.", "yolo") as task:
         await seen(task, "tool.call.started")
         for pid in _children().keys() - before.keys():
             _kill(pid)
@@ -72,8 +71,7 @@ async def _killed(bench: Bench) -> None:
 async def _malformed(bench: Bench) -> None:
     bench.tools.give(READ, CONTENT)
     bench.drive(_garbler(await bench.own_program(), bench.workspace.parent / "garbled"))
-    async with bench.sdk() as sdk:
-        task = await (await bench.session(sdk, "yolo")).start("Read the note.")
+    async with bench.task("Read the note.", "yolo") as task:
         same("the answer", (await task.result()).text, "Done.")
     same("what ran", [run.name for run in bench.tools.invocations], [READ])
     noted = [p for p in payloads(await bench.events(task), "runtime.notice") if p.kind == "unknown_frame"]
@@ -84,8 +82,7 @@ async def _loopback_only(bench: Bench) -> None:
     if not is_alone():
         raise Unchecked("only root can give the programs a network of their own")
     bench.tools.give(READ, CONTENT)
-    async with bench.sdk() as sdk:
-        task = await (await bench.session(sdk, "yolo")).start("Read the note.")
+    async with bench.task("Read the note.", "yolo") as task:
         same("the answer", (await task.result()).text, "Done.")
     same("attempts to reach another address", tried_outside(), 0)
 
@@ -121,7 +118,7 @@ def _children() -> dict[int, str]:
                 state, parent = rest.split()[:2]
                 parents[int(entry.name)] = int(parent), state, name
     below, found = {os.getpid()}, dict[int, str]()
-    for _ in parents:
+    for _ in parents:  # a process may have a smaller id than its parent, so one pass is not enough
         new = {pid for pid, (parent, _, _) in parents.items() if parent in below} - below
         if not new:
             break

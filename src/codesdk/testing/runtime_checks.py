@@ -4,6 +4,7 @@ The scripts have only plain steps: the scripted runtime plays them itself, a rea
 model endpoint.
 """
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -21,8 +22,7 @@ LARGE = CONTENT + " and so on" * 30_000
 
 
 async def _streaming(bench: Bench) -> None:
-    async with bench.sdk() as sdk:
-        task = await (await bench.session(sdk)).start("Count to three.")
+    async with bench.task("Count to three.") as task:
         result = await task.result()
     events = await bench.events(task)
     same("the answer", result.text, "One, two, three.")
@@ -41,8 +41,7 @@ async def _streaming(bench: Bench) -> None:
 
 async def _approve(bench: Bench) -> None:
     bench.tools.give(READ, CONTENT)
-    async with bench.sdk() as sdk:
-        task = await (await bench.session(sdk)).start("Read the note.")
+    async with bench.task("Read the note.") as task:
         call = await seen(task, "tool.call.requested")
         await task.approve(call.tool_call_id)
         same("the answer", (await task.result()).text, "Done.")
@@ -52,8 +51,7 @@ async def _approve(bench: Bench) -> None:
 
 
 async def _deny(bench: Bench) -> None:
-    async with bench.sdk() as sdk:
-        task = await (await bench.session(sdk)).start("Change the note.")
+    async with bench.task("Change the note.") as task:
         call = await seen(task, "tool.call.requested")
         await task.deny(call.tool_call_id, REASON)
         same("the answer", (await task.result()).text, "Then not.")
@@ -65,8 +63,7 @@ async def _deny(bench: Bench) -> None:
 async def _parallel(bench: Bench) -> None:
     bench.tools.give(READ, CONTENT)
     bench.tools.hold(READ)
-    async with bench.sdk() as sdk:
-        task = await (await bench.session(sdk, "yolo")).start("Read both notes.")
+    async with bench.task("Read both notes.", "yolo") as task:
         runs = await bench.begun(task, 2)
         holds(not any(run.over for run in runs), "both calls run at the same time")
         bench.tools.release()
@@ -91,8 +88,7 @@ async def _stop_mid_stream(bench: Bench) -> None:
 
 async def _stop_in_a_tool(bench: Bench) -> None:
     bench.tools.hold()
-    async with bench.sdk() as sdk:
-        task = await (await bench.session(sdk, "yolo")).start("Change the note.")
+    async with bench.task("Change the note.", "yolo") as task:
         (run,) = await bench.begun(task)
         await task.stop("enough")
         same("the end", (await task.result()).state, "stopped")
@@ -114,9 +110,7 @@ async def _stop_while_an_approval_waits(bench: Bench) -> None:
 
 
 async def _non_interactive(bench: Bench) -> None:
-    async with bench.sdk() as sdk:
-        session = await bench.session(sdk, interaction="non_interactive")
-        task = await session.start("Change the note.")
+    async with bench.task("Change the note.", interaction="non_interactive") as task:
         same("the answer", (await task.result()).text, "Then not.")
     events = await bench.events(task)
     same("who denied the call", [p.by.kind for p in payloads(events, "tool.call.denied")], ["policy"])
@@ -125,12 +119,9 @@ async def _non_interactive(bench: Bench) -> None:
 
 
 async def _forbidden(bench: Bench) -> None:
-    async with bench.sdk() as sdk:
-        task = await (await bench.session(sdk, "yolo")).start("Do what you must not.")
-        try:
+    async with bench.task("Do what you must not.", "yolo") as task:
+        with contextlib.suppress(CodeSDKError):  # a runtime may give up here, as long as nothing runs
             await task.result()
-        except CodeSDKError:  # a runtime may give up here, as long as nothing runs
-            pass
     events = await bench.events(task)
     same("what ran", [run.name for run in bench.tools.invocations], [])
     asked = len(payloads(events, "tool.call.requested"))
@@ -139,8 +130,7 @@ async def _forbidden(bench: Bench) -> None:
 
 
 async def _usage(bench: Bench) -> None:
-    async with bench.sdk() as sdk:
-        task = await (await bench.session(sdk)).start("Say hello.")
+    async with bench.task("Say hello.") as task:
         usage = (await task.result()).usage
     reports = payloads(await bench.events(task), "usage.reported")
     counts = [(p.input, p.output) for p in reports]
@@ -173,8 +163,7 @@ async def _resume(bench: Bench) -> None:
 
 async def _steer(bench: Bench) -> None:
     bench.tools.hold()
-    async with bench.sdk() as sdk:
-        task = await (await bench.session(sdk, "yolo")).start("Go on.")
+    async with bench.task("Go on.", "yolo") as task:
         await bench.begun(task)
         await task.steer("Turn left.")
         bench.tools.release()
@@ -218,13 +207,15 @@ def make_check(
     return Check(Scenario(name=name, script=script, model=model, needs=needs, where=where), run)
 
 
-def _says(*chunks: str, **rest: Any) -> dict[str, Any]:
+def says(*chunks: str, **rest: Any) -> dict[str, Any]:
+    """Return a turn in which the model says something, in pieces."""
     return {"steps": [{"text": list(chunks)}], **rest}
 
 
-def _calls(tool: str, *paths: str) -> dict[str, Any]:
-    calls = [{"call": {"tool": tool, "input": {"path": path}}} for path in paths]
-    return {"steps": [{"text": "Let me see."}, *calls]}
+def calls(tool: str, *paths: str) -> dict[str, Any]:
+    """Return a turn in which the model calls a tool, once for each path."""
+    steps = [{"call": {"tool": tool, "input": {"path": path}}} for path in paths]
+    return {"steps": [{"text": "Let me see."}, *steps]}
 
 
 _CALLS = ("supports_tool_calls",)
@@ -233,62 +224,62 @@ _STORY = {"steps": [{"text": ["Once upon ", "a time"]}, {"delay_s": 3600}, {"tex
 _KNOWS = {"expect": {"tool_result_contains": CONTENT}}
 
 RUNTIME_CHECKS = (
-    make_check("streaming", _streaming, _says("One, ", "two, ", "three."), needs=("supports_streaming",)),
-    make_check("tool approve", _approve, _calls(READ, "note"), _says("Done.", **_KNOWS), needs=_CALLS),
+    make_check("streaming", _streaming, says("One, ", "two, ", "three."), needs=("supports_streaming",)),
+    make_check("tool approve", _approve, calls(READ, "note"), says("Done.", **_KNOWS), needs=_CALLS),
     make_check(
         "tool deny with reason",
         _deny,
-        _calls(WRITE, "note"),
-        _says("Then not.", expect={"tool_result_contains": REASON}),
+        calls(WRITE, "note"),
+        says("Then not.", expect={"tool_result_contains": REASON}),
         needs=_CALLS,
     ),
     make_check(
         "parallel tool calls",
         _parallel,
-        _calls(READ, "first", "second"),
-        _says("Done."),
+        calls(READ, "first", "second"),
+        says("Done."),
         needs=("supports_tool_calls", "supports_parallel_tool_calls"),
     ),
     make_check("stop mid-stream", _stop_mid_stream, _STORY, needs=("supports_streaming", "supports_stop")),
-    make_check("stop in a tool", _stop_in_a_tool, _calls(WRITE, "note"), needs=_STOPS),
+    make_check("stop in a tool", _stop_in_a_tool, calls(WRITE, "note"), needs=_STOPS),
     make_check(
-        "stop while an approval waits", _stop_while_an_approval_waits, _calls(WRITE, "note"), needs=_STOPS
+        "stop while an approval waits", _stop_while_an_approval_waits, calls(WRITE, "note"), needs=_STOPS
     ),
     make_check(
         "non-interactive ask",
         _non_interactive,
-        _calls(WRITE, "note"),
-        _says("Then not."),
+        calls(WRITE, "note"),
+        says("Then not."),
         needs=("supports_tool_calls", "supports_non_interactive"),
     ),
-    make_check("forbidden tool does not run", _forbidden, _calls(FORBIDDEN, "note"), _says("Then not.")),
+    make_check("forbidden tool does not run", _forbidden, calls(FORBIDDEN, "note"), says("Then not.")),
     make_check(
         "usage and cost",
         _usage,
-        _says("Hello.", usage={"input": 1234, "output": 56, "cost_usd": 0.0123}),
+        says("Hello.", usage={"input": 1234, "output": 56, "cost_usd": 0.0123}),
         needs=("supports_usage_reporting",),
     ),
     make_check(
         "resume by reconstruction",
         _resume,
-        _calls(READ, "note"),
-        _says("Done.", **_KNOWS),
+        calls(READ, "note"),
+        says("Done.", **_KNOWS),
         needs=("supports_tool_calls", "supports_session_resume"),
         rewords=True,
     ),
     make_check(
         "steer",
         _steer,
-        _calls(READ, "note"),
-        _says("Left it is.", expect={"user_contains": "Turn left."}),
+        calls(READ, "note"),
+        says("Left it is.", expect={"user_contains": "Turn left."}),
         needs=("supports_tool_calls", "supports_steer"),
         rewords=True,
     ),
     make_check(
         "large tool result",
         _large_result,
-        _calls(READ, "note"),
-        _says("Done.", **_KNOWS),
+        calls(READ, "note"),
+        says("Done.", **_KNOWS),
         needs=_CALLS,
         rewords=True,
     ),

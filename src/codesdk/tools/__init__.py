@@ -39,18 +39,4 @@ if TYPE_CHECKING:
         workspace_tools as workspace_tools,
     )
 
-__all__, __getattr__, __dir__ = open_door(
-    __name__,
-    {
-        ".exec": ("exec_tool",),
-        ".fetch": ("fetch_tool",),
-        ".mcp.directory": ("DirectoryTools",),
-        ".mcp.host": ("McpHost", "PROGRESS_S"),
-        ".mcp_client.attached": ("AttachedTools",),
-        ".mcp_client.servers": ("McpServer", "check_servers", "secrets_of"),
-        ".names": ("NAMESPACE", "PREFIX", "SERVER", "by_wire_name", "offered_as", "wire_name"),
-        ".options": ("ExecOptions", "FetchOptions", "offered_tools"),
-        ".registry": ("Tool", "ToolContext", "ToolError", "ToolRegistry"),
-        ".workspace.file_tools": ("builtin_registry", "workspace_tools"),
-    },
-)
+__all__, __getattr__, __dir__ = open_door(__name__, __file__)

@@ -120,6 +120,7 @@ def _host(name: str) -> str:
         plain = name if ":" in name else name.encode("idna").decode("ascii")
     except UnicodeError:
         raise ToolError(f'"{name[:200]}" is not the name of a host.') from None
+    # One spelling for each host: rules and allow lists compare texts.
     plain = plain.lower().rstrip(".")
     if not plain or any(char.isspace() or not char.isprintable() for char in plain):
         raise ToolError(f'"{name[:200]}" is not the name of a host.')

@@ -37,6 +37,7 @@ def offered_as(name: str, offered: Iterable[str]) -> str | None:
     plain = wire_name(name)
     candidates = list(offered)
     exact = next((found for found in candidates if found in (name, plain)), None)
+    # A separator before it: `reread` must not be taken for `read`.
     endings = (f"_{plain}", f".{plain}", f"-{plain}", f".{name}", f"_{name}")
     return exact or next((found for found in candidates if found.endswith(endings)), None)
 

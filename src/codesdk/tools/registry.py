@@ -8,7 +8,7 @@ import inspect
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Any, Required, TypedDict, TypeVar, Unpack, cast, get_type_hints
 
 import msgspec
 
@@ -28,7 +28,6 @@ from codesdk.tools.schema import explain, input_schema, output_schema
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
 _HOST = SandboxSummary(network=True)
-_PLAIN = ToolAnnotations()
 _log = logging.getLogger(__name__)
 
 
@@ -49,6 +48,18 @@ SubjectsOf = Callable[[Any], Subjects]
 F = TypeVar("F", bound=ToolFunction)
 
 
+class Offer(TypedDict, total=False):
+    """How a function is offered as a tool. Without a `description`, its docstring is taken."""
+
+    name: Required[str]
+    tool_class: Required[ToolClass]
+    safe_replay: bool
+    description: str | None
+    sandbox: SandboxSummary
+    annotations: ToolAnnotations
+    subjects: SubjectsOf | None
+
+
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """A tool: how it is offered, what it takes, what it does, and where it runs.
 
@@ -62,6 +73,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     sandbox: SandboxSummary = _HOST
     subjects: SubjectsOf | None = None
     close_session: Callable[[str], Awaitable[None]] | None = None
+    foreign: bool = False
+    """Whether its JSON Schema was written by somebody who is not trusted: an attached MCP server."""
 
 
 class ToolRegistry:
@@ -83,20 +96,10 @@ class ToolRegistry:
         if taken is not None:
             raise ValueError(f"the tool {name} cannot be added: {taken} has the same name for a model")
         if tool.input_type is None:
-            self._checks[name] = schema_check(name, tool.spec.input_schema)
+            self._checks[name] = schema_check(name, tool.spec.input_schema, foreign=tool.foreign)
         self._tools[name] = tool
 
-    def tool(
-        self,
-        *,
-        name: str,
-        tool_class: ToolClass,
-        safe_replay: bool = False,
-        description: str | None = None,
-        sandbox: SandboxSummary = _HOST,
-        annotations: ToolAnnotations = _PLAIN,
-        subjects: SubjectsOf | None = None,
-    ) -> Callable[[F], F]:
+    def tool(self, **offer: Unpack[Offer]) -> Callable[[F], F]:
         """Register `async def f(args: SomeStruct, context: ToolContext)` as a tool.
 
         The struct is the tool's input; the docstring describes the tool to the model. The return value is the
@@ -104,18 +107,7 @@ class ToolRegistry:
         """
 
         def register(function: F) -> F:
-            self.add(
-                make_tool(
-                    function,
-                    name=name,
-                    tool_class=tool_class,
-                    safe_replay=safe_replay,
-                    description=description,
-                    sandbox=sandbox,
-                    annotations=annotations,
-                    subjects=subjects,
-                )
-            )
+            self.add(make_tool(function, **offer))
             return function
 
         return register
@@ -187,22 +179,13 @@ async def _run(tool: Tool, value: Any, call: ToolInvocation, output: ToolSink) -
     return result if isinstance(result, ToolRun) else ToolRun(result=result)
 
 
-def make_tool(
-    function: ToolFunction,
-    *,
-    name: str,
-    tool_class: ToolClass,
-    safe_replay: bool = False,
-    description: str | None = None,
-    sandbox: SandboxSummary = _HOST,
-    annotations: ToolAnnotations = _PLAIN,
-    subjects: SubjectsOf | None = None,
-) -> Tool:
+def make_tool(function: ToolFunction, **offer: Unpack[Offer]) -> Tool:
     """Return a function as a tool. Raise `TypeError` if its signature or input type is not valid."""
+    name = offer["name"]
     if not inspect.iscoroutinefunction(function):
         raise TypeError(f"the tool {name} must be an async function")
     input_type = _input_type(function, name)
-    text = description or inspect.getdoc(function)
+    text = offer.get("description") or inspect.getdoc(function)
     if not text:
         raise TypeError(f"the tool {name} needs a docstring: it tells the model what the tool does")
     return Tool(
@@ -210,15 +193,15 @@ def make_tool(
             name=name,
             description=text,
             input_schema=input_schema(input_type),
-            tool_class=tool_class,
-            safe_replay=safe_replay,
+            tool_class=offer["tool_class"],
+            safe_replay=offer.get("safe_replay", False),
             output_schema=_returned(function),
-            annotations=annotations,
+            annotations=offer.get("annotations", ToolAnnotations()),
         ),
         input_type=input_type,
         function=function,
-        sandbox=sandbox,
-        subjects=subjects,
+        sandbox=offer.get("sandbox", _HOST),
+        subjects=offer.get("subjects"),
     )
 
 

@@ -28,18 +28,16 @@ _IN_WORDS = [
 
 def input_schema(input_type: type[msgspec.Struct]) -> dict[str, Any]:
     """Return the schema of a struct. Raise `TypeError`, naming the field, if a provider would refuse it."""
-    schema = msgspec.json.schema(input_type)
-    inlined = cast("dict[str, Any]", _inline(schema, schema.get("$defs", {}), ()))
-    _require_plain(inlined, input_type.__name__)
-    inlined.pop("description", None)  # the class's docstring; the tool has its own
-    return inlined
+    schema = output_schema(input_type)
+    _require_plain(schema, input_type.__name__)
+    return schema
 
 
 def output_schema(output_type: type[msgspec.Struct]) -> dict[str, Any]:
     """Return the schema of a tool's result. Models do not get it, so it may have any shape."""
     schema = msgspec.json.schema(output_type)
     inlined = cast("dict[str, Any]", _inline(schema, schema.get("$defs", {}), ()))
-    inlined.pop("description", None)
+    inlined.pop("description", None)  # the class's docstring; the tool has its own
     return inlined
 
 

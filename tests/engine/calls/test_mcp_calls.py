@@ -237,6 +237,7 @@ async def test_a_stop_answers_what_waits_and_takes_no_more():
         assert (await coming).is_error
         [late] = await asyncio.gather(r.over_mcp(READ, {}, "c9"), return_exceptions=True)
         assert isinstance(late, Conflict) or (isinstance(late, ToolReply) and late.is_error)
+        r.emit(done())
         await r.seen("task.stopped")
         assert [run.invocation.name for run in r.tools.runs] == []
 

@@ -19,7 +19,7 @@ from codesdk import CodeSDK, Session
 from codesdk.contract.runtime import ToolAnnouncement, ToolEnded
 from codesdk.testing.fakes import FAKE_CAPABILITIES, FakeRuntime, FakeTask, done, memory_sdk, message
 from codesdk.tools import ToolContext, ToolRegistry
-from codesdk.tools.mcp.host import in_memory
+from codesdk.tools.mcp.memory import in_memory
 
 GROUND = tuple(
     f"codesdk.{room}"

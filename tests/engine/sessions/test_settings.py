@@ -204,7 +204,7 @@ def test_who_changed_what_is_on_record_and_survives_a_power_cut():
     with rig() as r:
         session = r.open()
         change(r, session, permission_mode="auto", values={"b": "private", "a": 1})
-        entry = entry_of("local", r.last(session))
+        entry = entry_of(r.last(session))
         assert entry is not None
         assert (entry.action, entry.who.kind) == ("session.set", "user")
         assert entry.what["changed"] == {"permission_mode": "auto", "values": ["a", "b"]}

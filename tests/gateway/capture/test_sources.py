@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from codesdk.contract.canonical import canonical
+from codesdk.contract.models import OwnTexts
 from codesdk.gateway.capture.sources import (
     ImplicitSource,
-    OwnTexts,
     account,
-    disabled_document,
     implicit_sources,
     sources_document,
 )
@@ -57,7 +56,7 @@ def recorded(case: str, number: int = 1) -> Recorded:
 
 
 def parse(wire: Wire, body: dict[str, Any]) -> Ask:
-    return codec_for(wire).parse(Route(wire=wire, kind="generate", model="m"), body)
+    return codec_for(wire).parse(Route(kind="generate", model="m"), body)
 
 
 def at(body: Any, pointer: str) -> Any:
@@ -224,7 +223,6 @@ def test_the_document_says_what_is_known_of_a_source_and_nothing_else() -> None:
             }
         ]
     }
-    assert disabled_document("no gateway") == {"disabled": True, "reason": "no gateway"}
 
 
 def claude_says(*texts: str, **more: Any) -> Ask:

@@ -24,9 +24,9 @@ from codesdk.gateway.cassettes.cassette import (
     save_cassette,
 )
 from codesdk.gateway.cassettes.nearest import MAX_DIFFERENCES, describe_differences, find_nearest, flatten
-from codesdk.gateway.cassettes.pieces import Edit, splice
+from codesdk.gateway.cassettes.scattered import Edit, splice
 from codesdk.gateway.cassettes.scrub import Scrubber, clean_chunks, clean_headers, clean_query
-from codesdk.gateway.cassettes.volatile import SESSION_FIELDS, normalize, normalize_text
+from codesdk.gateway.cassettes.volatile import SESSION_FIELDS, normalize
 from codesdk.gateway.cassettes.volatile_rules import DIGIT_RULES, RULES, Rule
 from codesdk.gateway.reply import RawRequest
 from codesdk.redaction.redactor import Redactor
@@ -39,6 +39,11 @@ VALUES = st.recursive(
     LEAVES,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
 )
+
+
+def normalize_text(text: str) -> str:
+    """Return one text of a request without its volatile parts."""
+    return normalize({"system": text})["system"]
 
 
 def exchange(number: int = 1, **fields: Any) -> Exchange:

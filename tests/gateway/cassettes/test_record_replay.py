@@ -519,7 +519,7 @@ async def answer_of(backend: Backend) -> Reply:
     from codesdk.gateway.wires.formats import codec_for
 
     codec: Codec = codec_for("anthropic")
-    route = codec.route("POST", "/v1/messages")
+    route = codec.route("POST", "/v1/messages", "")
     assert route is not None
     body = body_of("anthropic")
     asked: Ask = codec.parse(route, body)

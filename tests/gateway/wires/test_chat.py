@@ -55,7 +55,7 @@ def _client(url: BaseUrl) -> AsyncOpenAI:
 
 
 def _ask(**fields: Any) -> Ask:
-    route = CODEC.route("POST", "/v1/chat/completions")
+    route = CODEC.route("POST", "/v1/chat/completions", "")
     assert route is not None
     return CODEC.parse(route, {"model": "gpt-5.5", "messages": _MESSAGES, "tools": _TOOLS, **fields})
 
@@ -300,16 +300,6 @@ async def test_every_fault_is_the_clients_own_error(fault: Expected, is_streamed
     assert fault.told_by(raised.value, "messages")
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda expected: expected.fault.kind)
-async def test_a_fault_in_the_middle_of_a_stream_is_the_clients_error_too(fault: Expected):
-    wrong = Wrong([TextChunk("par")], frame=CODEC.stream_error(fault.fault))
-    async with judge(CODEC, wrong) as url, _client(url) as client:
-        stream = await client.chat.completions.create(model="gpt-5.5", messages=_MESSAGES, stream=True)
-        with pytest.raises(APIError) as raised:
-            [chunk async for chunk in stream]
-    assert (raised.value.code, raised.value.type) == (fault.code, fault.type)
-
-
 async def test_the_request_that_cannot_be_read_is_told_to_the_client():
     async with judge(CODEC, [Finish("end_turn")]) as url, _client(url) as client:
         bad: Any = [{"role": "narrator", "content": "hi"}]
@@ -324,7 +314,7 @@ async def test_a_stream_that_breaks_is_the_clients_connection_error():
 
 
 async def test_a_broken_frame_cannot_be_parsed():
-    async with judge(CODEC, Wrong(frame=CODEC.broken_frame())) as url, _client(url) as client:
+    async with judge(CODEC, Wrong(frame=CODEC.broken_frame)) as url, _client(url) as client:
         stream = await client.chat.completions.create(model="gpt-5.5", messages=_MESSAGES, stream=True)
         with pytest.raises(ValueError, match="Unterminated string"):
             [chunk async for chunk in stream]
@@ -366,8 +356,8 @@ def test_a_request_that_is_too_long_is_refused_with_its_numbers():
 def test_a_stream_ends_with_done_and_its_frames_have_no_names():
     stream = goldens.streamed(CODEC, _ask(stream=True), "a", [*_CALLS, Finish("tool_use")])
     events = EventReader().feed(stream)
-    assert events[-1].data == b"[DONE]"
-    assert {event.name for event in events} == {""}
+    assert events[-1] == b"[DONE]"
+    assert b"event:" not in stream
 
 
 def test_calls_of_an_answer_that_broke_off_are_not_counted():
@@ -413,4 +403,4 @@ def test_a_request_that_no_provider_would_take_names_its_field(change: dict[str,
     [("GET", "/v1/chat/completions"), ("POST", "/v1/completions"), ("POST", "/v1/responses")],
 )
 def test_other_paths_are_not_this_formats(method: str, path: str):
-    assert CODEC.route(method, path) is None
+    assert CODEC.route(method, path, "") is None

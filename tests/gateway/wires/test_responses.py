@@ -17,7 +17,6 @@ from codesdk.gateway.wires.exchange import (
     AskCall,
     AskResult,
     Call,
-    Fault,
     Finish,
     Part,
     ReasoningChunk,
@@ -27,7 +26,6 @@ from codesdk.gateway.wires.exchange import (
     Tokens,
 )
 from codesdk.gateway.wires.responses import CODEC
-from codesdk.gateway.wires.sse import EventReader
 
 _TOKENS = Tokens(input=120, output=40, cache_read=1000, cache_write=30, reasoning=12)
 _TOOLS: Any = [
@@ -56,13 +54,13 @@ def _client(url: BaseUrl) -> AsyncOpenAI:
 
 
 def _ask(**fields: Any) -> Ask:
-    route = CODEC.route("POST", "/v1/responses")
+    route = CODEC.route("POST", "/v1/responses", "")
     assert route is not None
     return CODEC.parse(route, {"model": "gpt-5.5", "input": "hi", "tools": _TOOLS, **fields})
 
 
 def _event_types(data: bytes) -> list[str]:
-    return [event.name for event in EventReader().feed(data)]
+    return [line.removeprefix("event: ") for line in data.decode().split("\n") if line.startswith("event: ")]
 
 
 async def _read(client: AsyncOpenAI) -> None:
@@ -392,16 +390,6 @@ async def test_every_fault_is_the_clients_own_error(fault: Expected, is_streamed
     assert fault.told_by(raised.value, "input")
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda expected: expected.fault.kind)
-async def test_a_fault_in_the_middle_of_a_stream_is_the_clients_error_too(fault: Expected):
-    wrong = Wrong([TextChunk("par")], frame=CODEC.stream_error(fault.fault))
-    async with judge(CODEC, wrong) as url, _client(url) as client:
-        stream = await client.responses.create(model="gpt-5.5", input="hi", stream=True)
-        with pytest.raises(APIError) as raised:
-            [event async for event in stream]
-    assert (raised.value.code, raised.value.type) == (fault.code, fault.type)
-
-
 async def test_the_request_that_cannot_be_read_is_told_to_the_client():
     async with judge(CODEC, [Finish("end_turn")]) as url, _client(url) as client:
         bad: Any = [{"role": "narrator", "content": "hi"}]
@@ -416,7 +404,7 @@ async def test_a_stream_that_breaks_is_the_clients_connection_error():
 
 
 async def test_a_broken_frame_cannot_be_parsed():
-    async with judge(CODEC, Wrong(frame=CODEC.broken_frame())) as url, _client(url) as client:
+    async with judge(CODEC, Wrong(frame=CODEC.broken_frame)) as url, _client(url) as client:
         stream = await client.responses.create(model="gpt-5.5", input="hi", stream=True)
         with pytest.raises(ValueError, match="Unterminated string"):
             [event async for event in stream]
@@ -425,25 +413,10 @@ async def test_a_broken_frame_cannot_be_parsed():
 # --- as Codex sees it ------------------------------------------------------------------------------
 
 
-def test_a_context_overflow_in_a_stream_fails_the_response_as_codex_expects():
-    data = CODEC.stream_error(Fault(status=400, kind="context_too_large", message="too long"))
-    assert _event_types(data) == ["error", "response.failed"]
-    assert b'"error":{"code":"context_length_exceeded","message":"Your input exceeds' in data
-    assert goldens.read_stream(CODEC, data).error == (
-        "context_length_exceeded: Your input exceeds the context window of this model. "
-        "Please adjust your input and try again."
-    )
-
-
-def test_a_rate_limit_in_a_stream_says_when_to_try_again_because_it_has_no_header():
-    fault = Fault(status=429, kind="rate_limit", message="Slow down.", retry_after_s=1.5)
-    assert b"Slow down. Please try again in 1.5s." in CODEC.stream_error(fault)
-
-
 def test_an_older_namespace_that_ends_in_underscores_is_not_given_more():
     tool = {"type": "function", "name": "read", "parameters": {}}
     ask = _ask(tools=[{"type": "namespace", "name": "mcp__codesdk__", "tools": [tool]}])
-    assert [offered.name for offered in ask.tools] == ["mcp__codesdk__read"]
+    assert ask.tools == ["mcp__codesdk__read"]
     stream = goldens.streamed(CODEC, ask, "a", [Call("c", "mcp__codesdk__read", {}), Finish("tool_use")])
     assert b'"name":"read","arguments":"{}","namespace":"mcp__codesdk__"' in stream
     assert [call.name for call in goldens.read_stream(CODEC, stream).calls] == ["mcp__codesdk__read"]
@@ -501,4 +474,4 @@ def test_input_may_be_missing_where_the_provider_keeps_the_conversation():
     ],
 )
 def test_other_paths_are_not_this_formats(method: str, path: str):
-    assert CODEC.route(method, path) is None
+    assert CODEC.route(method, path, "") is None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from codesdk.contract.messages import Message, Reasoning, Text, user
-from codesdk.runtimes.claude.copy import has_copy
+from codesdk.runtimes.claude.live import has_copy
 
 SAID = [
     user("First"),

@@ -15,8 +15,7 @@ from codesdk.runtimes.codex.errors import error_of
 from codesdk.runtimes.codex.input import history, since_answer, split, turn_input
 from codesdk.runtimes.codex.normalize import normalize
 from codesdk.runtimes.codex.server import answer
-from codesdk.runtimes.codex.signals import MAX_BYTES, MAX_OF_ALL, MAX_OF_ONE
-from codesdk.runtimes.codex.state import State
+from codesdk.runtimes.codex.state import MAX_BYTES, MAX_OF_ALL, MAX_OF_ONE, State
 
 
 def lines(path: Path) -> list[Any]:

@@ -19,7 +19,8 @@ from codesdk.contract.errors import Conflict, NotFound
 from codesdk.contract.tools import ToolAnnotations
 from codesdk.runtimes.claude import ENTRY as CLAUDE
 from codesdk.runtimes.codex import ENTRY as CODEX
-from codesdk.tools.mcp.host import McpHost, bearer, in_memory
+from codesdk.tools.mcp.host import McpHost, bearer
+from codesdk.tools.mcp.memory import in_memory
 
 each_era = pytest.mark.parametrize("mode", ["legacy", "auto"])
 

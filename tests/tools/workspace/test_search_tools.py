@@ -11,7 +11,7 @@ from tests.tools.calling import REGISTRY, call, error, use
 from codesdk.contract.ports import ToolRun
 from codesdk.tools.workspace import pattern, search_tools as finding
 from codesdk.tools.workspace.globs import BadGlob, Glob
-from codesdk.tools.workspace.pattern import Place, literal, regular
+from codesdk.tools.workspace.pattern import Place, PlainText, RegularExpression
 
 
 @pytest.fixture
@@ -208,9 +208,9 @@ async def test_a_search_that_is_cancelled_ends_with_its_process(tmp_path, monkey
 
 
 def test_a_pattern_process_that_dies_counts_as_too_slow():
-    with regular("a", ignore_case=False, seconds=30, go_on=lambda: True) as hits:
+    with RegularExpression("a", ignore_case=False, seconds=30, go_on=lambda: True) as hits:
         assert hits.find(b"xa\na\n", 10) == [Place(1, 1), Place(2, 0)]
-        process = hits._process  # type: ignore[attr-defined]
+        process = hits._process
         process.kill()
         process.wait()
         with pytest.raises(pattern.TooSlow):
@@ -237,7 +237,7 @@ def test_plain_text_is_found_where_python_finds_it(text, wanted, ignore_case, mo
         for number, line in enumerate(text.split("\n"), start=1)
         if fold(wanted) in fold(line)
     ]
-    assert literal(wanted, ignore_case).find(text.encode(), most) == expected[:most]
+    assert PlainText(wanted, ignore_case=ignore_case).find(text.encode(), most) == expected[:most]
 
 
 @given(LINES)

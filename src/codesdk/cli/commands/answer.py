@@ -1,6 +1,10 @@
-"""`codesdk approve`, `deny`, `steer` and `stop`: sent to whichever process runs the session."""
+"""`codesdk approve`, `deny`, `steer`, `stop`, `grants` and `revoke`: answers, and what they allow for a session.
 
-from typing import Generic, Literal, NamedTuple, TypeVar
+They are sent to whichever process runs the session, or carried out here if there is none.
+"""
+
+from collections.abc import Callable
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import click
 import msgspec
@@ -8,13 +12,15 @@ import msgspec
 from codesdk.cli.app import Setup
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
-from codesdk.cli.target.lookup import find_call, find_session, short, waiting
+from codesdk.cli.target.lookup import find, find_call, find_session, short, waiting
 from codesdk.cli.target.place import open_reader, open_sdk
 from codesdk.cli.view.out import write_json
 from codesdk.client import CodeSDKClient
 from codesdk.contract.actions import Action, ApproveCall, DenyCall, RevokeGrant, SteerTask, StopTask
 from codesdk.contract.records import ApprovalRow
+from codesdk.contract.tools import Grant
 
+F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
 _ATTEMPT_HELP = "Refuse the answer if the call is at another attempt."
 _HASH_HELP = "Refuse the answer if the call has another input."
@@ -23,13 +29,18 @@ Reached = Literal["running", "stored"]
 """Whether a running process took the command, or the stored session itself was changed."""
 
 
+def _guard_options(command: F) -> F:
+    """Add the options that say which call is meant, so that an answer is refused if it has changed."""
+    attempt = click.option("--attempt", type=int, metavar="N", help=_ATTEMPT_HELP)
+    return attempt(click.option("--input-hash", metavar="HASH", help=_HASH_HELP)(command))
+
+
 @click.command()
 @session_argument()
 @click.argument("call", required=False)
 @click.option("--session-wide", is_flag=True, help="Do not ask about this tool again in this session.")
 @click.option("--reason", metavar="TEXT", help="Why; it is stored with the answer.")
-@click.option("--attempt", type=int, metavar="N", help=_ATTEMPT_HELP)
-@click.option("--input-hash", metavar="HASH", help=_HASH_HELP)
+@_guard_options
 @json_option("Print the result as JSON.")
 @click.pass_obj
 def approve(
@@ -38,9 +49,8 @@ def approve(
     call: str | None,
     session_wide: bool,
     reason: str | None,
-    attempt: int | None,
-    input_hash: str | None,
     as_json: bool,
+    **meant: Any,
 ) -> int:
     """Approve a waiting tool call. Without CALL: list the calls that wait."""
     if call is None:
@@ -50,8 +60,7 @@ def approve(
         tool_call_id=call,
         scope="session" if session_wide else "once",
         reason=reason,
-        attempt=attempt,
-        input_hash=input_hash,
+        **meant,
     )
     return run_async(_answer(setup, action, as_json))
 
@@ -60,8 +69,7 @@ def approve(
 @session_argument()
 @click.argument("call", required=False)
 @click.option("--reason", metavar="TEXT", help="Why not; the model is told. Needed with CALL.")
-@click.option("--attempt", type=int, metavar="N", help=_ATTEMPT_HELP)
-@click.option("--input-hash", metavar="HASH", help=_HASH_HELP)
+@_guard_options
 @json_option("Print the result as JSON.")
 @click.pass_obj
 def deny(
@@ -69,18 +77,15 @@ def deny(
     session: str,
     call: str | None,
     reason: str | None,
-    attempt: int | None,
-    input_hash: str | None,
     as_json: bool,
+    **meant: Any,
 ) -> int:
     """Deny a waiting tool call. Without CALL: list the calls that wait."""
     if call is None:
         return run_async(_list(setup, session, as_json))
     if not reason:
         raise click.UsageError("Give a --reason: the model is told why, and can do better.")
-    action = DenyCall(
-        session_id=session, tool_call_id=call, reason=reason, attempt=attempt, input_hash=input_hash
-    )
+    action = DenyCall(session_id=session, tool_call_id=call, reason=reason, **meant)
     return run_async(_answer(setup, action, as_json))
 
 
@@ -93,7 +98,7 @@ def deny(
 def stop(setup: Setup, session: str, task: str | None, reason: str | None, as_json: bool) -> int:
     """Stop the running task. Its terminal event follows at once, or after a grace period."""
     action = StopTask(session_id=session, task_id=task, reason=reason or "stopped from the terminal")
-    return run_async(tell(setup, action, "The task was told to stop.", as_json))
+    return run_async(_tell(setup, action, "The task was told to stop.", as_json))
 
 
 @click.command()
@@ -104,7 +109,27 @@ def stop(setup: Setup, session: str, task: str | None, reason: str | None, as_js
 def steer(setup: Setup, session: str, text: str, as_json: bool) -> int:
     """Add TEXT to the running task, as a message of the user."""
     action = SteerTask(session_id=session, message=text)
-    return run_async(tell(setup, action, "Message delivered.", as_json))
+    return run_async(_tell(setup, action, "Message delivered.", as_json))
+
+
+@click.command()
+@session_argument()
+@json_option("Print one grant per line as JSON.")
+@click.pass_obj
+def grants(setup: Setup, session: str, as_json: bool) -> int:
+    """List the tools that are approved for a whole session, and who approved them."""
+    return run_async(_list_grants(setup, session, as_json))
+
+
+@click.command()
+@session_argument()
+@click.argument("tool")
+@json_option("Print the result as JSON.")
+@click.pass_obj
+def revoke(setup: Setup, session: str, tool: str, as_json: bool) -> int:
+    """Take back the approval of TOOL: it is asked about again in this session. What it did is not undone."""
+    action = RevokeGrant(session_id=session, tool=tool)
+    return run_async(_tell(setup, action, f"{tool} will be asked about again.", as_json))
 
 
 async def _answer(setup: Setup, action: ApproveCall | DenyCall, as_json: bool) -> int:
@@ -115,16 +140,21 @@ async def _answer(setup: Setup, action: ApproveCall | DenyCall, as_json: bool) -
     words = "Approved." if isinstance(action, ApproveCall) else "Denied."
     if done.reached == "stored" and isinstance(action, ApproveCall):
         words += f" It runs with: codesdk{setup.shown} resume {short(session)}"
-    _say(words, session, call, done.reached, as_json)
+    if as_json:
+        write_json({"ok": True, "session_id": session, "tool_call_id": call, "reached": done.reached})
+    else:
+        click.echo(words)
     return 0
 
 
-async def tell(setup: Setup, action: StopTask | SteerTask | RevokeGrant, words: str, as_json: bool) -> int:
+async def _tell(setup: Setup, action: StopTask | SteerTask | RevokeGrant, words: str, as_json: bool) -> int:
     """Carry out an action in the session that it names, and say so."""
-    async with open_reader(setup) as archive:
-        session = (await find_session(archive, action.session_id)).session_id
+    session = (await find(setup, action.session_id)).session_id
     done = await deliver(setup, msgspec.structs.replace(action, session_id=session))
-    _say(words, session, None, done.reached, as_json)
+    if as_json:
+        write_json({"ok": True, "session_id": session, "reached": done.reached})
+    else:
+        click.echo(words)
     return 0
 
 
@@ -143,14 +173,6 @@ async def deliver(setup: Setup, action: Action[R]) -> Done[R]:
         return Done(result, "stored" if here else "running")
 
 
-def _say(words: str, session: str, call: str | None, reached: Reached, as_json: bool) -> None:
-    if as_json:
-        named = {"tool_call_id": call} if call else {}
-        write_json({"ok": True, "session_id": session, **named, "reached": reached})
-    else:
-        click.echo(words)
-
-
 async def _list(setup: Setup, given: str, as_json: bool) -> int:
     async with open_reader(setup) as archive:
         session = (await find_session(archive, given)).session_id
@@ -166,7 +188,7 @@ async def _list(setup: Setup, given: str, as_json: bool) -> int:
 async def _show_waiting(setup: Setup, session: str, rows: list[ApprovalRow]) -> None:
     from rich.text import Text
 
-    from codesdk.cli.view.gist import local_time
+    from codesdk.cli.view.gist import since
     from codesdk.cli.view.safe import one_line
     from codesdk.cli.view.screen import Screen
 
@@ -175,13 +197,45 @@ async def _show_waiting(setup: Setup, session: str, rows: list[ApprovalRow]) -> 
             screen.console.print("No call waits for an answer.")
             return
         for row in rows:
-            since = f"since {local_time(row.requested_at):%H:%M:%S}"
-            kept = ", kept from an interrupted task" if row.state == "carried" else ""
             screen.console.print(
-                Text.assemble((row.tool_call_id or row.approval_id, "bold"), (f"  {since}{kept}", "dim"))
+                Text.assemble((row.tool_call_id or row.approval_id, "bold"), (f"  {since(row)}", "dim"))
             )
             screen.console.print(Text(f"  {one_line(row.summary)}"))
         call = short(rows[0].tool_call_id or rows[0].approval_id)
         name = f"codesdk{setup.shown}"
         screen.console.print(Text(f"\n  {name} approve {short(session)} {call}", "dim"))
         screen.console.print(Text(f"  {name} deny {short(session)} {call} --reason …", "dim"))
+
+
+async def _list_grants(setup: Setup, given: str, as_json: bool) -> int:
+    async with open_reader(setup) as archive:
+        session = (await find_session(archive, given)).session_id
+        found = await archive.grants(session)
+    if as_json:
+        for grant in found:
+            write_json(grant)
+    else:
+        await _show_grants(setup, session, found)
+    return 0
+
+
+async def _show_grants(setup: Setup, session: str, found: list[Grant]) -> None:
+    from rich.text import Text
+
+    from codesdk.cli.view.gist import local_time, who
+    from codesdk.cli.view.safe import one_line
+    from codesdk.cli.view.screen import Screen
+
+    async with Screen() as screen:
+        if not found:
+            screen.console.print("No tool is approved for the whole session.")
+            return
+        for grant in found:
+            since = f"{local_time(grant.granted_at):%H:%M:%S}"
+            line = Text.assemble((one_line(grant.tool), "bold"))
+            line.append(f"  asked by {one_line(grant.rule)}, approved by {who(grant.by)} at {since}", "dim")
+            screen.console.print(line)
+            if grant.reason:
+                screen.console.print(Text(f"  {one_line(grant.reason)}"))
+        name = f"codesdk{setup.shown}"
+        screen.console.print(Text(f"\n  {name} revoke {short(session)} {one_line(found[0].tool)}", "dim"))

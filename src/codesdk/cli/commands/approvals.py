@@ -13,12 +13,12 @@ from codesdk.cli.commands.answer import deliver
 from codesdk.cli.exits import OK
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
-from codesdk.cli.target.lookup import short
+from codesdk.cli.target.lookup import short, waiting
 from codesdk.cli.target.place import open_reader
 from codesdk.cli.view.ask import DENIED, Keyboard
-from codesdk.cli.view.gist import local_time
+from codesdk.cli.view.gist import local_time, since
 from codesdk.cli.view.out import write_json
-from codesdk.cli.view.pieces import call_line, note, replacement_lines, whole_input
+from codesdk.cli.view.pieces import call_line, note, prompt_line, replacement_lines, whole_input
 from codesdk.cli.view.safe import one_line
 from codesdk.cli.view.screen import Screen
 from codesdk.contract.actions import ApproveCall, DenyCall
@@ -59,7 +59,7 @@ async def _list(setup: Setup, watch: bool, as_json: bool) -> int:
     seen: set[str] = set()
     async with open_reader(setup) as place, Screen() as screen:
         while True:
-            rows = [row for row in await _waiting(place) if row.approval_id not in seen]
+            rows = [row for row in await waiting(place) if row.approval_id not in seen]
             seen |= {row.approval_id for row in rows}
             for row in rows:
                 if as_json:
@@ -75,15 +75,9 @@ async def _list(setup: Setup, watch: bool, as_json: bool) -> int:
     return OK
 
 
-async def _waiting(place: SessionReader) -> list[ApprovalRow]:
-    return [row for row in await place.approvals() if row.state in ("waiting", "carried")]
-
-
 def _line(row: ApprovalRow) -> Text:
-    since = f"since {local_time(row.requested_at):%H:%M:%S}"
-    kept = ", kept from an interrupted task" if row.state == "carried" else ""
     named = f"{short(row.session_id)} {row.tool_call_id or row.approval_id}"
-    return Text.assemble((named, "bold"), f"  {one_line(row.summary)}", (f"  {since}{kept}", "dim"))
+    return Text.assemble((named, "bold"), f"  {one_line(row.summary)}", (f"  {since(row)}", "dim"))
 
 
 class _Answering:
@@ -101,7 +95,7 @@ class _Answering:
         async with self._screen, open_reader(self._setup) as place:
             said = False
             while True:
-                rows = [row for row in await _waiting(place) if row.approval_id not in self._done]
+                rows = [row for row in await waiting(place) if row.approval_id not in self._done]
                 if rows:
                     said = False
                     if not await self._handle(place, rows[0], len(rows)):
@@ -149,12 +143,8 @@ class _Answering:
         return given
 
     async def _ask(self, *, about_call: bool) -> str | None:
-        line = Text("  ")
-        for key, meaning in _CHOICES:
-            if about_call or key not in ("A", "s"):
-                line.append(key, "bold yellow").append(f" {meaning} · ", "dim")
-        line.right_crop(3)
-        self._console.print(line.append(" > ", "bold yellow"), end="", soft_wrap=True)
+        choices = [each for each in _CHOICES if about_call or each[0] not in ("A", "s")]
+        self._console.print(prompt_line(choices), end="", soft_wrap=True)
         await self._screen.send()
         typed: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._keyboard.listen(typed.set_result, fresh=False)
@@ -165,23 +155,16 @@ class _Answering:
 
     async def _answer(self, row: ApprovalRow, word: str, reason: str) -> None:
         """Deliver an answer. If somebody else was faster, say so."""
-        asked, call = row.session_id, row.tool_call_id or row.approval_id
-        action: ApproveCall | DenyCall = ApproveCall(
-            session_id=asked,
-            tool_call_id=call,
-            scope="session" if word == "A" else "once",
-            reason=reason or None,
-            attempt=row.attempt,
-            input_hash=row.input_hash,
-        )
+        meant: dict[str, Any] = {
+            "session_id": row.session_id,
+            "tool_call_id": row.tool_call_id or row.approval_id,
+            "attempt": row.attempt,
+            "input_hash": row.input_hash,
+        }
         if word == "d":
-            action = DenyCall(
-                session_id=asked,
-                tool_call_id=call,
-                reason=reason or DENIED,
-                attempt=row.attempt,
-                input_hash=row.input_hash,
-            )
+            action: ApproveCall | DenyCall = DenyCall(reason=reason or DENIED, **meant)
+        else:
+            action = ApproveCall(scope="session" if word == "A" else "once", reason=reason or None, **meant)
         try:
             reached = (await deliver(self._setup, action)).reached
         except CodeSDKError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+import msgspec
 
 from codesdk.cli.app import Setup
 from codesdk.cli.exits import FAILED, OK
@@ -16,7 +17,8 @@ from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
 from codesdk.cli.target.lookup import find_session
 from codesdk.cli.target.place import connected, reading
-from codesdk.cli.view.out import write_json, write_text
+from codesdk.cli.view.gist import local_time, plural
+from codesdk.cli.view.out import write_json, write_mark, write_text
 from codesdk.cli.view.safe import one_line
 from codesdk.contract.errors import NotFound
 from codesdk.local import AUDIT
@@ -25,7 +27,7 @@ from codesdk.store import AuditRecord, Category, Place
 if TYPE_CHECKING:
     from codesdk.client import CodeSDKClient
 
-POLL_S = 0.2
+POLL_S = 0.2  # nothing wakes a reader of the audit
 _PAGE = 1000
 _BAD = frozenset({"denied", "failed", "refused", "lost", "unknown"})
 
@@ -169,16 +171,14 @@ async def _verify(setup: Setup, known: Place | None, as_json: bool) -> int:
             pass  # fail if there is no directory: it must not pass for a flawless audit
         report = await asyncio.to_thread(verify_audit, Path(setup.data_dir) / AUDIT, known)
     if as_json:
-        write_json({"ok": report.ok, **_builtins(report)})
+        write_json({"ok": report.ok, **msgspec.to_builtins(report)})
     elif report.ok:
-        click.secho("✓ ", fg="green", nl=False)
         signed = f"signed up to {report.signed:,}" if report.records else "nothing was recorded yet"
-        click.echo(f"audit: {report.records:,} records, the chain is whole, {signed}")
+        write_mark(True, f"audit: {report.records:,} records, the chain is whole, {signed}")
         click.echo(f"  end {report.end.n}:{report.end.hash}")
     else:
-        count = len(report.findings)
-        click.secho("✗ ", fg="red", nl=False)
-        click.echo(f"audit: {count} {'problem' if count == 1 else 'problems'} in {report.records:,} records")
+        problems = plural(len(report.findings), "problem")
+        write_mark(False, f"audit: {problems} in {report.records:,} records")
         for finding in report.findings:
             place = f" ({finding.segment})" if finding.segment else ""
             click.echo(f"  {finding.kind}: {one_line(finding.message)}{place}")
@@ -194,18 +194,10 @@ def _place(given: str) -> Place:
     return Place(n=int(number), hash=digest)
 
 
-def _builtins(value: Any) -> dict[str, Any]:
-    import msgspec
-
-    return msgspec.to_builtins(value)
-
-
 def _print(record: AuditRecord, as_json: bool) -> None:
     if as_json:
         write_json(record)
         return
-    from codesdk.cli.view.gist import local_time
-
     when = f"{local_time(record.time):%Y-%m-%d %H:%M:%S}"
     start = f"{record.n:>6}  {when}  {record.category:<8} {one_line(record.action, 24):<16} "
     outcome = click.style(f"{record.outcome:<9}", fg="red" if record.outcome in _BAD else None)

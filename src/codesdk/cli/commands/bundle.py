@@ -14,7 +14,7 @@ from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
 from codesdk.cli.target.lookup import find_session, short
 from codesdk.cli.target.place import connected, reading, runner
-from codesdk.cli.view.out import write_bytes, write_json
+from codesdk.cli.view.out import write_bytes, write_json, write_mark
 from codesdk.cli.view.safe import printable
 from codesdk.contract.errors import InvalidRequest
 
@@ -71,6 +71,7 @@ async def _write(setup: Setup, given: str, output: str | None, max_bytes: int, a
             return OK
         target = Path(output or f"codesdk-bundle-{short(session_id)}.tar.gz")
         _save(spool, target)
+    # Read back: a daemon sends only the archive, and it is checked like any other bundle.
     manifest = read_bundle(target).manifest
     if as_json:
         write_json({"file": str(target), "size": size, "manifest": manifest})
@@ -111,6 +112,7 @@ async def _fetch(setup: Setup, given: str, max_bytes: int, spool: BinaryIO) -> s
 
 def _save(spool: BinaryIO, target: Path) -> None:
     """Write a file for its owner only, whole or not at all."""
+    # Beside the target, so that the rename stays within one file system.
     part = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -160,11 +162,9 @@ def _explain(path: Path, opened: "OpenedBundle") -> None:
     _tell_left_out(manifest)
     click.echo()
     for problem in opened.problems[:_SHOWN]:
-        click.secho("✗ ", fg="red", nl=False)
-        _say(problem)
+        write_mark(False, _safe(problem))
     if not opened.problems:
-        click.secho("✓ ", fg="green", nl=False)
-        click.echo(f"whole: {len(manifest.files):,} files match the manifest")
+        write_mark(True, f"whole: {len(manifest.files):,} files match the manifest")
 
 
 def _tell_left_out(manifest: "Manifest") -> None:
@@ -184,8 +184,12 @@ def _bytes(given: str) -> int:
 
 
 def _say(text: str) -> None:
-    """Print one line of text that may come from somebody else, safely."""
-    click.echo(printable(text).replace("\n", " ")[:_WIDTH])
+    click.echo(_safe(text))
+
+
+def _safe(text: str) -> str:
+    """Return a text that may come from somebody else as one short line."""
+    return printable(text).replace("\n", " ")[:_WIDTH]
 
 
 def _list(value: Any) -> list[dict[str, Any]]:

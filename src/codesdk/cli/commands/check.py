@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import click
 import msgspec
@@ -16,14 +16,38 @@ from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
 from codesdk.cli.target.lookup import all_sessions, find_session
 from codesdk.cli.target.place import connected, reading, runner
-from codesdk.cli.view.out import write_json, write_text
+from codesdk.cli.view.gist import plural
+from codesdk.cli.view.out import write_json, write_mark, write_text
 from codesdk.cli.view.safe import one_line
 from codesdk.contract.ports import EventLog
 from codesdk.contract.records import StoredFrame
 from codesdk.contract.service import SessionReader
 
+if TYPE_CHECKING:
+    from codesdk.client import HttpService
+    from codesdk.engine import Archive
+
 PATIENCE_S = 0.5  # a check that takes less shows no progress
 REFRESH_S = 0.1
+
+Kind = Literal["verify", "replay"]
+Checked = tuple[int, Sequence[Any]]
+"""How many events were checked, and the problems: structs or mappings with `seq` and `message`."""
+Check = Callable[[str], Awaitable[Checked]]
+
+
+class Words(NamedTuple):
+    """What a kind of check is called in progress, in JSON, and when all is well."""
+
+    done: str
+    listed: str
+    good: str
+
+
+_WORDS: dict[Kind, Words] = {
+    "verify": Words("checked", "findings", "all nine invariants hold"),
+    "replay": Words("replayed", "differences", "replayed bit for bit"),
+}
 
 
 @click.command()
@@ -35,7 +59,7 @@ def verify(setup: Setup, session: str | None, every: bool, as_json: bool) -> int
     """Check a stored log against the contract's nine invariants. Exits 1 if one is broken."""
     if every == (session is not None):
         raise click.UsageError("Name a session, or use --all.")
-    return run_async(_verify(setup, session, as_json))
+    return run_async(_check(setup, session, "verify", as_json))
 
 
 @click.command()
@@ -44,79 +68,55 @@ def verify(setup: Setup, session: str | None, every: bool, as_json: bool) -> int
 @click.pass_obj
 def replay(setup: Setup, session: str, as_json: bool) -> int:
     """Play a stored log through a fresh engine. Exits 1 unless the same events come out, bit for bit."""
-    return run_async(_replay(setup, session, as_json))
+    return run_async(_check(setup, session, "replay", as_json))
 
 
-async def _verify(setup: Setup, given: str | None, as_json: bool) -> int:
-    from codesdk.engine import verify_session
-
+async def _check(setup: Setup, given: str | None, kind: Kind, as_json: bool) -> int:
     code = OK
-    if setup.url is not None:
-        return await _verify_there(setup, given, as_json)
-    async with reading(setup.data_dir) as archive:
-        owned = await runner(setup) != "nobody"
+    async with _checker(setup, kind) as (archive, check):
         for session_id in await _chosen(archive, given):
-            head = await archive.log.head(session_id)
-            async with _progress(archive.log, head, "checked") as log:
-                findings = await verify_session(log, archive.blobs, session_id, running=owned)
-            if findings:
+            events, found = await check(session_id)
+            if found:
                 code = FAILED
             if as_json:
-                found = {"findings": findings}
-                write_json({"session_id": session_id, "ok": not findings, "events": head, **found})
+                listed = {_WORDS[kind].listed: found}
+                write_json({"session_id": session_id, "ok": not found, "events": events, **listed})
                 continue
-            lines = [_line(found.seq, found.message, found.invariant) for found in findings]
-            _tell(session_id, lines, f"{head:,} events, all nine invariants hold")
+            good = f"{session_id}: {events:,} events, {_WORDS[kind].good}"
+            write_mark(not found, f"{session_id}: {plural(len(found), 'problem')}" if found else good)
+            for each in found:
+                click.echo(f"  {one_line(_line(**msgspec.to_builtins(each)))}")
     return code
 
 
-async def _replay(setup: Setup, given: str, as_json: bool) -> int:
-    if setup.url is not None:
-        return await _replay_there(setup, given, as_json)
-    from codesdk.engine import replay_session
-
-    async with reading(setup.data_dir) as archive:
-        session_id = (await find_session(archive, given)).session_id
-        head = await archive.log.head(session_id)
-        async with _progress(archive.log, head, "replayed") as log:
-            count, differences = await replay_session(log, archive.blobs, session_id)
-    if as_json:
-        found = {"differences": differences}
-        write_json({"session_id": session_id, "ok": not differences, "events": count, **found})
-    else:
-        lines = [_line(difference.seq, difference.message) for difference in differences]
-        _tell(session_id, lines, f"{count:,} events, replayed bit for bit")
-    return FAILED if differences else OK
-
-
-async def _verify_there(setup: Setup, given: str | None, as_json: bool) -> int:
-    """Let a daemon check its logs."""
-    code = OK
+@asynccontextmanager
+async def _checker(setup: Setup, kind: Kind) -> AsyncGenerator[tuple[SessionReader, Check]]:
+    """Yield the sessions and a check for one of them: by the daemon that is named, or here on its data."""
+    if setup.url is None:
+        async with reading(setup.data_dir) as archive:
+            owned = await runner(setup) != "nobody"
+            yield archive, lambda session_id: _check_here(archive, session_id, kind, running=owned)
+        return
     async with connected(setup) as client:
-        for session_id in await _chosen(client.daemon, given):
-            report = await client.daemon.verify(session_id)
-            if not report.ok:
-                code = FAILED
-            if as_json:
-                write_json({"session_id": session_id, **msgspec.to_builtins(report)})
-                continue
-            lines = [_line(found.seq, found.message, found.invariant) for found in report.findings]
-            _tell(session_id, lines, f"{report.events:,} events, all nine invariants hold")
-    return code
+        yield client.daemon, lambda session_id: _check_there(client.daemon, session_id, kind)
 
 
-async def _replay_there(setup: Setup, given: str, as_json: bool) -> int:
-    """Let a daemon replay a log."""
-    async with connected(setup) as client:
-        session_id = (await find_session(client.daemon, given)).session_id
-        report = await client.daemon.replay(session_id)
-    if as_json:
-        found = [{"seq": each.seq, "message": each.message} for each in report.findings]
-        write_json({"session_id": session_id, "ok": report.ok, "events": report.events, "differences": found})
-    else:
-        lines = [_line(each.seq, each.message) for each in report.findings]
-        _tell(session_id, lines, f"{report.events:,} events, replayed bit for bit")
-    return OK if report.ok else FAILED
+async def _check_here(archive: "Archive", session_id: str, kind: Kind, *, running: bool) -> Checked:
+    from codesdk.engine import replay_session, verify_session
+
+    head = await archive.log.head(session_id)
+    async with _progress(archive.log, head, _WORDS[kind].done) as log:
+        if kind == "replay":
+            return await replay_session(log, archive.blobs, session_id)
+        return head, await verify_session(log, archive.blobs, session_id, running=running)
+
+
+async def _check_there(daemon: "HttpService", session_id: str, kind: Kind) -> Checked:
+    if kind == "verify":
+        report = await daemon.verify(session_id)
+        return report.events, report.findings
+    report = await daemon.replay(session_id)
+    return report.events, [{"seq": found.seq, "message": found.message} for found in report.findings]
 
 
 async def _chosen(archive: SessionReader, given: str | None) -> list[str]:
@@ -125,24 +125,11 @@ async def _chosen(archive: SessionReader, given: str | None) -> list[str]:
     return [row.session_id async for row in all_sessions(archive)]
 
 
-def _line(seq: int | None, message: str, invariant: int | str | None = None) -> str:
+def _line(message: str, seq: int | None = None, invariant: int | str | None = None) -> str:
     """Return a problem with where it is."""
     place = "" if seq is None else f"seq {seq}: "
     law = "" if invariant is None else f"invariant {invariant}: "
     return f"{place}{law}{message}"
-
-
-def _tell(session_id: str, problems: Sequence[str], good: str) -> None:
-    """Print the problems, or that there are none."""
-    if not problems:
-        click.secho("✓ ", fg="green", nl=False)
-        click.echo(f"{session_id}: {good}")
-        return
-    count = len(problems)
-    click.secho("✗ ", fg="red", nl=False)
-    click.echo(f"{session_id}: {count} {'problem' if count == 1 else 'problems'}")
-    for problem in problems:
-        click.echo(f"  {one_line(problem)}")
 
 
 class _Counting:

@@ -56,6 +56,7 @@ def conformance(names: tuple[str, ...], adapter: str | None, only: tuple[str, ..
     )
     failed = False
     for name, make in made.items():
+        # A network for each runtime: the kernel's count of forbidden connections starts at 0 in it.
         with _network():
             failed |= run_async(_check(name, make, rows, as_json))
     return FAILED if failed else OK

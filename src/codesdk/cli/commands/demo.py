@@ -1,10 +1,11 @@
 """`codesdk demo`: a session on the scripted runtime, in its own directory, then checked and replayed."""
 
+import re
 import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -50,6 +51,7 @@ def demo(setup: Setup, clean: bool, as_json: bool) -> int:
     A scripted model reads a file, is refused another, and edits the first. Then the stored log is checked
     and replayed. All of it happens in a new temporary directory, which is kept for you to look at.
     """
+    # Not a `with`: what happened stays on disk for the person to look at, unless --clean is given.
     place = Path(tempfile.mkdtemp(prefix="codesdk-demo-"))
     try:
         workspace = place / "workspace"
@@ -109,7 +111,7 @@ async def _introduce() -> None:
 async def _conclude(workspace: Path, data_dir: Path, name: str, events: int, *, keep: bool) -> None:
     from rich.text import Text
 
-    from codesdk.cli.view.next_steps import step_lines
+    from codesdk.cli.view.pieces import step_lines
     from codesdk.cli.view.screen import Screen
 
     async with Screen() as screen:
@@ -121,14 +123,7 @@ async def _conclude(workspace: Path, data_dir: Path, name: str, events: int, *, 
             show(Text.assemble(("✓ ", "green"), words))
         if not keep:
             return
-        show(
-            Text.assemble(
-                "\n",
-                ("Look around", "bold"),
-                ("  all of it stays in ", "dim"),
-                (str(workspace.parent), "dim"),
-            )
-        )
+        show(Text.assemble(("\nLook around", "bold"), (f"  all of it stays in {workspace.parent}", "dim")))
         command = f"codesdk --data-dir {shlex.quote(str(data_dir))}"
         steps = [
             (f"{command} transcript {name}", "the conversation"),
@@ -149,20 +144,15 @@ def _script(*, paced: bool) -> Script:
     return msgspec.structs.replace(script, turns=turns)
 
 
-def _spoken(steps: Iterator[Step] | tuple[Step, ...], *, paced: bool) -> Iterator[Step]:
+def _spoken(steps: Sequence[Step], *, paced: bool) -> Iterator[Step]:
     """Stream texts word by word, with pauses if somebody is watching."""
     for step in steps:
         if isinstance(step, TextStep | ReasoningStep):
             if paced:
                 yield DelayStep(THOUGHT_S)
-            for word in _words("".join(step.chunks)):
+            for word in re.split(r"(?= )", "".join(step.chunks)):
                 yield type(step)((word,))
                 if paced:
                     yield DelayStep(WORD_S)
         else:
             yield step
-
-
-def _words(text: str) -> list[str]:
-    first, *rest = text.split(" ")
-    return [first, *(f" {word}" for word in rest)]

@@ -4,7 +4,7 @@ import asyncio
 import os
 import secrets
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -37,19 +37,6 @@ from codesdk.gateway import (
 from codesdk.script import load_script
 
 
-class Origins(NamedTuple):
-    """Where requests go in place of the real providers."""
-
-    anthropic: str | None
-    openai: str | None
-    gemini: str | None
-
-    def of(self, wire: Wire) -> str:
-        """Return the origin for a format."""
-        given = {"anthropic": self.anthropic, "gemini": self.gemini}.get(wire, self.openai)
-        return given or ORIGINS[wire]
-
-
 class Served(NamedTuple):
     """What answers, what to say at the start, and what to do at the end, which returns notes and problems."""
 
@@ -59,24 +46,52 @@ class Served(NamedTuple):
     upstream: Upstream | None = None
 
 
+def _origin(ctx: click.Context, param: click.Parameter, given: str | None) -> str | None:
+    """Return an origin without its final slash. Do not repeat an invalid one: it may hold a login."""
+    if given is None:
+        return None
+    try:
+        parts = urlsplit(given)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        is_good = False
+        parts = urlsplit("")
+    if not is_good or parts.query or parts.fragment or parts.username or parts.password:
+        raise click.BadParameter("An origin is http:// or https:// and a host, without a login or a query.")
+    return given.rstrip("/")
+
+
 @click.command()
 @click.option("--script", metavar="FILE", help="Answer from a script.")
 @click.option("--replay", metavar="FILE", help="Answer from a cassette; no provider is asked.")
 @click.option("--record", metavar="FILE", help="Pass requests on, and write a redacted cassette at the end.")
-@click.option("--anthropic-origin", metavar="URL", help="Pass requests on to this address, not to Anthropic.")
-@click.option("--openai-origin", metavar="URL", help="Pass requests on to this address, not to OpenAI.")
-@click.option("--gemini-origin", metavar="URL", help="Pass requests on to this address, not to Google.")
+@click.option(
+    "--anthropic-origin",
+    callback=_origin,
+    metavar="URL",
+    help="Pass requests on to this address, not to Anthropic.",
+)
+@click.option(
+    "--openai-origin",
+    callback=_origin,
+    metavar="URL",
+    help="Pass requests on to this address, not to OpenAI.",
+)
+@click.option(
+    "--gemini-origin",
+    callback=_origin,
+    metavar="URL",
+    help="Pass requests on to this address, not to Google.",
+)
 @click.option("--pace", is_flag=True, help="With --replay, keep the recorded pauses.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=0, help="The port. [default: a free one]")
 def gateway(
     script: str | None,
     replay: str | None,
     record: str | None,
-    anthropic_origin: str | None,
-    openai_origin: str | None,
-    gemini_origin: str | None,
     pace: bool,
     port: int,
+    **origins: str | None,
 ) -> int:
     """Serve a model to any agent: from a script or a cassette, or by passing requests on to the real one.
 
@@ -86,13 +101,13 @@ def gateway(
 
     Ctrl-C or SIGTERM ends it. Exits 1 if a script or a cassette did not fit the requests.
     """
-    origins = Origins(*(_origin(given) for given in (anthropic_origin, openai_origin, gemini_origin)))
     if sum(choice is not None for choice in (script, replay, record)) > 1:
         raise click.UsageError("Choose one of --script, --replay and --record.")
-    if any(origins) and (script or replay):
+    if any(origins.values()) and (script or replay):
         raise click.UsageError("An origin is for requests that are passed on, not for --script or --replay.")
     if pace and replay is None:
         raise click.UsageError("--pace needs --replay.")
+    # Chosen before the server starts, because a recording must never contain it.
     token = secrets.token_urlsafe(24)
     if script is not None:
         served = _scripted(script)
@@ -156,13 +171,17 @@ def _replaying(file: str, token: str, *, pace: bool) -> Served:
     return Served(backend, "A recorded model. Any key works.", end)
 
 
-def _passing(file: str | None, origins: Origins, token: str) -> Served:
+def _passing(file: str | None, origins: Mapping[str, str | None], token: str) -> Served:
     keys: dict[Wire, str | None] = {wire: given.key for wire, given in providers_from().items()}
-    upstream = Upstream({wire: Provider(origin=origins.of(wire), key=key) for wire, key in keys.items()})
+    # OpenAI speaks two formats, so whatever has no origin by its own name goes to OpenAI's.
+    given = {wire: origins.get(f"{wire}_origin", origins["openai_origin"]) for wire in keys}
+    upstream = Upstream(
+        {wire: Provider(origin=given[wire] or ORIGINS[wire], key=key) for wire, key in keys.items()}
+    )
     named = sorted({KEY_NAMES[wire] for wire, key in keys.items() if key})
     about = f"Keys added: {', '.join(named) or 'none, a client needs its own login'}."
     if file is None:
-        return Served(upstream, f"The real model. {about}", _nothing, upstream)
+        return Served(upstream, f"The real model. {about}", lambda: (list[str](), list[str]()), upstream)
     _check_place(file)
     tape = Tape()
     backend = RecordingBackend(upstream, tape.add, secrets=[token, *filter(None, keys.values())])
@@ -177,10 +196,6 @@ def _passing(file: str | None, origins: Origins, token: str) -> Served:
     return Served(backend, f"The real model, recorded. {about}", end, upstream)
 
 
-def _nothing() -> tuple[list[str], list[str]]:
-    return [], []
-
-
 def _check_place(file: str) -> None:
     """Refuse at once what could not be written at the end."""
     path = Path(file)
@@ -188,21 +203,6 @@ def _check_place(file: str) -> None:
         raise InvalidRequest(f"{file} is a directory. Name a file to write.")
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise InvalidRequest(f"{file} cannot be written: its directory is missing or not writable.")
-
-
-def _origin(given: str | None) -> str | None:
-    """Return an origin without its final slash. Do not repeat an invalid one: it may hold a login."""
-    if given is None:
-        return None
-    try:
-        parts = urlsplit(given)
-        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        is_good = False
-        parts = urlsplit("")
-    if not is_good or parts.query or parts.fragment or parts.username or parts.password:
-        raise click.BadParameter("An origin is http:// or https:// and a host, without a login or a query.")
-    return given.rstrip("/")
 
 
 def _hint(about: str, base_url: str) -> str:

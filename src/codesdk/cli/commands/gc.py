@@ -139,10 +139,13 @@ def _tell(report: GcReport) -> None:
         click.echo(f"{verb}  {session.session_id}  {size(session.bytes):>9}  {session.why}")
     for kept in report.kept:
         click.echo(f"kept  {kept.session_id}: {one_line(kept.reason)}", err=True)
+    counts = {
+        "undo file": report.undo_files,
+        "uploaded file": report.uploads,
+        "stray blob": report.blobs,
+        "audit segment": len(report.audit_segments),
+    }
     parts = [plural(len(report.sessions), "session")]
-    parts += [f"{plural(report.undo_files, 'undo file')}"] if report.undo_files else []
-    parts += [f"{plural(report.uploads, 'uploaded file')}"] if report.uploads else []
-    parts += [f"{plural(report.blobs, 'stray blob')}"] if report.blobs else []
-    parts += [f"{plural(len(report.audit_segments), 'audit segment')}"] if report.audit_segments else []
+    parts += [plural(count, noun) for noun, count in counts.items() if count]
     after = "" if report.dry_run else f", now {size(report.bytes_after)}"
     click.echo(f"{verb} {', '.join(parts)}; it was {size(report.bytes_before)}{after}")

@@ -13,7 +13,7 @@ from codesdk.cli.app import Setup
 from codesdk.cli.exits import OK, STORAGE
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
-from codesdk.cli.target.lookup import find_session
+from codesdk.cli.target.lookup import find_session, waiting
 from codesdk.cli.target.place import open_reader, runner
 from codesdk.cli.view.out import write_bytes, write_json, write_text
 from codesdk.contract.codec import decode
@@ -22,14 +22,6 @@ from codesdk.contract.records import SessionRow, SessionStatus, StoredFrame
 from codesdk.contract.service import SessionReader
 
 LINES_AT_ONCE = 200
-
-
-class Listed(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A session with what its row does not hold."""
-
-    session: SessionRow
-    events: int
-    waiting: int
 
 
 @click.command()
@@ -74,31 +66,26 @@ async def _sessions(setup: Setup, limit: int, status: SessionStatus | None, as_j
         rows = await archive.sessions(limit=limit, status=status)
         listed = await _listed(archive, rows)
     if as_json:
-        for entry in listed:
-            row: dict[str, Any] = msgspec.to_builtins(entry.session)
-            write_json(row | {"events": entry.events, "waiting": entry.waiting})
+        for session, events, waits in listed:
+            row: dict[str, Any] = msgspec.to_builtins(session)
+            write_json(row | {"events": events, "waiting": waits})
         return OK
     from codesdk.cli.view.screen import Screen
     from codesdk.cli.view.tables import session_table
 
     async with Screen() as screen:
         if listed:
-            owned = await runner(setup) != "nobody"
-            screen.console.print(
-                session_table([(e.session, e.events, e.waiting) for e in listed], owned=owned)
-            )
+            screen.console.print(session_table(listed, owned=await runner(setup) != "nobody"))
         else:
             screen.console.print("No sessions yet. `codesdk demo` and `codesdk run` make some.")
     return OK
 
 
-async def _listed(archive: SessionReader, rows: list[SessionRow]) -> list[Listed]:
-    asked = [row.session_id for row in await archive.approvals() if row.state in ("waiting", "carried")]
+async def _listed(archive: SessionReader, rows: list[SessionRow]) -> list[tuple[SessionRow, int, int]]:
+    """Return sessions with their numbers of events and of answers they wait for."""
+    asked = [row.session_id for row in await waiting(archive)]
     heads = await asyncio.gather(*(archive.head(row.session_id) for row in rows))
-    return [
-        Listed(session=row, events=head, waiting=asked.count(row.session_id))
-        for row, head in zip(rows, heads, strict=True)
-    ]
+    return [(row, head, asked.count(row.session_id)) for row, head in zip(rows, heads, strict=True)]
 
 
 async def _events(

@@ -83,21 +83,18 @@ async def _rerun(setup: Setup, given: str, workspace: str | None, setting: Setti
     async with open_reader(setup) as archive:
         row = await find_session(archive, given)
         recorded = await _read(archive, row.session_id)
+    created = recorded.created
     async with open_sdk(setup) as sdk:
-        options = _options(row.session_id, recorded.created, workspace)
-        session = await sdk.create_session(**options, recording=row.session_id)
+        session = await sdk.create_session(
+            runtime=created.runtime,
+            workspace=workspace or created.workspace,
+            permission_mode=created.permission_mode,
+            title=f"rerun of {short(row.session_id)}",
+            model=created.model,
+            settings=msgspec.convert(created.settings, type=SessionSettings),
+            recording=row.session_id,
+        )
         return await _play(sdk, session, recorded, setting)
-
-
-def _options(session_id: str, created: SessionCreated, workspace: str | None) -> dict[str, Any]:
-    return {
-        "runtime": created.runtime,
-        "workspace": workspace or created.workspace,
-        "permission_mode": created.permission_mode,
-        "title": f"rerun of {short(session_id)}",
-        "model": created.model,
-        "settings": _settings(created),
-    }
 
 
 async def _play(sdk: Handles, session: Session, recorded: Recorded, setting: Setting) -> int:
@@ -105,14 +102,13 @@ async def _play(sdk: Handles, session: Session, recorded: Recorded, setting: Set
     with Interrupts() as interrupts:
         ending: Event | None = None
         for messages in recorded.tasks:
-            after = await sdk.service.head(session.id)
             ending = await work(
                 sdk,
                 session,
                 lambda given=messages: session.start(given),
                 setting,
                 interrupts,
-                after=after,
+                after=await sdk.service.head(session.id),
                 answer=recorded.answer,
             )
             if ending.type != "task.completed":
@@ -141,10 +137,6 @@ async def _read(archive: SessionReader, session_id: str) -> Recorded:
     if created is None or not tasks:
         raise InvalidRequest(f"Session {session_id} has no task to run again.")
     return Recorded(created, tasks, decisions, outputs)
-
-
-def _settings(created: SessionCreated) -> SessionSettings:
-    return msgspec.convert(created.settings, type=SessionSettings)
 
 
 def _judge(ending: Event, again: Recorded, recorded: Recorded, found: Sequence[str], setting: Setting) -> int:

@@ -1,11 +1,10 @@
 """`codesdk run` and `codesdk resume`: a prompt → a task, shown while it runs."""
 
-import shlex
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any
 
 import click
 import msgspec
@@ -14,7 +13,13 @@ from codesdk.cli.app import Setup
 from codesdk.cli.exits import exit_of_ending
 from codesdk.cli.interrupts import Interrupts
 from codesdk.cli.loop import run_async
-from codesdk.cli.options import command_options, json_option, policy_options, session_argument
+from codesdk.cli.options import (
+    command_options,
+    json_option,
+    operator_options,
+    policy_options,
+    session_argument,
+)
 from codesdk.cli.target.lookup import find_session, short
 from codesdk.cli.target.place import Runner, open_reader, open_sdk, runner
 from codesdk.cli.view.working import Playing, Setting, choose_answering, scripted, work
@@ -24,94 +29,19 @@ from codesdk.contract.records import SessionRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.service import SessionReader
 from codesdk.contract.settings import Budget, Budgets, SessionSettings
-from codesdk.contract.tools import PermissionMode
 from codesdk.handles import Handles, Session, Task
-from codesdk.sandbox import SandboxKind
+from codesdk.script import dump
 from codesdk.sdk import CodeSDK
-
-if TYPE_CHECKING:
-    from codesdk.contract.ports import Policy
-    from codesdk.tools import ExecOptions
 
 _JSON_HELP = "Print one stored event a line and nothing else; errors go to stderr as JSON."
 _INTERACTIVE_HELP = "Without a terminal, wait for answers from `codesdk approve` instead of denying."
-_MODES = {"ask": "ask", "auto": "auto", "yolo": "yolo"}
-
-
-class Rules(NamedTuple):
-    """What the operator of this process allows."""
-
-    policy: str | None
-    allow_yolo: bool
-    commands: tuple[str, ...]
-    sandbox: SandboxKind
-    given: Sequence[str] = ()
-    """The options that were on the command line."""
-
-    @classmethod
-    def of(
-        cls, policy: str | None, allow_yolo: bool, commands: tuple[str, ...], sandbox: SandboxKind
-    ) -> "Rules":
-        """Return the rules of the command that is being run."""
-        ctx = click.get_current_context()
-        names = {
-            "policy": "--policy",
-            "allow_yolo": "--allow-yolo",
-            "commands": "--allow-command",
-            "sandbox": "--sandbox",
-        }
-        said = click.core.ParameterSource.COMMANDLINE
-        given = [option for name, option in names.items() if ctx.get_parameter_source(name) is said]
-        return cls(policy, allow_yolo, commands, sandbox, given)
-
-    def refuse_elsewhere(self, who: Runner) -> None:
-        """Raise `InvalidRequest` if there are rules: whoever runs the sessions has its own."""
-        if self.given:
-            advice = (
-                "a daemon: start codesdkd with it"
-                if who == "daemon"
-                else "another process, with its own rules"
-            )
-            raise InvalidRequest(
-                f"{self.given[0]} is for a process of one's own. These sessions are run by {advice}."
-            )
-
-    def load(self) -> "Policy | None":
-        """Return the policy of the rules, read from its file."""
-        if self.policy is None:
-            return None
-        from codesdk.policy import load_policy
-
-        return load_policy(self.policy)
-
-    def exec_options(self) -> "ExecOptions | None":
-        """Return the options that allow running programs, or None."""
-        if not self.commands:
-            return None
-        from codesdk.tools import ExecOptions
-
-        return ExecOptions(allow=[shlex.split(words) for words in self.commands], sandbox=self.sandbox)
-
-
-class NewSession(NamedTuple):
-    """The options of a session that `run` creates."""
-
-    runtime: str
-    workspace: str
-    permission_mode: PermissionMode
-    title: str | None
-    model: str | None
-    record: bool
-    budget: Budget
-    native_tools: tuple[str, ...]
-    capture: bool
-
-    def settings(self) -> SessionSettings:
-        """Return the settings that differ from the default ones."""
-        return SessionSettings(
-            gateway="record" if self.record else "passthrough",
-            implicit_sources="capture" if self.capture else "off",
-        )
+_RULES = frozenset({"policy", "allow_yolo", "commands", "sandbox"})
+"""The options by which an operator allows things to this process."""
+_OF_NEW = frozenset(
+    {"runtime", "workspace", "mode", "native_tools", "implicit_sources", "model", "title", "record"}
+    | {"max_requests", "max_tokens", "max_cost"}
+)
+"""The options of a session that `run` creates."""
 
 
 @click.command()
@@ -122,7 +52,7 @@ class NewSession(NamedTuple):
 @click.option(
     "--permission-mode",
     "mode",
-    type=click.Choice(list(_MODES)),
+    type=click.Choice(["ask", "auto", "yolo"]),
     help="ask before every tool, auto: before all but reading, yolo: never. [default: ask]",
 )
 @policy_options
@@ -154,25 +84,11 @@ class NewSession(NamedTuple):
 def run(
     setup: Setup,
     prompt: str,
-    runtime: str | None,
-    script: str | None,
-    workspace: str | None,
-    mode: PermissionMode | None,
-    policy: str | None,
-    allow_yolo: bool,
-    commands: tuple[str, ...],
-    sandbox: SandboxKind,
-    native_tools: tuple[str, ...],
-    implicit_sources: str | None,
-    model: str | None,
-    title: str | None,
-    record: bool,
-    max_requests: int | None,
-    max_tokens: int | None,
-    max_cost: float | None,
     session: str | None,
+    script: str | None,
     interactive: bool,
     as_json: bool,
+    **options: Any,
 ) -> int:
     """Run a task: PROMPT is what to do, or - to read it from stdin.
 
@@ -181,41 +97,16 @@ def run(
     """
     text = _read_prompt(prompt)
     setting = Setting(as_json, choose_answering(as_json, interactive), setup.shown)
-    rules = Rules.of(policy, allow_yolo, commands, sandbox)
-    if session is None:
-        budget = Budget(requests=max_requests, tokens=max_tokens, cost_usd=max_cost)
-        new = NewSession(
-            runtime or "scripted",
-            workspace or ".",
-            mode or "ask",
-            title,
-            model,
-            record,
-            budget,
-            native_tools,
-            implicit_sources == "capture",
-        )
-        if setup.url is None and not Path(new.workspace).is_dir():
-            raise InvalidRequest(f"The workspace {new.workspace} is not a directory.")
-        return run_async(_run_new(setup, text, new, scripted(new.runtime, script), rules, setting))
-    for option, value in (
-        ("--runtime", runtime),
-        ("--workspace", workspace),
-        ("--permission-mode", mode),
-        ("--native-tool", native_tools or None),
-        ("--implicit-sources", implicit_sources),
-        ("--model", model),
-        ("--title", title),
-        ("--record", record or None),
-        ("--max-requests", max_requests),
-        ("--max-tokens", max_tokens),
-        ("--max-cost", max_cost),
-    ):
-        if value is not None:
+    if session is not None:
+        if typed := _typed(_OF_NEW):
             raise InvalidRequest(
-                f"{option} is for a new session; {session} has its own. Leave out one of the two."
+                f"{typed[0]} is for a new session; {session} has its own. Leave out one of the two."
             )
-    return run_async(_go_on(setup, session, script, rules, setting, lambda found: found.start(text)))
+        return run_async(_go_on(setup, session, script, options, setting, lambda found: found.start(text)))
+    new = _new_session(options)
+    if setup.url is None and not Path(new["workspace"]).is_dir():
+        raise InvalidRequest(f"The workspace {new['workspace']} is not a directory.")
+    return run_async(_run_new(setup, text, new, scripted(new["runtime"], script), options, setting))
 
 
 @click.command()
@@ -232,12 +123,9 @@ def resume(
     session: str,
     prompt: str | None,
     script: str | None,
-    policy: str | None,
-    allow_yolo: bool,
-    commands: tuple[str, ...],
-    sandbox: SandboxKind,
     interactive: bool,
     as_json: bool,
+    **rules: Any,
 ) -> int:
     """Continue a session whose task was interrupted.
 
@@ -245,73 +133,97 @@ def resume(
     """
     text = None if prompt is None else _read_prompt(prompt)
     setting = Setting(as_json, choose_answering(as_json, interactive), setup.shown)
-    rules = Rules.of(policy, allow_yolo, commands, sandbox)
     return run_async(_go_on(setup, session, script, rules, setting, lambda found: found.resume(text)))
+
+
+def _typed(names: Collection[str]) -> list[str]:
+    """Return those of these options that are on the command line of the command that is being run."""
+    ctx = click.get_current_context()
+    sources = {
+        param.opts[0]: ctx.get_parameter_source(param.name or "")
+        for param in ctx.command.params
+        if param.name in names
+    }
+    return [option for option, source in sources.items() if source is click.core.ParameterSource.COMMANDLINE]
+
+
+def _new_session(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `create_session`."""
+    budget = Budget(
+        requests=options["max_requests"], tokens=options["max_tokens"], cost_usd=options["max_cost"]
+    )
+    return {
+        "runtime": options["runtime"] or "scripted",
+        "workspace": options["workspace"] or ".",
+        "permission_mode": options["mode"] or "ask",
+        "title": options["title"],
+        "model": options["model"],
+        "budgets": None if budget == Budget() else Budgets(session=budget),
+        "native_tools": list(options["native_tools"]) or "off",
+        "settings": SessionSettings(
+            gateway="record" if options["record"] else "passthrough",
+            implicit_sources=options["implicit_sources"] or "off",
+        ),
+    }
 
 
 async def _run_new(
     setup: Setup,
     text: str,
-    new: NewSession,
+    new: dict[str, Any],
     playing: Playing,
-    rules: Rules,
+    rules: Mapping[str, Any],
     setting: Setting,
 ) -> int:
     with Interrupts() as interrupts:
         async with _opened(setup, playing.runtimes, rules) as (sdk, is_here):
-            session = await sdk.create_session(
-                runtime=new.runtime,
-                workspace=new.workspace,
-                permission_mode=new.permission_mode,
-                interaction_mode="non_interactive" if setting.answering == "nobody" else "interactive",
-                title=new.title,
-                model=new.model,
-                budgets=Budgets(session=new.budget) if new.budget != Budget() else None,
-                native_tools=list(new.native_tools) or "off",
-                settings=_settings(new, playing, stored=not is_here),
-                plays=playing.plays,
-            )
+            if playing.script is not None and not is_here:
+                # Another process has no runtime that plays it, so the session brings the script along.
+                config = {"script": dump(playing.script)}
+                new["settings"] = msgspec.structs.replace(new["settings"], runtime_config=config)
+            mode = "non_interactive" if setting.answering == "nobody" else "interactive"
+            session = await sdk.create_session(**new, interaction_mode=mode, plays=playing.plays)
             ending = await work(sdk, session, lambda: session.start(text), setting, interrupts, after=0)
             return await _close(ending, setting)
 
 
-def _settings(new: NewSession, playing: Playing, *, stored: bool) -> SessionSettings:
-    """Return a new session's settings. Another process gets the script for its scripted runtime from them."""
-    settings = new.settings()
-    if not stored or playing.script is None:
-        return settings
-    from codesdk.script import dump
-
-    return msgspec.structs.replace(settings, runtime_config={"script": dump(playing.script)})
-
-
 @asynccontextmanager
 async def _opened(
-    setup: Setup, runtimes: Mapping[str, Runtime], rules: Rules
+    setup: Setup, runtimes: Mapping[str, Runtime], rules: Mapping[str, Any]
 ) -> AsyncGenerator[tuple[Handles, bool]]:
     """Yield the sessions to work on, and whether they run here: only this process can have rules of its own."""
     who = await runner(setup)
     if who != "nobody":
-        rules.refuse_elsewhere(who)
+        _refuse_rules(who)
         async with open_sdk(setup) as sdk:
             yield sdk, False
         return
     async with CodeSDK.open(
         setup.data_dir,
         runtimes=runtimes,
-        policy=rules.load(),
-        allow_yolo=rules.allow_yolo,
-        run=rules.exec_options(),
+        allow_yolo=rules["allow_yolo"],
+        **operator_options(rules["policy"], rules["commands"], rules["sandbox"]),
         share=False,
     ) as sdk:
         yield sdk, True
+
+
+def _refuse_rules(who: Runner) -> None:
+    """Raise `InvalidRequest` if rules were typed. Those in the environment are for no command in particular."""
+    if typed := _typed(_RULES):
+        runs, advice = (
+            ("A daemon runs these sessions", "start codesdkd with it")
+            if who == "daemon"
+            else ("Another process runs these sessions", "give it to that process")
+        )
+        raise InvalidRequest(f"{runs}, by its own rules. {typed[0]} would have no effect here: {advice}.")
 
 
 async def _go_on(
     setup: Setup,
     given: str,
     script: str | None,
-    rules: Rules,
+    rules: Mapping[str, Any],
     setting: Setting,
     begin: Callable[[Session], Awaitable[Task]],
 ) -> int:
@@ -356,7 +268,26 @@ def _read_prompt(prompt: str) -> str:
 async def _close(ending: Event, setting: Setting) -> int:
     """Show where to look next, and return the exit code."""
     if not setting.as_json:
-        from codesdk.cli.view.next_steps import show_next
-
-        await show_next(ending, setting.hint, short(ending.trace.session_id))
+        await _show_next(ending, f"codesdk{setting.hint}", short(ending.trace.session_id))
     return exit_of_ending(ending)
+
+
+async def _show_next(ending: Event, command: str, name: str) -> None:
+    """Print the session's id and the commands that fit how the task ended."""
+    from rich.text import Text
+
+    from codesdk.cli.view.pieces import step_lines
+    from codesdk.cli.view.screen import Screen
+
+    steps = [
+        (f"{command} transcript {name}", "the messages"),
+        (f"{command} events {name}", "everything that happened"),
+    ]
+    if ending.type == "task.completed":
+        steps.append((f"{command} verify {name}", "check the log"))
+    else:
+        steps.append((f"{command} run --session {name} …", "continue from here"))
+    async with Screen() as screen:
+        screen.console.print(Text(f"  session {ending.trace.session_id}", "dim"))
+        for line in step_lines(steps, screen.console.width):
+            screen.console.print(line, soft_wrap=True)

@@ -4,6 +4,7 @@ import importlib
 import shlex
 import subprocess
 import sys
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import click
@@ -17,7 +18,7 @@ from codesdk.cli.runtime_checks import Finding, alias_of, ask_status, look_at
 from codesdk.cli.target.place import connected
 from codesdk.cli.view.out import write_json, write_text
 from codesdk.cli.view.safe import printable
-from codesdk.contract.capabilities import AuthStatus
+from codesdk.contract.capabilities import AuthStatus, Capabilities
 from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import InvalidRequest, TaskFailure
 from codesdk.runtimes import (
@@ -58,10 +59,7 @@ def list_runtimes(setup: Setup, names: tuple[str, ...], as_json: bool) -> int:
 
     No model is asked. Exits 1 if one that was named is not ready.
     """
-    chosen = [resolve(name) for name in names]
-    if setup.url is not None:
-        return run_async(_list_there(setup, chosen, as_json))
-    return run_async(_list(chosen or runtime_names(), bool(names), as_json))
+    return run_async(_list(setup, [resolve(name) for name in names], as_json))
 
 
 @runtimes.command()
@@ -104,6 +102,7 @@ def install(name: str, yes: bool, dry_run: bool) -> int:
 
 def _install(entry: RuntimeEntry, command: list[str]) -> int:
     try:
+        # No stdin: an installer that asks something would wait for an answer that nobody sees is wanted.
         code = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
     except OSError as error:
         raise InvalidRequest(
@@ -131,38 +130,29 @@ async def _version(entry: RuntimeEntry) -> str | None:
     return f"{entry.name}: {printable(program.path)}, version {program.version},"
 
 
-async def _list_there(setup: Setup, names: list[str], as_json: bool) -> int:
-    """List the runtimes of a daemon, as they are on its machine."""
+async def _list(setup: Setup, chosen: list[str], as_json: bool) -> int:
     ready = True
-    async with connected(setup) as client:
-        known = {info.name: info for info in await client.runtimes()}
-        for name in names or known:
-            status = (await client.runtime_auth(name)).auth
-            ready = ready and status.ok
-            if as_json:
-                report: dict[str, Any] = {"name": name, "alias": alias_of(name), "status": status}
-                write_json(report | {"capabilities": known[name].capabilities})
-            else:
-                _tell(name, status)
-    return OK if ready or not names else FAILED
-
-
-def _tell(name: str, status: AuthStatus) -> None:
-    mark = "✓" if status.ok else "✗"
-    write_text(sys.stdout, f"{mark} {_shown(name):28} {printable(_words(status))}\n")
-
-
-async def _list(names: list[str], named: bool, as_json: bool) -> int:
-    ready = True
-    for name in names:
-        status = await ask_status(name)
+    async for name, status, capabilities in _statuses(setup, chosen):
         ready = ready and status.ok
         if as_json:
             report: dict[str, Any] = {"name": name, "alias": alias_of(name), "status": status}
-            write_json(report | {"capabilities": create_runtime(name).capabilities()})
+            write_json(report | {"capabilities": capabilities})
         else:
-            _tell(name, status)
-    return FAILED if named and not ready else OK
+            mark = "✓" if status.ok else "✗"
+            write_text(sys.stdout, f"{mark} {_shown(name):28} {printable(_words(status))}\n")
+    return OK if ready or not chosen else FAILED
+
+
+async def _statuses(setup: Setup, chosen: list[str]) -> AsyncGenerator[tuple[str, AuthStatus, Capabilities]]:
+    """Yield the chosen runtimes, or all: as they are on a daemon's machine if one is named, else here."""
+    if setup.url is None:
+        for name in chosen or runtime_names():
+            yield name, await ask_status(name), create_runtime(name).capabilities()
+        return
+    async with connected(setup) as client:
+        known = {info.name: info for info in await client.runtimes()}
+        for name in chosen or known:
+            yield name, (await client.runtime_auth(name)).auth, known[name].capabilities
 
 
 async def _doctor(setup: Setup, names: list[str], as_json: bool) -> int:

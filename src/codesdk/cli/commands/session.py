@@ -1,4 +1,4 @@
-"""`codesdk set`, `fork`, `move`, `close` and `delete`: what can be done to a session as a whole."""
+"""`codesdk set`, `fork`, `move`, `close`, `delete` and `undo`: what can be done to a session as a whole."""
 
 import sys
 from typing import Any
@@ -8,15 +8,27 @@ import msgspec
 
 from codesdk.cli.app import Setup
 from codesdk.cli.commands.answer import deliver
+from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
-from codesdk.cli.target.lookup import find_session, short
+from codesdk.cli.target.lookup import find, find_changed_call, find_session, short
 from codesdk.cli.target.place import open_reader
 from codesdk.cli.view.out import write_json
-from codesdk.contract.actions import ChangeSettings, CloseSession, DeleteSession, ForkSession, MoveSession
+from codesdk.cli.view.safe import one_line
+from codesdk.contract.actions import (
+    ChangeSettings,
+    CloseSession,
+    DeleteSession,
+    ForkSession,
+    MoveSession,
+    UndoChanges,
+)
 from codesdk.contract.errors import InvalidRequest
-from codesdk.contract.records import SessionRow
 from codesdk.contract.settings import SettingsChange
+from codesdk.contract.tools import UndoReport
+
+SessionAction = ForkSession | ChangeSettings | MoveSession | CloseSession
+"""Actions whose result is the session's row."""
 
 
 @click.command()
@@ -27,7 +39,8 @@ from codesdk.contract.settings import SettingsChange
 @click.pass_obj
 def fork(setup: Setup, session: str, seq: int | None, title: str | None, as_json: bool) -> int:
     """Create a session that starts from this one's transcript."""
-    return run_async(_fork(setup, session, seq, title, as_json))
+    action = ForkSession(session_id=session, seq=seq, title=title)
+    return run_async(_change(setup, action, "Forked as {row.session_id}.", as_json))
 
 
 @click.command("set")
@@ -42,7 +55,9 @@ def set_(setup: Setup, session: str, settings: tuple[str, ...], as_json: bool) -
     budgets='{"session": {"requests": 100}}', values='{"ticket": "A-1"}'. They apply from the next decision
     on.
     """
-    return run_async(_set(setup, session, dict(_named(each) for each in settings), as_json))
+    fields = dict(_named(each) for each in settings)
+    action = ChangeSettings(session_id=session, **SettingsChange.of(fields).given())
+    return run_async(_change(setup, action, f"Changed: {', '.join(fields)}.", as_json))
 
 
 @click.command()
@@ -53,7 +68,8 @@ def set_(setup: Setup, session: str, settings: tuple[str, ...], as_json: bool) -
 @click.pass_obj
 def move(setup: Setup, session: str, runtime: str, model: str | None, as_json: bool) -> int:
     """Continue on another RUNTIME, from the transcript."""
-    return run_async(_move(setup, session, runtime, model, as_json))
+    action = MoveSession(session_id=session, runtime=runtime, model=model)
+    return run_async(_change(setup, action, "The next task runs on {row.runtime}.", as_json))
 
 
 @click.command()
@@ -63,7 +79,8 @@ def move(setup: Setup, session: str, runtime: str, model: str | None, as_json: b
 @click.pass_obj
 def close(setup: Setup, session: str, reason: str, as_json: bool) -> int:
     """End a session: its task is stopped, its log stays."""
-    return run_async(_close(setup, session, reason, as_json))
+    action = CloseSession(session_id=session, reason=reason)
+    return run_async(_change(setup, action, "Closed. Its log can still be read and forked.", as_json))
 
 
 @click.command()
@@ -75,46 +92,47 @@ def delete(setup: Setup, session: str, yes: bool) -> int:
     return run_async(_delete(setup, session, yes))
 
 
-async def _fork(setup: Setup, given: str, seq: int | None, title: str | None, as_json: bool) -> int:
-    action = ForkSession(session_id=(await _found(setup, given)).session_id, seq=seq, title=title)
-    row = (await deliver(setup, action)).result
-    return _say(f"Forked as {row.session_id}.", row, as_json)
+@click.command()
+@session_argument()
+@click.argument("call", required=False)
+@json_option("Print what was undone and what was not as JSON.")
+@click.pass_obj
+def undo(setup: Setup, session: str, call: str | None, as_json: bool) -> int:
+    """Undo what tools did to files: one CALL, or all calls of the session, the newest first.
+
+    A file that was changed since is left alone, and reported. No task may be running in the session.
+    """
+    return run_async(_undo(setup, session, call, as_json))
 
 
-async def _set(setup: Setup, given: str, fields: dict[str, Any], as_json: bool) -> int:
-    change = SettingsChange.of(fields)
-    session_id = (await _found(setup, given)).session_id
-    row = (await deliver(setup, ChangeSettings(session_id=session_id, **change.given()))).result
-    return _say(f"Changed: {', '.join(fields)}.", row, as_json)
+async def _change(setup: Setup, action: SessionAction, words: str, as_json: bool) -> int:
+    """Carry out an action on the session that it names, and say so. `words` may have a place for the row."""
+    session_id = (await find(setup, action.session_id)).session_id
+    row = (await deliver(setup, msgspec.structs.replace(action, session_id=session_id))).result
+    if as_json:
+        write_json(row)
+    else:
+        click.echo(words.format(row=row))
+    return 0
 
 
 def _named(given: str) -> tuple[str, Any]:
     name, equals, value = given.partition("=")
     if not name or not equals:
-        raise InvalidRequest(f"{given!r} is not NAME=VALUE.")
-    try:
+        raise InvalidRequest(f"{given!r} names no value. Write a setting as NAME=VALUE, such as title=Demo.")
+    try:  # JSON first, so that 2 is a number; what is not JSON is text that needs no quotes
         return name, msgspec.json.decode(value)
     except msgspec.DecodeError:
         return name, value
 
 
-async def _move(setup: Setup, given: str, runtime: str, model: str | None, as_json: bool) -> int:
-    action = MoveSession(session_id=(await _found(setup, given)).session_id, runtime=runtime, model=model)
-    row = (await deliver(setup, action)).result
-    return _say(f"The next task runs on {row.runtime}.", row, as_json)
-
-
-async def _close(setup: Setup, given: str, reason: str, as_json: bool) -> int:
-    action = CloseSession(session_id=(await _found(setup, given)).session_id, reason=reason)
-    row = (await deliver(setup, action)).result
-    return _say("Closed. Its log can still be read and forked.", row, as_json)
-
-
 async def _delete(setup: Setup, given: str, yes: bool) -> int:
-    row = await _found(setup, given)
+    row = await find(setup, given)
     if not yes:
         if not sys.stdin.isatty():
-            raise InvalidRequest("Nobody can be asked here whether to delete it. Say --yes.")
+            raise InvalidRequest(
+                "There is no terminal to confirm the deletion at. Use --yes to delete it without a question."
+            )
         click.confirm(
             f"Delete session {short(row.session_id)} ({row.title or 'untitled'}) for good?", abort=True
         )
@@ -123,14 +141,20 @@ async def _delete(setup: Setup, given: str, yes: bool) -> int:
     return 0
 
 
-async def _found(setup: Setup, given: str) -> SessionRow:
+async def _undo(setup: Setup, given: str, given_call: str | None, as_json: bool) -> int:
     async with open_reader(setup) as archive:
-        return await find_session(archive, given)
-
-
-def _say(words: str, row: SessionRow, as_json: bool) -> int:
+        session = (await find_session(archive, given)).session_id
+        call = await find_changed_call(archive, session, given_call) if given_call else None
+    report = (await deliver(setup, UndoChanges(session_id=session, tool_call_id=call))).result
     if as_json:
-        write_json(msgspec.to_builtins(row))
+        write_json(report)
     else:
-        click.echo(words)
-    return 0
+        _show_undone(report)
+    return FAILED if report.refused else OK
+
+
+def _show_undone(report: UndoReport) -> None:
+    for file in report.restored:
+        click.echo(f"{'removed ' if file.removed else 'restored'}  {one_line(file.path)}")
+    for refusal in report.refused:
+        click.echo(f"not undone: {refusal.tool_call_id}: {one_line(refusal.reason)}", err=True)

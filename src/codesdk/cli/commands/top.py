@@ -15,6 +15,7 @@ from codesdk.cli.app import Setup
 from codesdk.cli.exits import OK
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
+from codesdk.cli.target.lookup import waiting
 from codesdk.cli.target.place import open_reader, runner
 from codesdk.cli.view.gist import money, plural
 from codesdk.cli.view.out import write_json, write_text
@@ -107,11 +108,12 @@ class _Top:
 
     async def _look(self, place: SessionReader) -> Look:
         rows = await place.sessions(limit=SEEN, status="open")
-        asked = [row.session_id for row in await place.approvals() if row.state in ("waiting", "carried")]
+        asked = [row.session_id for row in await waiting(place)]
         # Sorting is stable: those at work come first, and within each group the latest.
         rows.sort(key=lambda row: row.updated_at, reverse=True)
         rows.sort(key=lambda row: row.active_task_id is None and row.session_id not in asked)
         shown = rows[: self._limit]
+        # Only of the sessions that are shown: each head is a request if the sessions are a daemon's.
         heads = await asyncio.gather(*(place.head(row.session_id) for row in shown))
         events = {row.session_id: head for row, head in zip(shown, heads, strict=True)}
         rates = self._rates(events)
@@ -142,7 +144,7 @@ class _Top:
         self._before = (now, events)
         if before is None:
             return None
-        passed = max(now - before[0], 0.001)
+        passed = max(now - before[0], 0.001)  # two looks may fall into one tick of the clock
         # A session that was not there at the previous look has a rate of 0.
         return {name: (head - before[1].get(name, head)) / passed for name, head in events.items()}
 

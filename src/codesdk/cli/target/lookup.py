@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncGenerator, Iterable
 
+from codesdk.cli.app import Setup
+from codesdk.cli.target.place import open_reader
 from codesdk.contract.errors import InvalidRequest, NotFound
 from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow
 from codesdk.contract.service import SessionReader
@@ -10,6 +12,12 @@ from codesdk.engine import changed_calls, unknown_session
 LAST = "last"
 MIN_CHARS = 4
 _PAGE = 1000
+
+
+async def find(setup: Setup, given: str) -> SessionRow:
+    """Return the session that is meant, of those that the options name."""
+    async with open_reader(setup) as archive:
+        return await find_session(archive, given)
 
 
 async def find_session(archive: SessionReader, given: str) -> SessionRow:
@@ -23,7 +31,10 @@ async def find_session(archive: SessionReader, given: str) -> SessionRow:
         return await archive.session(given)
     except NotFound:
         ids = [row.session_id async for row in all_sessions(archive)]
-    return await archive.session(_only(given, ids, "session") or _raise(unknown_session(given)))
+    found = _only(given, ids, "session")
+    if found is None:
+        raise unknown_session(given)
+    return await archive.session(found)
 
 
 async def find_call(archive: SessionReader, session_id: str, given: str) -> str:
@@ -71,14 +82,15 @@ async def all_artifacts(archive: SessionReader, session_id: str) -> AsyncGenerat
         after = page[-1].ref.artifact_id
 
 
-async def waiting(archive: SessionReader, session_id: str) -> list[ApprovalRow]:
-    """Return the calls of a session that wait for an answer."""
+async def waiting(archive: SessionReader, session_id: str | None = None) -> list[ApprovalRow]:
+    """Return what waits for an answer, in a session or in all."""
     rows = await archive.approvals(session_id=session_id)
     return [row for row in rows if row.state in ("waiting", "carried")]
 
 
 def short(identifier: str) -> str:
     """Return the end of an id: short to type, and practically unique."""
+    # Not the beginning: that is the time, which sessions made together share.
     return identifier[-8:]
 
 
@@ -96,7 +108,3 @@ def _only(given: str, ids: Iterable[str], what: str) -> str | None:
         some = ", ".join(found[:3]) + (", …" if len(found) > 3 else "")
         raise InvalidRequest(f'"{given}" could be {len(found)} {what}s: {some}. Give more characters.')
     return found[0] if found else None
-
-
-def _raise(error: Exception) -> str:
-    raise error

@@ -8,37 +8,17 @@ import os
 import sys
 import termios
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any
 
-from rich.text import Text
-
-from codesdk.cli.view.pieces import note, whole_input
+from codesdk.cli.view.pieces import note, prompt_line, whole_input
 from codesdk.cli.view.screen import Screen
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import ApprovalAnswered, ApprovalRequested
-from codesdk.contract.tools import Scope
+from codesdk.handles import Session
 
 DENIED = "Denied at the terminal."
 NO_INPUT = "Denied: the terminal's input has ended."
 _CHOICES = (("y", "yes"), ("n", "no [reason]"), ("a", "always in this session"), ("s", "show"))
-
-
-class Answerable(Protocol):
-    """A session whose calls can be answered: here, or in a daemon."""
-
-    async def approve(
-        self,
-        tool_call_id: str,
-        *,
-        reason: str | None = None,
-        scope: Scope = "once",
-        attempt: int | None = None,
-        input_hash: str | None = None,
-    ) -> None: ...
-
-    async def deny(
-        self, tool_call_id: str, reason: str, *, attempt: int | None = None, input_hash: str | None = None
-    ) -> None: ...
 
 
 class Keyboard:
@@ -92,7 +72,7 @@ class Asker:
     def __init__(
         self,
         screen: Screen,
-        session: Answerable,
+        session: Session,
         introduce: Callable[[str], Any],
         keyboard: Keyboard | None = None,
     ) -> None:
@@ -162,15 +142,10 @@ class Asker:
         self._keyboard.listen(self._typed, fresh=True)
 
     def _prompt(self) -> None:
-        line = Text("  ")
         about_call = self._current is None or self._current.tool_call_id is not None
         # A question about a budget has no tool to approve for the session, and no input to show.
-        for key, meaning in _CHOICES if about_call else _CHOICES[:2]:
-            line.append(key, "bold yellow")
-            line.append(f" {meaning} · ", "dim")
-        line.right_crop(3)
-        line.append(" > ", "bold yellow")
-        self._console.print(line, end="", soft_wrap=True)
+        choices = _CHOICES if about_call else _CHOICES[:2]
+        self._console.print(prompt_line(choices), end="", soft_wrap=True)
         self._on_prompt = True
 
     def _typed(self, line: str | None) -> None:
@@ -207,27 +182,12 @@ class Asker:
                 self._keyboard.listen(self._typed, fresh=False)
         await self._send()
 
-    # Attempt and hash go with an answer, so that it is refused if the call is not the one that was shown.
-
     async def _approve(self, question: ApprovalRequested, *, always: bool) -> None:
-        await self._tell(
-            self._session.approve(
-                question.tool_call_id or question.approval_id,
-                scope="session" if always else "once",
-                attempt=question.attempt,
-                input_hash=question.input_hash,
-            )
-        )
+        scope = "session" if always else "once"
+        await self._tell(self._session.approve(**_meant(question), scope=scope))
 
     async def _deny(self, question: ApprovalRequested, reason: str) -> None:
-        await self._tell(
-            self._session.deny(
-                question.tool_call_id or question.approval_id,
-                reason,
-                attempt=question.attempt,
-                input_hash=question.input_hash,
-            )
-        )
+        await self._tell(self._session.deny(**_meant(question), reason=reason))
 
     async def _tell(self, answering: Coroutine[Any, Any, None]) -> None:
         """Deliver an answer. If the call was decided meanwhile, say so; the task goes on either way."""
@@ -236,3 +196,12 @@ class Asker:
         except CodeSDKError as error:
             self._console.print(note(error.message, "yellow"))
             await self._send()
+
+
+def _meant(question: ApprovalRequested) -> dict[str, Any]:
+    """Return the call with its attempt and hash, so that an answer is refused if another one was shown."""
+    return {
+        "tool_call_id": question.tool_call_id or question.approval_id,
+        "attempt": question.attempt,
+        "input_hash": question.input_hash,
+    }

@@ -1,13 +1,13 @@
 """A task's events as they are stored → what a person sees while it runs."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import msgspec
 from rich.text import Text
 
 from codesdk.cli.target.lookup import short
-from codesdk.cli.view.ask import Answerable, Asker
+from codesdk.cli.view.ask import Asker
 from codesdk.cli.view.flow import Flow
 from codesdk.cli.view.gist import gist, who
 from codesdk.cli.view.pieces import (
@@ -28,6 +28,7 @@ from codesdk.contract import events as ev
 from codesdk.contract.events import Event
 from codesdk.contract.messages import Reasoning, text_of
 from codesdk.contract.service import Published
+from codesdk.handles import Session
 from codesdk.policy import MODE
 
 Load = Callable[[str], Awaitable[Any]]
@@ -47,9 +48,7 @@ class LiveView:
     it shows how to answer them from elsewhere.
     """
 
-    def __init__(
-        self, screen: Screen, load: Load, hint: str | None, session: Answerable | None = None
-    ) -> None:
+    def __init__(self, screen: Screen, load: Load, hint: str | None, session: Session | None = None) -> None:
         self._screen = screen
         self._console = screen.console
         self._load = load
@@ -60,11 +59,11 @@ class LiveView:
         self._flow_style = ""
         self._pending: list[str] = []
         self._section = ""
-        self._streamed: set[str] = set()
+        self._streamed: set[str] = set()  # messages whose text is on the screen already
         self._calls: dict[str, tuple[str, Any]] = {}
         self._asking_rules: dict[str, str] = {}
         self._last_call = ""
-        self._unfinished: dict[tuple[str, str], str] = {}
+        self._unfinished: dict[tuple[str, str], str] = {}  # by call and stream, so that lines do not mix
         self._running: str | None = None
         self._over = False
 
@@ -87,8 +86,6 @@ class LiveView:
 
     def _introduce(self, tool_call_id: str) -> Any:
         """Show the call that a question is about, and return its input."""
-        self._break()
-        self._enter("call")
         self._head(tool_call_id)
         given = self._calls.get(tool_call_id, ("", None))[1]
         for line in replacement_lines(given):
@@ -164,6 +161,11 @@ class LiveView:
             self._print()
         self._section = section
 
+    def _note(self, text: str, style: Literal["dim", "yellow"] = "yellow") -> None:
+        self._break()
+        self._enter("note")
+        self._print(note(text, style))
+
     # --- what is shown for each kind of event ----------------------------------------------------
 
     async def _created(self, p: ev.SessionCreated, event: Event) -> None:
@@ -173,16 +175,12 @@ class LiveView:
         self._print(Text(one_line(words), "dim", no_wrap=True, overflow="ellipsis"))
 
     async def _steered(self, p: ev.TaskSteered, event: Event) -> None:
-        self._break()
-        self._enter("note")
         said = " ".join(text_of(message.content) for message in p.messages)
-        self._print(note(f"steered: {said}"))
+        self._note(f"steered: {said}", "dim")
 
     async def _retracted(self, p: ev.OutputRetracted, event: Event) -> None:
-        self._break()
         self._streamed.clear()  # the final text is printed whole, unless it streams again
-        self._enter("note")
-        self._print(note(f"the text above was taken back: {p.reason}", "yellow"))
+        self._note(f"the text above was taken back: {p.reason}")
 
     async def _output(self, p: ev.OutputCompleted, event: Event) -> None:
         self._break()
@@ -192,8 +190,7 @@ class LiveView:
                     self._whole(block.text, "reasoning", REASONING)
             self._whole(text_of(p.content), "text", "")
         if p.partial:
-            self._enter("note")
-            self._print(note("the answer was cut off here", "yellow"))
+            self._note("the answer was cut off here")
 
     def _whole(self, text: str, section: str, style: str) -> None:
         if text:
@@ -207,12 +204,12 @@ class LiveView:
         if p.input_ref is not None:
             given = _decoded(await self._load(p.input_ref.artifact_id))
         self._calls[p.tool_call_id] = (p.name, given)
-        self._break()
-        self._enter("call")
         self._head(p.tool_call_id)
 
     def _head(self, tool_call_id: str, *, again: bool = False) -> None:
-        """Print the line of a call, unless it was the last one printed."""
+        """Go on about a call: print its line, unless it was the last one printed."""
+        self._break()
+        self._enter("call")
         if self._last_call == tool_call_id:
             return
         self._last_call = tool_call_id
@@ -253,8 +250,6 @@ class LiveView:
             self._indented(f"{GOOD} {one_line(words)}", "dim")
 
     async def _denied(self, p: ev.ToolCallDenied, event: Event) -> None:
-        self._break()
-        self._enter("call")
         self._calls.setdefault(p.tool_call_id, (p.name, {}))
         self._head(p.tool_call_id, again=True)
         self._indented(f"{BAD} denied by {who(p.by)}: {one_line(p.reason)}", "red")
@@ -272,8 +267,6 @@ class LiveView:
 
     def _output_lines(self, tool_call_id: str, lines: Sequence[str], stream: str) -> None:
         if lines:
-            self._break()
-            self._enter("call")
             self._head(tool_call_id, again=True)
         for line in lines:
             self._print(Text(f"  {printable(line).expandtabs(4)}", "red" if stream == "stderr" else "dim"))
@@ -284,8 +277,6 @@ class LiveView:
 
     async def _done(self, p: ev.ToolCallCompleted, event: Event) -> None:
         self._running = None
-        self._break()
-        self._enter("call")
         self._calls.setdefault(p.tool_call_id, (p.name, {}))
         self._head(p.tool_call_id, again=True)
         for line in result_lines(p.result_preview, is_error=p.is_error):
@@ -298,14 +289,10 @@ class LiveView:
 
     async def _notice(self, p: ev.RuntimeNotice, event: Event) -> None:
         if p.kind not in _HIDDEN_NOTICES:
-            self._break()
-            self._enter("note")
-            self._print(note(f"{p.kind}: {p.message}", "yellow"))
+            self._note(f"{p.kind}: {p.message}")
 
     async def _fact(self, p: Any, event: Event) -> None:
-        self._break()
-        self._enter("note")
-        self._print(note(f"{event.type} {gist(event)}", "yellow"))
+        self._note(f"{event.type} {gist(event)}")
 
     async def _ended(self, p: ev.TaskCompleted | ev.TaskFailed | ev.TaskStopped, event: Event) -> None:
         self._over = True

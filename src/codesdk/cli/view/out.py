@@ -6,6 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+import click
 import msgspec
 
 
@@ -34,6 +35,12 @@ def write_bytes(data: bytes) -> None:
 def write_json(value: Any) -> None:
     """Write a value to stdout as one line of JSON."""
     write_bytes(msgspec.json.encode(value) + b"\n")
+
+
+def write_mark(good: bool, text: str) -> None:
+    """Write a line with a sign before it that says whether something is as it should be."""
+    click.secho("✓ " if good else "✗ ", fg="green" if good else "red", nl=False)
+    click.echo(text)
 
 
 @contextmanager

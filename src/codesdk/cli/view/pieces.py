@@ -1,5 +1,6 @@
 """Calls, results, diffs and endings → styled text, the parts of the views. Pure."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -40,9 +41,7 @@ def diff_lines(diff: str, limit: int = MAX_DIFF_LINES) -> list[Text]:
     """Return a unified diff in colour."""
     lines = diff.removesuffix("\n").split("\n")
     shown = [Text(f"  {printable(line).expandtabs(4)}", _diff_style(line)) for line in lines[:limit]]
-    if len(lines) > limit:
-        shown.append(Text(f"  … {plural(len(lines) - limit, 'more line')}", "dim"))
-    return shown
+    return shown + _more(len(lines) - limit)
 
 
 def replacement_lines(arguments: Any, limit: int = MAX_RESULT_LINES * 3) -> list[Text]:
@@ -54,9 +53,7 @@ def replacement_lines(arguments: Any, limit: int = MAX_RESULT_LINES * 3) -> list
         case _:
             return []
     shown = [Text(f"    {printable(line).expandtabs(4)}", style) for line, style in lines[:limit]]
-    if len(lines) > limit:
-        shown.append(Text(f"    … {plural(len(lines) - limit, 'more line')}", "dim"))
-    return shown
+    return shown + _more(len(lines) - limit, "    ")
 
 
 def whole_input(arguments: Any) -> list[Text]:
@@ -88,6 +85,28 @@ def note(text: str, style: Literal["dim", "yellow", "red"] = "dim", mark: str = 
     return Text(f"{mark} {one_line(text, 1000)}", style)
 
 
+def prompt_line(choices: Sequence[tuple[str, str]]) -> Text:
+    """Return the line that a person types an answer on: keys and what they mean."""
+    line = Text("  ")
+    for key, meaning in choices:
+        line.append(key, "bold yellow").append(f" {meaning} · ", "dim")
+    line.right_crop(3)
+    return line.append(" > ", "bold yellow")
+
+
+def step_lines(steps: Sequence[tuple[str, str]], width: int) -> list[Text]:
+    """Return commands with their purpose beside them, or above them where there is no room."""
+    longest = max(len(command) for command, _ in steps)
+    beside = all(longest + len(purpose) + 5 <= width for _, purpose in steps)
+    lines: list[Text] = []
+    for command, purpose in steps:
+        if beside:
+            lines.append(Text.assemble(f"  {command:<{longest}}", (f"   {purpose}", "dim")))
+        else:
+            lines += [Text(f"  {purpose}", "dim"), Text(f"    {command}")]
+    return lines
+
+
 def _clipped(lines: list[str], limit: int, style: str) -> list[Text]:
     while lines and not lines[-1].strip():
         lines.pop()
@@ -97,9 +116,11 @@ def _clipped(lines: list[str], limit: int, style: str) -> list[Text]:
         Text(f"  {printable(line).expandtabs(4)}", style, no_wrap=True, overflow="ellipsis")
         for line in lines[:limit]
     ]
-    if len(lines) > limit:
-        shown.append(Text(f"  … {plural(len(lines) - limit, 'more line')}", "dim"))
-    return shown
+    return shown + _more(len(lines) - limit)
+
+
+def _more(count: int, indent: str = "  ") -> list[Text]:
+    return [Text(f"{indent}… {plural(count, 'more line')}", "dim")] if count > 0 else []
 
 
 def _diff_style(line: str) -> str:

@@ -18,7 +18,7 @@ _BEGINS: tuple[type[Action[Any]], ...] = (act.StartTask, act.ResumeSession)
 """Actions that count towards the number of tasks a principal may start."""
 
 
-def body_of(kind: type[Action[Any]], name: str, path: str) -> type[msgspec.Struct] | None:
+def body_of(kind: type[Action[Any]], path: str) -> type[msgspec.Struct] | None:
     """Return the type of an action's body: its fields except those in the path, or None if none are left."""
     in_path = set(names_in(path))
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = [
@@ -29,7 +29,7 @@ def body_of(kind: type[Action[Any]], name: str, path: str) -> type[msgspec.Struc
     if not fields:
         return None
     doc = {"__doc__": kind.__doc__}
-    return msgspec.defstruct(name, fields, bases=(Body,), namespace=doc, frozen=True, kw_only=True)
+    return msgspec.defstruct(kind.__name__, fields, bases=(Body,), namespace=doc, frozen=True, kw_only=True)
 
 
 def _default(field: msgspec.structs.FieldInfo) -> Any:
@@ -53,20 +53,18 @@ async def _execute(call: Call) -> Answer:
     return cast("Answer", await call.sdk.service.execute(action, key=call.key))
 
 
-def _row(name: str, kind: type[Action[Any]], *, status: int = 200, group: str = "sessions") -> Operation:
+def _row(kind: type[Action[Any]], *, status: int = 200, group: str = "sessions") -> Operation:
     method, _, path = kind.route.partition(" ")
-    summary = (kind.__doc__ or "").partition("\n")[0].rstrip(".")
     result = kind.result_type()
     nothing = result is type(None)
     return Operation(
-        name=name,
+        name=kind.__name__[0].lower() + kind.__name__[1:],
         method=cast("_Method", method),
         path=path,
         scope=kind.needs,
-        summary=summary,
         run=_execute,
         action=kind,
-        body=body_of(kind, name[0].upper() + name[1:], path),
+        body=body_of(kind, path),
         answer=None if nothing else result,
         status=204 if nothing else status,
         group=group,
@@ -74,19 +72,19 @@ def _row(name: str, kind: type[Action[Any]], *, status: int = 200, group: str = 
 
 
 OPERATIONS = (
-    _row("createSession", act.CreateSession, status=201),
-    _row("equipSession", act.EquipSession),
-    _row("forkSession", act.ForkSession, status=201),
-    _row("changeSettings", act.ChangeSettings),
-    _row("moveSession", act.MoveSession),
-    _row("closeSession", act.CloseSession),
-    _row("deleteSession", act.DeleteSession),
-    _row("undoChanges", act.UndoChanges),
-    _row("startTask", act.StartTask, status=202, group="tasks"),
-    _row("resumeSession", act.ResumeSession, status=202),
-    _row("stopTask", act.StopTask, status=202, group="tasks"),
-    _row("steerTask", act.SteerTask, status=202, group="tasks"),
-    _row("approveCall", act.ApproveCall, group="approvals"),
-    _row("denyCall", act.DenyCall, group="approvals"),
-    _row("revokeGrant", act.RevokeGrant, group="approvals"),
+    _row(act.CreateSession, status=201),
+    _row(act.EquipSession),
+    _row(act.ForkSession, status=201),
+    _row(act.ChangeSettings),
+    _row(act.MoveSession),
+    _row(act.CloseSession),
+    _row(act.DeleteSession),
+    _row(act.UndoChanges),
+    _row(act.StartTask, status=202, group="tasks"),
+    _row(act.ResumeSession, status=202),
+    _row(act.StopTask, status=202, group="tasks"),
+    _row(act.SteerTask, status=202, group="tasks"),
+    _row(act.ApproveCall, group="approvals"),
+    _row(act.DenyCall, group="approvals"),
+    _row(act.RevokeGrant, group="approvals"),
 )

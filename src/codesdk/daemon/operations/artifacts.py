@@ -9,7 +9,7 @@ from codesdk.contract.api import ArtifactInfo, ArtifactPage
 from codesdk.contract.errors import NotFound
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.records import ArtifactRow
-from codesdk.daemon.operations.operation import Call, NoQuery, Operation
+from codesdk.daemon.operations.operation import Call, NoQuery, Operation, get
 from codesdk.daemon.operations.reading import Limit, get_session
 from codesdk.daemon.problems import wrong_type
 from codesdk.daemon.responses import Content, Spooled, media_type
@@ -35,7 +35,10 @@ class ArtifactQuery(NoQuery, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 async def upload_artifact(call: Call) -> ArtifactRef:
-    """Store bytes that a message can attach. The same bytes again are the same artifact."""
+    """Store bytes that a message can attach.
+
+    The same bytes again are the same artifact.
+    """
     given = call.headers.get(b"content-type", b"application/octet-stream").decode("latin-1")
     if media_type(given) != given.encode("latin-1"):
         raise wrong_type("of a media type such as image/png")
@@ -44,7 +47,7 @@ async def upload_artifact(call: Call) -> ArtifactRef:
 
 
 async def list_artifacts(call: Call) -> ArtifactPage:
-    """Return a session's artifacts."""
+    """List what a session stored."""
     query: ArtifactQuery = call.query
     rows = await call.sdk.service.artifacts(call.path["session_id"], after=query.after, limit=query.limit)
     more = len(rows) == query.limit
@@ -53,18 +56,18 @@ async def list_artifacts(call: Call) -> ArtifactPage:
 
 
 async def get_artifact(call: Call) -> ArtifactRef:
-    """Return what is known of an artifact."""
+    """Look at an artifact."""
     return (await _find(call, call.path["artifact_id"])).ref
 
 
 async def read_artifact(call: Call) -> Content:
-    """Return an artifact's bytes, or a range of them."""
+    """Read an artifact's bytes, or a range of them."""
     row = await _find(call, call.path["artifact_id"])
     return Content(call.sdk.archive.blobs, row.ref, call.headers)
 
 
 async def support_bundle(call: Call) -> Spooled:
-    """Return everything that explains a session in one archive, without a secret that the daemon knows of."""
+    """Everything that explains a session, in one archive without secrets."""
     session = await get_session(call)
     spool = tempfile.TemporaryFile()  # noqa: SIM115 - the response closes it
     try:
@@ -95,7 +98,6 @@ OPERATIONS = (
         method="POST",
         path="/v1/artifacts",
         scope="run",
-        summary="Store bytes that a message can attach",
         run=upload_artifact,
         query=UploadQuery,
         body="bytes",
@@ -103,45 +105,18 @@ OPERATIONS = (
         status=201,
         group="artifacts",
     ),
-    Operation(
-        name="listArtifacts",
-        method="GET",
-        path="/v1/sessions/{session_id}/artifacts",
-        scope="read",
-        summary="List what a session stored",
-        run=list_artifacts,
-        query=ArtifactQuery,
-        answer=ArtifactPage,
-        group="artifacts",
-    ),
-    Operation(
-        name="getArtifact",
-        method="GET",
-        path="/v1/artifacts/{artifact_id}",
-        scope="read",
-        summary="Look at an artifact",
-        run=get_artifact,
-        answer=ArtifactRef,
-        group="artifacts",
-    ),
-    Operation(
-        name="readArtifact",
-        method="GET",
-        path="/v1/artifacts/{artifact_id}/content",
-        scope="read",
-        summary="Read an artifact's bytes, or a range of them",
-        run=read_artifact,
+    get("/v1/sessions/{session_id}/artifacts", list_artifacts, query=ArtifactQuery, group="artifacts"),
+    get("/v1/artifacts/{artifact_id}", get_artifact, group="artifacts"),
+    get(
+        "/v1/artifacts/{artifact_id}/content",
+        read_artifact,
         answer=bytes,
         media_type="application/octet-stream",
         group="artifacts",
     ),
-    Operation(
-        name="supportBundle",
-        method="GET",
-        path="/v1/sessions/{session_id}/support-bundle",
-        scope="read",
-        summary="Everything that explains a session, in one archive without secrets",
-        run=support_bundle,
+    get(
+        "/v1/sessions/{session_id}/support-bundle",
+        support_bundle,
         query=BundleQuery,
         answer=bytes,
         media_type="application/gzip",

@@ -7,7 +7,7 @@ import msgspec
 
 from codesdk.contract.errors import NotFound
 from codesdk.contract.tools import Record
-from codesdk.daemon.operations.operation import Call, NoQuery, Operation
+from codesdk.daemon.operations.operation import Call, NoQuery, get
 from codesdk.daemon.operations.reading import Limit, get_session
 from codesdk.store import Audit, AuditRecord, AuditReport, Category, verify_audit
 
@@ -29,7 +29,7 @@ class AuditPage(Record, frozen=True, kw_only=True):
 
 
 async def read_audit(call: Call) -> AuditPage:
-    """Return a page of the audit."""
+    """Read the audit: who let what happen."""
     query: AuditQuery = call.query
     if query.everybody:
         call.demand("admin", "The audit of everybody")
@@ -37,13 +37,13 @@ async def read_audit(call: Call) -> AuditPage:
 
 
 async def read_session_audit(call: Call) -> AuditPage:
-    """Return a page of the audit of one session."""
+    """Read the audit of a session."""
     session = await get_session(call)
     return await _page(call, call.caller.principal, session.session_id)
 
 
 async def check_audit(call: Call) -> AuditReport:
-    """Check the whole chain."""
+    """Check the chain of the audit: is a record missing or changed."""
     audit = _audit(call)
     await audit.flush()
     return await asyncio.to_thread(verify_audit, audit.root)
@@ -68,37 +68,7 @@ def _audit(call: Call) -> Audit:
 
 
 OPERATIONS = (
-    Operation(
-        name="readAudit",
-        method="GET",
-        path="/v1/audit",
-        scope="read",
-        summary="Read the audit: who let what happen",
-        run=read_audit,
-        query=AuditQuery,
-        answer=AuditPage,
-        exports=True,
-        group="audit",
-    ),
-    Operation(
-        name="readSessionAudit",
-        method="GET",
-        path="/v1/sessions/{session_id}/audit",
-        scope="read",
-        summary="Read the audit of a session",
-        run=read_session_audit,
-        query=AuditQuery,
-        answer=AuditPage,
-        group="audit",
-    ),
-    Operation(
-        name="checkAudit",
-        method="GET",
-        path="/v1/audit/check",
-        scope="admin",
-        summary="Check the chain of the audit: is a record missing or changed",
-        run=check_audit,
-        answer=AuditReport,
-        group="audit",
-    ),
+    get("/v1/audit", read_audit, query=AuditQuery, exports=True, group="audit"),
+    get("/v1/sessions/{session_id}/audit", read_session_audit, query=AuditQuery, group="audit"),
+    get("/v1/audit/check", check_audit, scope="admin", group="audit"),
 )

@@ -18,21 +18,24 @@ from codesdk.contract.capabilities import Isolation
 from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import NotFound
 from codesdk.contract.events import CONTRACT_VERSION
-from codesdk.contract.retention import GcReport, Retention
+from codesdk.contract.retention import GcReport
 from codesdk.contract.runtime import RuntimeEnv
-from codesdk.daemon.operations.operation import Call, Operation
+from codesdk.daemon.operations.operation import Call, Operation, get
 from codesdk.daemon.responses import Whole
 from codesdk.observe import CONTENT_TYPE
 from codesdk.runtimes import create_runtime, entries
 
 
 async def health(call: Call) -> Health:
-    """Return that the daemon answers, and its versions."""
+    """Does the daemon answer."""
     return Health(status="ok", version=__version__, contract_version=CONTRACT_VERSION)
 
 
 async def ready(call: Call) -> Readiness:
-    """Return that the daemon takes work, with problems that do not stop it. Raise if it does not."""
+    """Does the daemon take work.
+
+    Problems that do not stop it are in the answer; any other is raised.
+    """
     call.refuse_late()
     await call.sdk.archive.log.count_sessions("open")  # raises if the store cannot be read
     trouble = None if call.sdk.audit is None else call.sdk.audit.trouble
@@ -40,36 +43,41 @@ async def ready(call: Call) -> Readiness:
 
 
 async def whoami(call: Call) -> TokenInfo:
-    """Return who the caller is and what it may do."""
+    """Who am I to the daemon, and what may I do."""
     return TokenInfo(principal=call.caller.principal, scopes=sorted(call.caller.caller.scopes))
 
 
 async def read_metrics(call: Call) -> Whole:
-    """Return metrics for Prometheus, over all principals together and without their names."""
+    """Figures for Prometheus.
+
+    Over all principals together, and without their names.
+    """
     return Whole(200, await call.metrics.scrape(), ((b"content-type", CONTENT_TYPE.encode()),))
 
 
 async def collect_garbage(call: Call) -> GcReport:
-    """Remove what is over the limits that the request names, of all principals."""
-    wanted = call.wants(Collecting)
-    limits = {name: getattr(wanted, name) for name in Retention.__struct_fields__}
-
-    return await call.sdk.engine.once(
+    """Remove what is older or more than is to be kept, of all principals."""
+    wanted: Collecting = call.body
+    return await call.sdk.engine.keys.once(
         call.caller.principal,
         call.operation.name,
         call.key,
         msgspec.to_builtins(wanted),
-        lambda: call.sdk.collect(Retention(**limits), dry_run=wanted.dry_run),
+        lambda _: call.sdk.collect(wanted, dry_run=wanted.dry_run),
+        passing=True,
     )
 
 
 async def list_runtimes(call: Call) -> RuntimePage:
-    """Return the runtimes that sessions can be created with."""
+    """List the runtimes and what each can do."""
     return RuntimePage(runtimes=[_info(entry) for entry in _enabled(call)])
 
 
 async def runtime_auth(call: Call) -> RuntimeAuth:
-    """Ask a runtime whether it is installed and logged in. No model is asked."""
+    """Is a runtime installed and logged in.
+
+    No model is asked.
+    """
     asked = call.path["runtime"]
     name = next((entry.name for entry in _enabled(call) if asked in (entry.name, entry.alias)), None)
     if name is None:
@@ -97,76 +105,20 @@ def _info(entry: RuntimeEntry) -> RuntimeInfo:
 
 
 OPERATIONS = (
-    Operation(
-        name="health",
-        method="GET",
-        path="/v1/health",
-        scope=None,
-        summary="Does the daemon answer",
-        run=health,
-        answer=Health,
-        group="daemon",
-    ),
-    Operation(
-        name="ready",
-        method="GET",
-        path="/v1/ready",
-        scope=None,
-        summary="Does the daemon take work",
-        run=ready,
-        answer=Readiness,
-        group="daemon",
-    ),
-    Operation(
-        name="whoami",
-        method="GET",
-        path="/v1/whoami",
-        scope="read",
-        summary="Who am I to the daemon, and what may I do",
-        run=whoami,
-        answer=TokenInfo,
-        group="daemon",
-    ),
-    Operation(
-        name="readMetrics",
-        method="GET",
-        path="/v1/metrics",
-        scope="admin",
-        summary="Figures for Prometheus",
-        run=read_metrics,
-        answer=str,
-        media_type="text/plain",
-        group="daemon",
-    ),
+    get("/v1/health", health, scope=None, group="daemon"),
+    get("/v1/ready", ready, scope=None, group="daemon"),
+    get("/v1/whoami", whoami, group="daemon"),
+    get("/v1/metrics", read_metrics, scope="admin", answer=str, media_type="text/plain", group="daemon"),
     Operation(
         name="collectGarbage",
         method="POST",
         path="/v1/gc",
         scope="admin",
-        summary="Remove what is older or more than is to be kept, of all principals",
         run=collect_garbage,
         body=Collecting,
         answer=GcReport,
         group="daemon",
     ),
-    Operation(
-        name="listRuntimes",
-        method="GET",
-        path="/v1/runtimes",
-        scope="read",
-        summary="List the runtimes and what each can do",
-        run=list_runtimes,
-        answer=RuntimePage,
-        group="runtimes",
-    ),
-    Operation(
-        name="runtimeAuth",
-        method="GET",
-        path="/v1/runtimes/{runtime}/auth",
-        scope="read",
-        summary="Is a runtime installed and logged in",
-        run=runtime_auth,
-        answer=RuntimeAuth,
-        group="runtimes",
-    ),
+    get("/v1/runtimes", list_runtimes, group="runtimes"),
+    get("/v1/runtimes/{runtime}/auth", runtime_auth, group="runtimes"),
 )

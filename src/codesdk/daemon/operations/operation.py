@@ -5,8 +5,8 @@ The table of operations is the router, the OpenAPI document and the list that te
 """
 
 import dataclasses
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Literal, TypeVar, cast
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, get_type_hints
 
 import msgspec
 
@@ -18,15 +18,9 @@ from codesdk.daemon.problems import shutting_down, slow_down
 from codesdk.daemon.settings import DaemonSettings
 from codesdk.observe import Metrics
 from codesdk.sdk import CodeSDK
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Respond = Callable[[Message, Receive, Send], Awaitable[None]]
-"""A response that writes itself."""
+from codesdk.serving import Respond
 
 Answer = msgspec.Struct | Respond | None
-T = TypeVar("T")
 
 
 class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,7 +36,6 @@ class Operation:
     path: str
     scope: TokenScope | None
     """The scope that the caller needs; None if everybody may call it."""
-    summary: str
     run: "Callable[[Call], Awaitable[Answer]]"
     query: type[msgspec.Struct] = NoQuery
     body: type[msgspec.Struct] | Literal["bytes"] | None = None
@@ -55,6 +48,11 @@ class Operation:
     group: str = "sessions"
     action: type[Action[Any]] | None = None
     """What it executes, if it changes a session."""
+
+    @property
+    def summary(self) -> str:
+        """What the OpenAPI document says of it: the first line of its action's or its handler's docstring."""
+        return ((self.action or self.run).__doc__ or "").partition("\n")[0].rstrip(".")
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -93,6 +91,32 @@ class Call:
         if wait_s:
             raise slow_down(wait_s, f"Too many tasks of the runtime {runtime}.")
 
-    def wants(self, kind: type[T]) -> T:
-        """Return the body, typed: the operation's table row has decoded it as this type."""
-        return cast("T", self.body)
+
+def get(
+    path: str,
+    run: Callable[[Call], Awaitable[Answer]],
+    *,
+    scope: TokenScope | None = "read",
+    query: type[msgspec.Struct] = NoQuery,
+    answer: Any = None,
+    media_type: str = "application/json",
+    exports: bool = False,
+    group: str = "sessions",
+) -> Operation:
+    """Return a row that only reads, named after its handler: `list_tasks` is `listTasks`.
+
+    `answer` is for a handler that writes its own response; of any other, its return type is the answer's.
+    """
+    first, *others = run.__name__.split("_")
+    return Operation(
+        name=first + "".join(map(str.title, others)),
+        method="GET",
+        path=path,
+        scope=scope,
+        run=run,
+        query=query,
+        answer=answer or get_type_hints(run)["return"],
+        media_type=media_type,
+        exports=exports,
+        group=group,
+    )

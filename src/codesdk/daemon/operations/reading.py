@@ -17,7 +17,7 @@ from codesdk.contract.api import (
 )
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.records import SessionRow, SessionStatus, Spent, TaskRow
-from codesdk.daemon.operations.operation import Call, NoQuery, Operation
+from codesdk.daemon.operations.operation import Call, NoQuery, get
 from codesdk.daemon.responses import Whole
 from codesdk.daemon.sse import EventStream, chosen_types, passes
 
@@ -52,7 +52,7 @@ class EventQuery(NoQuery, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 async def list_sessions(call: Call) -> SessionPage:
-    """Return a page of sessions."""
+    """List sessions, newest first."""
     query: SessionQuery = call.query
     rows = await call.sdk.sessions(after=query.after, limit=query.limit, status=query.status)
     more = len(rows) == query.limit
@@ -60,23 +60,23 @@ async def list_sessions(call: Call) -> SessionPage:
 
 
 async def get_session(call: Call) -> SessionRow:
-    """Return one session."""
+    """Look at a session."""
     return await call.sdk.service.session(call.path["session_id"])
 
 
 async def list_tasks(call: Call) -> TaskPage:
-    """Return a session's tasks."""
+    """List a session's tasks, newest first."""
     query: TaskQuery = call.query
     return TaskPage(tasks=await call.sdk.service.tasks(call.path["session_id"], limit=query.limit))
 
 
 async def get_task(call: Call) -> TaskRow:
-    """Return one task."""
+    """Look at a task."""
     return await call.sdk.service.task(call.path["task_id"])
 
 
 async def read_events(call: Call) -> Whole | EventStream:
-    """Return a page of events, or stream them."""
+    """Read events page by page, or as a stream of server-sent events that Last-Event-ID resumes."""
     query: EventQuery = call.query
     types = chosen_types(query.types)
     wants_stream = _STREAM in call.headers.get(b"accept", b"").decode("latin-1")
@@ -118,28 +118,28 @@ def _last_seen(call: Call) -> int:
 
 
 async def read_transcript(call: Call) -> Transcript:
-    """Return a session's messages."""
+    """Read a session's messages."""
     return Transcript(messages=await call.sdk.service.transcript(call.path["session_id"]))
 
 
 async def list_approvals(call: Call) -> ApprovalPage:
-    """Return what waits, over all sessions of the caller."""
+    """List what waits for an answer, over all sessions."""
     return ApprovalPage(approvals=await call.sdk.approvals())
 
 
 async def list_session_approvals(call: Call) -> ApprovalPage:
-    """Return what waits in a session."""
+    """List what waits for an answer in a session."""
     session = await get_session(call)
     return ApprovalPage(approvals=await call.sdk.service.approvals(session_id=session.session_id))
 
 
 async def list_grants(call: Call) -> GrantPage:
-    """Return what is approved for a whole session."""
+    """List the tools that are approved for the session."""
     return GrantPage(grants=await call.sdk.service.grants(call.path["session_id"]))
 
 
 async def read_usage(call: Call) -> UsageAnswer:
-    """Return what the caller's sessions have spent."""
+    """Sum up what all sessions have spent."""
     total, count, after = Spent(), 0, None
     while page := await call.sdk.sessions(after=after, limit=_PAGE):
         for row in page:
@@ -164,7 +164,7 @@ async def verify_session(call: Call) -> CheckReport:
 
 
 async def replay_session(call: Call) -> CheckReport:
-    """Play a stored log through a fresh engine."""
+    """Play a stored log through a fresh engine and compare."""
     from codesdk.engine import replay_session as play
 
     session, archive = await get_session(call), call.sdk.archive
@@ -177,122 +177,16 @@ async def replay_session(call: Call) -> CheckReport:
 
 
 OPERATIONS = (
-    Operation(
-        name="listSessions",
-        method="GET",
-        path="/v1/sessions",
-        scope="read",
-        summary="List sessions, newest first",
-        run=list_sessions,
-        query=SessionQuery,
-        answer=SessionPage,
-    ),
-    Operation(
-        name="getSession",
-        method="GET",
-        path="/v1/sessions/{session_id}",
-        scope="read",
-        summary="Look at a session",
-        run=get_session,
-        answer=SessionRow,
-    ),
-    Operation(
-        name="readEvents",
-        method="GET",
-        path="/v1/sessions/{session_id}/events",
-        scope="read",
-        summary="Read events page by page, or as a stream of server-sent events that Last-Event-ID resumes",
-        run=read_events,
-        query=EventQuery,
-        answer=EventPage,
-        group="events",
-    ),
-    Operation(
-        name="readTranscript",
-        method="GET",
-        path="/v1/sessions/{session_id}/transcript",
-        scope="read",
-        summary="Read a session's messages",
-        run=read_transcript,
-        answer=Transcript,
-    ),
-    Operation(
-        name="verifySession",
-        method="GET",
-        path="/v1/sessions/{session_id}/verify",
-        scope="read",
-        summary="Check a stored log against the contract",
-        run=verify_session,
-        answer=CheckReport,
-    ),
-    Operation(
-        name="replaySession",
-        method="GET",
-        path="/v1/sessions/{session_id}/replay",
-        scope="read",
-        summary="Play a stored log through a fresh engine and compare",
-        run=replay_session,
-        answer=CheckReport,
-    ),
-    Operation(
-        name="listTasks",
-        method="GET",
-        path="/v1/sessions/{session_id}/tasks",
-        scope="read",
-        summary="List a session's tasks, newest first",
-        run=list_tasks,
-        query=TaskQuery,
-        answer=TaskPage,
-        group="tasks",
-    ),
-    Operation(
-        name="getTask",
-        method="GET",
-        path="/v1/tasks/{task_id}",
-        scope="read",
-        summary="Look at a task",
-        run=get_task,
-        answer=TaskRow,
-        group="tasks",
-    ),
-    Operation(
-        name="listApprovals",
-        method="GET",
-        path="/v1/approvals",
-        scope="read",
-        summary="List what waits for an answer, over all sessions",
-        run=list_approvals,
-        answer=ApprovalPage,
-        group="approvals",
-    ),
-    Operation(
-        name="listSessionApprovals",
-        method="GET",
-        path="/v1/sessions/{session_id}/approvals",
-        scope="read",
-        summary="List what waits for an answer in a session",
-        run=list_session_approvals,
-        answer=ApprovalPage,
-        group="approvals",
-    ),
-    Operation(
-        name="listGrants",
-        method="GET",
-        path="/v1/sessions/{session_id}/grants",
-        scope="read",
-        summary="List the tools that are approved for the session",
-        run=list_grants,
-        answer=GrantPage,
-        group="approvals",
-    ),
-    Operation(
-        name="readUsage",
-        method="GET",
-        path="/v1/usage",
-        scope="read",
-        summary="Sum up what all sessions have spent",
-        run=read_usage,
-        answer=UsageAnswer,
-        group="daemon",
-    ),
+    get("/v1/sessions", list_sessions, query=SessionQuery),
+    get("/v1/sessions/{session_id}", get_session),
+    get("/v1/sessions/{session_id}/events", read_events, query=EventQuery, answer=EventPage, group="events"),
+    get("/v1/sessions/{session_id}/transcript", read_transcript),
+    get("/v1/sessions/{session_id}/verify", verify_session),
+    get("/v1/sessions/{session_id}/replay", replay_session),
+    get("/v1/sessions/{session_id}/tasks", list_tasks, query=TaskQuery, group="tasks"),
+    get("/v1/tasks/{task_id}", get_task, group="tasks"),
+    get("/v1/approvals", list_approvals, group="approvals"),
+    get("/v1/sessions/{session_id}/approvals", list_session_approvals, group="approvals"),
+    get("/v1/sessions/{session_id}/grants", list_grants, group="approvals"),
+    get("/v1/usage", read_usage, group="daemon"),
 )

@@ -11,7 +11,7 @@ from codesdk.contract.events import BudgetLevel
 from codesdk.contract.tools import Actor, Decision, Scope
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.evaluation import check_identity
-from codesdk.engine.calls.live import LiveCall
+from codesdk.engine.calls.inputs import LiveCall
 from codesdk.engine.log.clock import iso, millis
 from codesdk.engine.log.state import CallState
 from codesdk.engine.models.limits import Standing
@@ -33,7 +33,8 @@ class Approvals:
         summary = ledger.summarize(state.name, call.input.stored)
         await self._wait(ledger.ask(journal, state, summary, self._expiry()))
         if self._scope.state.is_open(state) and state.phase == "waiting":
-            ledger.refuse(journal, state, ledger.ENGINE, self._nobody())
+            # Nobody answered in time. A stop or another answer would have closed it.
+            ledger.refuse(journal, state, self._nobody())
 
     async def ask_budget(self, standing: Standing) -> None:
         """Ask once per task and level whether to raise a nearly used up budget. Work goes on either way."""
@@ -45,7 +46,7 @@ class Approvals:
         approval_id = ledger.ask_budget(journal, standing.level, standing.summary, expires_at=self._expiry())
         await self._wait(approval_id)
         if approval_id in self._scope.state.budget_questions:
-            ledger.answer_budget(journal, approval_id, "deny", ledger.ENGINE, self._nobody())
+            ledger.answer_question(journal, approval_id, "deny", ledger.ENGINE, self._nobody())
 
     async def answer(
         self,
@@ -77,7 +78,7 @@ class Approvals:
     def refuse(self, state: CallState, why: str) -> None:
         """Deny a call that nobody waits for any more, and close its question."""
         approval_id = state.approval_id
-        ledger.refuse(self._scope.journal, state, ledger.ENGINE, why)
+        ledger.refuse(self._scope.journal, state, why)
         if approval_id is not None:
             self.wake(approval_id)
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.errors import Conflict, InvalidRequest
+from codesdk.contract.events import ToolCallRequested
 from codesdk.contract.runtime import ToolAnnouncement, ToolDropped, ToolEnded, ToolReply
 from codesdk.contract.tools import ToolIdentity, ToolOrigin
 from codesdk.engine.calls import ledger
@@ -23,13 +23,12 @@ from codesdk.engine.calls.approvals import Approvals
 from codesdk.engine.calls.carried import issue_again
 from codesdk.engine.calls.evaluation import NOBODY_TO_ASK, judge, known_tools
 from codesdk.engine.calls.execution import Executions
-from codesdk.engine.calls.inputs import Arrival, UnusableCall, default_origin, take
-from codesdk.engine.calls.live import LiveCall, Resolution
+from codesdk.engine.calls.inputs import Arrival, LiveCall, Resolution, UnusableCall, default_origin, take
 from codesdk.engine.calls.matching import Matching
 from codesdk.engine.calls.mcp_calls import ENDING, Request, Requests
 from codesdk.engine.calls.reported import UNCONFINED, drop, note_repeat, record_end
 from codesdk.engine.log.state import Carried
-from codesdk.engine.sessions.endpoints import SessionEndpoints
+from codesdk.engine.sessions.resources import Resources
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
 from codesdk.engine.tasks.drafts import Intake
@@ -54,8 +53,7 @@ class Calls:
         scope: SessionScope,
         intake: Intake,
         writes: asyncio.Lock,
-        endpoints: SessionEndpoints,
-        capabilities: Capabilities,
+        resources: Resources,
         *,
         reply: Reply,
         on_fault: Callable[[BaseException], None],
@@ -63,10 +61,11 @@ class Calls:
     ) -> None:
         self._scope = scope
         self._intake = intake
-        self._endpoints = endpoints
+        self._resources = resources
         self._reply = reply
         self._on_fault = on_fault
         self._violated = violated
+        capabilities = resources.capabilities()
         self._default_origin: ToolOrigin = default_origin(capabilities.tool_execution_model)
         self._tools = known_tools(scope.tools.specs(), capabilities.native_tools)
         self._live: dict[str, LiveCall] = {}
@@ -218,28 +217,27 @@ class Calls:
         if len(given.data) > scope.settings.input_inline_bytes:
             inline, ref = msgspec.UNSET, await scope.put_artifact(given.data, "application/json", "input")
         raw, raw_ref = await self._intake.raw(item.raw)
-        state = ledger.request(
-            scope.journal,
+        payload = ToolCallRequested(
+            tool_call_id=scope.ports.stamper.mint("call"),
+            attempt=1,
+            input_hash=given.digest,
+            runtime_tool_call_id=item.runtime_tool_call_id,
             name=arrival.name,
             tool_class=self._tools.classes.get(arrival.name, "dangerous"),
-            input_hash=given.digest,
             input=inline,
             input_ref=ref,
             input_redacted=given.redacted,
-            runtime_tool_call_id=item.runtime_tool_call_id,
             message_id=item.message_id,
             index=item.index,
-            raw=raw,
-            raw_ref=raw_ref,
         )
+        state = ledger.request(scope.journal, payload, raw, raw_ref)
         task = scope.state.task
         if task is not None and task.stop is not None:
             ledger.deny(scope.journal, state, ledger.ENGINE, lifecycle.STOP_REASON)
         judged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        call = LiveCall(
+        call = self._live[state.key] = LiveCall(
             state=state, origin=arrival.origin, input=given, subjects=item.subjects, judged=judged
         )
-        self._live[state.key] = call
         return call
 
     async def _answer(self, call: LiveCall) -> None:
@@ -254,7 +252,7 @@ class Calls:
         outcome = await self._resolve(call)
         reply = outcome if isinstance(outcome, ToolReply) else ToolReply(result=outcome, is_error=True)
         # The next model request will quote it; the tap then knows the text as CodeSDK's own.
-        self._endpoints.tap.add_result(reply.result)
+        self._resources.tap.add_result(reply.result)
         return reply
 
     async def _resolve(self, call: LiveCall) -> Resolution:
@@ -296,7 +294,7 @@ class Calls:
         config = self._scope.state.config
         limited = config.budgets is not None or self._scope.ports.limits.principal_budget is not None
         if limited and config.interaction_mode == "interactive":
-            standing = self._endpoints.near_budget()
+            standing = self._resources.near_budget()
             if standing is not None:
                 await self.approvals.ask_budget(standing)
 

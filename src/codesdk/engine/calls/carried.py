@@ -10,11 +10,11 @@ import msgspec
 
 from codesdk.contract.canonical import hash_json
 from codesdk.contract.errors import NotFound, StorageFailure
+from codesdk.contract.events import ToolCallRequested
 from codesdk.contract.tools import Evaluation
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.evaluation import KnownTools, judge
-from codesdk.engine.calls.inputs import CallInput
-from codesdk.engine.calls.live import LiveCall
+from codesdk.engine.calls.inputs import CallInput, LiveCall
 from codesdk.engine.log.state import Carried
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.policy import decide
@@ -22,6 +22,7 @@ from codesdk.policy import decide
 
 async def issue_again(scope: SessionScope, tools: KnownTools, carried: Carried) -> LiveCall:
     """Open the next attempt and decide it: approved if it can run."""
+    # The input may be gone or changed: the attempt is opened all the same, and the log says why it does not run.
     given = await _stored_input(scope, carried)
     inline: Any = msgspec.UNSET
     ref = carried.input_ref
@@ -29,16 +30,17 @@ async def issue_again(scope: SessionScope, tools: KnownTools, carried: Carried) 
         inline, ref = given.stored, None
     elif given.data:
         ref = await scope.put_artifact(given.data, "application/json", "input")
-    state = ledger.request(
-        scope.journal,
+    payload = ToolCallRequested(
+        tool_call_id=carried.tool_call_id,
+        attempt=carried.attempt + 1,
+        input_hash=given.digest,
         name=carried.name,
         tool_class=carried.tool_class,
-        input_hash=given.digest,
         input=inline,
         input_ref=ref,
         input_redacted=carried.input_redacted,
-        again=carried.identity,
     )
+    state = ledger.request(scope.journal, payload)
     judged = asyncio.get_running_loop().create_future()
     judged.set_result(None)
     call = LiveCall(state=state, origin="stream", input=given, judged=judged)

@@ -10,7 +10,7 @@ import msgspec
 from codesdk.contract.errors import Conflict
 from codesdk.contract.ports import PolicyQuestion
 from codesdk.contract.tools import Evaluation, Subjects, ToolClass, ToolIdentity, ToolSpec, Verdict
-from codesdk.engine.calls.live import LiveCall
+from codesdk.engine.calls.inputs import LiveCall
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.policy import MODE, all_opinions
 

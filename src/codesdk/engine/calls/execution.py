@@ -4,7 +4,6 @@
 """
 
 import asyncio
-from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -16,7 +15,7 @@ from codesdk.contract.ports import FileChange, ToolInvocation, ToolRun
 from codesdk.contract.runtime import ToolReply
 from codesdk.contract.tools import Change, Outcome, OutputStream
 from codesdk.engine.calls import ledger
-from codesdk.engine.calls.live import LiveCall
+from codesdk.engine.calls.inputs import LiveCall
 from codesdk.engine.log.state import CallState
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
@@ -34,15 +33,12 @@ class Executions:
     def __init__(self, scope: SessionScope, writes: asyncio.Lock) -> None:
         self._scope = scope
         self._writes = writes
-        self._running: set[asyncio.Task[ToolRun]] = set()
-
-    @property
-    def running(self) -> Collection[asyncio.Task[ToolRun]]:
+        self.running: set[asyncio.Task[ToolRun]] = set()
         """The tools that run now."""
-        return self._running
 
     async def run(self, call: LiveCall) -> ToolReply | str:
         """Run an approved call to its end. Return its result, or why it did not run."""
+        # What only reads can run beside others; two writers could undo each other's work.
         if call.state.tool_class == "read_only":
             return await self._run_now(call)
         async with self._writes:
@@ -50,7 +46,7 @@ class Executions:
 
     def cancel_all(self) -> None:
         """Cancel every running tool."""
-        for running in self._running:
+        for running in self.running:
             running.cancel()
 
     async def _run_now(self, call: LiveCall) -> ToolReply | str:
@@ -67,11 +63,11 @@ class Executions:
         if call.left_because is not None:
             return execution.finish_unrun(call.left_because)
         running = call.tool = asyncio.create_task(tool.run(self._invocation(call), execution.take_output))
-        self._running.add(running)
+        self.running.add(running)
         try:
             await asyncio.wait([running])
         finally:
-            self._running.discard(running)
+            self.running.discard(running)
             running.cancel()
         return await execution.finish(running)
 
@@ -196,7 +192,7 @@ class Execution:
         return f"{text}… ({len(data):,} bytes in all, kept as {ref.content_hash})", ref
 
     async def _change(self, index: int, change: FileChange) -> Change:
-        undo = await self._keep(index, change)
+        undo = await self._keep(index, change)  # before the event that promises it
         data = change.diff.encode("utf-8", "replace")
         path = mend(change.path)
         ref = await self._scope.put_artifact(data, "text/x-diff; charset=utf-8", path)

@@ -1,9 +1,10 @@
 """An arriving call to its input: decoded, redacted and hashed, once. Pure.
 
-Every call passes through `take`, whatever its origin, and everything behind it uses the result. The tool
-validates the input later, in `evaluation`.
+Every call passes through `take`, whatever its origin, and everything behind it uses the result: `LiveCall` is the
+call from there on. The tool validates the input later, in `evaluation`.
 """
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -11,12 +12,17 @@ import msgspec
 from codesdk.contract.canonical import CanonicalError, hash_json
 from codesdk.contract.capabilities import ToolExecutionModel
 from codesdk.contract.errors import CodeSDKError
-from codesdk.contract.runtime import ToolAnnouncement
-from codesdk.contract.tools import ToolOrigin
+from codesdk.contract.ports import PreparedCall, ToolRun
+from codesdk.contract.runtime import ToolAnnouncement, ToolReply
+from codesdk.contract.tools import Subjects, ToolOrigin
+from codesdk.engine.log.state import CallState
 from codesdk.engine.tasks.validation import MAX_DEPTH, is_deep
 from codesdk.redaction import Redactor
 
 MAX_NAME_CHARS = 256
+
+Resolution = ToolReply | str | None
+"""The outcome of a call: its result, why it did not run, or None for a native one that may run now."""
 
 
 class CallInput(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -38,6 +44,26 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     origin: ToolOrigin
     name: str
     input: CallInput
+
+
+class LiveCall(msgspec.Struct, kw_only=True, eq=False):
+    """An attempt from its opening to its end. `state` says where it stands; the rest is needed to go on."""
+
+    state: CallState
+    origin: ToolOrigin
+    input: CallInput
+    subjects: Subjects | None = None
+    """What a native call would touch, according to its runtime."""
+    prepared: PreparedCall | None = None
+    """The tool with its validated input, set when the call is judged. Native calls have none."""
+    judged: "asyncio.Future[None]"
+    """Done when only a person's answer is missing. An answer that comes earlier waits for it."""
+    worker: "asyncio.Task[Any] | None" = None
+    """Works on the call, from decision to reply."""
+    tool: "asyncio.Task[ToolRun] | None" = None
+    """Runs the tool, apart from the worker so that it alone can be cancelled."""
+    left_because: str | None = None
+    """Why nobody waits for the outcome any more."""
 
 
 class UnusableCall(Exception):

@@ -7,7 +7,7 @@ Pure like `lifecycle`. Only this module writes `tool.call.*` and `approval.*`.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -23,8 +23,6 @@ from codesdk.contract.tools import (
     PolicySnapshot,
     SandboxSummary,
     Scope,
-    ToolClass,
-    ToolIdentity,
 )
 from codesdk.engine.log.clock import millis
 from codesdk.engine.log.journal import Journal
@@ -38,35 +36,9 @@ CARRIED_REASON = "The process ended before anyone answered; the question is kept
 
 
 def request(
-    journal: Journal,
-    *,
-    name: str,
-    tool_class: ToolClass,
-    input_hash: str,
-    input: Any = msgspec.UNSET,  # noqa: A002 - the contract's word
-    input_ref: ArtifactRef | None = None,
-    input_redacted: bool = False,
-    runtime_tool_call_id: str | None = None,
-    message_id: str | None = None,
-    index: int | None = None,
-    again: ToolIdentity | None = None,
-    raw: Any = None,
-    raw_ref: ArtifactRef | None = None,
+    journal: Journal, payload: ev.ToolCallRequested, raw: Any = None, raw_ref: ArtifactRef | None = None
 ) -> CallState:
-    """Open an attempt. `again` names the earlier attempt that CodeSDK itself issues once more."""
-    payload = ev.ToolCallRequested(
-        tool_call_id=again.tool_call_id if again else journal.stamper.mint("call"),
-        attempt=again.attempt + 1 if again else 1,
-        input_hash=input_hash,
-        runtime_tool_call_id=runtime_tool_call_id,
-        name=name,
-        tool_class=tool_class,
-        input=input,
-        input_ref=input_ref,
-        input_redacted=input_redacted,
-        message_id=message_id,
-        index=index,
-    )
+    """Open an attempt."""
     journal.write(payload, raw=raw, raw_ref=raw_ref)
     task = journal.state.task
     assert task is not None, "a tool call needs a running task"
@@ -75,15 +47,7 @@ def request(
 
 def evaluate(journal: Journal, call: CallState, opinion: Evaluation) -> None:
     """Record one opinion on a call."""
-    journal.write(
-        ev.ToolCallPolicyEvaluated(
-            **_identity(call),
-            source=opinion.source,
-            result=opinion.result,
-            rule=opinion.rule,
-            reason=opinion.reason,
-        )
-    )
+    journal.write(ev.ToolCallPolicyEvaluated(**_identity(call), **msgspec.structs.asdict(opinion)))
 
 
 def conclude(journal: Journal, call: CallState, opinions: Sequence[Evaluation], verdict: Evaluation) -> None:
@@ -99,16 +63,15 @@ def conclude(journal: Journal, call: CallState, opinions: Sequence[Evaluation], 
 def ask(journal: Journal, call: CallState, summary: str, expires_at: str | None) -> str:
     """Ask whoever may answer. Return the approval's id."""
     approval_id = journal.stamper.mint("apr")
-    identity = call.identity
     journal.write(
         ev.ApprovalRequested(
             approval_id=approval_id,
             kind="tool",
             summary=summary,
             expires_at=expires_at,
-            tool_call_id=identity.tool_call_id,
-            attempt=identity.attempt,
-            input_hash=identity.input_hash,
+            tool_call_id=call.identity.tool_call_id,
+            attempt=call.identity.attempt,
+            input_hash=call.identity.input_hash,
         )
     )
     return approval_id
@@ -126,22 +89,22 @@ def ask_budget(
     return approval_id
 
 
-def answer_budget(
+def answer_question(
     journal: Journal, approval_id: str, decision: Decision, by: Actor, reason: str | None
 ) -> None:
-    """Record the answer to a budget question."""
-    question = journal.state.budget_questions[approval_id]
+    """Record the answer to a question about a budget, or to one that outlived its task."""
     payload = ev.ApprovalAnswered(
         approval_id=approval_id, decision=decision, by=by, scope="once", reason=reason
     )
-    journal.write(payload, in_task=question.task_id is not None)
+    budget = journal.state.budget_questions.get(approval_id)
+    journal.write(payload, in_task=budget is not None and budget.task_id is not None)
 
 
 def close_budget_questions(journal: Journal, why: str) -> None:
     """Deny the budget questions that the running task waits for."""
     for approval_id, question in list(journal.state.budget_questions.items()):
         if question.task_id is not None:
-            answer_budget(journal, approval_id, "deny", ENGINE, why)
+            answer_question(journal, approval_id, "deny", ENGINE, why)
 
 
 def answer(
@@ -160,19 +123,9 @@ def answer(
         deny(journal, call, by, reason or "Denied without a reason.")
 
 
-def answer_carried(
-    journal: Journal, approval_id: str, decision: Decision, by: Actor, reason: str | None
-) -> None:
-    """Record the answer to a question that outlived its task."""
-    payload = ev.ApprovalAnswered(
-        approval_id=approval_id, decision=decision, by=by, scope="once", reason=reason
-    )
-    journal.write(payload, in_task=False)
-
-
 def approve(journal: Journal, call: CallState, by: Actor, reason: str | None = None) -> None:
     """Decide that the call runs."""
-    snapshot = _snapshot(journal, call, "allow")
+    snapshot = _snapshot(call, "allow")
     journal.write(
         ev.ToolCallApproved(**_identity(call), name=call.name, by=by, policy_snapshot=snapshot, reason=reason)
     )
@@ -180,7 +133,7 @@ def approve(journal: Journal, call: CallState, by: Actor, reason: str | None = N
 
 def deny(journal: Journal, call: CallState, by: Actor, reason: str, *, carried: bool = False) -> None:
     """Decide that the call does not run."""
-    snapshot = _snapshot(journal, call, "deny")
+    snapshot = _snapshot(call, "deny")
     journal.write(
         ev.ToolCallDenied(
             **_identity(call),
@@ -193,12 +146,12 @@ def deny(journal: Journal, call: CallState, by: Actor, reason: str, *, carried: 
     )
 
 
-def refuse(journal: Journal, call: CallState, by: Actor, reason: str) -> None:
+def refuse(journal: Journal, call: CallState, reason: str) -> None:
     """Deny a waiting call for the engine, answering its open question if it has one."""
     if call.approval_id is not None:
-        answer(journal, call, "deny", by, "once", reason)
+        answer(journal, call, "deny", ENGINE, "once", reason)
     else:
-        deny(journal, call, by, reason)
+        deny(journal, call, ENGINE, reason)
 
 
 def started(journal: Journal, call: CallState, env: ExecutionEnv, sandbox: SandboxSummary) -> None:
@@ -230,7 +183,7 @@ def completed(
     changes: list[Change] | None = None,
 ) -> None:
     """End a started call."""
-    snapshot = call.policy or _snapshot(journal, call, "allow")
+    snapshot = call.policy or _snapshot(call, "allow")
     now = journal.stamper.now()
     journal.write(
         ev.ToolCallCompleted(
@@ -255,12 +208,11 @@ def completed(
 def close_left_open(journal: Journal, call: CallState) -> None:
     """Close a call that is still open when its task ends."""
     if call.phase == "waiting":
-        refuse(journal, call, ENGINE, "The task ended.")
+        refuse(journal, call, "The task ended.")
     elif call.phase == "approved":
         skip(journal, call, "Not run: the task ended.")
     else:
-        why = "It did not end when it was cancelled; whether it took effect is not known."
-        completed(journal, call, is_error=True, outcome="unknown", result_preview=why)
+        lose(journal, call, "It did not end when it was cancelled; whether it took effect is not known.")
 
 
 UNRUN = SandboxSummary(network=False)
@@ -274,17 +226,15 @@ def skip(journal: Journal, call: CallState, why: str) -> None:
     completed(journal, call, is_error=True, result_preview=why)
 
 
-def lose(journal: Journal, call: CallState) -> None:
-    """End a call that was running when the process died: its outcome is unknown."""
-    why = "The process ended while this ran; whether it took effect is not known."
+def lose(journal: Journal, call: CallState, why: str) -> None:
+    """End a started call whose end nobody saw: its outcome is unknown."""
     completed(journal, call, is_error=True, outcome="unknown", result_preview=why)
 
 
 def carry(journal: Journal, call: CallState, inputs: dict[str, ArtifactRef]) -> list[ev.ApprovalCarried]:
     """Close a waiting call after a crash. Return its question, if it had one, to be kept for a resume."""
     deny(journal, call, ENGINE, CARRIED_REASON, carried=True)
-    key = call.key
-    if call.approval_id is None or key not in inputs:
+    if call.approval_id is None or call.key not in inputs:
         return []
     return [
         ev.ApprovalCarried(
@@ -294,7 +244,7 @@ def carry(journal: Journal, call: CallState, inputs: dict[str, ArtifactRef]) -> 
             name=call.name,
             tool_class=call.tool_class,
             summary=call.summary or call.name,
-            input_ref=inputs[key],
+            input_ref=inputs[call.key],
             input_hash=call.identity.input_hash,
             input_redacted=call.input_redacted,
         )
@@ -308,18 +258,10 @@ def summarize(name: str, value: Any) -> str:
 
 
 def _identity(call: CallState) -> dict[str, Any]:
-    identity = call.identity
-    return {
-        "tool_call_id": identity.tool_call_id,
-        "attempt": identity.attempt,
-        "input_hash": identity.input_hash,
-        "runtime_tool_call_id": identity.runtime_tool_call_id,
-    }
+    return msgspec.structs.asdict(call.identity)
 
 
-def _snapshot(journal: Journal, call: CallState, decision: Any) -> PolicySnapshot:
+def _snapshot(call: CallState, decision: Literal["allow", "deny"]) -> PolicySnapshot:
     return PolicySnapshot(
-        permission_mode=call.permission_mode,
-        decision=decision,
-        sources=list(call.evaluations),
+        permission_mode=call.permission_mode, decision=decision, sources=list(call.evaluations)
     )

@@ -8,8 +8,7 @@ else by name and input, in order.
 import asyncio
 
 from codesdk.contract.tools import ToolOrigin
-from codesdk.engine.calls.inputs import Arrival
-from codesdk.engine.calls.live import LiveCall
+from codesdk.engine.calls.inputs import Arrival, LiveCall
 
 JOIN_S = 0.25
 _Trace = tuple[ToolOrigin, str | None, str, str]

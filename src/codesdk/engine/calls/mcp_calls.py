@@ -1,20 +1,13 @@
-"""Calls that come over MCP: who waits for which outcome, and which task a session's call belongs to.
-
-`SessionToolCalls` implements the port `ToolCalls` for the MCP host; `calls` decides and runs.
-"""
+"""Calls that come over MCP: who waits for which outcome. `calls` decides and runs them."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
-from codesdk.contract.errors import CodeSDKError, Conflict
 from codesdk.contract.runtime import ToolReply
-from codesdk.contract.tools import ToolSpec
-from codesdk.engine.calls.inputs import Arrival
-from codesdk.engine.calls.live import LiveCall
-from codesdk.engine.sessions.scope import SessionScope
+from codesdk.engine.calls.inputs import Arrival, LiveCall
 
 ENDING = ToolReply(result="The call was not run: the task is ending.", is_error=True)
 
@@ -93,45 +86,3 @@ def _finish(waiter: "asyncio.Future[ToolReply]", worker: "asyncio.Task[ToolReply
         waiter.set_exception(error)
     else:
         waiter.set_result(worker.result())
-
-
-class TaskCalls(Protocol):
-    """The calls of a running task."""
-
-    def request(self, name: str, arguments: Any, runtime_id: str | None) -> "asyncio.Future[ToolReply]": ...
-
-
-class CallingSession(Protocol):
-    """What is needed of a session whose runtime calls tools."""
-
-    @property
-    def scope(self) -> SessionScope: ...
-
-    @property
-    def calls(self) -> TaskCalls | None: ...
-
-
-class SessionToolCalls:
-    """The tools of all sessions. Implements `ToolCalls`."""
-
-    def __init__(self, find: Callable[[str], CallingSession]) -> None:
-        self._find = find
-
-    def specs(self, session_id: str) -> Sequence[ToolSpec]:
-        """Return the tools that a session offers."""
-        return self._find(session_id).scope.tools.specs()
-
-    def call(
-        self, session_id: str, name: str, arguments: Any, *, runtime_tool_call_id: str | None = None
-    ) -> "asyncio.Future[ToolReply]":
-        """Decide a call of the running task, and run it if it may run."""
-        try:
-            session = self._find(session_id)
-            calls = session.calls
-            if calls is None or session.scope.state.task is None:
-                raise Conflict(f"Session {session_id} has no running task, so no tool can be called.")
-            return calls.request(name, arguments, runtime_tool_call_id)
-        except CodeSDKError as error:
-            refused: asyncio.Future[ToolReply] = asyncio.get_running_loop().create_future()
-            refused.set_exception(error)
-            return refused

@@ -10,7 +10,7 @@ from codesdk.contract.tools import Actor, Evaluation, SandboxSummary, ToolIdenti
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.evaluation import KnownTools, judge
 from codesdk.engine.calls.execution import Execution
-from codesdk.engine.calls.live import LiveCall
+from codesdk.engine.calls.inputs import LiveCall
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
 from codesdk.policy import decide

@@ -6,7 +6,6 @@ undone first.
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol
 
 import msgspec
 
@@ -14,8 +13,9 @@ from codesdk.contract.canonical import content_hash
 from codesdk.contract.codec import decode
 from codesdk.contract.errors import Busy, CodeSDKError, Conflict, NotFound
 from codesdk.contract.events import FilesUndone, ToolCallCompleted
-from codesdk.contract.ports import Kept
-from codesdk.contract.records import KeyRow, StoredFrame
+from codesdk.contract.ports import EventLog, Kept
+from codesdk.contract.records import KeyRow
+from codesdk.contract.service import SessionReader
 from codesdk.contract.tools import Actor, UndoneFile, UndoRefusal, UndoReport
 from codesdk.engine.log.feed import PAGE_EVENTS
 from codesdk.engine.sessions.session import LiveSession
@@ -25,13 +25,7 @@ MAX_BYTES = 256 * 1024 * 1024
 _MARK = b'"undo":"'  # in every event that can be undone, and in few others
 
 
-class Pages(Protocol):
-    """A log that can be read page by page."""
-
-    async def read(self, session_id: str, after_seq: int, limit: int) -> list[StoredFrame]: ...
-
-
-async def changed_calls(log: Pages, session_id: str) -> list[ToolCallCompleted]:
+async def changed_calls(log: EventLog | SessionReader, session_id: str) -> list[ToolCallCompleted]:
     """Return the calls of a session whose changes can be or were undone, in the order in which they ended."""
     found: list[ToolCallCompleted] = []
     after = 0
@@ -53,7 +47,8 @@ async def undo(
     Raise `Conflict` if nothing could be undone. What was undone is in the log when this returns.
     """
     _require_idle(session)
-    async with session.writes:
+    # Checked again inside: a task may have started while this waited for the files.
+    async with session.queue.writes:
         _require_idle(session)
         return await _Undoing(session, by, key).run(tool_call_id)
 
@@ -121,10 +116,7 @@ class _Undoing:
         """Record what was done, then drop the kept content: a change is undone once."""
         undone = FilesUndone(by=self._by, restored=report.restored, refused=report.refused)
         self._session.recorder.journal.write(undone)
-        if self._key is not None:
-            answer = msgspec.to_builtins(report)
-            self._session.recorder.add_key(msgspec.structs.replace(self._key, answer=answer))
-        await self._session.recorder.settle()
+        await self._session.recorder.commit(self._key, report)
         for name, entry in self._used:
             done = msgspec.structs.replace(entry, before=None, undone=True)
             await self._ports.undo.keep(self._session.session_id, name, done)

@@ -7,13 +7,12 @@ not come from a policy.
 import msgspec
 
 from codesdk.contract import events as ev
-from codesdk.contract.codec import decode
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.ports import Blobs, EventLog, PolicyQuestion, ToolRunner
 from codesdk.contract.records import Changes
-from codesdk.contract.tools import Evaluation, PermissionMode, Subjects
+from codesdk.contract.tools import Evaluation, Subjects
 from codesdk.engine.calls import ledger
-from codesdk.engine.log.feed import PAGE_EVENTS
+from codesdk.engine.log.feed import read_events
 from codesdk.engine.log.fold import fold
 from codesdk.engine.log.state import CallState, SessionState, call_key
 from codesdk.policy import RulePolicy, all_opinions, decide
@@ -48,19 +47,13 @@ async def rejudge(
     state = SessionState(session_id=session_id, principal="")
     judges = _Judge(blobs, policy, tools)
     found: list[Rejudged] = []
-    after = 0
-    while frames := await log.read(session_id, after, PAGE_EVENTS):
-        for frame in frames:
-            after = frame.seq
-            if frame.damage is not None:
-                continue
-            event = decode(frame.data)
-            payload = event.payload
-            if isinstance(payload, ev.ToolCallApproved | ev.ToolCallDenied | ev.ApprovalRequested):
-                call = _open_call(state, payload)
-                if call is not None:
-                    found += await judges.judge(event.seq, state, call)
-            fold(state, event, Changes())
+    async for event in read_events(log, session_id):
+        payload = event.payload
+        if isinstance(payload, ev.ToolCallApproved | ev.ToolCallDenied | ev.ApprovalRequested):
+            call = _open_call(state, payload)
+            if call is not None:
+                found += await judges.judge(event.seq, state, call)
+        fold(state, event, Changes())
     return found
 
 
@@ -88,7 +81,14 @@ class _Judge:
         if not said or any(one.rule in _NOT_OURS for one in said):
             return []
         subjects, unsure = await self._subjects(call)
-        question = _question(call, call.permission_mode, subjects)
+        question = PolicyQuestion(
+            session_id="",
+            name=call.name,
+            tool_class=call.tool_class,
+            input=call.input,
+            permission_mode=call.permission_mode,
+            subjects=subjects,
+        )
         granted = {grant.rule for grant in state.grants if grant.tool == call.name}
         opinions = all_opinions(question, self._policy.evaluate(question), granted)
         return [
@@ -128,14 +128,3 @@ class _Judge:
             return Subjects(), "its stored input is not what the tool takes now"
         unsure = "its input is stored without the secrets that were in it" if call.input_redacted else None
         return prepared.subjects, unsure
-
-
-def _question(call: CallState, mode: PermissionMode, subjects: Subjects) -> PolicyQuestion:
-    return PolicyQuestion(
-        session_id="",
-        name=call.name,
-        tool_class=call.tool_class,
-        input=call.input,
-        permission_mode=mode,
-        subjects=subjects,
-    )

@@ -15,8 +15,7 @@ from codesdk.contract.events import Event
 from codesdk.contract.ports import Blobs, EventLog
 from codesdk.contract.records import MessageRow, StoredFrame
 from codesdk.contract.settings import SessionSettings
-from codesdk.engine.checks.replay_steps import Deck, play
-from codesdk.engine.checks.tape import Tape
+from codesdk.engine.checks.replay_steps import Tape, play
 from codesdk.engine.log.journal import LOCAL, Journal
 from codesdk.engine.log.loading import load_state, read_transcript
 from codesdk.engine.log.state import SessionState
@@ -94,7 +93,7 @@ class Replay:
         elif isinstance(payload, ev.ModelInput) and payload.capture == "compiled":
             await self._compile(event, payload)
         else:
-            play(Deck(self._tape, self._journal), event)
+            play(self._tape, self._journal, event)
 
     async def _create(self, payload: ev.SessionCreated) -> None:
         lifecycle.create(self._journal, payload)

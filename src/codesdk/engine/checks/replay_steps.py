@@ -1,7 +1,8 @@
-"""The function that wrote each kind of stored event, called again on recorded data. A part of `replay`."""
+"""The function that wrote each kind of stored event, called again on recorded data. A part of `replay`.
 
-import dataclasses
-from collections.abc import Callable
+`Tape` is the stored log, read with look-ahead, and the source of its times and ids.
+"""
+
 from functools import partial
 from typing import Any
 
@@ -9,43 +10,153 @@ import msgspec
 
 from codesdk.contract import events as ev
 from codesdk.contract.canonical import hash_json
+from codesdk.contract.codec import decode
 from codesdk.contract.events import TERMINAL_TYPES, Event
+from codesdk.contract.ids import Prefix
 from codesdk.contract.messages import ArtifactRef
-from codesdk.contract.tools import Evaluation, ToolIdentity
+from codesdk.contract.ports import EventLog
+from codesdk.contract.records import StoredFrame
+from codesdk.contract.tools import ToolIdentity
 from codesdk.engine.calls import ledger
-from codesdk.engine.checks.tape import LOOK_AHEAD, Tape
+from codesdk.engine.log.feed import PAGE_EVENTS
+from codesdk.engine.log.fold_calls import call_asked_about, opinion_of
 from codesdk.engine.log.journal import Journal
 from codesdk.engine.log.state import CallState, call_key
 from codesdk.engine.tasks import lifecycle
 
+LOOK_AHEAD = 2000
+_DRAFTS = (
+    ev.OutputDelta
+    | ev.OutputRetracted
+    | ev.OutputCompleted
+    | ev.UsageReported
+    | ev.RequestStarted
+    | ev.RequestCompleted
+)
 
-@dataclasses.dataclass(frozen=True)
-class Deck:
-    """A tape and the journal that it is played into."""
 
-    tape: Tape
-    journal: Journal
+class Tape:
+    """Stored events read page by page, and the `Stamper` that repeats their times and ids."""
+
+    def __init__(self, log: EventLog, session_id: str) -> None:
+        self._log = log
+        self._session_id = session_id
+        self._events: list[tuple[Event, bytes]] = []
+        self._place = 0
+        self._read_to = 0
+        self.damaged: list[StoredFrame] = []
+
+    async def fill(self) -> bool:
+        """Read enough events for the next step. Return false at the end of the log."""
+        if len(self._events) - self._place < LOOK_AHEAD:
+            self._events = self._events[self._place :]
+            self._place = 0
+            while frames := await self._log.read(self._session_id, self._read_to, PAGE_EVENTS):
+                self._take(frames)
+                if len(self._events) >= LOOK_AHEAD:
+                    break
+        return self._place < len(self._events)
+
+    def _take(self, frames: list[StoredFrame]) -> None:
+        for frame in frames:
+            self._read_to = frame.seq
+            if frame.damage is not None:
+                self.damaged.append(frame)
+            else:
+                self._events.append((decode(frame.data), frame.data))
+
+    def peek(self, ahead: int = 0) -> Event | None:
+        """Return an event without taking it."""
+        place = self._place + ahead
+        return self._events[place][0] if place < len(self._events) else None
+
+    def next(self) -> tuple[Event, bytes] | None:
+        """Take the next event."""
+        if self._place >= len(self._events):
+            return None
+        self._place += 1
+        return self._events[self._place - 1]
+
+    def peek_payload(self, ahead: int) -> Any:
+        """Return the payload of an event further on, or None."""
+        event = self.peek(ahead)
+        return event.payload if event else None
+
+    def now(self) -> str:
+        """Return the time of the next event."""
+        event = self.peek()
+        return event.time if event else "1970-01-01T00:00:00.000Z"
+
+    def mint(self, prefix: Prefix) -> str:
+        """Return the id that the next event was given."""
+        event = self.peek()
+        field = {"call": "tool_call_id", "apr": "approval_id"}.get(prefix, "")
+        return str(getattr(event.payload, field, "")) if event else ""
 
 
-def play(deck: Deck, event: Event) -> None:
+def play(tape: Tape, journal: Journal, event: Event) -> None:
     """Give one stored event to the function that wrote it."""
-    payload: object = event.payload
-    if isinstance(payload, ev.SessionRecovered):
-        unstored = payload.cause == "STORAGE_FAILED"
-        lifecycle.recover(deck.journal, _carried_inputs(deck), unstored=unstored)
-    elif _begins_end(deck, event):
-        _end(deck)
-    elif isinstance(payload, ev.ToolCallStarted) and _is_skip(deck, payload):
-        ledger.skip(deck.journal, _call(deck, payload), _why_skipped(deck))
-    else:
-        _STEPS.get(type(payload), _as_it_is)(deck, event, payload)
+    payload = event.payload
+    match payload:
+        case ev.SessionRecovered():
+            unstored = payload.cause == "STORAGE_FAILED"
+            lifecycle.recover(journal, _carried_inputs(tape), unstored=unstored)
+        case _ if _begins_end(tape, journal, event):
+            _end(tape, journal)
+        case _ if event.trace.task_id is not None and isinstance(payload, _DRAFTS):
+            lifecycle.draft(journal, payload, event.runtime.raw, event.runtime.raw_ref)
+        case ev.TaskStarted():
+            _start(tape, journal, event.trace.task_id or "", payload)
+        case ev.TaskStopRequested():
+            lifecycle.ask_stop(journal, payload.by, payload.reason)
+        case ev.ApprovalRequested(tool_call_id=str(tool_call_id), attempt=attempt):
+            call = _call(journal, tool_call_id, attempt or 1)
+            ledger.ask(journal, call, payload.summary, payload.expires_at)
+        case ev.ApprovalAnswered() if call := call_asked_about(journal.state, payload.approval_id):
+            ledger.answer(journal, call, payload.decision, payload.by, payload.scope, payload.reason)
+        case ev.ToolCallRequested():
+            _request(journal, event, payload)
+        case ev.ToolOutputDelta() | ev.ToolOutputCompleted():
+            _pass_on(journal, event)
+        case ToolIdentity():
+            _play_call(tape, journal, payload, _call(journal, payload.tool_call_id, payload.attempt))
+        case _:
+            _pass_on(journal, event)
 
 
-def _carried_inputs(deck: Deck) -> dict[str, ArtifactRef]:
+def _play_call(tape: Tape, journal: Journal, payload: ToolIdentity, call: CallState) -> None:
+    """Give an event about an open call to the function that wrote it."""
+    match payload:
+        case ev.ToolCallPolicyEvaluated():
+            ledger.evaluate(journal, call, opinion_of(payload))
+        case ev.ToolCallApproved():
+            ledger.approve(journal, call, payload.by, payload.reason)
+        case ev.ToolCallDenied():
+            ledger.deny(journal, call, payload.by, payload.reason, carried=payload.carried)
+        case ev.ToolCallStarted() if (why := _why_skipped(tape, payload)) is not None:
+            ledger.skip(journal, call, why)
+        case ev.ToolCallStarted():
+            ledger.started(journal, call, payload.execution_env, payload.sandbox)
+        case ev.ToolCallCompleted():
+            ledger.completed(
+                journal,
+                call,
+                is_error=payload.is_error,
+                outcome=payload.outcome,
+                result_preview=payload.result_preview,
+                result_ref=payload.result_ref,
+                exit_code=payload.exit_code,
+                changes=payload.changes,
+            )
+        case _:
+            raise ValueError("no function writes it")
+
+
+def _carried_inputs(tape: Tape) -> dict[str, ArtifactRef]:
     """Find the stored inputs that the recovery gave to its carried questions."""
     inputs: dict[str, ArtifactRef] = {}
     for ahead in range(LOOK_AHEAD):
-        event = deck.tape.peek(ahead)
+        event = tape.peek(ahead)
         if event is None:
             break
         if isinstance(event.payload, ev.ApprovalCarried):
@@ -54,76 +165,62 @@ def _carried_inputs(deck: Deck) -> dict[str, ArtifactRef]:
     return inputs
 
 
-def _begins_end(deck: Deck, event: Event) -> bool:
+def _begins_end(tape: Tape, journal: Journal, event: Event) -> bool:
     """Return whether the task's end begins here: the messages that it cuts off, then the terminal event.
 
     A runtime may also end its messages as partial; those are ordinary drafts, and mostly have a raw message.
     """
     if event.type in TERMINAL_TYPES:
         return True
-    payload, task = event.payload, deck.journal.state.task
+    payload, task = event.payload, journal.state.task
     if task is None or not isinstance(payload, ev.OutputCompleted) or not payload.partial:
         return False
     if event.runtime.raw is not None or event.runtime.raw_ref is not None:
         return False
     cut = lifecycle.cut_off(task)
-    last = deck.tape.peek(len(cut))
+    last = tape.peek(len(cut))
     return (
         last is not None
         and last.type in TERMINAL_TYPES
-        and [deck.tape.peek_payload(ahead) for ahead in range(len(cut))] == cut
+        and [tape.peek_payload(ahead) for ahead in range(len(cut))] == cut
     )
 
 
-def _end(deck: Deck) -> None:
+def _end(tape: Tape, journal: Journal) -> None:
     ahead = 0
-    while (event := deck.tape.peek(ahead)) is not None and event.type not in TERMINAL_TYPES:
+    while (event := tape.peek(ahead)) is not None and event.type not in TERMINAL_TYPES:
         ahead += 1
     assert event is not None, "an end has a terminal event"
     payload = event.payload
-    if (
-        isinstance(payload, ev.TaskStopped)
-        and deck.journal.state.task
-        and deck.journal.state.task.stop is None
-    ):
-        _pass_on(deck, event)
+    if isinstance(payload, ev.TaskStopped) and journal.state.task and journal.state.task.stop is None:
+        _pass_on(journal, event)
     elif isinstance(payload, ev.TaskFailed):
-        lifecycle.end(deck.journal, error=payload.error)
+        lifecycle.end(journal, error=payload.error)
     else:
         stop_reason = payload.stop_reason if isinstance(payload, ev.TaskCompleted) else None
-        lifecycle.end(deck.journal, stop_reason=stop_reason)
+        lifecycle.end(journal, stop_reason=stop_reason)
 
 
-def _is_skip(deck: Deck, payload: ev.ToolCallStarted) -> bool:
-    """Return whether a start was only recorded: the call was skipped before it ran.
+def _why_skipped(tape: Tape, payload: ev.ToolCallStarted) -> str | None:
+    """Return why a call was skipped, if its start was only recorded; None if it ran.
 
     A remote MCP tool has an unknown environment, too, but its sandbox allows the network.
     """
-    return (
-        payload.execution_env == "unknown"
-        and payload.sandbox == ledger.UNRUN
-        and isinstance(deck.tape.peek_payload(1), ev.ToolCallCompleted)
-    )
+    completed = tape.peek_payload(1)
+    if payload.execution_env != "unknown" or payload.sandbox != ledger.UNRUN:
+        return None
+    return str(completed.result_preview) if isinstance(completed, ev.ToolCallCompleted) else None
 
 
-def _why_skipped(deck: Deck) -> str:
-    completed = deck.tape.peek_payload(1)
-    return str(completed.result_preview) if isinstance(completed, ev.ToolCallCompleted) else ""
-
-
-def _call(deck: Deck, identity: ToolIdentity) -> CallState:
-    task = deck.journal.state.task
+def _call(journal: Journal, tool_call_id: str, attempt: int) -> CallState:
+    task = journal.state.task
     assert task is not None, "there is no running task"
-    return task.calls[call_key(identity.tool_call_id, identity.attempt)]
+    return task.calls[call_key(tool_call_id, attempt)]
 
 
-def _as_it_is(deck: Deck, event: Event, _: Any) -> None:
-    _pass_on(deck, event)
-
-
-def _pass_on(deck: Deck, event: Event) -> None:
+def _pass_on(journal: Journal, event: Event) -> None:
     """Write an event as it is: a fact that does not follow from anything else in the log."""
-    deck.journal.write(
+    journal.write(
         event.payload,
         in_task=event.trace.task_id is not None,
         task_id=event.trace.task_id,
@@ -133,122 +230,23 @@ def _pass_on(deck: Deck, event: Event) -> None:
     )
 
 
-def _draft(deck: Deck, event: Event, payload: Any) -> None:
-    if event.trace.task_id is None:
-        _pass_on(deck, event)
-    else:
-        lifecycle.draft(deck.journal, payload, event.runtime.raw, event.runtime.raw_ref)
-
-
-def _stop_requested(deck: Deck, event: Event, payload: ev.TaskStopRequested) -> None:
-    lifecycle.ask_stop(deck.journal, payload.by, payload.reason)
-
-
-def _started(deck: Deck, event: Event, payload: ev.TaskStarted) -> None:
+def _start(tape: Tape, journal: Journal, task_id: str, payload: ev.TaskStarted) -> None:
     if not payload.executed:
-        stopped = deck.tape.peek_payload(1)
+        stopped = tape.peek_payload(1)
         assert isinstance(stopped, ev.TaskStopped), "a task that never runs ends at once"
-        lifecycle.drop_queued(deck.journal, event.trace.task_id or "", stopped.by, stopped.reason)
+        lifecycle.drop_queued(journal, task_id, stopped.by, stopped.reason)
         return
     lifecycle.start(
-        deck.journal,
-        event.trace.task_id or "",
+        journal,
+        task_id,
         payload.messages,
         payload.runtime_config,
         resumes=payload.resumes.task_id if payload.resumes else None,
     )
 
 
-def _requested(deck: Deck, event: Event, payload: ev.ToolCallRequested) -> None:
-    again = None
-    if payload.attempt > 1:
-        again = ToolIdentity(
-            tool_call_id=payload.tool_call_id, attempt=payload.attempt - 1, input_hash=payload.input_hash
-        )
-    inline = payload.input is not msgspec.UNSET
-    ledger.request(
-        deck.journal,
-        name=payload.name,
-        tool_class=payload.tool_class,
-        input_hash=hash_json(payload.input) if inline else payload.input_hash,
-        input=payload.input,
-        input_ref=payload.input_ref,
-        input_redacted=payload.input_redacted,
-        runtime_tool_call_id=payload.runtime_tool_call_id,
-        message_id=payload.message_id,
-        index=payload.index,
-        again=again,
-        raw=event.runtime.raw,
-        raw_ref=event.runtime.raw_ref,
-    )
-
-
-def _evaluated(deck: Deck, event: Event, payload: ev.ToolCallPolicyEvaluated) -> None:
-    opinion = Evaluation(
-        source=payload.source, result=payload.result, rule=payload.rule, reason=payload.reason
-    )
-    ledger.evaluate(deck.journal, _call(deck, payload), opinion)
-
-
-def _asked(deck: Deck, event: Event, payload: ev.ApprovalRequested) -> None:
-    if payload.tool_call_id is None:
-        _pass_on(deck, event)
-        return
-    task = deck.journal.state.task
-    assert task is not None, "a question about a call needs a running task"
-    call = task.calls[call_key(payload.tool_call_id, payload.attempt or 1)]
-    ledger.ask(deck.journal, call, payload.summary, payload.expires_at)
-
-
-def _answered(deck: Deck, event: Event, payload: ev.ApprovalAnswered) -> None:
-    calls = deck.journal.state.task.calls.values() if deck.journal.state.task else ()
-    call = next((c for c in calls if c.approval_id == payload.approval_id), None)
-    if call is None:
-        _pass_on(deck, event)
-    else:
-        ledger.answer(deck.journal, call, payload.decision, payload.by, payload.scope, payload.reason)
-
-
-def _approved(deck: Deck, event: Event, payload: ev.ToolCallApproved) -> None:
-    ledger.approve(deck.journal, _call(deck, payload), payload.by, payload.reason)
-
-
-def _denied(deck: Deck, event: Event, payload: ev.ToolCallDenied) -> None:
-    ledger.deny(deck.journal, _call(deck, payload), payload.by, payload.reason, carried=payload.carried)
-
-
-def _tool_started(deck: Deck, event: Event, payload: ev.ToolCallStarted) -> None:
-    ledger.started(deck.journal, _call(deck, payload), payload.execution_env, payload.sandbox)
-
-
-def _tool_completed(deck: Deck, event: Event, payload: ev.ToolCallCompleted) -> None:
-    ledger.completed(
-        deck.journal,
-        _call(deck, payload),
-        is_error=payload.is_error,
-        outcome=payload.outcome,
-        result_preview=payload.result_preview,
-        result_ref=payload.result_ref,
-        exit_code=payload.exit_code,
-        changes=payload.changes,
-    )
-
-
-_STEPS: dict[type, Callable[[Deck, Event, Any], None]] = {
-    ev.TaskStarted: _started,
-    ev.OutputDelta: _draft,
-    ev.OutputRetracted: _draft,
-    ev.OutputCompleted: _draft,
-    ev.UsageReported: _draft,
-    ev.RequestStarted: _draft,
-    ev.RequestCompleted: _draft,
-    ev.TaskStopRequested: _stop_requested,
-    ev.ToolCallRequested: _requested,
-    ev.ToolCallPolicyEvaluated: _evaluated,
-    ev.ApprovalRequested: _asked,
-    ev.ApprovalAnswered: _answered,
-    ev.ToolCallApproved: _approved,
-    ev.ToolCallDenied: _denied,
-    ev.ToolCallStarted: _tool_started,
-    ev.ToolCallCompleted: _tool_completed,
-}
+def _request(journal: Journal, event: Event, payload: ev.ToolCallRequested) -> None:
+    if payload.input is not msgspec.UNSET:
+        # Hashed again: a stored hash that is not that of the input must come out as a difference.
+        payload = msgspec.structs.replace(payload, input_hash=hash_json(payload.input))
+    ledger.request(journal, payload, event.runtime.raw, event.runtime.raw_ref)

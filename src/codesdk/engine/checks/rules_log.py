@@ -16,7 +16,7 @@ from codesdk.contract.records import StoredFrame
 from codesdk.engine.checks.rules_calls import CallChecks
 from codesdk.engine.checks.rules_ends import check_end
 from codesdk.engine.checks.rules_state import Finding, TaskCheck
-from codesdk.engine.log.usage import add_usage
+from codesdk.engine.log.state import add_usage
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _OUTSIDE = {
@@ -152,7 +152,7 @@ class Checker:
         self._blurred = True
         self._created = True
         self._calls.whole = False
-        self._calls.owed.clear()
+        self._calls.owed.clear()  # the events that carried them may be in the hole
 
     def _check(self, event: Event) -> None:
         if event.seq != self._seq:

@@ -4,15 +4,16 @@ Only the carried questions outlive their task.
 """
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Literal
 
 import msgspec
 
 from codesdk.contract import events as ev
 from codesdk.contract.canonical import CanonicalError, hash_json
-from codesdk.contract.tools import Decision, Evaluation, PermissionMode, PolicySnapshot, ToolClass
+from codesdk.contract.tools import Decision, Evaluation, PermissionMode, PolicySnapshot
 from codesdk.engine.log.clock import millis
-from codesdk.engine.log.usage import Tally
+from codesdk.engine.log.state import Tally
 
 Report = Callable[[int, str], None]
 """Takes the number of an invariant and what is wrong with the current event."""
@@ -93,15 +94,5 @@ def whereabouts(task: TaskCheck, key: str) -> str:
     return f"was already {how}" if how else "was never requested in this task"
 
 
-def asked_about(
-    payload: ev.ApprovalCarried | ev.ToolCallRequested,
-) -> tuple[str, int, str, str, ToolClass, bool]:
-    """Return what a carried question must have in common with its call."""
-    return (
-        payload.tool_call_id,
-        payload.attempt,
-        payload.input_hash,
-        payload.name,
-        payload.tool_class,
-        payload.input_redacted,
-    )
+asked_about = attrgetter("tool_call_id", "attempt", "input_hash", "name", "tool_class", "input_redacted")
+"""What a carried question must have in common with its call."""

@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from codesdk.contract import events as ev
-from codesdk.contract.canonical import CanonicalError, content_hash, hash_json
+from codesdk.contract.canonical import content_hash
 from codesdk.contract.errors import CodeSDKError, NotFound
 from codesdk.contract.events import Event
 from codesdk.contract.messages import ArtifactBlock, ArtifactRef, Message
@@ -19,7 +19,7 @@ from codesdk.contract.ports import Blobs, EventLog
 from codesdk.contract.records import ApprovalRow, Changes, MessageRow, SessionRow, Snapshot, TaskRow
 from codesdk.contract.tools import ManifestEntry
 from codesdk.engine.checks.rules_log import Checker
-from codesdk.engine.checks.rules_state import Finding
+from codesdk.engine.checks.rules_state import Finding, hash_or_none
 from codesdk.engine.log.feed import PAGE_EVENTS
 from codesdk.engine.log.fold import fold
 from codesdk.engine.log.state import SessionState, decode_state
@@ -130,7 +130,7 @@ class _Artifacts:
     async def _contents(self, payload: Any) -> list[tuple[int, str]]:
         """Recompute the hashes that an event states for an artifact's content."""
         if isinstance(payload, ev.ToolCallRequested | ev.ApprovalCarried) and payload.input_ref is not None:
-            if _hash(await self._read(payload.input_ref)) != payload.input_hash:
+            if hash_or_none(await self._read(payload.input_ref)) != payload.input_hash:
                 law = 5 if isinstance(payload, ev.ToolCallRequested) else 8
                 what = f"{payload.tool_call_id}#{payload.attempt}"
                 return [(law, f"the stored input of {what} does not have its input_hash")]
@@ -143,7 +143,7 @@ class _Artifacts:
 
     async def _compiled(self, payload: ev.ModelInput) -> list[tuple[int, str]]:
         plain = await self._read(payload.input_ref)
-        if _hash(plain) != payload.input_hash:
+        if hash_or_none(plain) != payload.input_hash:
             return [(9, "model.input: the stored input does not have the input_hash of the event")]
         manifest = msgspec.convert(plain, type=_Manifest)
         stated = (payload.tool_manifest, payload.runtime_config, payload.context_window)
@@ -159,7 +159,7 @@ class _Artifacts:
 
     async def _exact(self, payload: ev.ModelInput) -> list[tuple[int, str]]:
         plain = await self._read(payload.input_ref)
-        if _hash(plain) != payload.input_hash:
+        if hash_or_none(plain) != payload.input_hash:
             return [(9, "model.input: the stored request does not have the input_hash of the event")]
         for name in _part_hashes(msgspec.convert(plain, type=_Exact)):
             if name in self._parts:
@@ -212,7 +212,7 @@ class _Rows:
         self._open_tasks: dict[str, TaskRow] = {}
         self._approvals: dict[str, ApprovalRow] = {}
         self._tasks = 0
-        self._chained = True
+        self._chained = True  # false after a fault: each message carries a hash over all before it
         self._faults: list[Finding] = []
 
     def take(self, event: Event) -> None:
@@ -318,10 +318,3 @@ def _refs(*values: object) -> Iterator[ArtifactRef | ArtifactBlock]:
             yield from _refs(*(getattr(value, name) for name in value.__struct_fields__))
         elif isinstance(value, list):
             yield from _refs(*cast("list[object]", value))
-
-
-def _hash(value: object) -> str | None:
-    try:
-        return hash_json(value)
-    except CanonicalError:
-        return None

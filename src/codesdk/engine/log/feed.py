@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from weakref import WeakValueDictionary
 
 from codesdk.contract.codec import decode
+from codesdk.contract.events import Event
 from codesdk.contract.figures import Strain
 from codesdk.contract.ports import EventLog
 from codesdk.contract.records import StoredFrame
@@ -50,6 +51,7 @@ class Feed:
         self._resting = False
         self._ring.extend(items)
         self._ring_bytes += sum([len(item.frame) for item in items])
+        # At least the whole batch: a reader that has seen all before it must not have to go to the store.
         self._shrink(max(RING_EVENTS, len(items)) if self.readers else FEW_EVENTS)
         self.committed = items[-1].seq
         self._wake()
@@ -223,14 +225,12 @@ async def follow(feed: Feed, after_seq: int) -> AsyncGenerator[list[Published]]:
                 yield items
 
 
-async def read_page(log: EventLog, session_id: str, after_seq: int) -> list[Published]:
-    """Return the next page of a stored log, without damaged frames."""
-    while True:
-        frames = await log.read(session_id, after_seq, PAGE_EVENTS)
-        items = _readable(frames)
-        if items or not frames:
-            return items
+async def read_events(log: EventLog, session_id: str, after_seq: int = 0) -> AsyncGenerator[Event]:
+    """Yield the events of a stored log after a seq, without damaged frames."""
+    while frames := await log.read(session_id, after_seq, PAGE_EVENTS):
         after_seq = frames[-1].seq
+        for item in _readable(frames):
+            yield item.event
 
 
 def _readable(frames: Sequence[StoredFrame]) -> list[Published]:

@@ -16,8 +16,7 @@ from codesdk.contract.records import Changes, SessionRow, Spent, TaskRow, TaskSt
 from codesdk.contract.settings import merge_values
 from codesdk.engine.log import transcript
 from codesdk.engine.log.fold_calls import HANDLERS, drop_carried, seal_done
-from codesdk.engine.log.state import ActiveTask, OpenBlock, QueuedTask, SessionState, StopAsked
-from codesdk.engine.log.usage import add_usage
+from codesdk.engine.log.state import ActiveTask, OpenBlock, QueuedTask, SessionState, StopAsked, add_usage
 
 NOTHING = Spent()
 _CHANGEABLE = ("title", "model", "permission_mode", "budgets")
@@ -64,8 +63,12 @@ def task_row(state: SessionState, task_id: str) -> TaskRow | None:
     """Return the row of a task that runs or waits, or None if it does neither."""
     if state.task is not None and state.task.task_id == task_id:
         return _task_row(state, "running")
-    waiting = next((entry for entry in state.queue if entry.task_id == task_id), None)
+    waiting = _waiting(state, task_id)
     return None if waiting is None else _queued_row(state, waiting)
+
+
+def _waiting(state: SessionState, task_id: str | None) -> QueuedTask | None:
+    return next((entry for entry in state.queue if entry.task_id == task_id), None)
 
 
 def _queued_row(state: SessionState, waiting: QueuedTask) -> TaskRow:
@@ -96,9 +99,8 @@ def _created(state: SessionState, event: Event, payload: ev.SessionCreated, chan
 
 
 def _resumed(state: SessionState, event: Event, payload: ev.SessionResumed, changes: Changes) -> None:
-    if (
-        payload.runtime != state.runtime_name
-    ):  # the previous runtime's session id and model mean nothing to this one
+    if payload.runtime != state.runtime_name:
+        # The previous runtime's session id and model mean nothing to this one.
         state.runtime_session_id = state.model = state.next_model = None
     state.runtime_name = payload.runtime
     _touch(state, event, changes)
@@ -136,7 +138,7 @@ def _queued(state: SessionState, event: Event, payload: ev.TaskQueued, changes: 
 
 def _started(state: SessionState, event: Event, payload: ev.TaskStarted, changes: Changes) -> None:
     task_id = event.trace.task_id or ""
-    waiting = next((entry for entry in state.queue if entry.task_id == task_id), None)
+    waiting = _waiting(state, task_id)
     if not payload.executed:
         return  # it never runs: it leaves the queue with its end, whatever runs meanwhile
     if waiting is not None:
@@ -245,6 +247,7 @@ def _terminal(state: SessionState, event: Event, payload: Any, changes: Changes)
     if isinstance(payload, ev.TaskCompleted):
         ended = "completed"
     unstored = failed is not None and failed.code == "STORAGE_FAILED" and failed.retryable
+    # These can be taken up again with a resume; any other end is final.
     if unstored or (failed is not None and failed.code in ("INTERRUPTED", "BUDGET_EXCEEDED")):
         state.interrupted_task = task.task_id
     changes.tasks.append(_task_row(state, ended, event))
@@ -255,20 +258,13 @@ def _terminal(state: SessionState, event: Event, payload: Any, changes: Changes)
 
 def _drop(state: SessionState, event: Event, changes: Changes) -> None:
     """Take a task that never ran out of the queue. Its messages do not become part of the transcript."""
-    waiting = next((entry for entry in state.queue if entry.task_id == event.trace.task_id), None)
+    waiting = _waiting(state, event.trace.task_id)
     if waiting is None:
         return
     state.queue.remove(waiting)
+    row = _queued_row(state, waiting)
     changes.tasks.append(
-        TaskRow(
-            task_id=waiting.task_id,
-            session_id=state.session_id,
-            state="stopped",
-            created_at=waiting.created_at,
-            queued_seq=waiting.seq,
-            ended_seq=event.seq,
-            ended_at=event.time,
-        )
+        msgspec.structs.replace(row, state="stopped", ended_seq=event.seq, ended_at=event.time)
     )
     _touch(state, event, changes)
 

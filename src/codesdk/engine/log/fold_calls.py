@@ -21,6 +21,11 @@ def call_of(state: SessionState, payload: ToolIdentity) -> CallState | None:
     return state.task.calls.get(call_key(payload.tool_call_id, payload.attempt))
 
 
+def opinion_of(payload: ev.ToolCallPolicyEvaluated) -> Evaluation:
+    """Return the opinion that an event records."""
+    return Evaluation(source=payload.source, result=payload.result, rule=payload.rule, reason=payload.reason)
+
+
 def seal_done(state: SessionState, event: Event, changes: Changes) -> None:
     """Add the rows of messages that are complete to `changes`."""
     changes.messages.extend(transcript.seal(state, event.seq, everything=False))
@@ -30,17 +35,13 @@ def _requested(state: SessionState, event: Event, payload: ev.ToolCallRequested,
     task = state.task
     if task is None:
         return
-    identity = ToolIdentity(
-        tool_call_id=payload.tool_call_id,
-        attempt=payload.attempt,
-        input_hash=payload.input_hash,
-        runtime_tool_call_id=payload.runtime_tool_call_id,
-    )
+    identity = msgspec.convert(payload, ToolIdentity, from_attributes=True)
     value = None if payload.input is msgspec.UNSET else payload.input
     task.calls[call_key(payload.tool_call_id, payload.attempt)] = CallState(
         identity=identity,
         name=payload.name,
         tool_class=payload.tool_class,
+        # The mode of now: a change of settings does not reach back to calls that already wait.
         permission_mode=state.created.permission_mode if state.created else "ask",
         input=value,
         input_ref=payload.input_ref,
@@ -49,7 +50,9 @@ def _requested(state: SessionState, event: Event, payload: ev.ToolCallRequested,
     if payload.runtime_tool_call_id is not None:
         task.seen_calls[payload.runtime_tool_call_id] = identity
     if payload.attempt > 1:
-        _take_up_carried(state, event, payload.tool_call_id, changes)
+        for carried in [c for c in state.carried if c.tool_call_id == payload.tool_call_id]:
+            state.carried.remove(carried)
+            changes.approvals.append(_closed_approval(state, event, carried.approval_id))
     part = transcript.part_of(
         state, payload.message_id or f"{transcript.OWN_CALL}{payload.tool_call_id}#{payload.attempt}"
     )
@@ -69,28 +72,18 @@ def _requested(state: SessionState, event: Event, payload: ev.ToolCallRequested,
     seal_done(state, event, changes)
 
 
-def _take_up_carried(state: SessionState, event: Event, tool_call_id: str, changes: Changes) -> None:
-    for carried in [c for c in state.carried if c.tool_call_id == tool_call_id]:
-        state.carried.remove(carried)
-        changes.approvals.append(_closed_approval(state, event, carried.approval_id))
-
-
 def drop_carried(state: SessionState, event: Event, changes: Changes) -> None:
     """Close the carried questions: they can no longer be resumed."""
-    for approval_id in state.budget_questions:
+    for approval_id in (*state.budget_questions, *(carried.approval_id for carried in state.carried)):
         changes.approvals.append(_closed_approval(state, event, approval_id))
     state.budget_questions = {}
-    for carried in state.carried:
-        changes.approvals.append(_closed_approval(state, event, carried.approval_id))
     state.carried = []
 
 
 def _evaluated(state: SessionState, event: Event, payload: ev.ToolCallPolicyEvaluated, _: Changes) -> None:
     call = call_of(state, payload)
     if call is not None:
-        call.evaluations.append(
-            Evaluation(source=payload.source, result=payload.result, rule=payload.rule, reason=payload.reason)
-        )
+        call.evaluations.append(opinion_of(payload))
 
 
 def _asked(state: SessionState, event: Event, payload: ev.ApprovalRequested, changes: Changes) -> None:
@@ -137,7 +130,7 @@ def _answered(state: SessionState, event: Event, payload: ev.ApprovalAnswered, c
         if not approved:
             state.carried.remove(carried)
         return
-    call = _call_of_approval(state, payload.approval_id)
+    call = call_asked_about(state, payload.approval_id)
     if call is not None:
         if approved and payload.scope == "session":
             _grant(state, event, call, payload)
@@ -163,18 +156,7 @@ def _revoked(state: SessionState, event: Event, payload: ev.GrantRevoked, _: Cha
 
 
 def _carried(state: SessionState, event: Event, payload: ev.ApprovalCarried, changes: Changes) -> None:
-    carried = Carried(
-        approval_id=payload.approval_id,
-        tool_call_id=payload.tool_call_id,
-        attempt=payload.attempt,
-        name=payload.name,
-        tool_class=payload.tool_class,
-        summary=payload.summary,
-        input_ref=payload.input_ref,
-        input_hash=payload.input_hash,
-        input_redacted=payload.input_redacted,
-        requested_at=event.time,
-    )
+    carried = Carried(requested_at=event.time, **msgspec.structs.asdict(payload))
     state.carried.append(carried)
     changes.approvals.append(carried_row(state, carried))
 
@@ -188,19 +170,11 @@ def _approved(state: SessionState, event: Event, payload: ev.ToolCallApproved, _
 
 
 def _denied(state: SessionState, event: Event, payload: ev.ToolCallDenied, changes: Changes) -> None:
-    _answer_part(
-        state,
-        payload,
-        ToolResult(
-            tool_call_id=payload.tool_call_id,
-            attempt=payload.attempt,
-            result=payload.reason,
-            is_error=True,
-        ),
+    result = ToolResult(
+        tool_call_id=payload.tool_call_id, attempt=payload.attempt, result=payload.reason, is_error=True
     )
-    _close_call(state, payload, payload.reason)
+    _close_call(state, event, result, changes)
     _note_decision(state, payload, False)
-    seal_done(state, event, changes)
 
 
 def _tool_started(state: SessionState, event: Event, payload: ev.ToolCallStarted, _: Changes) -> None:
@@ -215,19 +189,14 @@ def _tool_started(state: SessionState, event: Event, payload: ev.ToolCallStarted
 def _tool_completed(
     state: SessionState, event: Event, payload: ev.ToolCallCompleted, changes: Changes
 ) -> None:
-    _answer_part(
-        state,
-        payload,
-        ToolResult(
-            tool_call_id=payload.tool_call_id,
-            attempt=payload.attempt,
-            result=payload.result_preview,
-            is_error=payload.is_error,
-            result_ref=payload.result_ref,
-        ),
+    result = ToolResult(
+        tool_call_id=payload.tool_call_id,
+        attempt=payload.attempt,
+        result=payload.result_preview,
+        is_error=payload.is_error,
+        result_ref=payload.result_ref,
     )
-    _close_call(state, payload, str(payload.result_preview))
-    seal_done(state, event, changes)
+    _close_call(state, event, result, changes)
 
 
 def _note_decision(state: SessionState, payload: ToolIdentity, approved: bool) -> None:
@@ -235,17 +204,16 @@ def _note_decision(state: SessionState, payload: ToolIdentity, approved: bool) -
         state.task.decisions[call_key(payload.tool_call_id, payload.attempt)] = approved
 
 
-def _close_call(state: SessionState, payload: ToolIdentity, why: str) -> None:
-    if state.task is not None:
-        call = state.task.calls.pop(call_key(payload.tool_call_id, payload.attempt), None)
-        if call is not None:
-            call.closed_because = why
-
-
-def _answer_part(state: SessionState, payload: ToolIdentity, result: ToolResult) -> None:
-    part = transcript.find_call(state, payload.tool_call_id, payload.attempt)
+def _close_call(state: SessionState, event: Event, result: ToolResult, changes: Changes) -> None:
+    """Close an attempt, and put its result into the message that made the call."""
+    part = transcript.find_call(state, result.tool_call_id, result.attempt)
     if part is not None:
         part.result = result
+    if state.task is not None:
+        call = state.task.calls.pop(call_key(result.tool_call_id, result.attempt), None)
+        if call is not None:
+            call.closed_because = str(result.result)
+    seal_done(state, event, changes)
 
 
 def carried_row(state: SessionState, carried: Carried) -> ApprovalRow:
@@ -277,10 +245,10 @@ def _closed_approval(state: SessionState, event: Event, approval_id: str) -> App
     )
 
 
-def _call_of_approval(state: SessionState, approval_id: str) -> CallState | None:
-    if state.task is None:
-        return None
-    return next((c for c in state.task.calls.values() if c.approval_id == approval_id), None)
+def call_asked_about(state: SessionState, approval_id: str) -> CallState | None:
+    """Return the open attempt that a question is about."""
+    calls = state.task.calls.values() if state.task is not None else ()
+    return next((call for call in calls if call.approval_id == approval_id), None)
 
 
 HANDLERS: dict[type, Any] = {

@@ -7,6 +7,8 @@ point, which encodes it. The recorder stores what its `sink` gets; replay compar
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from codesdk.contract.actions import LOCAL
 from codesdk.contract.events import EVENT_OF, SCHEMA_VERSION, Event, RuntimeInfo, Trace
 from codesdk.contract.messages import ArtifactRef
@@ -99,6 +101,7 @@ class Journal:
 
     def _check_name(self) -> None:
         """Forget the runtime's session id and model when the session has moved to another runtime."""
+        # Not told of a move: the name is compared, so that no event of the new runtime carries the old ids.
         if self._name != self.state.runtime_name:
             self._name = self.state.runtime_name
             self._model = self._runtime_session_id = self._info = None
@@ -115,10 +118,4 @@ class Journal:
             self._info = info
         if raw is None and raw_ref is None:
             return info
-        return RuntimeInfo(
-            name=info.name,
-            model=info.model,
-            runtime_session_id=info.runtime_session_id,
-            raw=raw,
-            raw_ref=raw_ref,
-        )
+        return msgspec.structs.replace(info, raw=raw, raw_ref=raw_ref)

@@ -11,7 +11,7 @@ from codesdk.contract.events import Parent, SessionCreated
 from codesdk.contract.messages import Message
 from codesdk.contract.ports import Blobs, EventLog
 from codesdk.contract.records import Changes, MessageRow
-from codesdk.engine.log.feed import PAGE_EVENTS, read_page
+from codesdk.engine.log.feed import PAGE_EVENTS, read_events
 from codesdk.engine.log.fold import fold
 from codesdk.engine.log.state import SessionState, decode_state
 from codesdk.engine.log.transcript import row_for
@@ -64,16 +64,12 @@ async def refold_transcript(log: EventLog, blobs: Blobs, session_id: str) -> lis
     """Return the whole transcript from the log itself, for when a stored message row cannot be read."""
     state = SessionState(session_id=session_id, principal="")
     rows: list[MessageRow] = []
-    after = 0
-    while page := await read_page(log, session_id, after):
-        for item in page:
-            changes = Changes()
-            fold(state, item.event, changes)
-            parent = item.event.payload.parent if isinstance(item.event.payload, SessionCreated) else None
-            if parent is not None:
-                rows.extend(await _forked_rows(blobs, parent))
-            rows.extend(changes.messages)
-            after = item.event.seq
+    async for event in read_events(log, session_id):
+        changes = Changes()
+        fold(state, event, changes)
+        if isinstance(event.payload, SessionCreated) and event.payload.parent is not None:
+            rows.extend(await _forked_rows(blobs, event.payload.parent))
+        rows.extend(changes.messages)
     return rows
 
 

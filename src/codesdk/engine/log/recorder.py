@@ -60,7 +60,7 @@ class Recorder:
         self.choke_point = choke_point
         self._strain = strain or Strain()
         self.feed = feed
-        self.on_broken: Callable[[CodeSDKError], None] = _nobody
+        self.on_broken: Callable[[CodeSDKError], None] = lambda error: None
         """Told once, when the log could not be written."""
         self.broken: CodeSDKError | None = None
         self._log = log
@@ -90,23 +90,23 @@ class Recorder:
         """Commit an artifact's row with the next events."""
         self.journal.changes.artifacts.append(row)
 
-    def add_key(self, row: KeyRow) -> None:
-        """Commit an idempotency key with the next events."""
-        self.journal.changes.keys.append(self._clean_key(row))
+    def add_key(self, key: KeyRow, answer: object) -> None:
+        """Commit an idempotency key and its answer with the next events."""
+        self.journal.changes.keys.append(self._answered(key, answer))
 
-    def _clean_key(self, row: KeyRow) -> KeyRow:
-        answer = self.choke_point.clean(row.answer)
-        return row if answer is row.answer else msgspec.structs.replace(row, answer=answer)
+    def _answered(self, key: KeyRow, answer: object) -> KeyRow:
+        clean = self.choke_point.clean(msgspec.to_builtins(answer))
+        return msgspec.structs.replace(key, answer=clean)
 
-    async def commit(self, key: KeyRow | None = None) -> None:
-        """Wait until what was written is stored, together with an idempotency key if given.
+    async def commit(self, key: KeyRow | None, answer: object) -> None:
+        """Wait until what was written is stored, together with an idempotency key and its answer if given.
 
         Call it without an await after the writes, so that key and effect are stored in one batch.
         """
         if key is not None and self._items:
-            self.add_key(key)
+            self.add_key(key, answer)
         elif key is not None and self.broken is None:
-            session_id, changes = self.state.session_id, Changes(keys=[self._clean_key(key)])
+            session_id, changes = self.state.session_id, Changes(keys=[self._answered(key, answer)])
             await self._log.append(
                 session_id, self._epoch, self.state.seq + 1, [], durable=False, changes=changes
             )
@@ -147,6 +147,7 @@ class Recorder:
         items, self._items = self._items, []
         durable, self._durable = self._durable, False
         changes = self.journal.take_changes()
+        # Taken with the batch: it then covers exactly the events up to the end of it.
         changes.snapshot = self._snapshot(changes.session is not None)
         self._flying = items
         future = asyncio.ensure_future(
@@ -179,6 +180,7 @@ class Recorder:
         if error is not None:
             self._break(error)
             return
+        # Only now: what is shown is stored.
         self.feed.publish(items)
         if self._observers:
             self._observers.committed(self.state.principal, [item.event for item in items])
@@ -197,14 +199,10 @@ class Recorder:
             broken = StorageFailure(f"The event log could not be written ({type(error).__name__}: {error}).")
         self.broken = broken
         self._observers.failed(self.state.principal, self.state.session_id, broken)
-        self._items = []
+        self._items = []  # they build on events that are not stored
         while self._waiters:
             waiter = self._waiters.popleft()[1]
             if not waiter.done():
                 waiter.set_exception(broken)
         self.feed.close(broken)
         self.on_broken(broken)
-
-
-def _nobody(_: CodeSDKError) -> None:
-    """Do nothing."""

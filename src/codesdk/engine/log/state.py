@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from codesdk.contract.events import BudgetLevel, SessionCreated, UsageTotals
+from codesdk.contract.events import BudgetLevel, SessionCreated, UsageReported, UsageTotals
 from codesdk.contract.messages import ArtifactRef, AssistantBlock, Message, ToolResult
 from codesdk.contract.records import Spent
 from codesdk.contract.tools import (
@@ -22,7 +22,6 @@ from codesdk.contract.tools import (
     ToolClass,
     ToolIdentity,
 )
-from codesdk.engine.log.usage import Tally
 
 EMPTY_CHAIN = "sha256:" + "0" * 64
 """The chain of a transcript without messages."""
@@ -95,6 +94,16 @@ class StopAsked(msgspec.Struct, kw_only=True):
 
     by: Actor
     reason: str
+
+
+class Tally(msgspec.Struct, kw_only=True):
+    """What one source reported in a task. The cost is unknown as soon as one part of it is.
+
+    Per source, so that a request seen by gateway and runtime is not counted twice.
+    """
+
+    totals: UsageTotals = UsageTotals()
+    cost_known: bool = True
 
 
 class ActiveTask(msgspec.Struct, kw_only=True):
@@ -214,6 +223,23 @@ class SessionState(msgspec.Struct, kw_only=True):
 def call_key(tool_call_id: str, attempt: int) -> str:
     """Return the key of an attempt in `ActiveTask.calls`."""
     return f"{tool_call_id}#{attempt}"
+
+
+def add_usage(tallies: dict[str, Tally], reported: UsageReported) -> UsageTotals:
+    """Add a report to its source's tally. Return the totals that count: the gateway's if it has any."""
+    tally = tallies.setdefault(reported.source, Tally())
+    total = tally.totals
+    tally.cost_known = tally.cost_known and reported.cost_usd is not None
+    cost = (total.cost_usd or 0.0) + (reported.cost_usd or 0.0)
+    tally.totals = UsageTotals(
+        input=total.input + reported.input,
+        output=total.output + reported.output,
+        cache_read=total.cache_read + reported.cache_read,
+        cache_write=total.cache_write + reported.cache_write,
+        reasoning=total.reasoning + reported.reasoning,
+        cost_usd=cost if tally.cost_known else None,
+    )
+    return tallies.get("gateway", tally).totals
 
 
 _encoder = msgspec.json.Encoder()

@@ -105,6 +105,7 @@ def estimate_tokens(value: object) -> int:
 def _is_done(part: Part, last: bool) -> bool:
     if part.user is not None:
         return True
+    # The last part may still get calls; a later part shows that the model has gone on.
     whole = not last or part.message_id.startswith(OWN_CALL)
     return whole and part.content is not None and all(call.result is not None for call in part.calls)
 

@@ -1,21 +1,24 @@
-"""Spending compared with budgets: over a limit, near one, or neither. Pure.
+"""Spending compared with budgets: over a limit, near one, or neither.
 
 `requests` checks before a model request goes out, `calls` before a tool call is judged. Raising a budget
 grants the same amount once more.
 """
 
+import asyncio
 from collections.abc import Iterator
 
 import msgspec
 
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.events import BudgetLevel
+from codesdk.contract.ports import EventLog
 from codesdk.contract.records import Spent
 from codesdk.contract.settings import Budget
 from codesdk.engine.log.state import SessionState
 
 NEAR = 0.8
 """The share of a budget after which somebody is asked, so that there is time to answer."""
+_PAGE = 500
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,3 +102,46 @@ def _budgets(
 
 def _amount(what: str, value: float) -> str:
     return f"{value:.4g}" if what == "dollars" else f"{value:,.0f}"
+
+
+class Spending:
+    """What each limited principal has spent over all stored sessions: summed once, then kept current.
+
+    A deleted session's spending is gone after the next start.
+    """
+
+    def __init__(self, log: EventLog, budget: Budget | None) -> None:
+        self._log = log
+        self._budget = budget
+        self._spent: dict[str, Spent] = {}
+        self._lock = asyncio.Lock()
+
+    async def load(self, principal: str) -> None:
+        """Load a principal's spending, once."""
+        if self._budget is None:
+            return
+        async with self._lock:
+            if principal not in self._spent:
+                self._spent[principal] = await self._sum(principal)
+
+    def standing(self, principal: str) -> tuple[Budget, Spent] | None:
+        """Return a principal's budget and what it has spent, or None if it is not limited."""
+        if self._budget is None:
+            return None
+        return self._budget, self._spent.get(principal, Spent())
+
+    def add(self, principal: str, spent: Spent) -> None:
+        """Add what was just spent."""
+        if principal in self._spent:
+            self._spent[principal] = self._spent[principal].plus(spent)
+
+    async def _sum(self, principal: str) -> Spent:
+        total, after = Spent(), None
+        while True:
+            page = await self._log.sessions(after=after, limit=_PAGE, principal=principal, status=None)
+            for row in page:
+                if row.spent is not None:
+                    total = total.plus(row.spent)
+            if len(page) < _PAGE:
+                return total
+            after = page[-1].session_id

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -19,8 +19,7 @@ from codesdk.contract.messages import ArtifactBlock, Code, Message, Text, ToolRe
 from codesdk.contract.models import ExactInput, ExactPart, ModelAnswered, ModelAsked, OwnTexts, Refused
 from codesdk.contract.records import Spent
 from codesdk.contract.tools import ToolSpec
-from codesdk.engine.models.limits import find_over, limits_cost
-from codesdk.engine.models.spending import Spending
+from codesdk.engine.models.limits import Spending, Standing, find_over, limits_cost
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
 
@@ -99,7 +98,7 @@ class SessionTap:
         scope = self._scope
         # Counting tokens costs nothing, so no budget and no loop check applies.
         counts = asked.purpose != "count_tokens"
-        refused = self._no_login(asked) or (self._refusal(scope, asked) if counts else None)
+        refused = self._no_login(asked) or (self._refusal(asked) if counts else None)
         if refused is not None:
             return refused
         state = scope.state
@@ -127,9 +126,9 @@ class SessionTap:
             "parts": {name: _hashes(part) for name, part in exact.parts.items()},
         }
         sources_ref, input_ref, _ = await asyncio.gather(
-            scope.put_artifact(msgspec.json.encode(exact.sources), "application/json", "implicit sources"),
-            scope.put_artifact(msgspec.json.encode(document), "application/json", "exact input"),
-            asyncio.gather(*(self._store(scope, part) for part in _parts(exact))),
+            scope.put_json(exact.sources, "implicit sources"),
+            scope.put_json(document, "exact input"),
+            asyncio.gather(*(scope.put_artifact(data, "application/json") for data in _parts(exact))),
         )
         scope.journal.write(
             ev.ModelInput(
@@ -148,7 +147,7 @@ class SessionTap:
                 ),
                 request_id=request_id,
             ),
-            in_task=self._is_current(scope, request_id),
+            in_task=self._is_current(request_id),
         )
         await scope.recorder.settle()
         return input_ref.content_hash
@@ -156,7 +155,7 @@ class SessionTap:
     def closed(self, request_id: str, answered: ModelAnswered) -> None:
         """Record how a request ended, and what it cost."""
         scope = self._scope
-        in_task = self._is_current(scope, request_id)
+        in_task = self._is_current(request_id)
         self._tasks.pop(request_id, None)
         self._end()
         if scope.recorder.broken is not None:
@@ -171,16 +170,11 @@ class SessionTap:
             ),
             in_task=in_task,
         )
-        usage = answered.usage
-        if usage is None:
+        if answered.usage is None:
             return
         reported = ev.UsageReported(
+            **msgspec.structs.asdict(answered.usage),
             model=answered.model,
-            input=usage.input,
-            output=usage.output,
-            cache_read=usage.cache_read,
-            cache_write=usage.cache_write,
-            reasoning=usage.reasoning,
             cost_usd=answered.cost_usd,
             source="gateway",
             request_id=request_id,
@@ -208,43 +202,43 @@ class SessionTap:
             f"There is no key for the model, and the runtime has no login of its own. Set {asked.lacks} in the"
             " environment of CodeSDK, or log the runtime in as `codesdk runtimes doctor` says; then start the task again."
         )
-        self._scope.halt(ErrorInfo(code="AUTH_REQUIRED", message=message, retryable=False), None)
-        return Refused(message)
+        return self._refuse(ErrorInfo(code="AUTH_REQUIRED", message=message, retryable=False))
 
-    def _refusal(self, scope: SessionScope, asked: ModelAsked) -> Refused | None:
+    def _refusal(self, asked: ModelAsked) -> Refused | None:
+        scope = self._scope
         principal = self._spending.standing(scope.state.principal)
         standing = find_over(scope.state, principal)
         if standing is not None:
-            self._scope.halt(standing.error, standing)
-            return Refused(standing.error.message)
+            return self._refuse(standing.error, standing)
         if not asked.priced and limits_cost(scope.state, principal):
             message = (
                 f"The price of the model {scope.redactor.text(asked.model)} is not known, so a cost budget cannot be kept."
                 " Limit tokens or requests instead."
             )
-            self._scope.halt(ErrorInfo(code="BUDGET_EXCEEDED", message=message, retryable=False), None)
-            return Refused(message)
-        if self._loops(scope, asked.content):
+            return self._refuse(ErrorInfo(code="BUDGET_EXCEEDED", message=message, retryable=False))
+        if self._loops(asked.content):
             message = (
                 f"The runtime asked the model the same thing more than {scope.ports.limits.max_same_requests} times"
                 " within a minute. It was stopped; start the task again, perhaps with another wording."
             )
-            self._scope.halt(ErrorInfo(code="RUNTIME_PROTOCOL", message=message, retryable=False), None)
-            return Refused(message)
+            return self._refuse(ErrorInfo(code="RUNTIME_PROTOCOL", message=message, retryable=False))
         return None
 
-    def _loops(self, scope: SessionScope, content: int) -> bool:
+    def _refuse(self, cause: ErrorInfo, excess: Standing | None = None) -> Refused:
+        """End the task: without this request its runtime cannot go on."""
+        self._scope.halt(cause, excess)
+        return Refused(cause.message)
+
+    def _loops(self, content: int) -> bool:
+        """Return whether the runtime asks the same again and again, as one that is stuck does."""
         now = asyncio.get_running_loop().time()
+        # A hash of the content is enough: a runtime that loops sends the very same request.
         self._recent.append((now, content))
         same = sum(1 for at, known in self._recent if known == content and now - at < LOOP_WINDOW_S)
-        return same > scope.ports.limits.max_same_requests
+        return same > self._scope.ports.limits.max_same_requests
 
-    async def _store(self, scope: SessionScope, part: ExactPart) -> None:
-        if part.data is not None:
-            await scope.put_artifact(part.data, "application/json", None)
-
-    def _is_current(self, scope: SessionScope, request_id: str) -> bool:
-        task = scope.state.task
+    def _is_current(self, request_id: str) -> bool:
+        task = self._scope.state.task
         return task is not None and self._tasks.get(request_id) == task.task_id
 
     def _begin(self) -> None:
@@ -257,9 +251,11 @@ class SessionTap:
             self._idle.set()
 
 
-def _parts(exact: ExactInput) -> Iterable[ExactPart]:
+def _parts(exact: ExactInput) -> Iterable[bytes]:
+    """Return the parts that are not stored yet."""
     for part in exact.parts.values():
-        yield from part if isinstance(part, list) else (part,)
+        parts = part if isinstance(part, list) else [part]
+        yield from (one.data for one in parts if one.data is not None)
 
 
 def _hashes(part: ExactPart | list[ExactPart]) -> str | list[str]:
@@ -286,8 +282,7 @@ def _strings(value: Any) -> Iterable[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for inner in value.values():  # pyright: ignore[reportUnknownVariableType]
-            yield from _strings(inner)
+        yield from _strings(list(cast("dict[str, Any]", value).values()))
     elif isinstance(value, list):
-        for inner in value:  # pyright: ignore[reportUnknownVariableType]
+        for inner in cast("list[Any]", value):
             yield from _strings(inner)

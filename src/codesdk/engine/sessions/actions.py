@@ -17,20 +17,18 @@ from codesdk.contract.events import SessionCreated
 from codesdk.contract.ids import is_task_id
 from codesdk.contract.ports import Prepared
 from codesdk.contract.records import Changes, KeyRow, SessionRow, TaskRow
-from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import SessionConfig
 from codesdk.contract.tools import UndoReport
 from codesdk.engine.calls.undo import undo
 from codesdk.engine.log.archive import unknown_session
+from codesdk.engine.log.fold import session_row
 from codesdk.engine.permits import Permits
 from codesdk.engine.sessions.creation import first_event
 from codesdk.engine.sessions.fork import forked_event
 from codesdk.engine.sessions.keys import Keys
 from codesdk.engine.sessions.registry import SessionRegistry
-from codesdk.engine.sessions.scope import Ports
-from codesdk.engine.sessions.secrets import SessionSecrets
 from codesdk.engine.sessions.session import LiveSession
-from codesdk.engine.tasks.validation import MAX_DEPTH, check_size, is_deep
+from codesdk.engine.tasks.validation import check_settings, check_size
 
 R = TypeVar("R")
 Handler = Callable[[Any, Caller, KeyRow | None], Awaitable[Any]]
@@ -45,21 +43,18 @@ class SessionActions:
 
     def __init__(
         self,
-        ports: Ports,
-        find_runtime: Callable[[str], Runtime],
         registry: SessionRegistry,
-        secrets: SessionSecrets,
         permits: Permits,
         settle_subscribers: Callable[[], Awaitable[None]],
     ) -> None:
-        self.keys = Keys(ports.log)
+        self.keys = Keys(registry.ports.log)
         self.closing = False
         self.open_sessions = 0
         """How many sessions are not closed."""
-        self._ports = ports
-        self._find_runtime = find_runtime
+        self._ports = registry.ports
+        self._find_runtime = registry.find_runtime
         self._registry = registry
-        self._secrets = secrets
+        self._secrets = registry.secrets
         self._permits = permits
         self._settle_subscribers = settle_subscribers
         self._handlers: dict[type[Action[Any]], Handler] = {
@@ -69,8 +64,8 @@ class SessionActions:
             act.ResumeSession: self._resume,
             act.SteerTask: self._steer,
             act.StopTask: self._stop,
-            act.ApproveCall: self._approve,
-            act.DenyCall: self._deny,
+            act.ApproveCall: self._answer,
+            act.DenyCall: self._answer,
             act.RevokeGrant: self._revoke,
             act.UndoChanges: self._undo,
             act.ForkSession: self._fork,
@@ -119,23 +114,21 @@ class SessionActions:
             budgets=action.budgets,
             settings=msgspec.structs.replace(action.settings, **(prepared.settings if prepared else {})),
         )
-        data = check_size(config, "The settings of a session", self._ports.limits.max_message_bytes)
-        if is_deep(data):
-            raise InvalidRequest(
-                f"The settings of a session may be nested {MAX_DEPTH} levels deep, not more."
-            )
+        check_settings(config, "The settings of a session", self._ports.limits.max_message_bytes)
         runtime = self._find_runtime(config.runtime)
-        self._check_use(runtime.name, config)
+        self._permits.check_runtime(runtime.name)
+        self._permits.check_mode(config.permission_mode)
         if not self._ports.is_workspace(config.workspace):
             raise InvalidRequest(f"The workspace {action.workspace[:200]!r} is not a directory.")
         payload = first_event(config, runtime, caller.principal)
         secrets = (*action.secrets, *(prepared.secrets if prepared else ()))
-        return await self._begin(
-            self._ports.stamper.mint("ses"), payload, caller.principal, secrets, Changes(), key
-        )
+        session_id = self._ports.stamper.mint("ses")
+        row = await self._begin(session_id, payload, caller.principal, secrets, Changes(), key)
+        await self._give(await self._registry.acquire(session_id), prepared, action.secrets)
+        return row
 
     async def _equip_created(self, action: act.CreateSession, caller: Caller, session_id: str) -> None:
-        """Equip a session that was just created, or that this key created before a restart."""
+        """Equip a session that this key created before a restart. One that was just created is equipped already."""
         if action.recording is None and not any(getattr(action, name) for name in _EQUIPMENT):
             return
         live = await self._acquire(session_id, caller)
@@ -146,7 +139,7 @@ class SessionActions:
         prepared = await self._prepare(action, caller)
         live = await self._acquire(action.session_id, caller)
         await self._give(live, prepared, action.secrets)
-        return await self._row(live)
+        return session_row(live.state)
 
     async def _prepare(
         self, equipment: Equipment, caller: Caller, recording: str | None = None
@@ -170,16 +163,17 @@ class SessionActions:
             self._secrets.keep(live.session_id, live.state.principal, (*known, *added))
         attached = None if prepared is None else await prepared.attach(live.session_id)
         if attached is not None:
-            await live.attach(*attached)
+            await live.resources.attach(*attached)
         live.equipped = True
 
     async def _fork(self, action: act.ForkSession, caller: Caller, key: KeyRow | None) -> SessionRow:
         check_size(action.title, "The title", self._ports.limits.max_message_bytes)
         source = await self._acquire(action.session_id, caller)
+        # The fork would work on what the operator may have forbidden since.
         self._check_session(source)
         if source.state.config.native_tools != "off":
             _demand_admin(caller, "A session with native_tools")
-        await source.recorder.settle()
+        await source.recorder.settle()  # a fork reads the store, so all that is shown must be there
         new_id, payload, changes = await forked_event(
             self._ports, self._secrets.own, source.state, action.seq, action.title
         )
@@ -224,9 +218,10 @@ class SessionActions:
         self._registry.forget(action.session_id)
         self._registry.feeds.drop(action.session_id)
         self._secrets.forget(action.session_id)
+        # The log first: after a crash in between, the garbage collection finds what is left of the undo store.
         await self._ports.log.delete(action.session_id)
         await self._ports.undo.drop(action.session_id)
-        await live.release()
+        await live.resources.release()
         if self._ports.forget is not None:
             await self._ports.forget(caller, action.session_id)
 
@@ -253,25 +248,16 @@ class SessionActions:
         live = await self._acquire(action.session_id, caller)
         return await live.stop(action.task_id, caller.actor, action.reason, key)
 
-    async def _approve(self, action: act.ApproveCall, caller: Caller, key: KeyRow | None) -> None:
+    async def _answer(
+        self, action: act.ApproveCall | act.DenyCall, caller: Caller, key: KeyRow | None
+    ) -> None:
         live = await self._acquire(action.session_id, caller)
+        approves = isinstance(action, act.ApproveCall)
         await live.answer(
             action.tool_call_id,
-            "approve",
+            "approve" if approves else "deny",
             by=caller.actor,
-            scope=action.scope,
-            reason=action.reason,
-            attempt=action.attempt,
-            input_hash=action.input_hash,
-            key=key,
-        )
-
-    async def _deny(self, action: act.DenyCall, caller: Caller, key: KeyRow | None) -> None:
-        live = await self._acquire(action.session_id, caller)
-        await live.answer(
-            action.tool_call_id,
-            "deny",
-            by=caller.actor,
+            scope=action.scope if approves else "once",
             reason=action.reason,
             attempt=action.attempt,
             input_hash=action.input_hash,
@@ -291,14 +277,10 @@ class SessionActions:
     async def _acquire(self, session_id: str, caller: Caller) -> LiveSession:
         """Return one of the caller's sessions. Another principal's is not found, and not acquired either."""
         live = self._registry.get(session_id)
-        if live is None:
-            row = await self._ports.log.session(session_id)
-            if row is not None and row.principal != caller.principal:
-                raise unknown_session(session_id)
-            live = await self._registry.acquire(session_id)
-        elif live.state.principal != caller.principal:
+        found = live.state if live is not None else await self._ports.log.session(session_id)
+        if found is not None and found.principal != caller.principal:
             raise unknown_session(session_id)
-        return live
+        return await self._registry.acquire(session_id)
 
     async def _acquire_for_work(self, session_id: str, caller: Caller) -> LiveSession:
         self._refuse_if_closing()
@@ -306,21 +288,11 @@ class SessionActions:
         self._check_session(live)
         return live
 
-    async def _row(self, live: LiveSession) -> SessionRow:
-        row = await self._ports.log.session(live.session_id)
-        if row is None:
-            raise unknown_session(live.session_id)
-        return row
-
     def _check_session(self, live: LiveSession) -> None:
         """Raise `Forbidden` if the operator no longer permits what a session uses."""
         config = live.state.config
         self._permits.check_workspace(config.workspace)
         self._permits.check_runtime(live.state.runtime_name)
-        self._permits.check_mode(config.permission_mode)
-
-    def _check_use(self, runtime: str, config: SessionConfig) -> None:
-        self._permits.check_runtime(runtime)
         self._permits.check_mode(config.permission_mode)
 
     async def _begin(

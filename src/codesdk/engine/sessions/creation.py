@@ -11,7 +11,7 @@ from codesdk.contract.records import SessionRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import ImplicitSources, SessionConfig
 from codesdk.engine.log.journal import LOCAL
-from codesdk.engine.sessions.endpoints import tool_transport
+from codesdk.engine.sessions.resources import tool_transport
 
 
 def first_event(config: SessionConfig, runtime: Runtime, principal: str) -> SessionCreated:

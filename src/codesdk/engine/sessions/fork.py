@@ -3,24 +3,23 @@
 Only the transcript up to that seq is copied; a task that was running there counts as stopped.
 """
 
-from typing import Any
+from contextlib import aclosing
 
 import msgspec
 
 from codesdk.contract.errors import InvalidRequest
-from codesdk.contract.events import CONTRACT_VERSION, Event, Parent, SessionCreated
-from codesdk.contract.ids import artifact_id
+from codesdk.contract.events import CONTRACT_VERSION, Parent, SessionCreated
 from codesdk.contract.messages import ArtifactBlock, ArtifactRef, ContentBlock, ToolResult
 from codesdk.contract.ports import EventLog, Stamper
 from codesdk.contract.records import ArtifactRow, Changes, MessageRow
 from codesdk.engine.calls import ledger
-from codesdk.engine.log.feed import read_page
+from codesdk.engine.log.feed import read_events
 from codesdk.engine.log.fold import fold
 from codesdk.engine.log.journal import Journal
 from codesdk.engine.log.loading import read_transcript
 from codesdk.engine.log.state import EMPTY_CHAIN, SessionState
 from codesdk.engine.log.transcript import is_model_message
-from codesdk.engine.sessions.scope import Ports, store_artifact
+from codesdk.engine.sessions.scope import Ports, adopt_artifact, store_artifact
 from codesdk.engine.tasks import lifecycle
 from codesdk.redaction import Redactor
 
@@ -42,7 +41,7 @@ async def forked_event(
         redactor,
         scope=session_id,
         principal=source.principal,
-        data=msgspec.json.encode(plain_messages(rows)),
+        data=msgspec.json.encode([row.message for row in rows]),
         content_type="application/json",
         name="transcript",
     )
@@ -88,16 +87,12 @@ async def _cut_task(
         messages=len(rows),
         chain=rows[-1].chain if rows else EMPTY_CHAIN,
     )
-    journal = Journal(cut, stamper, _discard)
-    while cut.seq < seq:
-        page = await read_page(log, state.session_id, cut.seq)
-        if not page:
-            break
-        for item in page:
-            if item.event.seq > seq:
-                cut.seq = seq
+    journal = Journal(cut, stamper, lambda event, frame: None)  # these events exist only to be folded
+    async with aclosing(read_events(log, state.session_id, started - 1)) as events:
+        async for event in events:
+            if event.seq > seq:
                 break
-            fold(cut, item.event, journal.changes)
+            fold(cut, event, journal.changes)
     if cut.task is not None:
         _stop_short(journal)
     return journal.changes.messages
@@ -115,10 +110,6 @@ def _stop_short(journal: Journal) -> None:
         lifecycle.end(journal)
 
 
-def _discard(event: Event, frame: bytes) -> None:
-    """Discard an event: it exists only to be folded."""
-
-
 async def adopt_rows(
     log: EventLog, rows: list[MessageRow], session_id: str, now: str
 ) -> tuple[list[MessageRow], list[ArtifactRow]]:
@@ -126,18 +117,16 @@ async def adopt_rows(
 
     The fork stays readable when the parent is deleted. Hashes do not cover artifact ids, so they stay valid.
     """
-    adopted: list[MessageRow] = []
+    kept: list[MessageRow] = []
     artifacts: dict[str, ArtifactRow] = {}
 
     async def own(name: str) -> ArtifactRef | None:
         row = await log.artifact(name)
         if row is None or row.scope == row.principal:
             return None  # an upload belongs to no session
-        ref = row.ref
-        new_id = artifact_id(session_id, ref.content_hash, ref.content_type, ref.name)
-        ref = msgspec.structs.replace(ref, artifact_id=new_id)
-        artifacts[new_id] = ArtifactRow(ref=ref, scope=session_id, principal=row.principal, created_at=now)
-        return ref
+        adopted = adopt_artifact(row, session_id, now)
+        artifacts[adopted.ref.artifact_id] = adopted
+        return adopted.ref
 
     for row in rows:
         content: list[ContentBlock] = []
@@ -149,10 +138,5 @@ async def adopt_rows(
                 block = msgspec.structs.replace(block, result_ref=ref or block.result_ref)
             content.append(block)
         message = msgspec.structs.replace(row.message, content=content)
-        adopted.append(msgspec.structs.replace(row, seq=1, message=message))
-    return adopted, list(artifacts.values())
-
-
-def plain_messages(rows: list[MessageRow]) -> Any:
-    """Return a transcript as the JSON document that a fork stores."""
-    return msgspec.to_builtins([row.message for row in rows])
+        kept.append(msgspec.structs.replace(row, seq=1, message=message))
+    return kept, list(artifacts.values())

@@ -49,6 +49,7 @@ class Keys:
                 body_hash=hash_json(body),
                 answer=None,
             )
+        # Half of a surrogate pair, or a value that is not JSON, has no hash.
         except ValueError as error:
             raise InvalidRequest(f"The request or its idempotency key cannot be stored: {error}.") from None
         slot = (principal, route, row.key)

@@ -5,14 +5,17 @@ then the next one starts.
 """
 
 import asyncio
+from collections import Counter
+from collections.abc import Callable
 
 from codesdk.contract.errors import Busy, CodeSDKError, ErrorInfo
+from codesdk.contract.events import TaskQueued
 from codesdk.contract.messages import Message
+from codesdk.contract.settings import Limits
 from codesdk.contract.tools import Actor
 from codesdk.engine.models.limits import Standing
 from codesdk.engine.sessions.resources import Resources
 from codesdk.engine.sessions.scope import SessionScope
-from codesdk.engine.sessions.slots import Slots
 from codesdk.engine.tasks import lifecycle
 from codesdk.engine.tasks.context import Window
 from codesdk.engine.tasks.run import TaskRun
@@ -23,7 +26,7 @@ NO_SLOT = "All task slots are taken; try again when a task has ended."
 class TaskQueue:
     """Starts the tasks of one session in order. Hold `writes` while changing the session's files."""
 
-    def __init__(self, scope: SessionScope, resources: Resources, slots: Slots) -> None:
+    def __init__(self, scope: SessionScope, resources: Resources, slots: "Slots") -> None:
         self.run: TaskRun | None = None
         self.writes = asyncio.Lock()
         self.winding_down = False
@@ -65,7 +68,7 @@ class TaskQueue:
         lifecycle.start(scope.journal, task_id, messages, scope.settings.runtime_config, resumes=resumes)
         if self._window is None:
             self._window = Window(scope.settings.context_budget_tokens)
-        self.run = TaskRun(scope, runtime, self._window, self.writes, self._resources.endpoints)
+        self.run = TaskRun(scope, runtime, self._window, self.writes, self._resources)
         self._driver = asyncio.create_task(self._drive(self.run))
 
     def give_up(self, cause: ErrorInfo, excess: Standing | None) -> None:
@@ -103,6 +106,7 @@ class TaskQueue:
             if self.run is run:  # else the next task started as soon as the end of this one was recorded
                 self.run = None
                 self._driver = None
+            # Sessions that wait come first: else one with a long queue would keep its slot for ever.
             self._slots.give_back(runtime_name)
             self._next()
 
@@ -128,6 +132,62 @@ class TaskQueue:
                 f"Session {scope.state.session_id} already has {limit} tasks waiting. Try again when one has run.",
                 code="QUEUE_FULL",
             )
-        lifecycle.queue(scope.journal, task_id, messages)
+        scope.journal.write(TaskQueued(task_id=task_id, messages=messages), in_task=False)
         if scope.state.task is None:
             self._next()
+
+
+class Slots:
+    """How many tasks may run at once, in all and per runtime. Sessions wait for a slot first come first served."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._running: Counter[str] = Counter()
+        self._waiting: dict[str, tuple[str, Callable[[], None]]] = {}
+        self._empty: list[asyncio.Future[None]] = []
+
+    @property
+    def running(self) -> int:
+        """How many tasks run."""
+        return self._running.total()
+
+    def take(self, runtime: str) -> bool:
+        """Take a slot. Return false if none is free."""
+        full = self._running.total() >= self._limits.max_tasks
+        if full or self._running[runtime] >= self._limits.max_tasks_per_runtime:
+            return False
+        self._running[runtime] += 1
+        return True
+
+    async def emptied(self) -> None:
+        """Return when no task runs any more."""
+        while self.running:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._empty.append(waiter)
+            await waiter
+
+    def wait(self, session_id: str, runtime: str, wake: Callable[[], None]) -> None:
+        """Call `wake` once a slot for the runtime may be free. A session that asks again keeps its place."""
+        self._waiting[session_id] = (runtime, wake)
+
+    def leave(self, session_id: str) -> None:
+        """Stop waiting for a slot."""
+        self._waiting.pop(session_id, None)
+
+    def give_back(self, runtime: str) -> None:
+        """Return a slot, and wake the waiting sessions in order until one has taken it."""
+        self._running[runtime] -= 1
+        self._tell_if_empty()
+        for session_id, (wanted, wake) in list(self._waiting.items()):
+            if self.running >= self._limits.max_tasks:
+                return
+            if self._running[wanted] < self._limits.max_tasks_per_runtime:
+                self._waiting.pop(session_id, None)
+                wake()
+
+    def _tell_if_empty(self) -> None:
+        if not self.running:
+            waiting, self._empty = self._empty, []
+            for waiter in waiting:
+                if not waiter.done():
+                    waiter.set_result(None)

@@ -8,17 +8,19 @@ both are loaded again when needed.
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import msgspec
 
-from codesdk.contract.errors import CodeSDKError, StorageFailure
+from codesdk.contract.errors import CodeSDKError, Conflict, StorageFailure
 from codesdk.contract.events import SessionCreated
+from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import FIRST_EPOCH
 from codesdk.contract.records import Changes, KeyRow, SessionRow
-from codesdk.contract.runtime import Runtime
+from codesdk.contract.runtime import Runtime, ToolReply
 from codesdk.contract.settings import SessionSettings
-from codesdk.engine.calls.mcp_calls import SessionToolCalls
+from codesdk.contract.tools import ToolSpec
 from codesdk.engine.log.archive import unknown_session
 from codesdk.engine.log.choke_point import ChokePoint
 from codesdk.engine.log.feed import Feeds
@@ -27,13 +29,12 @@ from codesdk.engine.log.loading import load_state
 from codesdk.engine.log.observers import Observers
 from codesdk.engine.log.recorder import Recorder
 from codesdk.engine.log.state import SessionState
-from codesdk.engine.models.spending import Spending
+from codesdk.engine.models.limits import Spending
 from codesdk.engine.sessions.creation import first_row
-from codesdk.engine.sessions.recovery import close_interrupted
+from codesdk.engine.sessions.queue import Slots
 from codesdk.engine.sessions.scope import Ports, SessionScope
 from codesdk.engine.sessions.secrets import SessionSecrets
 from codesdk.engine.sessions.session import LiveSession
-from codesdk.engine.sessions.slots import Slots
 from codesdk.engine.tasks import lifecycle
 
 KEEP_LOADED = 4096
@@ -42,7 +43,7 @@ RETRY_S = 5.0
 
 
 class SessionRegistry:
-    """Holds every `LiveSession` of an engine, and routes their runtimes' MCP tool calls."""
+    """Holds every `LiveSession` of an engine. Implements `ToolCalls` for their runtimes' calls over MCP."""
 
     def __init__(
         self,
@@ -52,13 +53,12 @@ class SessionRegistry:
         secrets: SessionSecrets,
         observers: Observers,
     ) -> None:
-        self.tool_calls = SessionToolCalls(self._require)
         self.feeds = Feeds(ports.log, ports.strain, alone=ports.alone)
         self.slots = Slots(ports.limits)
-        self._ports = ports
-        self._find_runtime = runtime
+        self.ports = ports
+        self.find_runtime = runtime
         self._owner = owner
-        self._secrets = secrets
+        self.secrets = secrets
         self._observers = observers
         self._spending = Spending(ports.log, ports.limits.principal_budget)
         self._live: OrderedDict[str, LiveSession] = OrderedDict()
@@ -105,15 +105,15 @@ class SessionRegistry:
         state = SessionState(session_id=session_id, principal=principal)
         recorder = self._recorder(state, FIRST_EPOCH, secrets)
         payload = recorder.choke_point.clean(payload)  # the row is stored before the event
-        row = first_row(session_id, principal, payload, self._ports.stamper.now())
+        row = first_row(session_id, principal, payload, self.ports.stamper.now())
         # Not awaited yet: the registration and the first event then travel in one commit.
-        registering = asyncio.ensure_future(self._ports.log.create(row, self._owner))
+        registering = asyncio.ensure_future(self.ports.log.create(row, self._owner))
         recorder.journal.changes = changes
         lifecycle.create(recorder.journal, payload)
         self._adopt(recorder, secrets)
         row = session_row(state)
         if key is not None:
-            recorder.add_key(msgspec.structs.replace(key, answer=msgspec.to_builtins(row)))
+            recorder.add_key(key, row)
         await registering
         await recorder.settle()
         return row
@@ -122,18 +122,18 @@ class SessionRegistry:
         """Remove a session whose first event could not be written. If that fails, the next start does it."""
         self.forget(session_id)
         with contextlib.suppress(CodeSDKError):
-            if await self._ports.log.head(session_id) == 0:
-                await self._ports.log.delete(session_id)
+            if await self.ports.log.head(session_id) == 0:
+                await self.ports.log.delete(session_id)
 
     async def recover_all(self) -> None:
         """Close what a crash left open in the sessions that this owner held, and in no others."""
-        for session_id in await self._ports.log.interrupted(self._owner):
+        for session_id in await self.ports.log.interrupted(self._owner):
             await self._recover(session_id)
 
     async def _recover(self, session_id: str) -> None:
         """Close what a crash left open in a session. Skip a damaged one; loading it reports the damage."""
-        if await self._ports.log.head(session_id) == 0:
-            await self._ports.log.delete(session_id)  # registered, but nobody was told of it
+        if await self.ports.log.head(session_id) == 0:
+            await self.ports.log.delete(session_id)  # registered, but nobody was told of it
             return
         try:
             await self._load(session_id)
@@ -146,7 +146,7 @@ class SessionRegistry:
         """Drop a session from memory."""
         live = self._live.pop(session_id, None)
         if live is not None:
-            live.recorder.feed.has_writer = False
+            live.recorder.feed.has_writer = False  # its readers now learn from the store what is committed
 
     def was_unstored(self, session_id: str) -> bool:
         """Return whether this engine failed to write the session's log and has not recovered it yet."""
@@ -158,31 +158,51 @@ class SessionRegistry:
             recovering.cancel()
         self._live.clear()
 
+    def specs(self, session_id: str) -> Sequence[ToolSpec]:
+        """Return the tools that a session offers."""
+        return self._require(session_id).scope.tools.specs()
+
+    def call(
+        self, session_id: str, name: str, arguments: Any, *, runtime_tool_call_id: str | None = None
+    ) -> "asyncio.Future[ToolReply]":
+        """Decide a call of the running task, and run it if it may run."""
+        try:
+            live = self._require(session_id)
+            run = live.queue.run
+            if run is None or live.state.task is None:
+                raise Conflict(f"Session {session_id} has no running task, so no tool can be called.")
+            return run.calls.request(name, arguments, runtime_tool_call_id)
+        except CodeSDKError as error:
+            refused: asyncio.Future[ToolReply] = asyncio.get_running_loop().create_future()
+            refused.set_exception(error)
+            return refused
+
     async def _load(self, session_id: str) -> LiveSession:
         try:
-            row = await self._ports.log.session(session_id)
+            row = await self.ports.log.session(session_id)
         except StorageFailure as error:
             raise StorageFailure(error.message, details={"unreadable": session_id}) from error
         if row is None:
             raise unknown_session(session_id)
         # Ownership first: the log then refuses the previous owner's writes, so what is read next stays true.
-        epoch = await self._ports.log.take(session_id, self._owner)
-        state = await load_state(self._ports.log, session_id, row.principal)
-        secrets = self._secrets.of(session_id)
+        epoch = await self.ports.log.take(session_id, self._owner)
+        state = await load_state(self.ports.log, session_id, row.principal)
+        secrets = self.secrets.of(session_id)
         live = self._adopt(self._recorder(state, epoch, secrets), secrets)
-        await close_interrupted(live.scope, unstored=session_id in self._unstored)
+        # Before anyone acts on it: no task is running now, whatever the log says.
+        await _close_interrupted(live.scope, unstored=session_id in self._unstored)
         self._unstored.discard(session_id)
         return live
 
     def _recorder(self, state: SessionState, epoch: int, secrets: tuple[str, ...]) -> Recorder:
-        ports = self._ports
+        ports = self.ports
         return Recorder(
             ports.log,
             state,
             epoch,
             ports.stamper,
             self.feeds.of_writer(state.session_id, state.seq),
-            choke_point=ChokePoint(self._secrets.plus(secrets), ports.strain),
+            choke_point=ChokePoint(self.secrets.plus(secrets), ports.strain),
             max_backlog=ports.limits.max_backlog_frames,
             observers=self._observers,
             strain=ports.strain,
@@ -192,14 +212,14 @@ class SessionRegistry:
         """Build the live session for a recorder that has its first event."""
         state = recorder.state
         scope = SessionScope(
-            ports=self._ports,
+            ports=self.ports,
             recorder=recorder,
             settings=msgspec.convert(state.config.settings, type=SessionSettings),
         )
-        live = LiveSession(scope, self.slots, self._find_runtime, self._spending, self.tool_calls)
+        live = LiveSession(scope, self.slots, self.find_runtime, self._spending, self)
         recorder.on_broken = lambda error: self._drop(live, error)
         if secrets:
-            self._secrets.keep(state.session_id, state.principal, secrets)
+            self.secrets.keep(state.session_id, state.principal, secrets)
         self._live[state.session_id] = live
         if len(self._live) > KEEP_LOADED:
             self._unload()
@@ -208,12 +228,12 @@ class SessionRegistry:
     def _unload(self) -> None:
         """Unload the least recently used sessions that are idle and that nobody follows."""
         for session_id, live in list(self._live.items())[: len(self._live) - KEEP_LOADED]:
-            if live.idle and not live.connected and not live.recorder.feed.readers:
+            if live.idle and not live.resources.connected and not live.recorder.feed.readers:
                 self.forget(session_id)
 
     def _drop(self, live: LiveSession, error: CodeSDKError) -> None:
         """Drop a session whose log could not be written; it is loaded again when needed."""
-        live.abort(error)
+        live.queue.abort(error)
         self.forget(live.session_id)
         self.feeds.drop(live.session_id)
         if isinstance(error, StorageFailure):
@@ -237,3 +257,16 @@ class SessionRegistry:
         if live is None:
             raise unknown_session(session_id)
         return live
+
+
+async def _close_interrupted(scope: SessionScope, *, unstored: bool) -> None:
+    """Close the task that a crash or a failed write left open, and keep its open questions for a resume."""
+    task = scope.state.task
+    if task is None:
+        return
+    inputs: dict[str, ArtifactRef] = {}
+    for call in task.calls.values():
+        if call.phase == "waiting" and call.approval_id is not None:
+            inputs[call.key] = call.input_ref or await scope.put_json(call.input, "input")
+    lifecycle.recover(scope.journal, inputs, unstored=unstored)
+    await scope.recorder.settle()

@@ -1,19 +1,38 @@
 """What a session holds outside the engine: its runtime, the URLs it gave it, its attached MCP servers.
 
-Each is opened when first needed, and all are released within the grace period of a stop.
+Each is opened when first needed, and all are released within the grace period of a stop. The token in a URL is
+a secret of the session from then on, redacted like any other. `RuntimeHost` is what a runtime may use of it.
 """
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import Awaitable, Callable
 
-from codesdk.contract.capabilities import Capabilities
-from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.capabilities import Capabilities, McpTransport
+from codesdk.contract.entry import ANY_CLIENT, McpClient
+from codesdk.contract.errors import InvalidRequest, TaskFailure
+from codesdk.contract.events import ArtifactCreated
+from codesdk.contract.messages import ArtifactRef
+from codesdk.contract.models import NO_SOURCES, InstructionSources
 from codesdk.contract.ports import ToolCalls, ToolRunner
-from codesdk.contract.runtime import Runtime
-from codesdk.engine.models.spending import Spending
-from codesdk.engine.sessions.endpoints import SessionEndpoints
+from codesdk.contract.runtime import Runtime, ToolAnnouncement
+from codesdk.engine.models.limits import Spending, Standing, find_near, is_asked
+from codesdk.engine.models.requests import SessionTap
 from codesdk.engine.sessions.scope import SessionScope
+
+TOKEN_CHARS = 24
+"""A part of a URL that has at least this many characters is a token."""
+
+SERVED: tuple[McpTransport, ...] = ("http",)
+"""The MCP transports that are served here."""
+
+
+def tool_transport(capabilities: Capabilities) -> McpTransport | None:
+    """Return a runtime's first MCP transport that is served here, or None if it takes no tools over MCP."""
+    if capabilities.tool_execution_model != "external_mcp":
+        return None
+    return next((transport for transport in capabilities.mcp_transports if transport in SERVED), None)
 
 
 class Resources:
@@ -30,14 +49,17 @@ class Resources:
         self._find_runtime = find_runtime
         self._spending = spending
         self._tool_calls = tool_calls
-        self._endpoints: SessionEndpoints | None = None
         self._runtime: Runtime | None = None
+        self._tap: SessionTap | None = None
+        self._tool_url: str | None = None
+        self._model_url: str | None = None
+        self._opening = asyncio.Lock()
         self._detach: Callable[[], Awaitable[None]] | None = None
 
     @property
     def connected(self) -> bool:
         """Whether a runtime may be using a URL of this session, even between tasks."""
-        return self._detach is not None or (self._endpoints is not None and self._endpoints.open)
+        return any(held is not None for held in (self._detach, self._model_url, self._tool_url))
 
     @property
     def runtime(self) -> Runtime:
@@ -47,11 +69,11 @@ class Resources:
         return self._runtime
 
     @property
-    def endpoints(self) -> SessionEndpoints:
-        """The URLs that the session gives its runtime. Lazy: most sessions in memory never need any."""
-        if self._endpoints is None:
-            self._endpoints = SessionEndpoints(self._scope, self._spending, self._tool_calls)
-        return self._endpoints
+    def tap(self) -> SessionTap:
+        """The session's model requests. Lazy: most sessions in memory never make any."""
+        if self._tap is None:
+            self._tap = SessionTap(self._scope, self._spending)
+        return self._tap
 
     def capabilities(self) -> Capabilities:
         """Return what the runtime can do."""
@@ -61,17 +83,55 @@ class Resources:
         """Run on another runtime from now on. The caller has already released the previous one."""
         self._runtime = runtime
 
+    def near_budget(self) -> Standing | None:
+        """Return a budget that is nearly used up and that nobody was asked to raise yet."""
+        state = self._scope.state
+        standing = find_near(state, self._spending.standing(state.principal))
+        return None if standing is None or is_asked(state, standing.level) else standing
+
+    async def model_url(self, sources: InstructionSources) -> str:
+        """Return the URL that the runtime uses in place of the provider's."""
+        door, scope = self._scope.ports.models, self._scope
+        if door is None:
+            raise TaskFailure(
+                "This runtime needs the model gateway, and there is none here.", code="RUNTIME_UNAVAILABLE"
+            )
+        async with self._opening:
+            if self._model_url is None:
+                await self._spending.load(scope.state.principal)
+                token = secrets.token_urlsafe(24)
+                # Learned before anyone gets it, so that no event can hold it.
+                scope.learn([token])
+                self._model_url = await door.open(
+                    scope.state.session_id,
+                    token,
+                    self.tap,
+                    scope.settings.gateway,
+                    scope.state.config.workspace,
+                    sources,
+                )
+        return self._model_url
+
+    async def tool_url(self, client: McpClient) -> str:
+        """Return the URL at which the session's tools are offered over MCP."""
+        host = self._scope.ports.mcp
+        if host is None:
+            raise TaskFailure(
+                "This runtime gets its tools over MCP, and there is no MCP host here.",
+                code="RUNTIME_UNAVAILABLE",
+            )
+        async with self._opening:
+            if self._tool_url is None:
+                url = await host.admit(self._scope.state.session_id, self._tool_calls, client)
+                self._scope.learn([part for part in url.split("/") if len(part) >= TOKEN_CHARS])
+                self._tool_url = url
+        return self._tool_url
+
     async def attach(self, tools: ToolRunner, close: Callable[[], Awaitable[None]]) -> None:
         """Offer these tools from the next task on, replacing earlier ones. `close` ends their servers."""
         detach, self._detach = self._detach, close
         self._scope.attached = tools
         if detach is not None:
-            await detach()
-
-    async def detach(self) -> None:
-        """Close the servers of the attached tools."""
-        if self._detach is not None:
-            detach, self._detach = self._detach, None
             await detach()
 
     def require_attached(self) -> None:
@@ -84,13 +144,22 @@ class Resources:
                 " Open it with mcp_servers again."
             )
 
+    async def release(self) -> None:
+        """Release what the runtime, the tools and the attached servers keep for this session."""
+        try:
+            await self.release_runtime()
+        finally:
+            await self._scope.ports.tools.close_session(self._scope.state.session_id)
+            detach, self._detach = self._detach, None
+            if detach is not None:
+                await detach()
+
     async def release_runtime(self) -> None:
         """Have the runtime close its session within the grace period of a stop, and revoke its URLs."""
         try:
             await self._close_runtime()
         finally:
-            if self._endpoints is not None:
-                await self._endpoints.close()
+            await self._revoke_urls()
 
     async def _close_runtime(self) -> None:
         if self._runtime is not None:
@@ -102,8 +171,53 @@ class Resources:
             if scope.ports.clean is not None:
                 await asyncio.to_thread(scope.ports.clean, scope.state.session_id, scope.redactor)
 
+    async def _revoke_urls(self) -> None:
+        ports = self._scope.ports
+        if self._tool_url is not None and ports.mcp is not None:
+            url, self._tool_url = self._tool_url, None
+            await ports.mcp.dismiss(url)
+        if self._model_url is not None and ports.models is not None:
+            self._model_url = None
+            await ports.models.close(self._scope.state.session_id)
+
 
 async def _let_go(runtime: Runtime, session_id: str) -> None:
     """Close what a runtime keeps of a session. Its errors are dropped: other sessions must be closed, too."""
     with contextlib.suppress(Exception):
         await runtime.close_session(session_id)
+
+
+class RuntimeHost:
+    """What a runtime may ask for while its task runs. Implements the `Host` port."""
+
+    def __init__(
+        self,
+        scope: SessionScope,
+        resources: Resources,
+        may_run: Callable[[ToolAnnouncement], Awaitable[str | None]],
+    ) -> None:
+        self._scope = scope
+        self._resources = resources
+        self._may_run = may_run
+
+    async def model_endpoint(self, sources: InstructionSources = NO_SOURCES) -> str:
+        """Return the URL that the runtime uses in place of the provider's."""
+        return await self._resources.model_url(sources)
+
+    async def tool_endpoint(self, client: McpClient = ANY_CLIENT) -> str:
+        """Return the URL at which the session's tools are offered over MCP."""
+        return await self._resources.tool_url(client)
+
+    async def may_run(self, call: ToolAnnouncement) -> str | None:
+        """Return why the runtime may not run a tool of its own, or None if it may."""
+        return await self._may_run(call)
+
+    async def put_artifact(self, data: bytes, content_type: str, name: str | None = None) -> ArtifactRef:
+        """Store bytes for the runtime, and record that in the log."""
+        ref = await self._scope.put_artifact(data, content_type, name)
+        self._scope.journal.write(ArtifactCreated(artifact=ref, reason="put by the runtime"))
+        return ref
+
+    async def read_artifact(self, artifact_id: str) -> bytes:
+        """Return the bytes of an artifact of this session."""
+        return await self._scope.read_artifact(artifact_id)

@@ -1,25 +1,22 @@
 """What the parts of a live session share: its recorder, its ports, its settings, its secrets.
 
 The session's first event is written before its scope is made, so a scope is complete from the start.
-`RuntimeHost` is the part of it that a runtime may use while a task runs.
 """
 
 import asyncio
 import dataclasses
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from codesdk.contract.actions import Caller
-from codesdk.contract.entry import ANY_CLIENT, McpClient
 from codesdk.contract.errors import ErrorInfo, InvalidRequest, NotFound
-from codesdk.contract.events import ArtifactCreated
 from codesdk.contract.figures import Strain
 from codesdk.contract.ids import artifact_id
 from codesdk.contract.messages import ArtifactRef
-from codesdk.contract.models import NO_SOURCES, InstructionSources, ModelEndpoints
+from codesdk.contract.models import ModelEndpoints
 from codesdk.contract.ports import (
     Blobs,
     Equipper,
@@ -33,7 +30,6 @@ from codesdk.contract.ports import (
     UndoStore,
 )
 from codesdk.contract.records import ArtifactRow
-from codesdk.contract.runtime import ToolAnnouncement
 from codesdk.contract.settings import Limits, SessionSettings
 from codesdk.engine.log.journal import Journal
 from codesdk.engine.log.recorder import Recorder
@@ -78,10 +74,6 @@ Halt = Callable[[ErrorInfo, Standing | None], None]
 """Ends a task: the reason, and the budget that is used up if that is the reason."""
 
 
-def _nothing_runs(_: ErrorInfo, __: Standing | None) -> None:
-    """Do nothing: no task runs."""
-
-
 @dataclasses.dataclass(kw_only=True)
 class SessionScope:
     """One live session's share of the engine.
@@ -94,7 +86,7 @@ class SessionScope:
     recorder: Recorder
     settings: SessionSettings
     attached: ToolRunner | None = None
-    halt: Halt = _nothing_runs
+    halt: Halt = lambda cause, excess: None
     """Ends the running task for a reason that the engine knows."""
 
     def learn(self, secrets: Iterable[str]) -> None:
@@ -125,7 +117,7 @@ class SessionScope:
         """Store bytes, redacted; their row is committed with the next event."""
         row = await store_artifact(
             self.ports,
-            self.recorder.choke_point.redactor,
+            self.recorder.choke_point.redactor,  # the last check, so not the one that the edges use
             scope=self.state.session_id,
             principal=self.state.principal,
             data=data,
@@ -145,50 +137,6 @@ class SessionScope:
         if row is None or row.scope not in (self.state.session_id, self.state.principal):
             raise NotFound(f"There is no artifact {artifact_id} in this session.")
         return await self.ports.blobs.get(row.ref.content_hash)
-
-
-class Endpoints(Protocol):
-    """The URLs that a session gives its runtime."""
-
-    async def model_url(self, sources: InstructionSources) -> str: ...
-
-    async def tool_url(self, client: McpClient) -> str: ...
-
-
-class RuntimeHost:
-    """What a runtime may ask for while its task runs. Implements the `Host` port."""
-
-    def __init__(
-        self,
-        scope: SessionScope,
-        endpoints: "Endpoints",
-        may_run: Callable[[ToolAnnouncement], Awaitable[str | None]],
-    ) -> None:
-        self._scope = scope
-        self._endpoints = endpoints
-        self._may_run = may_run
-
-    async def model_endpoint(self, sources: InstructionSources = NO_SOURCES) -> str:
-        """Return the URL that the runtime uses in place of the provider's."""
-        return await self._endpoints.model_url(sources)
-
-    async def tool_endpoint(self, client: McpClient = ANY_CLIENT) -> str:
-        """Return the URL at which the session's tools are offered over MCP."""
-        return await self._endpoints.tool_url(client)
-
-    async def may_run(self, call: ToolAnnouncement) -> str | None:
-        """Return why the runtime may not run a tool of its own, or None if it may."""
-        return await self._may_run(call)
-
-    async def put_artifact(self, data: bytes, content_type: str, name: str | None = None) -> ArtifactRef:
-        """Store bytes for the runtime, and record that in the log."""
-        ref = await self._scope.put_artifact(data, content_type, name)
-        self._scope.journal.write(ArtifactCreated(artifact=ref, reason="put by the runtime"))
-        return ref
-
-    async def read_artifact(self, artifact_id: str) -> bytes:
-        """Return the bytes of an artifact of this session."""
-        return await self._scope.read_artifact(artifact_id)
 
 
 def _redact(redactor: Redactor, data: bytes, content_type: str) -> bytes:
@@ -237,3 +185,11 @@ async def store_artifact(
         name=name,
     )
     return ArtifactRow(ref=ref, scope=scope, principal=principal, created_at=ports.stamper.now())
+
+
+def adopt_artifact(row: ArtifactRow, session_id: str, now: str) -> ArtifactRow:
+    """Return a row of the session's own for an artifact of somebody else, so that it lasts as long as it does."""
+    ref = row.ref
+    own_id = artifact_id(session_id, ref.content_hash, ref.content_type, ref.name)
+    ref = msgspec.structs.replace(ref, artifact_id=own_id)
+    return ArtifactRow(ref=ref, scope=session_id, principal=row.principal, created_at=now)

@@ -5,35 +5,31 @@ decision interrupts another. When a method returns, its effect is stored, togeth
 the request.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
 
-from codesdk.contract.errors import Busy, CodeSDKError, Conflict, InvalidRequest, NotFound
+from codesdk.contract.errors import Busy, Conflict, InvalidRequest, NotFound
+from codesdk.contract.events import GrantRevoked, SettingsChanged
 from codesdk.contract.messages import Message
-from codesdk.contract.ports import ToolCalls, ToolRunner
+from codesdk.contract.ports import ToolCalls
 from codesdk.contract.records import KeyRow, SessionRow, TaskRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import OnBusy, SessionSettings, SettingsChange
 from codesdk.contract.tools import Actor, Decision, Scope
 from codesdk.engine.calls import ledger
-from codesdk.engine.calls.calls import Calls
 from codesdk.engine.calls.evaluation import check_identity
 from codesdk.engine.log.fold import session_row, task_row
 from codesdk.engine.log.recorder import Recorder
 from codesdk.engine.log.state import SessionState
-from codesdk.engine.models.spending import Spending
-from codesdk.engine.sessions.changes import take_change
+from codesdk.engine.models.limits import Spending
 from codesdk.engine.sessions.creation import check_fit
-from codesdk.engine.sessions.endpoints import tool_transport
-from codesdk.engine.sessions.queue import TaskQueue
-from codesdk.engine.sessions.resources import Resources
+from codesdk.engine.sessions.queue import Slots, TaskQueue
+from codesdk.engine.sessions.resources import Resources, tool_transport
 from codesdk.engine.sessions.scope import SessionScope
-from codesdk.engine.sessions.slots import Slots
 from codesdk.engine.tasks import lifecycle
-from codesdk.engine.tasks.user_input import take_messages, take_words
+from codesdk.engine.tasks.user_input import take_change, take_messages, take_words
 
 T = TypeVar("T")
 
@@ -54,8 +50,8 @@ class LiveSession:
         self.equipped = False
         """Whether it was given what is not stored with it, since it was loaded."""
         self._find_runtime = find_runtime
-        self._resources = Resources(scope, find_runtime, spending, tool_calls)
-        self._queue = TaskQueue(scope, self._resources, slots)
+        self.resources = Resources(scope, find_runtime, spending, tool_calls)
+        self.queue = TaskQueue(scope, self.resources, slots)
 
     @property
     def recorder(self) -> Recorder:
@@ -67,38 +63,19 @@ class LiveSession:
         """The session's state, all written events folded in."""
         return self.scope.recorder.state
 
-    async def attach(self, tools: ToolRunner, close: Callable[[], Awaitable[None]]) -> None:
-        """Offer these tools from the next task on. `close` ends their servers on release."""
-        await self._resources.attach(tools, close)
-
-    @property
-    def calls(self) -> Calls | None:
-        """The tool calls of the running task."""
-        return None if self._queue.run is None else self._queue.run.calls
-
-    @property
-    def writes(self) -> asyncio.Lock:
-        """Hold it while changing this session's files."""
-        return self._queue.writes
-
-    @property
-    def connected(self) -> bool:
-        """Whether a runtime may be using a URL of this session, even between tasks."""
-        return self._resources.connected
-
     @property
     def idle(self) -> bool:
         """Whether nothing runs, is queued or waits to be committed."""
-        return not self._queue.busy and not self.recorder.backlog and not self.state.queue
+        return not self.queue.busy and not self.recorder.backlog and not self.state.queue
 
     async def start(
         self, messages: list[Message], *, on_busy: OnBusy, task_id: str, key: KeyRow | None = None
     ) -> TaskRow:
         """Start a task, queue it, or steer the running one. Return the row of the task it became."""
-        messages = await take_messages(self.scope, messages, self._resources.capabilities)
+        messages = await take_messages(self.scope, messages, self.resources.capabilities)
         # Checked after that await: the session may have been closed or become busy meanwhile.
         self._require_open()
-        self._resources.require_attached()
+        self.resources.require_attached()
         running = self.state.task
         if running is not None and on_busy == "steer":
             return await self.steer(messages, key=key)
@@ -109,25 +86,25 @@ class LiveSession:
                 f"Session {self.session_id} is busy with {running.task_id}. Wait for it, or queue the task.",
                 code="SESSION_BUSY",
             )
-        self._queue.begin(task_id, messages, may_wait=on_busy != "reject")
+        self.queue.begin(task_id, messages, may_wait=on_busy != "reject")
         return await self._commit(await self._task(task_id), key)
 
     async def steer(
         self, messages: list[Message], *, task_id: str | None = None, key: KeyRow | None = None
     ) -> TaskRow:
         """Add user input to the running task."""
-        run = self._queue.run
+        run = self.queue.run
         if run is None:
             raise Conflict(f"Session {self.session_id} has no running task.")
         if task_id not in (None, run.task_id):
             raise Conflict(f"Task {task_id} does not run, so it takes no input; {run.task_id} does.")
-        if not self._resources.capabilities().supports_steer:
+        if not self.resources.capabilities().supports_steer:
             raise InvalidRequest(
                 f"The runtime {self.state.runtime_name} cannot be steered; queue a task instead."
             )
-        messages = await take_messages(self.scope, messages, self._resources.capabilities)
+        messages = await take_messages(self.scope, messages, self.resources.capabilities)
         row = await self._task(run.task_id)
-        await run.steer(messages, _answered(key, row))
+        await run.steer(messages, row, key)
         return row
 
     async def stop(self, task_id: str | None, by: Actor, reason: str, key: KeyRow | None = None) -> TaskRow:
@@ -138,7 +115,7 @@ class LiveSession:
         reason = take_words(self.scope, reason)
         if any(entry.task_id == target for entry in self.state.queue):
             lifecycle.drop_queued(self.recorder.journal, target, by, reason)
-        elif (run := self._queue.run) is not None and run.task_id == target:
+        elif (run := self.queue.run) is not None and run.task_id == target:
             run.stop(by, reason)
         return await self._commit(await self._task(target), key)
 
@@ -162,36 +139,33 @@ class LiveSession:
             reason = take_words(self.scope, reason)
         carried = next((c for c in self.state.carried if c.tool_call_id == tool_call_id), None)
         if tool_call_id in self.state.budget_questions:
-            self._answer_budget(tool_call_id, decision, by, reason)
+            ledger.answer_question(self.recorder.journal, tool_call_id, decision, by, reason)
+            if self.queue.run is not None:
+                self.queue.run.calls.approvals.wake(tool_call_id)
         elif carried is not None:
             check_identity(carried.identity, attempt, input_hash)
             if carried.approved is None:
-                ledger.answer_carried(self.recorder.journal, carried.approval_id, decision, by, reason)
+                ledger.answer_question(self.recorder.journal, carried.approval_id, decision, by, reason)
             elif decision == "deny":
                 raise Conflict(f"Call {tool_call_id} was already approved; resume the session to run it.")
-        elif (run := self._queue.run) is not None:
+        elif (run := self.queue.run) is not None:
             await run.calls.approvals.answer(tool_call_id, decision, by, scope, reason, attempt, input_hash)
         else:
             raise NotFound(f"No call {tool_call_id} waits for an answer in session {self.session_id}.")
         await self._commit(None, key)
 
-    def _answer_budget(self, approval_id: str, decision: Decision, by: Actor, reason: str | None) -> None:
-        ledger.answer_budget(self.recorder.journal, approval_id, decision, by, reason)
-        if self._queue.run is not None:
-            self._queue.run.calls.approvals.wake(approval_id)
-
     async def revoke(self, tool: str, by: Actor, key: KeyRow | None = None) -> None:
         """Ask about a tool again from now on. Calls that were already decided are not affected."""
         if not any(grant.tool == tool for grant in self.state.grants):
             raise NotFound(f"The tool {tool} is not approved for session {self.session_id}.")
-        lifecycle.revoke(self.recorder.journal, tool, by)
+        self.recorder.journal.write(GrantRevoked(tool=tool, by=by))
         await self._commit(None, key)
 
     async def resume(self, messages: list[Message], task_id: str, key: KeyRow | None = None) -> TaskRow:
         """Continue after an interruption: run the calls approved meanwhile, then the runtime."""
-        messages = await take_messages(self.scope, messages, self._resources.capabilities) if messages else []
+        messages = await take_messages(self.scope, messages, self.resources.capabilities) if messages else []
         self._require_open()
-        self._resources.require_attached()
+        self.resources.require_attached()
         state = self.state
         if state.task is not None:
             raise Busy(f"Session {self.session_id} is running {state.task.task_id}.", code="SESSION_BUSY")
@@ -201,21 +175,22 @@ class LiveSession:
         if state.budget_questions:
             waiting = next(iter(state.budget_questions))
             raise Conflict(f"A budget is used up. Approve {waiting} to raise it, then resume.")
-        transport = tool_transport(self._resources.capabilities())  # may fail, so before a slot is taken
-        self._queue.take_slot()
+        transport = tool_transport(self.resources.capabilities())  # may fail, so before a slot is taken
+        self.queue.take_slot()
         lifecycle.resume_from_transcript(self.recorder.journal, state.runtime_name, transport, lost=[])
         if state.interrupted_task is not None or approved or messages:
-            self._queue.launch(task_id, messages, resumes=state.interrupted_task or state.last_task)
+            self.queue.launch(task_id, messages, resumes=state.interrupted_task or state.last_task)
         else:
             waiting = state.queue[0]
             task_id = waiting.task_id
-            self._queue.launch(task_id, waiting.messages)
+            self.queue.launch(task_id, waiting.messages)
         return await self._commit(await self._task(task_id), key)
 
     async def move(self, runtime: str, model: str | None, key: KeyRow | None = None) -> SessionRow:
         """Use another runtime from the next task on. It gets the transcript; the log says what is lost."""
         self._require_open()
         state = self.state
+        # Queued tasks were accepted for the runtime that the session has.
         if state.task is not None or state.queue:
             raise Busy(
                 f"Session {self.session_id} has tasks to do; move it when they are done.", code="SESSION_BUSY"
@@ -224,20 +199,21 @@ class LiveSession:
         if found.name == before:
             raise InvalidRequest(f"Session {self.session_id} is a session of {before} already.")
         check_fit(found, state.config.native_tools, self.scope.settings.implicit_sources)
-        await self._resources.release_runtime()
+        await self.resources.release_runtime()
         journal, transport = self.recorder.journal, tool_transport(found.capabilities())
         lost = ["reasoning", f"what {before} kept of the conversation on its own"]
         lifecycle.resume_from_transcript(journal, found.name, transport, lost=lost)
         if model is not None:
             journal.identify(model, None)
-        self._resources.use(found)
+        self.resources.use(found)
         return await self._commit(session_row(self.state), key)
 
     async def change_settings(
         self, change: SettingsChange, by: Actor, key: KeyRow | None = None
     ) -> SessionRow:
         """Change settings from the next decision on, also while a task runs or once the session is closed."""
-        lifecycle.change_settings(self.recorder.journal, take_change(self.scope, change), by)
+        given = take_change(self.scope, change).given()
+        self.recorder.journal.write(SettingsChanged(by=by, **given), in_task=False)
         self.scope.settings = msgspec.convert(self.state.config.settings, type=SessionSettings)
         return await self._commit(session_row(self.state), key)
 
@@ -246,33 +222,13 @@ class LiveSession:
         reason = take_words(self.scope, reason)
         for waiting in list(self.state.queue):
             lifecycle.drop_queued(self.recorder.journal, waiting.task_id, by, reason)
-        await self.halt(by, reason)
+        await self.queue.halt(by, reason)
         if self.state.closed:
             return await self._commit(session_row(self.state), key)
         lifecycle.close(self.recorder.journal, reason)
         row = await self._commit(session_row(self.state), key)
-        await self.release()
+        await self.resources.release()
         return row
-
-    async def release(self) -> None:
-        """Release what the runtime, the tools and the attached servers keep for this session."""
-        try:
-            await self._resources.release_runtime()
-        finally:
-            await self.scope.ports.tools.close_session(self.session_id)
-            await self._resources.detach()
-
-    def start_no_more(self) -> None:
-        """Let the running task end by itself, and leave the queued ones for a resume."""
-        self._queue.start_no_more()
-
-    async def halt(self, by: Actor, reason: str) -> None:
-        """Stop the running task, if any, wait for its end, and start none of the queued ones."""
-        await self._queue.halt(by, reason)
-
-    def abort(self, error: CodeSDKError) -> None:
-        """End the running task, if any, because the log could not be written."""
-        self._queue.abort(error)
 
     async def _task(self, task_id: str) -> TaskRow:
         """Return the row of one of its tasks, including what is written but not committed yet."""
@@ -287,13 +243,9 @@ class LiveSession:
 
     async def _commit(self, result: T, key: KeyRow | None) -> T:
         """Store what was written, and the result under its idempotency key, in one commit."""
-        await self.recorder.commit(_answered(key, result))
+        await self.recorder.commit(key, result)
         return result
 
     def _require_open(self) -> None:
-        if self.state.closed or self._queue.winding_down:
+        if self.state.closed or self.queue.winding_down:
             raise Conflict(f"Session {self.session_id} is closed. Fork it to go on from where it was.")
-
-
-def _answered(key: KeyRow | None, result: object) -> KeyRow | None:
-    return None if key is None else msgspec.structs.replace(key, answer=msgspec.to_builtins(result))

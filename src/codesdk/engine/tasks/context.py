@@ -2,26 +2,40 @@
 
 `Window` keeps the part of the transcript that fits, so that each task adds only what is new; a loaded session
 reads back no more than the budget holds. The compiled input is a short manifest: a range of the transcript
-with the hash chain up to its end, the tools, the settings and the omissions.
+with the hash chain up to its end, the tools, the settings and the omissions. `write_input` records it in a
+`model.input` event; replay compiles it again.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 from typing import Any
 
 import msgspec
 
 from codesdk.contract.canonical import hash_json
-from codesdk.contract.errors import InvalidRequest
-from codesdk.contract.events import ContextWindow, Omission, Replacement
+from codesdk.contract.capabilities import InputCapture
+from codesdk.contract.errors import InvalidRequest, StorageFailure
+from codesdk.contract.events import ContextWindow, ModelInput, Omission, Replacement
 from codesdk.contract.messages import Message, Reasoning, ToolResult
 from codesdk.contract.ports import EventLog
 from codesdk.contract.records import MessageRow
+from codesdk.contract.runtime import Instructions, RuntimeEnv, TaskInput
 from codesdk.contract.tools import ManifestEntry, ToolSpec
+from codesdk.engine.log.loading import refold_transcript
 from codesdk.engine.log.state import EMPTY_CHAIN
+from codesdk.engine.sessions.scope import SessionScope
+from codesdk.engine.tasks.instructions import Captured
 
 PAGE_MESSAGES = 64
+NO_SOURCES = {
+    "disabled": True,
+    "reason": "This runtime reads nothing that CodeSDK did not hand to it.",
+}
+LISTED_LATER = {
+    "disabled": True,
+    "reason": "What this runtime adds is listed with each exact request of the task.",
+}
 
 
 class Compiled(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,13 +79,13 @@ class Window:
         self.replace(rows)
         self.next_index = count
 
-    def replace(self, rows: Sequence[MessageRow] | deque[MessageRow]) -> None:
+    def replace(self, rows: Iterable[MessageRow]) -> None:
         """Replace all rows."""
         self.rows.clear()
         self.tokens = 0
         self.extend(rows)
 
-    def extend(self, rows: Sequence[MessageRow] | deque[MessageRow]) -> None:
+    def extend(self, rows: Iterable[MessageRow]) -> None:
         """Add rows at the end."""
         for row in rows:
             self.rows.append(_without_reasoning(row))
@@ -162,3 +176,72 @@ def _without_reasoning(row: MessageRow) -> MessageRow:
         return row
     kept = [block for block in content if not isinstance(block, Reasoning)]
     return msgspec.structs.replace(row, message=msgspec.structs.replace(row.message, content=kept))
+
+
+async def write_input(
+    scope: SessionScope, window: Window, capture: InputCapture, captured: Captured | None = None
+) -> tuple[Compiled, int]:
+    """Compile the input from the transcript and record it.
+
+    Return it with the seq of its event: messages before that seq are part of it.
+    """
+    config = scope.redactor.value(scope.settings.runtime_config)
+    sources = LISTED_LATER if capture == "exact" else NO_SOURCES
+    sources_ref = await scope.put_json(captured.document if captured else sources, "implicit sources")
+    while True:
+        await scope.recorder.settle()
+        while scope.recorder.backlog:  # somebody steered meanwhile, and that message must be included
+            await scope.recorder.settle()
+        try:
+            await window.catch_up(scope.ports.log, scope.state.session_id, scope.state.messages)
+        except StorageFailure:  # a stored message is damaged; the log still has it
+            window.replace(
+                await refold_transcript(scope.ports.log, scope.ports.blobs, scope.state.session_id)
+            )
+        task = scope.state.task
+        new = window.since(task.started_seq) if task is not None else 0
+        offered = schema_hashes(scope.tools.specs(), scope.redactor.text)
+        compiled = compile_input(window, offered, config, new)
+        input_ref = await scope.put_json(compiled.manifest, "compiled input")
+        if window.next_index == scope.state.messages:
+            break  # else the task was steered meanwhile
+    written = scope.journal.write(
+        ModelInput(
+            capture="compiled",
+            input_ref=input_ref,
+            input_hash=hash_json(compiled.manifest),
+            implicit_sources_ref=sources_ref,
+            tool_manifest=compiled.tool_manifest,
+            runtime_config=compiled.manifest["runtime_config"],
+            context_window=compiled.context_window,
+        )
+    )
+    return compiled, written.seq
+
+
+def task_input(
+    scope: SessionScope, task_id: str, compiled: Compiled, instructions: Sequence[Instructions] = ()
+) -> TaskInput:
+    """Return everything that a runtime is given for a task."""
+    state, config = scope.state, scope.state.config
+    return TaskInput(
+        session_id=state.session_id,
+        task_id=task_id,
+        env=RuntimeEnv(
+            cwd=config.workspace,
+            env={},
+            credential_namespace=config.credential_namespace,
+            isolation=config.isolation,
+            state_dir=scope.ports.state_dir,
+        ),
+        messages=compiled.messages,
+        model_messages=state.model_messages,
+        tools=scope.tools.specs(),
+        permission_mode=config.permission_mode,
+        interaction_mode=config.interaction_mode,
+        runtime_config=scope.settings.runtime_config,
+        model=state.model,
+        runtime_session_id=state.runtime_session_id,
+        native_tools=() if config.native_tools == "off" else config.native_tools,
+        instructions=instructions,
+    )

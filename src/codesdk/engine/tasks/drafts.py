@@ -58,34 +58,22 @@ class Intake:
 
     async def draft(self, draft: Draft) -> None:
         """Write a draft, in order of arrival."""
-        payload: Any = draft.payload
-        problem: str | None = None
-        if type(payload) is OutputDelta:
-            payload = msgspec.structs.replace(payload, delta=mend(payload.delta))
-            problem = _delta_problem(payload, self._max_bytes) or self._id_problem(
-                payload.block_id, payload.message_id
-            )
-        else:
-            try:
-                payload = self._legible(payload)
-            except _Malformed as error:
-                problem = str(error)
-        if problem is not None:
-            await self.malformed(problem, draft)
+        try:
+            payload = self._legible(draft.payload)
+        except _Malformed as problem:
+            await self.malformed(str(problem), draft)
             return
         raw, raw_ref = await self.raw(draft.raw)
-        journal = self._scope.journal
         if type(payload) is OutputDelta:
-            delta = self._delta(payload)
-            if delta.delta or raw is not None or raw_ref is not None:
-                lifecycle.draft(journal, delta, raw, raw_ref)
-            return
-        if isinstance(payload, OutputCompleted):
-            self.release(payload.message_id)
+            payload = self._delta(payload)
+            if not payload.delta and raw is None and raw_ref is None:
+                return  # all of it is held back, so there is nothing to show yet
+        elif isinstance(payload, OutputCompleted):
+            self.release(payload.message_id)  # what was held back comes before the end of its message
         elif isinstance(payload, OutputRetracted):
             for block_id in payload.block_ids:
                 self._streams.pop(block_id, None)
-        lifecycle.draft(journal, payload, raw, raw_ref)
+        lifecycle.draft(self._scope.journal, payload, raw, raw_ref)
 
     def release(self, message_id: str | None = None) -> None:
         """Write what was held back of one message's blocks, or of all."""
@@ -130,6 +118,13 @@ class Intake:
         """Return a draft's payload as readers of the log will see it. Raise `_Malformed` if it is invalid."""
         source: object = payload
         kind = type(source)
+        if kind is OutputDelta:
+            payload = msgspec.structs.replace(payload, delta=mend(payload.delta))
+            ids = (payload.block_id, payload.message_id)
+            problem = _delta_problem(payload, self._max_bytes) or self._id_problem(*ids)
+            if problem is not None:
+                raise _Malformed(problem)
+            return payload
         if kind not in _DRAFTS:
             raise _Malformed(f"a runtime may not draft {TYPE_OF.get(kind, kind.__name__)}.")
         try:

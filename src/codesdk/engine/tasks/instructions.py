@@ -37,7 +37,7 @@ async def capture(scope: SessionScope, names: Sequence[str]) -> Captured | None:
         Instructions(name, scope.redactor.text(found.text)) for name, found in read if found.text.strip()
     ]
     left_out = [{"origin": _origin(name), "reason": found.problem} for name, found in read if found.problem]
-    sources = [_source(number, name, text) for number, (name, text) in _numbered(files)]
+    sources = [_source(number, file) for number, file in enumerate(files, 1)]
     return Captured(files, {"sources": sources, "left_out": left_out})
 
 
@@ -66,15 +66,11 @@ def _read(path: Path) -> _Found:
     return _Found(problem="It is not plain text.") if "\0" in text else _Found(text)
 
 
-def _numbered(files: Sequence[Instructions]) -> list[tuple[int, tuple[str, str]]]:
-    return [(number, (file.name, file.text)) for number, file in enumerate(files, 1)]
-
-
-def _source(number: int, name: str, text: str) -> dict[str, Any]:
+def _source(number: int, file: Instructions) -> dict[str, Any]:
     """Describe a file as the list of an exact request does, except for its place there."""
-    data = text.strip().encode()
+    data = file.text.strip().encode()
     return {
-        "origin": _origin(name),
+        "origin": _origin(file.name),
         "kind": "text",
         "extent": "whole",
         "size_bytes": len(data),

@@ -12,7 +12,6 @@ from codesdk.contract.capabilities import McpTransport
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.messages import ArtifactRef, AssistantBlock, Code, Message, Reasoning, Text
 from codesdk.contract.runtime import DraftPayload
-from codesdk.contract.settings import SettingsChange
 from codesdk.contract.tools import Actor
 from codesdk.engine.calls import ledger
 from codesdk.engine.log.clock import millis
@@ -51,13 +50,8 @@ def resume_from_transcript(
 def close(journal: Journal, reason: str) -> None:
     """End the session, and with it the questions that a crash left open."""
     for carried in [entry for entry in journal.state.carried if entry.approved is None]:
-        ledger.answer_carried(journal, carried.approval_id, "deny", ENGINE, "The session was closed.")
+        ledger.answer_question(journal, carried.approval_id, "deny", ENGINE, "The session was closed.")
     journal.write(ev.SessionClosed(reason=reason), in_task=False)
-
-
-def queue(journal: Journal, task_id: str, messages: list[Message]) -> None:
-    """Queue a task."""
-    journal.write(ev.TaskQueued(task_id=task_id, messages=messages), in_task=False)
 
 
 def start(
@@ -96,13 +90,15 @@ def draft(
     journal: Journal, payload: DraftPayload, raw: Any = None, raw_ref: ArtifactRef | None = None
 ) -> None:
     """Write an event that the runtime drafted, or a notice why it does not count."""
-    task = journal.state.task
-    if task is None:
-        _late(journal, payload, raw, raw_ref)
+    task, what = journal.state.task, ev.TYPE_OF[type(payload)]
+    if task is None and isinstance(payload, ev.UsageReported | ev.RuntimeNotice | ev.RequestCompleted):
+        journal.write(payload, in_task=False, raw=raw, raw_ref=raw_ref)
+    elif task is None:
+        message = f"The runtime sent {what} after its task had ended; it does not count."
+        notice(journal, "late_event", message, {"type": what}, raw, raw_ref)
     elif isinstance(payload, ev.OutputDelta | ev.OutputCompleted) and (
         payload.message_id in task.completed_messages
     ):
-        what = ev.TYPE_OF[type(payload)]
         notice(
             journal,
             "violation",
@@ -134,21 +130,12 @@ def ask_stop(journal: Journal, by: Actor, reason: str) -> None:
         return
     journal.write(ev.TaskStopRequested(reason=reason, by=by))
     ledger.close_budget_questions(journal, STOP_REASON)
+    # Running calls are left to their workers, which are cancelled and record how they end.
     for call in list(task.calls.values()):
         if call.phase == "waiting":
-            ledger.refuse(journal, call, ENGINE, STOP_REASON)
+            ledger.refuse(journal, call, STOP_REASON)
         elif call.phase == "approved":
             ledger.skip(journal, call, f"Not run: {STOP_REASON}.")
-
-
-def revoke(journal: Journal, tool: str, by: Actor) -> None:
-    """Revoke the grants of a tool: from now on it is asked about again."""
-    journal.write(ev.GrantRevoked(tool=tool, by=by))
-
-
-def change_settings(journal: Journal, change: SettingsChange, by: Actor) -> None:
-    """Change the session's settings from the next decision on."""
-    journal.write(ev.SettingsChanged(by=by, **change.given()), in_task=False)
 
 
 def end(journal: Journal, *, stop_reason: str | None = None, error: ErrorInfo | None = None) -> None:
@@ -158,8 +145,7 @@ def end(journal: Journal, *, stop_reason: str | None = None, error: ErrorInfo | 
     """
     task = _running(journal)
     ledger.close_budget_questions(journal, "the task ended")
-    _close_streams(journal, task)
-    now = journal.stamper.now()
+    now = _close_streams(journal, task)
     usage, duration = task.usage, _duration_ms(task, now)
     ending: Ending
     if task.stop is not None:
@@ -207,12 +193,12 @@ def recover(journal: Journal, inputs: dict[str, ArtifactRef], *, unstored: bool 
         elif call.phase == "approved":
             ledger.skip(journal, call, "Not run: the process ended before it started.")
         else:
-            ledger.lose(journal, call)
-    error = _UNSTORED if unstored else _CRASHED
-    _close_streams(journal, task)
-    now = journal.stamper.now()
-    ending = ev.TaskFailed(error=error, usage=task.usage, duration_ms=_duration_ms(task, now))
-    journal.write(ending, time=now)
+            ledger.lose(
+                journal, call, "The process ended while this ran; whether it took effect is not known."
+            )
+    now = _close_streams(journal, task)
+    error, duration = _UNSTORED if unstored else _CRASHED, _duration_ms(task, now)
+    journal.write(ev.TaskFailed(error=error, usage=task.usage, duration_ms=duration), time=now)
     # After the terminal event: these questions belong to the session now, not to the task.
     for payload in carried:
         journal.write(payload, in_task=False)
@@ -223,21 +209,6 @@ def _running(journal: Journal) -> ActiveTask:
     if task is None:
         raise ValueError(f"session {journal.state.session_id} has no running task")
     return task
-
-
-def _late(journal: Journal, payload: DraftPayload, raw: Any, raw_ref: ArtifactRef | None) -> None:
-    if isinstance(payload, ev.UsageReported | ev.RuntimeNotice | ev.RequestCompleted):
-        journal.write(payload, in_task=False, raw=raw, raw_ref=raw_ref)
-        return
-    what = ev.TYPE_OF[type(payload)]
-    notice(
-        journal,
-        "late_event",
-        f"The runtime sent {what} after its task had ended; it does not count.",
-        {"type": what},
-        raw,
-        raw_ref,
-    )
 
 
 def cut_off(task: ActiveTask) -> list[ev.OutputCompleted]:
@@ -255,9 +226,11 @@ def cut_off(task: ActiveTask) -> list[ev.OutputCompleted]:
     ]
 
 
-def _close_streams(journal: Journal, task: ActiveTask) -> None:
+def _close_streams(journal: Journal, task: ActiveTask) -> str:
+    """Write the messages that still stream. Return the time at which the task ends."""
     for message in cut_off(task):
         journal.write(message)
+    return journal.stamper.now()
 
 
 def _content(block: OpenBlock) -> Sequence[AssistantBlock]:

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from codesdk.contract.errors import CodeSDKError, Conflict, ErrorInfo, TaskFailure
 from codesdk.contract.events import TaskSteered
 from codesdk.contract.messages import Message
-from codesdk.contract.records import KeyRow
+from codesdk.contract.records import KeyRow, TaskRow
 from codesdk.contract.runtime import (
     Draft,
     Failed,
@@ -28,8 +28,8 @@ from codesdk.contract.tools import Actor, ToolIdentity
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.calls import Calls
 from codesdk.engine.models.limits import Standing, is_asked
-from codesdk.engine.sessions.endpoints import SessionEndpoints
-from codesdk.engine.sessions.scope import RuntimeHost, SessionScope
+from codesdk.engine.sessions.resources import Resources, RuntimeHost
+from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
 from codesdk.engine.tasks.adapter_calls import (
     Ending,
@@ -42,8 +42,7 @@ from codesdk.engine.tasks.adapter_calls import (
     name_of,
     start,
 )
-from codesdk.engine.tasks.compiled_input import task_input, write_input
-from codesdk.engine.tasks.context import Window
+from codesdk.engine.tasks.context import Window, task_input, write_input
 from codesdk.engine.tasks.drafts import Intake
 from codesdk.engine.tasks.instructions import capture
 from codesdk.engine.tasks.validation import is_text
@@ -60,7 +59,7 @@ class TaskRun:
         runtime: Runtime,
         window: Window,
         writes: asyncio.Lock,
-        endpoints: SessionEndpoints,
+        resources: Resources,
     ) -> None:
         task = scope.state.task
         assert task is not None, "a run needs a started task"
@@ -68,7 +67,7 @@ class TaskRun:
         self._scope = scope
         self._runtime = runtime
         self._window = window
-        self._endpoints = endpoints
+        self._resources = resources
         self._cause: ErrorInfo | None = None
         self._excess: Standing | None = None
         self._intake = Intake(scope)
@@ -83,8 +82,7 @@ class TaskRun:
             scope,
             self._intake,
             writes,
-            endpoints,
-            runtime.capabilities(),
+            resources,
             reply=self._reply,
             on_fault=self._on_fault,
             violated=self._on_violation,
@@ -117,14 +115,12 @@ class TaskRun:
             self._stopping.cancel()
         self._stopping = self._pressing(reason)
 
-    async def steer(self, messages: list[Message], key: KeyRow | None = None) -> None:
+    async def steer(self, messages: list[Message], row: TaskRow, key: KeyRow | None) -> None:
         """Record more user input and give it to the runtime, now or when it has started."""
         if self._ending or self._is_stopping():
             raise Conflict(f"Task {self.task_id} is ending and takes no more input; start another task.")
         seq = self._scope.journal.write(TaskSteered(messages=messages)).seq
-        if key is not None:
-            self._scope.recorder.add_key(key)
-        await self._scope.recorder.settle()
+        await self._scope.recorder.commit(key, row)
         # A message recorded before the input was compiled is part of it; handing it over would say it twice.
         if self._handle is None:
             self._early_steering.append((seq, messages))
@@ -133,8 +129,12 @@ class TaskRun:
 
     def abort(self, error: CodeSDKError) -> None:
         """End the run because of a fault in CodeSDK."""
+        self._halt(Failed(error=error.info()))
+
+    def _halt(self, ending: Failed) -> None:
+        """End the run now, whatever the runtime does."""
         if not self._halted.done():
-            self._halted.set_result(Failed(error=error.info()))
+            self._halted.set_result(ending)
 
     async def _guarded(self) -> Ending:
         playing = asyncio.create_task(self._play())
@@ -164,8 +164,8 @@ class TaskRun:
             self._scope, self._window, capabilities.input_capture, captured
         )
         given = task_input(self._scope, self.task_id, compiled, captured.files if captured else ())
-        self._endpoints.tap.hand_over(given.messages, given.tools)
-        host = RuntimeHost(self._scope, self._endpoints, self.calls.may_run)
+        self._resources.tap.hand_over(given.messages, given.tools)
+        host = RuntimeHost(self._scope, self._resources, self.calls.may_run)
         handle = self._handle = await start(self._runtime, host, given, self._scope.settings.start_timeout_s)
         self._last_item_s = asyncio.get_running_loop().time()
         if self._is_stopping():
@@ -230,10 +230,11 @@ class TaskRun:
         if isinstance(ending, Failed) or self._cause is not None:
             self.calls.approvals.refuse_all("The runtime ended the task before anyone answered.")
             grace = min(grace, scope.settings.stop_grace_s)
+        # A halted run waits for nobody.
         await self.calls.close(0 if self._halted.done() else grace)
         await self._close_handle()
         # Model requests that still end now are then part of the task's usage.
-        await self._endpoints.tap.idle(grace)
+        await self._resources.tap.idle(grace)
         self._intake.release()
         assert task is not None, "only this run ends its task"
         ending = legible_ending(self._runtime.name, ending)
@@ -258,11 +259,8 @@ class TaskRun:
             await call_within(grace, self._handle.stop, reason)
         self.calls.requests.release()
         await asyncio.sleep(max(0.0, deadline - asyncio.get_running_loop().time()))
-        if not self._halted.done():
-            error = ErrorInfo(
-                code="TIMEOUT", message="The runtime did not end after it was asked to stop.", retryable=False
-            )
-            self._halted.set_result(Failed(error=error))
+        message = "The runtime did not end after it was asked to stop."
+        self._halt(Failed(error=ErrorInfo(code="TIMEOUT", message=message, retryable=False)))
 
     async def _watch_silence(self) -> None:
         """Halt the run when the runtime is silent for too long while it waits for nothing of ours."""
@@ -273,17 +271,16 @@ class TaskRun:
             await asyncio.sleep(max(limit - quiet, 0.01))
             if self.calls.busy or not self._last_item_s:
                 self._last_item_s = clock() if self._last_item_s else 0.0
-            elif clock() - self._last_item_s >= limit and not self._halted.done():
+            elif clock() - self._last_item_s >= limit:
                 message = f"The runtime sent nothing for {limit:g} s. Try again, or raise idle_timeout_s."
-                error = ErrorInfo(code="TIMEOUT", message=message, retryable=True)
-                self._halted.set_result(Failed(error=error))
+                self._halt(Failed(error=ErrorInfo(code="TIMEOUT", message=message, retryable=True)))
                 return
 
     async def _reply(self, identity: ToolIdentity, reply: ToolReply | str) -> None:
         handle = self._handle
         if handle is None:
             return
-        self._endpoints.tap.add_result(reply if isinstance(reply, str) else reply.result)
+        self._resources.tap.add_result(reply if isinstance(reply, str) else reply.result)
         try:
             async with asyncio.timeout(self._scope.settings.start_timeout_s):
                 if isinstance(reply, str):
@@ -291,14 +288,11 @@ class TaskRun:
                 else:
                     await call(handle.send_tool_result, identity, reply)
         except Exception as error:  # noqa: BLE001 - whatever an adapter raises ends the task, nothing else
-            if not self._halted.done():
-                self._halted.set_result(
-                    crash(self._runtime.name, f"it took no tool result ({name_of(error)})")
-                )
+            self._halt(crash(self._runtime.name, f"it took no tool result ({name_of(error)})"))
 
     async def _hand_over(self, handle: RuntimeTask, messages: list[Message]) -> None:
         """Give the runtime more input. Raise `TaskFailure` if it does not take it."""
-        self._endpoints.tap.add_messages(messages)
+        self._resources.tap.add_messages(messages)
         try:
             await asyncio.wait_for(call(handle.steer, messages), self._scope.settings.start_timeout_s)
         except Exception as error:
@@ -313,10 +307,9 @@ class TaskRun:
             await call_within(self._scope.settings.stop_grace_s, self._handle.close)
 
     def _on_fault(self, error: BaseException) -> None:
-        if isinstance(error, CodeSDKError):
-            self.abort(error)
-        else:
-            self.abort(CodeSDKError(f"CodeSDK failed in a tool call ({type(error).__name__}: {error})."))
+        if not isinstance(error, CodeSDKError):
+            error = CodeSDKError(f"CodeSDK failed in a tool call ({type(error).__name__}: {error}).")
+        self.abort(error)
 
     def _is_stopping(self) -> bool:
         task = self._scope.state.task

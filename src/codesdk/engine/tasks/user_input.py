@@ -1,6 +1,7 @@
-"""What users say to a session to what may be stored: checked, and without secrets.
+"""What users say to a session to what may be stored: checked, bounded, and without secrets.
 
-Messages, and the reasons given with stops and answers. What runtimes say goes through `drafts`.
+Messages with their files, changes of settings, and the reasons given with stops and answers. What runtimes say
+goes through `drafts`.
 """
 
 from collections.abc import Callable
@@ -8,11 +9,16 @@ from collections.abc import Callable
 import msgspec
 
 from codesdk.contract.capabilities import Capabilities
-from codesdk.contract.errors import InvalidRequest
-from codesdk.contract.messages import ArtifactBlock, Message
-from codesdk.engine.sessions.attachments import take_attachments
-from codesdk.engine.sessions.scope import SessionScope
-from codesdk.engine.tasks.validation import check_size
+from codesdk.contract.errors import InvalidRequest, NotFound
+from codesdk.contract.messages import ArtifactBlock, ArtifactRef, Message
+from codesdk.contract.settings import SettingsChange, merge_values
+from codesdk.engine.sessions.scope import SessionScope, adopt_artifact
+from codesdk.engine.tasks.validation import check_settings, check_size
+
+MAX_CHANGED_BYTES = 64 * 1024
+"""How many bytes of `values` one change may set."""
+MAX_VALUES_BYTES = 256 * 1024
+"""How many bytes of `values` a session may have in all."""
 
 
 async def take_messages(
@@ -29,7 +35,7 @@ async def take_messages(
         if message.role != "user" or not message.content:
             raise InvalidRequest("A task takes user messages with at least one block each.")
     if any(isinstance(block, ArtifactBlock) for message in messages for block in message.content):
-        messages = await take_attachments(scope, capabilities(), messages)
+        messages = await _take_attachments(scope, capabilities(), messages)
     plain = msgspec.to_builtins(messages)
     clean = scope.redactor.value(plain)
     return messages if clean is plain else msgspec.convert(clean, type=list[Message])
@@ -39,3 +45,61 @@ def take_words(scope: SessionScope, text: str) -> str:
     """Return the text that somebody gave as a reason, as it may be stored."""
     check_size(text, "A reason", scope.ports.limits.max_message_bytes)
     return scope.redactor.text(text)
+
+
+def take_change(scope: SessionScope, change: SettingsChange) -> SettingsChange:
+    """Return a change as readers of the log will see it. Raise `InvalidRequest` if it cannot be stored."""
+    data = check_settings(change, "The settings", scope.ports.limits.max_message_bytes)
+    # Encoded and decoded, since readers get it from JSON: NaN or a wrong type is found here, not by them.
+    taken = SettingsChange.of(scope.redactor.value(msgspec.json.decode(data)))
+    given = taken.given()
+    if not given:
+        raise InvalidRequest("Nothing is to be changed. Name at least one setting.")
+    if "values" in given:
+        check_size(given["values"], "The values of one change", MAX_CHANGED_BYTES)
+        merged = merge_values(scope.state.values, given["values"])
+        check_size(merged, "The values of a session", MAX_VALUES_BYTES)
+    return taken
+
+
+async def _take_attachments(
+    scope: SessionScope, able: Capabilities, messages: list[Message]
+) -> list[Message]:
+    """Return the messages with files owned by the session. Their rows are committed with the next event.
+
+    An upload belongs to its principal and may be removed after a while; what a session was given must stay.
+    """
+    taken: list[Message] = []
+    for message in messages:
+        content = [
+            await _take_file(scope, able, block) if isinstance(block, ArtifactBlock) else block
+            for block in message.content
+        ]
+        taken.append(msgspec.structs.replace(message, content=content))
+    return taken
+
+
+async def _take_file(scope: SessionScope, able: Capabilities, block: ArtifactBlock) -> ArtifactBlock:
+    state = scope.state
+    row = await scope.ports.log.artifact(block.artifact_id)
+    if row is None or row.scope not in (state.session_id, state.principal):
+        raise NotFound(f"There is no artifact {block.artifact_id} to attach.")
+    _check_kind(able, state.runtime_name, row.ref)
+    ref = row.ref
+    if row.scope != state.session_id:
+        own = adopt_artifact(row, state.session_id, scope.ports.stamper.now())
+        ref = own.ref
+        scope.recorder.add_artifact(own)
+    return ArtifactBlock(
+        artifact_id=ref.artifact_id,
+        content_hash=ref.content_hash,
+        content_type=ref.content_type,
+        name=ref.name if block.name is None else block.name,
+    )
+
+
+def _check_kind(able: Capabilities, runtime: str, ref: ArtifactRef) -> None:
+    image = ref.content_type.startswith("image/")
+    if not (able.supports_images if image else able.supports_artifacts):
+        what = "images" if image else "files"
+        raise InvalidRequest(f"The runtime {runtime} cannot take {what}.")

@@ -60,3 +60,11 @@ def check_size(value: Any, what: str, limit: int) -> bytes:
     if len(data) > limit:
         raise InvalidRequest(f"{what} may have {limit:,} bytes, not {len(data):,}. Attach a file instead.")
     return data
+
+
+def check_settings(value: Any, what: str, limit: int) -> bytes:
+    """Return settings as JSON. Raise `InvalidRequest` if they are not JSON, too large, or nested too deep."""
+    data = check_size(value, what, limit)
+    if is_deep(data):
+        raise InvalidRequest(f"The settings of a session may be nested {MAX_DEPTH} levels deep, not more.")
+    return data

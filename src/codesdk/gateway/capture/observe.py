@@ -8,7 +8,7 @@ tap refuses is answered with an error that its client does not retry.
 import asyncio
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -29,7 +29,7 @@ from codesdk.gateway.capture.purpose import purpose_of
 from codesdk.gateway.capture.sources import implicit_sources, sources_document
 from codesdk.gateway.capture.sources_blocks import blocks_of
 from codesdk.gateway.cassettes.scrub import logins_of
-from codesdk.gateway.reply import RawRequest, Reply, Reset, refuse
+from codesdk.gateway.reply import BodyEnd, RawRequest, Reply, Watched, close_body, refuse
 from codesdk.gateway.server import Backend
 from codesdk.gateway.wires.exchange import Ask, Codec, Decoder, Fault, Wire
 from codesdk.gateway.wires.formats import find_route
@@ -37,6 +37,11 @@ from codesdk.redaction import Redactor
 
 MAX_WHOLE_BYTES = 16 * 1024 * 1024
 """How much of an unstreamed answer is read to find its usage."""
+_STATUSES: dict[BodyEnd, RequestStatus] = {
+    "complete": "completed",
+    "reset": "failed",
+    "abandoned": "abandoned",
+}
 ReadFiles = Callable[[], Mapping[str, bytes]]
 """Reads the files a runtime may take instructions from. Blocking."""
 FindLack = Callable[[Wire, RawRequest], str | None]
@@ -87,17 +92,20 @@ class ObservedBackend:
         reply: Reply | None = None
         try:
             reply = await self._inner.answer(codec, ask, request)
-            passing.opened(reply)
+            passing.status = reply.status
             await storing  # no byte of the answer reaches the runtime before its request is in the log
         except BaseException as error:
             storing.cancel()
-            await _release(reply)
+            if reply is not None:
+                await close_body(reply.body)
             passing.end("abandoned" if isinstance(error, asyncio.CancelledError) else "failed")
             raise
         if isinstance(reply.body, bytes):
-            passing.whole(reply.body)
+            passing.take(reply.body)
+            passing.end("completed")
             return reply
-        return Reply(status=reply.status, headers=reply.headers, body=_Read(reply.body, passing))
+        body = Watched(reply.body, passing.take, lambda ending: passing.end(_STATUSES[ending]))
+        return Reply(status=reply.status, headers=reply.headers, body=body)
 
     async def other(self, request: RawRequest) -> Reply | None:
         """Forward a request that belongs to no format."""
@@ -159,13 +167,9 @@ class _Passing:
         self._tap = tap
         self._began = time.monotonic()
         self._first: int | None = None
-        self._status: int | None = None
-        self._ended = False
+        self.status: int | None = None
         self._kept: list[bytes] = []
         self._room = MAX_WHOLE_BYTES
-
-    def opened(self, reply: Reply) -> None:
-        self._status = reply.status
 
     def take(self, chunk: bytes) -> None:
         if self._first is None:
@@ -176,15 +180,8 @@ class _Passing:
             self._room -= len(chunk)  # an error, or an unstreamed answer, is decoded as a whole at the end
             self._kept.append(chunk)
 
-    def whole(self, body: bytes) -> None:
-        self.take(body)
-        self.end("completed")
-
     def end(self, status: RequestStatus) -> None:
-        """Report the end to the tap. Only the first call counts."""
-        if self._ended:
-            return
-        self._ended = True
+        """Report the end to the tap."""
         if self._kept:
             self._decoder.whole(b"".join(self._kept))
         seen = self._decoder.result()
@@ -198,7 +195,7 @@ class _Passing:
             ModelAnswered(
                 status=status,
                 duration_ms=self._elapsed_ms(),
-                http_status=self._status,
+                http_status=self.status,
                 time_to_first_byte_ms=self._first,
                 model=model,
                 usage=tokens,
@@ -207,50 +204,10 @@ class _Passing:
         )
 
     def _is_good(self) -> bool:
-        return self._status is not None and self._status < 400
+        return self.status is not None and self.status < 400
 
     def _elapsed_ms(self) -> int:
         return round(1000 * (time.monotonic() - self._began))
-
-
-class _Read:
-    """An answer's chunks, decoded as they pass."""
-
-    def __init__(self, inner: AsyncIterator[bytes], passing: _Passing) -> None:
-        self._inner = inner
-        self._passing = passing
-
-    def __aiter__(self) -> "_Read":
-        return self
-
-    async def __anext__(self) -> bytes:
-        try:
-            chunk = await anext(self._inner)
-        except StopAsyncIteration:
-            self._passing.end("completed")
-            raise
-        except Reset:
-            self._passing.end("failed")
-            raise
-        self._passing.take(chunk)
-        return chunk
-
-    async def aclose(self) -> None:
-        try:
-            await _close(self._inner)
-        finally:
-            self._passing.end("abandoned")
-
-
-async def _release(reply: Reply | None) -> None:
-    if reply is not None and not isinstance(reply.body, bytes):
-        await _close(reply.body)
-
-
-async def _close(body: AsyncIterator[bytes]) -> None:
-    close = getattr(body, "aclose", None)
-    if close is not None:
-        await close()
 
 
 def _refusal(codec: Codec, refused: Refused) -> Fault:

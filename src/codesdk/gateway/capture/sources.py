@@ -18,18 +18,6 @@ from codesdk.gateway.capture.sources_cut import Cut, Files, Piece, Pool
 from codesdk.gateway.wires.exchange import Ask
 from codesdk.tools import offered_as
 
-__all__ = [
-    "ImplicitSource",
-    "OwnTexts",
-    "Stretch",
-    "account",
-    "disabled_document",
-    "implicit_sources",
-    "sources_document",
-]
-
-OWN, RUNTIME, BLANK = "own", "runtime", "blank"
-
 
 class Stretch(msgspec.Struct, frozen=True, kw_only=True):
     """A block, or a part of one, and its origin: `own`, `runtime`, `blank` or `file:<label>`.
@@ -74,7 +62,7 @@ def implicit_sources(ask: Ask, own: OwnTexts, files: Mapping[str, bytes]) -> lis
 
     Hashes are over what is given, so pass a redacted request, and texts redacted the same way.
     """
-    return [_source(each) for each in account(ask, own, files) if each.origin not in (OWN, BLANK)]
+    return [_source(each) for each in account(ask, own, files) if each.origin not in ("own", "blank")]
 
 
 def account(ask: Ask, own: OwnTexts, files: Mapping[str, bytes]) -> list[Stretch]:
@@ -90,11 +78,6 @@ def account(ask: Ask, own: OwnTexts, files: Mapping[str, bytes]) -> list[Stretch
 def sources_document(sources: Sequence[ImplicitSource]) -> dict[str, Any]:
     """Return the JSON document of a request's sources."""
     return {"sources": msgspec.to_builtins(sources)}
-
-
-def disabled_document(reason: str) -> dict[str, Any]:
-    """Return the JSON document for a request whose sources are not listed."""
-    return {"disabled": True, "reason": reason}
 
 
 class _Judge:
@@ -177,19 +160,9 @@ def _stretches(block: Block, pieces: Sequence[Piece], count: int) -> Iterator[St
 
 
 def _source(stretch: Stretch) -> ImplicitSource:
-    data = _bytes(stretch.text)
-    return ImplicitSource(
-        place=stretch.place,
-        role=stretch.role,
-        kind=stretch.kind,
-        origin=stretch.origin,
-        size_bytes=len(data),
-        content_hash=content_hash(data),
-        precedence=stretch.precedence,
-        offset_bytes=stretch.offset_bytes,
-        extent=stretch.extent,
-        same_text=stretch.same_text,
-    )
+    fields = msgspec.structs.asdict(stretch)
+    data = _bytes(fields.pop("text"))
+    return ImplicitSource(**fields, size_bytes=len(data), content_hash=content_hash(data))
 
 
 def _bytes(text: str) -> bytes:

@@ -12,13 +12,12 @@ import msgspec
 from codesdk.contract.canonical import CanonicalError, canonical
 from codesdk.gateway.wires.exchange import Ask, AskCall, AskMessage
 from codesdk.gateway.wires.fields import items, mapping, string
-from codesdk.gateway.wires.responses_tools import joined
+from codesdk.gateway.wires.responses_tools import CARRIERS, joined
 
 Role = Literal["system", "user", "assistant", "tool"]
 Kind = Literal["text", "tool", "other"]
 
 _TEXT_TYPES = (None, "text", "input_text", "output_text")
-_CARRIERS = ("additional_tools", "tool_search_output")
 _DECLARATIONS = ("functionDeclarations", "function_declarations")
 _RESPONSES = ("functionResponse", "function_response")
 _CALL_IDS = ("tool_use_id", "call_id", "tool_call_id", "id", "name")
@@ -57,7 +56,7 @@ def _tools(ask: Ask) -> Iterator[Block]:
         yield from _tool_list(ask.body.get("functions"), "/functions", None)
     if ask.wire == "responses":
         for number, item in enumerate(items(ask.body.get("input"))):
-            if mapping(item).get("type") in _CARRIERS:
+            if mapping(item).get("type") in CARRIERS:
                 yield from _tool_list(mapping(item).get("tools"), f"/input/{number}/tools", None)
 
 
@@ -103,7 +102,7 @@ def _tool(value: object, place: str, name: str, description: str = "") -> Block:
 
 def _message(message: AskMessage, node: object, calls: dict[str, str]) -> Iterator[Block]:
     place, role, fields = message.place, message.role, mapping(node)
-    if fields.get("type") in _CARRIERS:
+    if fields.get("type") in CARRIERS:
         return  # its tools were already yielded as blocks
     if role == "assistant":
         yield Block(place=place, role=role, kind="other", part="session", text="")

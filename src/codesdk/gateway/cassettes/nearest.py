@@ -12,6 +12,7 @@ MAX_DIFFERENCES = 8
 _AROUND = 60
 _COMPARED = 2000
 Flat = dict[str, Any]
+_absent = object()  # stands where a value is missing
 
 
 class Nearest(NamedTuple):
@@ -51,13 +52,6 @@ def describe_differences(recorded: Flat, asked: Flat) -> list[str]:
     if len(places) > MAX_DIFFERENCES:
         lines.append(f"and {len(places) - MAX_DIFFERENCES} more")
     return lines
-
-
-class _Absent:
-    """Stands where a value is missing."""
-
-
-_absent = _Absent()
 
 
 def _share(one: Any, other: Any) -> float:

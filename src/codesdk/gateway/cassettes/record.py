@@ -7,13 +7,13 @@ client hangs up, the inner backend is released first and the exchange kept after
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 
 from codesdk.contract.errors import CodeSDKError
 from codesdk.gateway.capture.purpose import purpose_of
 from codesdk.gateway.cassettes.cassette import Chunk, Ending, Exchange, request_hash
 from codesdk.gateway.cassettes.scrub import Scrubber, clean_chunks, clean_headers, clean_query
-from codesdk.gateway.reply import RawRequest, Reply, Reset
+from codesdk.gateway.reply import RawRequest, Reply, Watched
 from codesdk.gateway.server import Backend
 from codesdk.gateway.wires.exchange import Ask, Codec, Wire
 from codesdk.redaction import Redactor
@@ -66,7 +66,7 @@ class RecordingBackend:
             taken.add(reply.body)
             self._finish(taken, "complete")
             return reply
-        body = _Tee(reply.body, taken, self._finish)
+        body = Watched(reply.body, taken.add, lambda ending: self._finish(taken, ending))
         return Reply(status=reply.status, headers=reply.headers, body=body)
 
     async def other(self, request: RawRequest) -> Reply | None:
@@ -143,46 +143,6 @@ class _Taken:
             chunks=[_chunk(ms, piece) for ms, piece in zip(self._times, cleaned, strict=True) if piece],
             ending=ending,
         )
-
-
-class _Tee:
-    """An answer's chunks, recorded as they pass."""
-
-    def __init__(
-        self, inner: AsyncIterator[bytes], taken: _Taken, finish: Callable[[_Taken, Ending], None]
-    ) -> None:
-        self._inner = inner
-        self._taken = taken
-        self._finish: Callable[[_Taken, Ending], None] | None = finish
-
-    def __aiter__(self) -> "_Tee":
-        return self
-
-    async def __anext__(self) -> bytes:
-        try:
-            chunk = await anext(self._inner)
-        except StopAsyncIteration:
-            self._end("complete")
-            raise
-        except Reset:
-            self._end("reset")
-            raise
-        self._taken.add(chunk)
-        return chunk
-
-    async def aclose(self) -> None:
-        """Release the inner body, then record that the client abandoned the rest."""
-        try:
-            close = getattr(self._inner, "aclose", None)
-            if close is not None:
-                await close()
-        finally:
-            self._end("abandoned")
-
-    def _end(self, ending: Ending) -> None:
-        finish, self._finish = self._finish, None  # `aclose` follows every ending; only the first one counts
-        if finish is not None:
-            finish(self._taken, ending)
 
 
 def _chunk(ms: int, piece: str | bytes) -> Chunk:

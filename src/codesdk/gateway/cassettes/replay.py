@@ -34,6 +34,7 @@ class ReplayBackend:
         self._flat: list[Flat] | None = None  # made at the first miss
         self.played = 0
         self.problems: list[str] = []
+        # Exchanges that cannot be replayed have a place here, too: a request for one is told why.
         self._hashes = [_hash_of(exchange) for exchange in exchanges]
         for exchange, key in zip(exchanges, self._hashes, strict=True):
             waiting = self._waiting.setdefault(key, [])

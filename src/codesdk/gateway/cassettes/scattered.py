@@ -4,16 +4,23 @@ The texts of a stream's events are joined by the place they add to (the same blo
 searched for secrets, and split again. `scrub` applies the edits.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Any, cast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from codesdk.gateway.cassettes.pieces import Edit, splice
 from codesdk.redaction import MARKER, Redactor
 
 _PLACES = ("index", "output_index", "content_index", "summary_index", "item_id")
 _ANY_PLACE = frozenset(_PLACES)
+
+
+class Edit(NamedTuple):
+    """Replace `start` to `end` of the joined text. Edits must be in order and must not overlap."""
+
+    start: int
+    end: int
+    text: str
 
 
 def find_scattered(text: str, redactor: Redactor) -> list[Edit]:
@@ -33,6 +40,34 @@ def find_scattered(text: str, redactor: Redactor) -> list[Edit]:
             for leaf, new in zip(leaves, splice(texts, edits), strict=True):
                 leaf.replace(new)
     return [Edit(event.start, event.end, event.written()) for event in events if event.changed]
+
+
+def splice(pieces: Sequence[str], edits: Sequence[Edit]) -> list[str]:
+    """Return the same number of pieces, edited; the cuts between them stay where they are.
+
+    A replacement goes into the piece where the replaced text began.
+    """
+    if not edits:
+        return list(pieces)
+    spliced: list[str] = []
+    left = list(reversed(edits))
+    start = 0
+    for piece in pieces:
+        end = start + len(piece)
+        parts: list[str] = []
+        at = start
+        while left and left[-1].start < end:
+            edit = left[-1]
+            if edit.start >= start:
+                parts += (piece[at - start : edit.start - start], edit.text)
+            at = min(edit.end, end)
+            if edit.end > end:  # it goes on in the next piece, which loses its beginning
+                break
+            left.pop()
+        parts.append(piece[at - start :])
+        spliced.append("".join(parts))
+        start = end
+    return spliced
 
 
 def _secrets_in(text: str, redactor: Redactor) -> list[Edit]:

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import parse_qsl, urlencode
 
 from codesdk.contract.errors import InvalidRequest
-from codesdk.gateway.cassettes.pieces import splice
-from codesdk.gateway.cassettes.scattered import find_scattered
+from codesdk.gateway.cassettes.scattered import find_scattered, splice
 from codesdk.gateway.reply import RawRequest
 from codesdk.redaction import Redactor
 

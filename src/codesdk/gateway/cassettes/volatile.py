@@ -40,11 +40,6 @@ def normalize(body: dict[str, Any]) -> dict[str, Any]:
     return {key: _top(key, body[key], text, ids) for key in sorted(body)}
 
 
-def normalize_text(text: str) -> str:
-    """Return one text without its volatile parts."""
-    return _Text(_cwds_in(text))(text)
-
-
 class _Text:
     """Applies the rules to texts, after replacing the working directories that the request names."""
 

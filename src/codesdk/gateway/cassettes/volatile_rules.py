@@ -33,7 +33,9 @@ _SEGMENT = r"[^\s/\\\"'`<>:,;()\[\]{}|*?]+"
 _TEMP = rf"(?:/private)?(?:/var)?/tmp|/(?:private/)?var/folders/{_SEGMENT}/{_SEGMENT}/T"
 
 
-def _rule(name: str, pattern: str, becomes: str, before: str, after: str, *signs: str) -> Rule:
+def _rule(
+    name: str, pattern: str, becomes: str, before: str, after: str, signs: tuple[str, ...] = ()
+) -> Rule:
     expression = re.compile(pattern, re.VERBOSE)
     return Rule(name=name, pattern=expression, becomes=becomes, before=before, after=after, signs=signs)
 
@@ -45,7 +47,7 @@ WORDY_RULES: tuple[Rule, ...] = (
         "x-anthropic-billing-header: <billing>",
         "x-anthropic-billing-header: cc_version=2.1.325.a1b; cch=9f3c1;",
         "x-anthropic-billing-header: <billing>",
-        "x-anthropic-billing-header",
+        ("x-anthropic-billing-header",),
     ),
     _rule(
         "system",
@@ -53,8 +55,7 @@ WORDY_RULES: tuple[Rule, ...] = (
         "<system>",
         "OS Version: Linux 6.1.0-13-amd64",
         "OS Version: <system>",
-        "OS Version: ",
-        "<timezone>",
+        ("OS Version: ", "<timezone>"),
     ),
     _rule(
         "temp path",
@@ -62,8 +63,7 @@ WORDY_RULES: tuple[Rule, ...] = (
         "<temp>",
         "/tmp/codesdk-x1y2z3/notes.md, /tmp/pytest-of-me/pytest-7/test_it0/ws",
         "<temp>/notes.md, <temp>/ws",
-        "/tmp/",
-        "/var/folders/",
+        ("/tmp/", "/var/folders/"),
     ),
     _rule(
         "home path",
@@ -71,10 +71,7 @@ WORDY_RULES: tuple[Rule, ...] = (
         "<home>",
         "/home/ada/.config, /Users/ada/x",
         "<home>/.config, <home>/x",
-        "/home/",
-        "/Users/",
-        "/root",
-        ":\\\\",
+        ("/home/", "/Users/", "/root", ":\\\\"),
     ),
 )
 """Rules for texts that may contain no digit."""
@@ -86,7 +83,7 @@ DIGIT_RULES: tuple[Rule, ...] = (
         "<uuid>",
         "thread 0199a213-81c0-7800-8aa1-bbab2a035a53",
         "thread <uuid>",
-        "-",
+        ("-",),
     ),
     _rule(
         "own id",
@@ -94,7 +91,7 @@ DIGIT_RULES: tuple[Rule, ...] = (
         r"<\1 id>",
         "ses_01k6h3zq8v9f2m4n6p8r0s2t4v",
         "<ses id>",
-        "_0",
+        ("_0",),
     ),
     _rule(
         "call id",
@@ -102,11 +99,7 @@ DIGIT_RULES: tuple[Rule, ...] = (
         "<call id>",
         "result of toolu_01A09q90qw90lq917835",
         "result of <call id>",
-        "toolu",
-        "call_",
-        "call-",
-        "exec_",
-        "exec-",
+        ("toolu", "call_", "call-", "exec_", "exec-"),
     ),
     _rule(
         "request id",
@@ -114,16 +107,7 @@ DIGIT_RULES: tuple[Rule, ...] = (
         "<request id>",
         "see req_011CSHoEeqs5C35K2UUqR7Fy",
         "see <request id>",
-        "req_",
-        "msg_",
-        "resp_",
-        "rs_",
-        "fc_",
-        "ses_",
-        "prt_",
-        "per_",
-        "gen-",
-        "chatcmpl-",
+        ("req_", "msg_", "resp_", "rs_", "fc_", "ses_", "prt_", "per_", "gen-", "chatcmpl-"),
     ),
     _rule(
         "time",
@@ -135,7 +119,7 @@ DIGIT_RULES: tuple[Rule, ...] = (
         "<time>",
         "written 2025-10-02T09:30:15.120Z, Oct  2 09:30",
         "written <time>, <time>",
-        ":",
+        (":",),
     ),
     _rule(
         "written date",
@@ -146,7 +130,7 @@ DIGIT_RULES: tuple[Rule, ...] = (
         "<date>",
         "Today is Thursday, October 2, 2025 (Thu Oct 02 2025, 2 October 2025)",
         "Today is <date> (<date>, <date>)",
-        *_MONTHS,
+        _MONTHS,
     ),
     _rule(
         "date",
@@ -165,7 +149,7 @@ DIGIT_RULES: tuple[Rule, ...] = (
         "<clock>",
         "at 09:30:15 or 9:30 AM",
         "at <clock> or <clock>",
-        ":",
+        (":",),
     ),
     _rule(
         "epoch",
@@ -180,7 +164,7 @@ DIGIT_RULES: tuple[Rule, ...] = (
         r"\1:<port>",
         "http://127.0.0.1:45123/mcp",
         "http://127.0.0.1:<port>/mcp",
-        ":",
+        (":",),
     ),
     _rule(
         "token count",
@@ -193,10 +177,7 @@ DIGIT_RULES: tuple[Rule, ...] = (
         "<count>",
         "<total_tokens>182736 tokens left</total_tokens>",
         "<total_tokens><count> tokens left</total_tokens>",
-        " tokens ",
-        "1 token ",
-        "Token usage: ",
-        "total_tokens",
+        (" tokens ", "1 token ", "Token usage: ", "total_tokens"),
     ),
     _rule(
         "duration",
@@ -214,9 +195,7 @@ DIGIT_RULES: tuple[Rule, ...] = (
         r"\1\2<pid>",
         "server started, pid 48213",
         "server started, pid <pid>",
-        "pid",
-        "PID",
-        "process id",
+        ("pid", "PID", "process id"),
     ),
     _rule(
         "address",
@@ -224,7 +203,7 @@ DIGIT_RULES: tuple[Rule, ...] = (
         "<address>",
         "<object at 0x7f3a9c1b2d40>",
         "<object at <address>>",
-        "0x",
+        ("0x",),
     ),
     _rule(
         "hex id",

@@ -3,7 +3,6 @@
 Answers are written and read in `anthropic_answer`. `formats` loads `CODEC`.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -18,14 +17,9 @@ from codesdk.gateway.wires.exchange import (
     AskResult,
     AskText,
     Codec,
-    Decoder,
-    Encoder,
     Fault,
     FaultKind,
-    OfferedTool,
-    Part,
     Route,
-    Wire,
 )
 from codesdk.gateway.wires.fields import items, list_at, mapping, object_at, string, string_at
 from codesdk.gateway.wires.sse import frame
@@ -34,8 +28,8 @@ CONTEXT_LIMIT = 200_000
 REQUEST_ID = "req_codesdk_gateway"
 
 _PATHS = {
-    "/v1/messages": Route(wire="anthropic", kind="generate"),
-    "/v1/messages/count_tokens": Route(wire="anthropic", kind="count_tokens", stream=False),
+    "/v1/messages": Route(kind="generate"),
+    "/v1/messages/count_tokens": Route(kind="count_tokens", stream=False),
 }
 _ERROR_TYPES: dict[FaultKind, str] = {
     "invalid": "invalid_request_error",
@@ -52,60 +46,25 @@ _ERROR_TYPES: dict[FaultKind, str] = {
 _QUOTA_TYPES = {400: "invalid_request_error", 402: "billing_error", 403: "permission_error"}
 
 
-class AnthropicCodec:
-    """The Messages API."""
+def _route(method: str, path: str, query: str) -> Route | None:
+    """Return the route of a path, or None. The query (`beta=true`) changes nothing."""
+    return _PATHS.get(path) if method == "POST" else None
 
-    wire: Wire = "anthropic"
 
-    def route(self, method: str, path: str, query: str = "") -> Route | None:
-        """Return the route of a path, or None. The query (`beta=true`) changes nothing."""
-        return _PATHS.get(path) if method == "POST" else None
-
-    def parse(self, route: Route, body: dict[str, Any]) -> Ask:
-        """Parse a request of either path. Raise `ValueError`, naming the field, if it is not valid."""
-        model = string_at(body.get("model"), "model")
-        if route.kind == "generate":
-            _check_max_tokens(body.get("max_tokens"))
-        return Ask(
-            wire="anthropic",
-            kind=route.kind,
-            model=model,
-            stream=route.kind == "generate" and _is_streamed(body.get("stream")),
-            messages=[*_system(body.get("system")), *_messages(body.get("messages"))],
-            tools=_tools(body.get("tools")),
-            body=body,
-        )
-
-    def encoder(self, ask: Ask, answer_id: str) -> Encoder:
-        """Return an encoder for one stream of events."""
-        return AnthropicEncoder(ask.model, answer_id)
-
-    def whole(self, ask: Ask, answer_id: str, parts: Iterable[Part]) -> bytes:
-        """Return an answer as one message."""
-        return encode_message(ask.model, answer_id, parts)
-
-    def count(self, ask: Ask, tokens: int) -> bytes:
-        """Return the answer to a count_tokens request."""
-        return msgspec.json.encode({"input_tokens": tokens})
-
-    def error(self, fault: Fault) -> tuple[dict[str, str], bytes]:
-        """Return headers and body of an error."""
-        headers = {"content-type": "application/json", "request-id": REQUEST_ID}
-        if fault.retry_after_s is not None:
-            headers["retry-after"] = f"{fault.retry_after_s:.3f}".rstrip("0").rstrip(".")
-        return headers, _error_body(fault)
-
-    def broken_frame(self) -> bytes:
-        """Return an event whose data ends in the middle of a string."""
-        return frame("content_block_delta", b'{"type":"content_block_delta","index":0,"delta":{"type":"te')
-
-    def stream_error(self, fault: Fault) -> bytes:
-        """Return the `error` event."""
-        return frame("error", _error_body(fault))
-
-    def decoder(self) -> Decoder:
-        """Return a decoder for one answer."""
-        return AnthropicDecoder()
+def _parse(route: Route, body: dict[str, Any]) -> Ask:
+    """Parse a request of either path. Raise `ValueError`, naming the field, if it is not valid."""
+    model = string_at(body.get("model"), "model")
+    if route.kind == "generate":
+        _check_max_tokens(body.get("max_tokens"))
+    return Ask(
+        wire="anthropic",
+        kind=route.kind,
+        model=model,
+        stream=route.kind == "generate" and _is_streamed(body.get("stream")),
+        messages=[*_system(body.get("system")), *_messages(body.get("messages"))],
+        tools=_tools(body.get("tools")),
+        body=body,
+    )
 
 
 def _check_max_tokens(value: object) -> None:
@@ -179,21 +138,21 @@ def _result_text(content: object) -> str:
     return "\n".join(string(block.get("text")) for block in blocks if block.get("type") == "text")
 
 
-def _tools(value: object) -> list[OfferedTool]:
+def _tools(value: object) -> list[str]:
     """Return the tools that have a name; a server's whole toolset has none."""
     tools = [] if value is None else list_at(value, "tools")
-    offered: list[OfferedTool] = []
+    offered: list[str] = []
     for number, tool in enumerate(tools):
         tool = object_at(tool, f"tools.{number}")
         if tool.get("type", "custom") == "custom" or "name" in tool:
-            name = string_at(tool.get("name"), f"tools.{number}.name")
-            offered.append(OfferedTool(name, string(tool.get("description"))))
+            offered.append(string_at(tool.get("name"), f"tools.{number}.name"))
     return offered
 
 
-def _error_body(fault: Fault) -> bytes:
+def _error(fault: Fault) -> tuple[dict[str, str], bytes]:
     error = {"type": _error_type(fault), "message": _error_message(fault)}
-    return msgspec.json.encode({"type": "error", "error": error, "request_id": REQUEST_ID})
+    body = {"type": "error", "error": error, "request_id": REQUEST_ID}
+    return {"request-id": REQUEST_ID}, msgspec.json.encode(body)
 
 
 def _error_type(fault: Fault) -> str:
@@ -212,4 +171,14 @@ def _error_message(fault: Fault) -> str:
     return f"prompt is too long: {max(fault.tokens or 0, limit + 1)} tokens > {limit} maximum"
 
 
-CODEC: Codec = AnthropicCodec()
+CODEC = Codec(
+    wire="anthropic",
+    route=_route,
+    parse=_parse,
+    encoder=AnthropicEncoder,
+    whole=encode_message,
+    count=lambda tokens: msgspec.json.encode({"input_tokens": tokens}),
+    error=_error,
+    broken_frame=frame("content_block_delta", b'{"type":"content_block_delta","index":0,"delta":{"type":"te'),
+    decoder=AnthropicDecoder,
+)

@@ -6,26 +6,42 @@ with the stop reason and the usage, then message_stop. The codec is in `anthropi
 
 from base64 import b64encode
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from codesdk.gateway.wires.arguments import arguments_of, input_of, pieces_of
-from codesdk.gateway.wires.exchange import Call, Finish, Part, ReasoningChunk, Seen, TextChunk, Tokens
-from codesdk.gateway.wires.fields import count, decode_json, error_text, items, mapping, string
+from codesdk.gateway.wires.exchange import Ask, Call, Finish, Part, ReasoningChunk, Seen, TextChunk, Tokens
+from codesdk.gateway.wires.fields import (
+    arguments_of,
+    count,
+    decode_json,
+    error_text,
+    input_of,
+    items,
+    mapping,
+    pieces_of,
+    string,
+)
 from codesdk.gateway.wires.sse import EventReader, frame
 
 _STOPS = {"stop_sequence": "end_turn"}
+_Kind = Literal["text", "thinking"]
+# The name of a kind is also the key of its text, in blocks and in deltas.
+_KINDS: dict[type, _Kind] = {TextChunk: "text", ReasoningChunk: "thinking"}
+_EMPTY_BLOCKS: dict[_Kind, dict[str, str]] = {
+    "text": {"type": "text", "text": ""},
+    "thinking": {"type": "thinking", "thinking": "", "signature": ""},
+}
 
 
 class AnthropicEncoder:
     """Writes the events of one answer. Consecutive chunks of one kind share a block."""
 
-    def __init__(self, model: str, answer_id: str) -> None:
-        self._model = model
+    def __init__(self, ask: Ask, answer_id: str) -> None:
+        self._model = ask.model
         self._answer_id = answer_id
         self._index = 0
-        self._open: Literal["text", "thinking"] | None = None
+        self._open: _Kind | None = None
 
     def start(self) -> bytes:
         """Return the start of the message, and the ping that follows it. The usage is not yet known."""
@@ -34,18 +50,16 @@ class AnthropicEncoder:
 
     def feed(self, part: Part) -> bytes:
         """Return the events of a part; none for an empty chunk."""
-        if isinstance(part, TextChunk):
-            return self._chunk("text", {"type": "text_delta", "text": part.text}) if part.text else b""
-        if isinstance(part, ReasoningChunk):
-            return self._chunk("thinking", _thinking_delta(part.text)) if part.text else b""
         if isinstance(part, Call):
             return self._close() + self._call(part)
-        return self._close() + _end(part)
+        if isinstance(part, Finish):
+            return self._close() + _end(part)
+        return self._chunk(_KINDS[type(part)], part.text) if part.text else b""
 
-    def _chunk(self, kind: Literal["text", "thinking"], delta: dict[str, Any]) -> bytes:
-        begin = b"" if self._open == kind else self._close() + self._begin(_empty_block(kind))
+    def _chunk(self, kind: _Kind, text: str) -> bytes:
+        begin = b"" if self._open == kind else self._close() + self._begin(_EMPTY_BLOCKS[kind])
         self._open = kind
-        return begin + self._delta(delta)
+        return begin + self._delta({"type": f"{kind}_delta", kind: text})
 
     def _call(self, call: Call) -> bytes:
         events = [self._begin({"type": "tool_use", "id": call.id, "name": call.name, "input": {}})]
@@ -75,23 +89,21 @@ class AnthropicEncoder:
         return self._stop()
 
 
-def encode_message(model: str, answer_id: str, parts: Iterable[Part]) -> bytes:
+def encode_message(ask: Ask, answer_id: str, parts: Iterable[Part]) -> bytes:
     """Return an unstreamed answer."""
     content: list[dict[str, Any]] = []
     finish = Finish("end_turn")
     for part in parts:
-        if isinstance(part, TextChunk):
-            _grow(content, "text", part.text)
-        elif isinstance(part, ReasoningChunk):
-            _grow(content, "thinking", part.text)
+        if isinstance(part, Finish):
+            finish = part
         elif isinstance(part, Call):
             content.append({"type": "tool_use", "id": part.id, "name": part.name, "input": part.input})
         else:
-            finish = part
+            _grow(content, _KINDS[type(part)], part.text)
     for index, block in enumerate(content):
         if block["type"] == "thinking":
             block["signature"] = _signature(answer_id, index)
-    message = _message(model, answer_id, content, _stop_fields(finish), finish.tokens or Tokens())
+    message = _message(ask.model, answer_id, content, _stop_fields(finish), finish.tokens or Tokens())
     return msgspec.json.encode(message)
 
 
@@ -101,15 +113,14 @@ class AnthropicDecoder:
     def __init__(self) -> None:
         self._events = EventReader()
         self._seen = Seen()
-        self._text: list[str] = []
-        self._reasoning: list[str] = []
+        self._texts: dict[str, list[str]] = {"text": [], "thinking": []}
         self._usage: dict[str, Any] = {}
         self._unfinished: dict[int, _UnfinishedCall] = {}
 
     def feed(self, chunk: bytes) -> None:
         """Take more bytes of a stream. Ignore events of unknown types."""
-        for event in self._events.feed(chunk):
-            self._take(mapping(decode_json(event.data)))
+        for data in self._events.feed(chunk):
+            self._take(mapping(decode_json(data)))
 
     def whole(self, body: bytes) -> None:
         """Take a message, an error, or a token count, which says nothing about an answer."""
@@ -127,8 +138,8 @@ class AnthropicDecoder:
         """Return what was seen so far. A call counts once its input is complete."""
         return msgspec.structs.replace(
             self._seen,
-            text="".join(self._text),
-            reasoning="".join(self._reasoning),
+            text="".join(self._texts["text"]),
+            reasoning="".join(self._texts["thinking"]),
             calls=list(self._seen.calls),
             tokens=_tokens(self._usage) if self._usage else None,
         )
@@ -164,46 +175,41 @@ class AnthropicDecoder:
 
     def _take_start(self, index: int, block: dict[str, Any]) -> None:
         if block.get("type") == "tool_use":
-            name = string(block.get("name"))
-            self._unfinished[index] = _UnfinishedCall(string(block.get("id")), name, block.get("input"))
+            call_id, name = string(block.get("id")), string(block.get("name"))
+            self._unfinished[index] = _UnfinishedCall(call_id, name, block.get("input"), [])
         else:
             self._take_block(block)
 
     def _take_delta(self, index: int, delta: dict[str, Any]) -> None:
-        kind = delta.get("type")
-        if kind == "text_delta":
-            self._text.append(string(delta.get("text")))
-        elif kind == "thinking_delta":
-            self._reasoning.append(string(delta.get("thinking")))
-        elif kind == "input_json_delta" and index in self._unfinished:
+        kind = string(delta.get("type")).removesuffix("_delta")
+        if kind == "input_json" and index in self._unfinished:
             # Input streams as pieces of JSON text, which can be decoded only when all are there.
             self._unfinished[index].pieces.append(string(delta.get("partial_json")))
+        elif kind in self._texts:
+            self._texts[kind].append(string(delta.get(kind)))
 
     def _take_block(self, block: dict[str, Any]) -> None:
-        kind = block.get("type")
-        if kind == "text":
-            self._text.append(string(block.get("text")))
-        elif kind == "thinking":
-            self._reasoning.append(string(block.get("thinking")))
+        kind = string(block.get("type"))
+        if kind in self._texts:
+            self._texts[kind].append(string(block.get(kind)))
         elif kind == "tool_use":
             call = Call(string(block.get("id")), string(block.get("name")), block.get("input"))
             self._seen.calls.append(call)
 
 
-class _UnfinishedCall:
+class _UnfinishedCall(NamedTuple):
     """A call whose input is still arriving."""
 
-    def __init__(self, call_id: str, name: str, start: object) -> None:
-        self.pieces: list[str] = []
-        self._id = call_id
-        self._name = name
-        self._start = start
+    id: str
+    name: str
+    start: object
+    pieces: list[str]
 
     def finish(self) -> Call:
         """Return the call."""
         text = "".join(self.pieces)
         # Without any delta, the input is what the block began with.
-        return Call(self._id, self._name, input_of(text) if text else self._start)
+        return Call(self.id, self.name, input_of(text) if text else self.start)
 
 
 def _event(kind: str, **fields: Any) -> bytes:
@@ -257,17 +263,7 @@ def _tokens(usage: dict[str, Any]) -> Tokens:
     )
 
 
-def _empty_block(kind: Literal["text", "thinking"]) -> dict[str, Any]:
-    if kind == "text":
-        return {"type": "text", "text": ""}
-    return {"type": "thinking", "thinking": "", "signature": ""}
-
-
-def _thinking_delta(text: str) -> dict[str, Any]:
-    return {"type": "thinking_delta", "thinking": text}
-
-
-def _grow(content: list[dict[str, Any]], kind: Literal["text", "thinking"], text: str) -> None:
+def _grow(content: list[dict[str, Any]], kind: _Kind, text: str) -> None:
     """Add text to the last block if it is of that kind, else to a new one."""
     if not text:
         return

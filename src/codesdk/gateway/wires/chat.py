@@ -1,15 +1,14 @@
 """OpenAI Chat Completions ↔ the gateway's own types: the codec, and the parsing of requests.
 
-Answers are written in `chat_stream` and read in `chat_seen`. OpenCode speaks this format, and everything
+Answers are written and read in `chat_answer`. OpenCode speaks this format, and everything
 that calls itself OpenAI-compatible.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
-from codesdk.gateway.wires.arguments import input_of
-from codesdk.gateway.wires.chat_seen import ChatDecoder
-from codesdk.gateway.wires.chat_stream import ChatEncoder, completion
+import msgspec
+
+from codesdk.gateway.wires.chat_answer import ChatDecoder, ChatEncoder, encode_completion
 from codesdk.gateway.wires.exchange import (
     Ask,
     AskBlock,
@@ -18,16 +17,12 @@ from codesdk.gateway.wires.exchange import (
     AskOther,
     AskResult,
     AskText,
-    Decoder,
-    Encoder,
+    Codec,
     Fault,
-    OfferedTool,
-    Part,
     Route,
-    Wire,
 )
-from codesdk.gateway.wires.fields import items, list_at, mapping, string, string_at
-from codesdk.gateway.wires.openai_terms import encode, headers_of, say
+from codesdk.gateway.wires.fields import input_of, items, list_at, mapping, string, string_at
+from codesdk.gateway.wires.openai_terms import is_streamed, write_error
 from codesdk.gateway.wires.sse import frame
 
 _PATHS = ("/v1/chat/completions", "/chat/completions")
@@ -35,72 +30,35 @@ _LIMIT = 128_000
 _REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details")
 
 
-class ChatCodec:
-    """The format of `POST /v1/chat/completions`."""
-
-    wire: Wire = "chat"
-
-    def route(self, method: str, path: str, query: str = "") -> Route | None:
-        """Return the route of a path, or None if it is not one of this format's."""
-        return Route(wire="chat", kind="generate") if method == "POST" and path in _PATHS else None
-
-    def parse(self, route: Route, body: dict[str, Any]) -> Ask:
-        """Parse a request. Raise `ValueError`, naming the field, if no provider would accept it."""
-        stream: object = body.get("stream")
-        if stream is not None and not isinstance(stream, bool):
-            raise ValueError("stream: must be true or false")
-        messages = list_at(body.get("messages"), "messages")
-        if not messages:
-            raise ValueError("messages: should have at least one message")
-        return Ask(
-            wire="chat",
-            kind=route.kind,
-            model=string_at(body.get("model"), "model"),
-            stream=bool(stream),
-            messages=[_message(mapping(message), number) for number, message in enumerate(messages)],
-            tools=[*_tools(body.get("tools")), *_functions(body.get("functions"))],
-            body=body,
-        )
-
-    def encoder(self, ask: Ask, answer_id: str) -> Encoder:
-        """Return an encoder for one streamed answer."""
-        return ChatEncoder(ask, answer_id)
-
-    def whole(self, ask: Ask, answer_id: str, parts: Iterable[Part]) -> bytes:
-        """Return an unstreamed answer."""
-        return encode(completion(ask, answer_id, parts))
-
-    def count(self, ask: Ask, tokens: int) -> bytes:
-        """Return a count. Never called: this format has no route for it."""
-        return encode({"input_tokens": tokens})
-
-    def error(self, fault: Fault) -> tuple[dict[str, str], bytes]:
-        """Return headers and body of an error."""
-        return headers_of(fault), encode({"error": _say(fault)})
-
-    def broken_frame(self) -> bytes:
-        """Return a frame whose data is truncated JSON."""
-        return frame("", b'{"id":"chatcmpl-broken","object":"chat.completion.chunk","choices":[{"delta":{"')
-
-    def stream_error(self, fault: Fault) -> bytes:
-        """Return the frame that reports an error in the middle of a stream."""
-        return frame("", encode({"error": _say(fault)}))
-
-    def decoder(self) -> Decoder:
-        """Return a decoder for one answer."""
-        return ChatDecoder()
+def _route(method: str, path: str, query: str) -> Route | None:
+    """Return the route of a path, or None if it is not one of this format's."""
+    return Route(kind="generate") if method == "POST" and path in _PATHS else None
 
 
-CODEC = ChatCodec()
+def _parse(route: Route, body: dict[str, Any]) -> Ask:
+    """Parse a request. Raise `ValueError`, naming the field, if no provider would accept it."""
+    stream = is_streamed(body)
+    messages = list_at(body.get("messages"), "messages")
+    if not messages:
+        raise ValueError("messages: should have at least one message")
+    return Ask(
+        wire="chat",
+        kind=route.kind,
+        model=string_at(body.get("model"), "model"),
+        stream=stream,
+        messages=[_message(mapping(message), number) for number, message in enumerate(messages)],
+        tools=[*_tools(body.get("tools")), *_functions(body.get("functions"))],
+        body=body,
+    )
 
 
-def _say(fault: Fault) -> dict[str, Any]:
+def _error(fault: Fault) -> tuple[dict[str, str], bytes]:
     limit = fault.limit or _LIMIT
     too_long = (
         f"This model's maximum context length is {limit} tokens. However, your messages resulted in "
         f"{max(fault.tokens or 0, limit + 1)} tokens. Please reduce the length of the messages."
     )
-    return say(fault, "messages", too_long)
+    return write_error(fault, "messages", too_long)
 
 
 def _message(message: dict[str, Any], number: int) -> AskMessage:
@@ -167,21 +125,34 @@ def _result(message: dict[str, Any], where: str) -> AskResult:
     return AskResult(call_id, "".join(texts))
 
 
-def _tools(tools: object) -> list[OfferedTool]:
+def _tools(tools: object) -> list[str]:
     found = [] if tools is None else list_at(tools, "tools")
     return [_tool(mapping(tool), f"tools[{number}]") for number, tool in enumerate(found)]
 
 
-def _tool(tool: dict[str, Any], where: str) -> OfferedTool:
+def _tool(tool: dict[str, Any], where: str) -> str:
     kind = string_at(tool.get("type"), f"{where}.type")
-    described = mapping(tool.get(kind))
     if kind not in ("function", "custom"):
-        return OfferedTool(kind)
-    name = string_at(described.get("name"), f"{where}.{kind}.name")
-    return OfferedTool(name, string(described.get("description")))
+        return kind
+    return string_at(mapping(tool.get(kind)).get("name"), f"{where}.{kind}.name")
 
 
-def _functions(functions: object) -> list[OfferedTool]:
+def _functions(functions: object) -> list[str]:
     """Return the tools of a request that still calls them functions."""
-    known = [mapping(function) for function in items(functions)]
-    return [OfferedTool(string(each.get("name")), string(each.get("description"))) for each in known]
+    return [string(mapping(function).get("name")) for function in items(functions)]
+
+
+CODEC = Codec(
+    wire="chat",
+    route=_route,
+    parse=_parse,
+    encoder=ChatEncoder,
+    whole=encode_completion,
+    # Never called: this format has no route for it.
+    count=lambda tokens: msgspec.json.encode({"input_tokens": tokens}),
+    error=_error,
+    broken_frame=frame(
+        "", b'{"id":"chatcmpl-broken","object":"chat.completion.chunk","choices":[{"delta":{"'
+    ),
+    decoder=ChatDecoder,
+)

@@ -4,7 +4,7 @@ A codec is pure: bytes and JSON in, bytes and JSON out. The server moves the byt
 provider makes the answer; neither knows a format.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -31,7 +31,6 @@ FaultKind = Literal[
 class Route(msgspec.Struct, frozen=True, kw_only=True):
     """What a path requests. `model` and `stream` are set if the path, not the body, determines them."""
 
-    wire: Wire
     kind: AskKind
     model: str | None = None
     stream: bool | None = None
@@ -78,13 +77,6 @@ class AskMessage(msgspec.Struct, frozen=True):
     place: str
 
 
-class OfferedTool(msgspec.Struct, frozen=True):
-    """A tool that the request offers to the model, by its wire name."""
-
-    name: str
-    description: str = ""
-
-
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """A model request, whatever its format. System texts are messages of role `system`, in order."""
 
@@ -93,7 +85,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     stream: bool
     messages: Sequence[AskMessage]
-    tools: Sequence[OfferedTool]
+    tools: Sequence[str]
+    """The wire names of the tools that are offered to the model."""
+    # As it came: exact capture and replay must not lose what the other fields leave out.
     body: dict[str, Any]
     sse: bool = True
     """As in `Route`: the content type of a stream is `text/event-stream`, or else `application/json`."""
@@ -146,6 +140,13 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int | None = None
     limit: int | None = None
 
+    @property
+    def retry_after(self) -> str | None:
+        """When to try again, in seconds without trailing zeros."""
+        if self.retry_after_s is None:
+            return None
+        return f"{self.retry_after_s:.3f}".rstrip("0").rstrip(".")
+
 
 class Encoder(Protocol):
     """Turns the parts of one answer into the frames of one stream. Make a new one for each answer."""
@@ -189,46 +190,23 @@ class Decoder(Protocol):
         ...
 
 
-class Codec(Protocol):
-    """One wire format."""
+class Codec(msgspec.Struct, frozen=True, kw_only=True):
+    """One wire format: the functions that read its requests and write and read its answers."""
 
     wire: Wire
-
-    def route(self, method: str, path: str, query: str = "") -> Route | None:
-        """Return the route of a path (beginning with `/`), or None if it is not one of this format's.
-
-        Only Gemini reads the query.
-        """
-        ...
-
-    def parse(self, route: Route, body: dict[str, Any]) -> Ask:
-        """Parse a request. Raise `ValueError`, naming the field, if no provider would accept it."""
-        ...
-
-    def encoder(self, ask: Ask, answer_id: str) -> Encoder:
-        """Return an encoder for one streamed answer, whose ids derive from `answer_id`."""
-        ...
-
-    def whole(self, ask: Ask, answer_id: str, parts: Iterable[Part]) -> bytes:
-        """Return an unstreamed answer."""
-        ...
-
-    def count(self, ask: Ask, tokens: int) -> bytes:
-        """Return the answer to a count_tokens request."""
-        ...
-
-    def error(self, fault: Fault) -> tuple[dict[str, str], bytes]:
-        """Return headers and body of an error in the provider's shape."""
-        ...
-
-    def broken_frame(self) -> bytes:
-        """Return a frame of a stream that no client of this format can parse."""
-        ...
-
-    def stream_error(self, fault: Fault) -> bytes:
-        """Return the frame that reports an error in the middle of a stream."""
-        ...
-
-    def decoder(self) -> Decoder:
-        """Return a decoder for one answer."""
-        ...
+    route: Callable[[str, str, str], Route | None]
+    """Method, path (beginning with `/`) and query → the route, or None if it is not one of this format's."""
+    parse: Callable[[Route, dict[str, Any]], Ask]
+    """Parses a request. Must raise `ValueError`, naming the field, if no provider would accept it."""
+    encoder: Callable[[Ask, str], Encoder]
+    """Makes an encoder for one streamed answer, whose ids derive from the answer's id."""
+    whole: Callable[[Ask, str, Iterable[Part]], bytes]
+    """Writes an unstreamed answer."""
+    count: Callable[[int], bytes]
+    """Writes the answer to a count_tokens request."""
+    error: Callable[[Fault], tuple[dict[str, str], bytes]]
+    """Returns headers and body of an error in the provider's shape."""
+    broken_frame: bytes
+    """A frame of a stream that no client of this format can parse."""
+    decoder: Callable[[], Decoder]
+    """Makes a decoder for one answer."""

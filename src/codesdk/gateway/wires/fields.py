@@ -1,12 +1,17 @@
 """Foreign JSON, read field by field. For the codecs.
 
 Answers are read leniently: a value of the wrong type counts as absent. Requests are read with the `*_at`
-functions, which raise a `ValueError` that names the field.
+functions, which raise a `ValueError` that names the field. The input of a tool call is JSON inside JSON.
 """
 
 from typing import Any, cast
 
 import msgspec
+
+from codesdk.contract.models import MAX_TOKENS
+
+_MOST_PIECES = 8
+_LEAST_PIECE = 16
 
 
 def decode_json(data: bytes) -> Any:
@@ -33,9 +38,9 @@ def string(value: object) -> str:
 
 
 def count(value: object) -> int:
-    """Return a positive integer; zero instead of anything else."""
+    """Return a positive integer that can be a count; zero instead of anything else."""
     # A bool is an int in Python, but not a count.
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_TOKENS else 0
 
 
 def error_text(error: object, kind: str) -> str:
@@ -66,6 +71,25 @@ def string_at(value: object, place: str) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(f"{place}: {_missing(value)} a non-empty string")
     return value
+
+
+def arguments_of(value: Any) -> str:
+    """Return the input of a call as models write it."""
+    return msgspec.json.encode(value).decode()
+
+
+def input_of(arguments: str) -> Any:
+    """Return the value of a model's arguments; text that is not JSON is returned unchanged."""
+    try:
+        return msgspec.json.decode(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def pieces_of(text: str) -> list[str]:
+    """Return a text in pieces, as models stream it; only a few, however long it is."""
+    size = max(_LEAST_PIECE, -(-len(text) // _MOST_PIECES))
+    return [text[start : start + size] for start in range(0, len(text), size)]
 
 
 def _missing(value: object) -> str:

@@ -3,19 +3,15 @@
 from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
+from typing import get_args
 
 from codesdk.gateway.wires.exchange import Codec, Route, Wire
 
-_HOMES: dict[Wire, str] = {
-    "anthropic": "codesdk.gateway.wires.anthropic",
-    "responses": "codesdk.gateway.wires.responses",
-    "chat": "codesdk.gateway.wires.chat",
-    "gemini": "codesdk.gateway.wires.gemini",
-}
 _FAMILIES: tuple[tuple[str, Wire], ...] = (
     ("/messages", "anthropic"),
     ("/responses", "responses"),
     ("/v1beta", "gemini"),
+    # Only Gemini has a colon in its paths: `models/m:generateContent`.
     (":", "gemini"),
 )
 _SIGNS: tuple[tuple[Wire, tuple[str, ...], tuple[str, ...]], ...] = (
@@ -29,13 +25,13 @@ _SIGNS: tuple[tuple[Wire, tuple[str, ...], tuple[str, ...]], ...] = (
 @cache
 def codec_for(wire: Wire) -> Codec:
     """Return the codec of a format."""
-    codec: Codec = import_module(_HOMES[wire]).CODEC
+    codec: Codec = import_module(f"codesdk.gateway.wires.{wire}").CODEC
     return codec
 
 
 def find_route(method: str, path: str, query: str) -> tuple[Codec, Route] | None:
     """Return the codec and the route of a path, or None if it belongs to no format."""
-    for wire in _HOMES:
+    for wire in get_args(Wire):
         codec = codec_for(wire)
         route = codec.route(method, path, query)
         if route is not None:

@@ -5,7 +5,6 @@ written and read in `gemini_answer`. `formats` loads `CODEC`.
 """
 
 import re
-from collections.abc import Iterable
 from typing import Any, Literal
 from urllib.parse import parse_qs, unquote
 
@@ -20,17 +19,12 @@ from codesdk.gateway.wires.exchange import (
     AskResult,
     AskText,
     Codec,
-    Decoder,
-    Encoder,
     Fault,
     FaultKind,
-    OfferedTool,
-    Part,
     Route,
-    Wire,
 )
 from codesdk.gateway.wires.fields import list_at, mapping, object_at, string, string_at
-from codesdk.gateway.wires.gemini_answer import GeminiDecoder, GeminiEncoder, encode_answer, encode_event
+from codesdk.gateway.wires.gemini_answer import GeminiDecoder, GeminiEncoder, encode_answer
 
 CONTEXT_LIMIT = 1_048_576
 
@@ -61,72 +55,38 @@ _WORDS = re.compile(r"(?<=[a-z])[A-Z]")
 _NOT_CONTENT = {"thought", "thoughtSignature", "thought_signature", "partMetadata", "part_metadata"}
 
 
-class GeminiCodec:
-    """The Gemini API, v1 and v1beta."""
+def _route(method: str, path: str, query: str) -> Route | None:
+    """Return the route of a path, or None if it is not a known method of a model."""
+    found = _PATH.fullmatch(path) if method == "POST" else None
+    if found is None:
+        return None
+    return Route(
+        kind="count_tokens" if found[2] == "countTokens" else "generate",
+        model=unquote(found[1]),
+        stream=found[2] == "streamGenerateContent",
+        sse=parse_qs(query).get("alt") == ["sse"],
+    )
 
-    wire: Wire = "gemini"
 
-    def route(self, method: str, path: str, query: str = "") -> Route | None:
-        """Return the route of a path, or None if it is not a known method of a model."""
-        found = _PATH.fullmatch(path) if method == "POST" else None
-        if found is None:
-            return None
-        return Route(
-            wire="gemini",
-            kind="count_tokens" if found[2] == "countTokens" else "generate",
-            model=unquote(found[1]),
-            stream=found[2] == "streamGenerateContent",
-            sse=parse_qs(query).get("alt") == ["sse"],
-        )
+def _parse(route: Route, body: dict[str, Any]) -> Ask:
+    """Parse a request. Raise `ValueError`, naming the field.
 
-    def parse(self, route: Route, body: dict[str, Any]) -> Ask:
-        """Parse a request. Raise `ValueError`, naming the field.
-
-        A count request may wrap the request it counts.
-        """
-        asked, place = body, ""
-        wrapped = _field(body, "generateContentRequest")
-        if route.kind == "count_tokens" and wrapped is not None:
-            asked, place = object_at(wrapped, "generateContentRequest"), "/generateContentRequest"
-        return Ask(
-            wire="gemini",
-            kind=route.kind,
-            model=route.model or "",
-            stream=route.stream is True,
-            messages=[*_system(asked, place), *_contents(asked, place)],
-            tools=_tools(asked),
-            body=body,
-            sse=route.sse,
-        )
-
-    def encoder(self, ask: Ask, answer_id: str) -> Encoder:
-        """Return an encoder for one stream, of events or of array items."""
-        return GeminiEncoder(ask.model, answer_id, is_sse=ask.sse)
-
-    def whole(self, ask: Ask, answer_id: str, parts: Iterable[Part]) -> bytes:
-        """Return an unstreamed answer with one candidate."""
-        return encode_answer(ask.model, answer_id, parts)
-
-    def count(self, ask: Ask, tokens: int) -> bytes:
-        """Return the answer to a countTokens request."""
-        details = [{"modality": "TEXT", "tokenCount": tokens}]
-        return msgspec.json.encode({"totalTokens": tokens, "promptTokensDetails": details})
-
-    def error(self, fault: Fault) -> tuple[dict[str, str], bytes]:
-        """Return headers and body of an error. The time to retry is in the body."""
-        return {"content-type": "application/json; charset=UTF-8"}, msgspec.json.encode(_error(fault))
-
-    def broken_frame(self) -> bytes:
-        """Return an event whose data ends in the middle of a string."""
-        return b'data: {"candidates": [{"content": {"parts": [{"text": "cut\r\n\r\n'
-
-    def stream_error(self, fault: Fault) -> bytes:
-        """Return the event that reports an error."""
-        return encode_event(_error(fault))
-
-    def decoder(self) -> Decoder:
-        """Return a decoder for one answer."""
-        return GeminiDecoder()
+    A count request may wrap the request it counts.
+    """
+    asked, place = body, ""
+    wrapped = _field(body, "generateContentRequest")
+    if route.kind == "count_tokens" and wrapped is not None:
+        asked, place = object_at(wrapped, "generateContentRequest"), "/generateContentRequest"
+    return Ask(
+        wire="gemini",
+        kind=route.kind,
+        model=route.model or "",
+        stream=route.stream is True,
+        messages=[*_system(asked, place), *_contents(asked, place)],
+        tools=_tools(asked),
+        body=body,
+        sse=route.sse,
+    )
 
 
 def _field(value: dict[str, Any], name: str) -> Any:
@@ -200,36 +160,39 @@ def _result(result: dict[str, Any], place: str) -> AskResult:
     return AskResult(call_id, msgspec.json.encode(response).decode(), is_error="error" in response)
 
 
-def _tools(asked: dict[str, Any]) -> list[OfferedTool]:
+def _tools(asked: dict[str, Any]) -> list[str]:
     """Return the functions, and Google's own tools by field name."""
     tools = [] if asked.get("tools") is None else list_at(asked.get("tools"), "tools")
-    offered: list[OfferedTool] = []
+    offered: list[str] = []
     for number, tool in enumerate(tools):
         tool = object_at(tool, f"tools[{number}]")
         functions = _field(tool, "functionDeclarations")
         place = f"tools[{number}].functionDeclarations"
         for n, function in enumerate([] if functions is None else list_at(functions, place)):
             function = object_at(function, f"{place}[{n}]")
-            name = string_at(function.get("name"), f"{place}[{n}].name")
-            offered.append(OfferedTool(name, string(function.get("description"))))
-        own = (name for name in tool if name not in ("functionDeclarations", "function_declarations"))
-        offered.extend(OfferedTool(name) for name in own)
+            offered.append(string_at(function.get("name"), f"{place}[{n}].name"))
+        offered += [name for name in tool if name not in ("functionDeclarations", "function_declarations")]
     return offered
 
 
-def _error(fault: Fault) -> dict[str, Any]:
+def _count(tokens: int) -> bytes:
+    details = [{"modality": "TEXT", "tokenCount": tokens}]
+    return msgspec.json.encode({"totalTokens": tokens, "promptTokensDetails": details})
+
+
+def _error(fault: Fault) -> tuple[dict[str, str], bytes]:
+    """Return headers and body of an error. The time to retry is in the body."""
     status = _STATUSES[fault.kind]
     if fault.kind == "quota" and fault.status == 403:
         status = "PERMISSION_DENIED"
     elif fault.kind == "server" and fault.status == 504:
         status = "DEADLINE_EXCEEDED"
     error: dict[str, Any] = {"code": fault.status, "message": _error_message(fault), "status": status}
-    if fault.retry_after_s is not None:
-        delay = f"{fault.retry_after_s:.3f}".rstrip("0").rstrip(".")
+    if (delay := fault.retry_after) is not None:
         error["details"] = [
             {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{delay}s"},
         ]
-    return {"error": error}
+    return {"content-type": "application/json; charset=UTF-8"}, msgspec.json.encode({"error": error})
 
 
 def _error_message(fault: Fault) -> str:
@@ -240,4 +203,14 @@ def _error_message(fault: Fault) -> str:
     return f"The input token count ({tokens}) exceeds the maximum number of tokens allowed ({limit})."
 
 
-CODEC: Codec = GeminiCodec()
+CODEC = Codec(
+    wire="gemini",
+    route=_route,
+    parse=_parse,
+    encoder=GeminiEncoder,
+    whole=encode_answer,
+    count=_count,
+    error=_error,
+    broken_frame=b'data: {"candidates": [{"content": {"parts": [{"text": "cut\r\n\r\n',
+    decoder=GeminiDecoder,
+)

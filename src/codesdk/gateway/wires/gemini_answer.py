@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from codesdk.gateway.wires.exchange import (
+    Ask,
     Call,
     Finish,
     Part,
@@ -47,10 +48,10 @@ _INSIDE = re.compile(rb'["\\]')
 class GeminiEncoder:
     """Writes the chunks of one answer, as events or as array items."""
 
-    def __init__(self, model: str, answer_id: str, *, is_sse: bool) -> None:
-        self._model = model
+    def __init__(self, ask: Ask, answer_id: str) -> None:
+        self._model = ask.model
         self._answer_id = answer_id
-        self._is_sse = is_sse
+        self._is_sse = ask.sse
         self._is_first = True
 
     def start(self) -> bytes:
@@ -68,19 +69,14 @@ class GeminiEncoder:
     def _chunk(self, candidate: dict[str, Any], finish: Finish | None) -> bytes:
         chunk = _answer(self._model, self._answer_id, candidate, finish)
         if self._is_sse:
-            return encode_event(chunk)
+            return b"data: " + _encode(chunk) + b"\r\n\r\n"
         # The comma comes before an item: whether another one follows is not known yet.
         between = b"" if self._is_first else b",\r\n"
         self._is_first = False
         return between + _encode(chunk)
 
 
-def encode_event(value: Any) -> bytes:
-    """Return one event of a stream."""
-    return b"data: " + _encode(value) + b"\r\n\r\n"
-
-
-def encode_answer(model: str, answer_id: str, parts: Iterable[Part]) -> bytes:
+def encode_answer(ask: Ask, answer_id: str, parts: Iterable[Part]) -> bytes:
     """Return an unstreamed answer. Consecutive chunks of one kind become one part."""
     contents: list[dict[str, Any]] = []
     finish = Finish("end_turn")
@@ -90,15 +86,14 @@ def encode_answer(model: str, answer_id: str, parts: Iterable[Part]) -> bytes:
         elif content := _content(part):
             _grow(contents, content)
     candidate: dict[str, Any] = {"content": {"parts": contents, "role": "model"}}
-    return _encode(_answer(model, answer_id, candidate if contents else _last_content(finish), finish))
+    return _encode(_answer(ask.model, answer_id, candidate if contents else _last_content(finish), finish))
 
 
 class GeminiDecoder:
     """Decodes a stream of either kind, one answer, or an error. Only the first candidate is read."""
 
     def __init__(self) -> None:
-        self._events: EventReader | None = None
-        self._objects: ObjectReader | None = None
+        self._reader: EventReader | ObjectReader | None = None
         self._seen = Seen()
         self._text: list[str] = []
         self._reasoning: list[str] = []
@@ -106,20 +101,13 @@ class GeminiDecoder:
 
     def feed(self, chunk: bytes) -> None:
         """Take more bytes of a stream. The first byte shows which kind it is."""
-        if self._events is None and self._objects is None:
+        if self._reader is None:
             chunk = chunk.lstrip()
             if not chunk:
                 return
-            if chunk[:1] in b"[{":
-                self._objects = ObjectReader()
-            else:
-                self._events = EventReader()
-        if self._events is not None:
-            for event in self._events.feed(chunk):
-                self._take(mapping(decode_json(event.data)))
-        if self._objects is not None:
-            for data in self._objects.feed(chunk):
-                self._take(mapping(decode_json(data)))
+            self._reader = ObjectReader() if chunk[:1] in b"[{" else EventReader()
+        for data in self._reader.feed(chunk):
+            self._take(mapping(decode_json(data)))
 
     def whole(self, body: bytes) -> None:
         """Take an answer or an error, possibly in a list, or a token count, which holds no answer."""
@@ -165,9 +153,8 @@ class GeminiDecoder:
             self._seen.refusal = string(candidate.get("finishMessage")) or self._seen.refusal
 
     def _take_part(self, part: dict[str, Any]) -> None:
-        call = part.get("functionCall")
-        if isinstance(call, dict):
-            call = mapping(part.get("functionCall"))
+        if isinstance(part.get("functionCall"), dict):
+            call = mapping(part["functionCall"])
             name = string(call.get("name"))
             self._seen.calls.append(Call(string(call.get("id")) or name, name, call.get("args") or {}))
         elif part.get("thought") is True:

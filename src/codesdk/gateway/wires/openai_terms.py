@@ -1,4 +1,4 @@
-"""What OpenAI's two formats, Responses and Chat Completions, share: how errors are written and read."""
+"""What OpenAI's two formats, Responses and Chat Completions, share: fields of requests, and how errors are written and read."""
 
 import math
 from typing import Any, NamedTuple
@@ -34,21 +34,22 @@ _TERMS: dict[FaultKind, _Terms] = {
 }
 
 
-def say(fault: Fault, context_param: str, context_message: str) -> dict[str, Any]:
-    """Return the error object of a fault. The `context_…` arguments are for a request that is too long."""
+def write_error(fault: Fault, context_param: str, context_message: str) -> tuple[dict[str, str], bytes]:
+    """Return headers and body of an error. The `context_…` arguments are for a request that is too long."""
     terms = _TERMS[fault.kind]
     is_too_long = fault.kind == "context_too_large"
-    return {
+    error = {
         "message": context_message if is_too_long else fault.message,
         "type": terms.type,
         "param": context_param if is_too_long else None,
         "code": terms.code,
     }
+    return _headers(fault), msgspec.json.encode({"error": error})
 
 
-def headers_of(fault: Fault) -> dict[str, str]:
+def _headers(fault: Fault) -> dict[str, str]:
     """Return the headers of an error. The official clients and similar ones obey all three."""
-    headers = {"content-type": "application/json"}
+    headers: dict[str, str] = {}
     if fault.kind == "quota":  # clients retry a 429 unless told otherwise, and a quota does not pass
         headers["x-should-retry"] = "false"
     if fault.retry_after_s is not None:
@@ -72,6 +73,9 @@ def error_text(body: Any) -> str | None:
     return f"{code}: {message}" if isinstance(code, str | int) and code != "error" else message
 
 
-def encode(value: Any) -> bytes:
-    """Return a value as compact JSON, with its keys in the given order."""
-    return msgspec.json.encode(value)
+def is_streamed(body: dict[str, Any]) -> bool:
+    """Return whether a request wants its answer as a stream."""
+    stream: object = body.get("stream")
+    if stream is not None and not isinstance(stream, bool):
+        raise ValueError("stream: must be true or false")
+    return stream is True

@@ -4,10 +4,10 @@ Answers are written in `responses_stream` and read in `responses_seen`. Codex sp
 OpenCode with OpenAI's own provider.
 """
 
-from collections.abc import Iterable
 from typing import Any, Literal, cast
 
-from codesdk.gateway.wires.arguments import input_of
+import msgspec
+
 from codesdk.gateway.wires.exchange import (
     Ask,
     AskBlock,
@@ -16,23 +16,22 @@ from codesdk.gateway.wires.exchange import (
     AskOther,
     AskResult,
     AskText,
-    Decoder,
-    Encoder,
-    Fault,
-    Finish,
-    Part,
+    Codec,
     Route,
-    Wire,
 )
-from codesdk.gateway.wires.fields import items, list_at, mapping, object_at, string, string_at
-from codesdk.gateway.wires.openai_terms import encode, headers_of, say
+from codesdk.gateway.wires.fields import input_of, items, list_at, mapping, object_at, string, string_at
+from codesdk.gateway.wires.openai_terms import is_streamed, write_error
 from codesdk.gateway.wires.responses_seen import ResponsesDecoder
-from codesdk.gateway.wires.responses_stream import ResponsesEncoder, blank_response
+from codesdk.gateway.wires.responses_stream import ResponsesEncoder, encode_response
 from codesdk.gateway.wires.responses_tools import joined, offered_tools
 from codesdk.gateway.wires.sse import frame
 
 Role = Literal["system", "user", "assistant", "tool"]
 
+_PATHS = {
+    "/responses": Route(kind="generate"),
+    "/responses/input_tokens": Route(kind="count_tokens", stream=False),
+}
 _ROLES: dict[str, Role] = {
     "system": "system",
     "developer": "system",
@@ -61,85 +60,25 @@ _RESULTS = (
 )
 
 
-class ResponsesCodec:
-    """The format of `POST /v1/responses`, and of `/v1/responses/input_tokens`, which counts tokens."""
-
-    wire: Wire = "responses"
-
-    def route(self, method: str, path: str, query: str = "") -> Route | None:
-        """Return the route of a path, or None if it is not one of this format's."""
-        if method != "POST":
-            return None
-        match path.removeprefix("/v1"):
-            case "/responses":
-                return Route(wire="responses", kind="generate")
-            case "/responses/input_tokens":
-                return Route(wire="responses", kind="count_tokens", stream=False)
-            case _:
-                return None
-
-    def parse(self, route: Route, body: dict[str, Any]) -> Ask:
-        """Parse a request. Raise `ValueError`, naming the field, if no provider would accept it."""
-        is_count = route.kind == "count_tokens"
-        stream: object = body.get("stream")
-        if stream is not None and not isinstance(stream, bool):
-            raise ValueError("stream: must be true or false")
-        model: object = body.get("model")
-        return Ask(
-            wire="responses",
-            kind=route.kind,
-            model=string(model) if is_count else string_at(model, "model"),
-            stream=bool(stream) and not is_count,
-            messages=[*_instructions(body.get("instructions")), *_input(body, is_count)],
-            tools=offered_tools(body),
-            body=body,
-        )
-
-    def encoder(self, ask: Ask, answer_id: str) -> Encoder:
-        """Return an encoder for one streamed answer."""
-        return ResponsesEncoder(ask, answer_id)
-
-    def whole(self, ask: Ask, answer_id: str, parts: Iterable[Part]) -> bytes:
-        """Return an unstreamed answer: what the last event of its stream would hold."""
-        encoder = ResponsesEncoder(ask, answer_id)
-        for part in parts:
-            encoder.feed(part)
-        if encoder.status == "in_progress":
-            encoder.feed(Finish("end_turn"))
-        return encode(encoder.response())
-
-    def count(self, ask: Ask, tokens: int) -> bytes:
-        """Return the answer to a count_tokens request."""
-        return encode({"object": "response.input_tokens", "input_tokens": tokens})
-
-    def error(self, fault: Fault) -> tuple[dict[str, str], bytes]:
-        """Return headers and body of an error."""
-        return headers_of(fault), encode({"error": say(fault, "input", _TOO_LONG)})
-
-    def broken_frame(self) -> bytes:
-        """Return a frame whose data is truncated JSON. Codex skips it, the official client does not."""
-        name = "response.output_text.delta"
-        return frame(name, b'{"type":"response.output_text.delta","delta":"')
-
-    def stream_error(self, fault: Fault) -> bytes:
-        """Return the two frames of a failure: clients raise `error`, Codex waits for `response.failed`."""
-        error = say(fault, "input", _TOO_LONG)
-        if fault.kind == "rate_limit" and fault.retry_after_s is not None:
-            error["message"] += f" Please try again in {fault.retry_after_s:g}s."
-        told = {"type": "error", "sequence_number": 0, "error": error}
-        response = blank_response("resp_failed", "") | {
-            "status": "failed",
-            "error": {"code": error["code"] or error["type"], "message": error["message"]},
-        }
-        failed = {"type": "response.failed", "sequence_number": 1, "response": response}
-        return frame("error", encode(told)) + frame("response.failed", encode(failed))
-
-    def decoder(self) -> Decoder:
-        """Return a decoder for one answer."""
-        return ResponsesDecoder()
+def _route(method: str, path: str, query: str) -> Route | None:
+    """Return the route of a path, or None if it is not one of this format's."""
+    return _PATHS.get(path.removeprefix("/v1")) if method == "POST" else None
 
 
-CODEC = ResponsesCodec()
+def _parse(route: Route, body: dict[str, Any]) -> Ask:
+    """Parse a request. Raise `ValueError`, naming the field, if no provider would accept it."""
+    is_count = route.kind == "count_tokens"
+    stream = is_streamed(body)
+    model: object = body.get("model")
+    return Ask(
+        wire="responses",
+        kind=route.kind,
+        model=string(model) if is_count else string_at(model, "model"),
+        stream=stream and not is_count,
+        messages=[*_instructions(body.get("instructions")), *_input(body, is_count)],
+        tools=offered_tools(body),
+        body=body,
+    )
 
 
 def _instructions(value: object) -> list[AskMessage]:
@@ -215,3 +154,17 @@ def _result_text(output: object) -> str:
         parts = [mapping(part) for part in items(cast("object", output))]
         return "".join(string(part.get(key)) for part in parts for key in ("text", "stdout", "stderr"))
     return string(output)
+
+
+CODEC = Codec(
+    wire="responses",
+    route=_route,
+    parse=_parse,
+    encoder=ResponsesEncoder,
+    whole=encode_response,
+    count=lambda tokens: msgspec.json.encode({"object": "response.input_tokens", "input_tokens": tokens}),
+    error=lambda fault: write_error(fault, "input", _TOO_LONG),
+    # Codex skips it, the official client does not.
+    broken_frame=frame("response.output_text.delta", b'{"type":"response.output_text.delta","delta":"'),
+    decoder=ResponsesDecoder,
+)

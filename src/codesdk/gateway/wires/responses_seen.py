@@ -6,9 +6,10 @@ replaces its deltas, and the final response replaces the items.
 
 from typing import Any
 
-from codesdk.gateway.wires.arguments import input_of
+import msgspec
+
 from codesdk.gateway.wires.exchange import Call, Seen, Tokens
-from codesdk.gateway.wires.fields import count, decode_json, items, mapping, string
+from codesdk.gateway.wires.fields import count, decode_json, input_of, items, mapping, string
 from codesdk.gateway.wires.openai_terms import error_text
 from codesdk.gateway.wires.responses_tools import joined
 from codesdk.gateway.wires.sse import EventReader
@@ -60,16 +61,14 @@ class ResponsesDecoder:
     def __init__(self) -> None:
         self._reader = EventReader()
         self._items: dict[int, _Item] = {}
-        self._model: str | None = None
-        self._tokens: Tokens | None = None
-        self._error: str | None = None
+        self._seen = Seen()
         self._status = ""
         self._reason = ""
 
     def feed(self, chunk: bytes) -> None:
         """Take more bytes of a stream."""
-        for event in self._reader.feed(chunk):
-            self._take(mapping(decode_json(event.data)))
+        for data in self._reader.feed(chunk):
+            self._take(mapping(decode_json(data)))
 
     def whole(self, body: bytes) -> None:
         """Take the body of an unstreamed answer, or of an error."""
@@ -78,22 +77,20 @@ class ResponsesDecoder:
             self._take_response(fields)
             self._take_final(fields)
         else:
-            self._error = error_text(fields) or "the answer is neither a response nor an error"
+            self._seen.error = error_text(fields) or "the answer is neither a response nor an error"
 
     def result(self) -> Seen:
         """Return what was seen so far."""
         found = [self._items[index] for index in sorted(self._items)]
         calls = [item.call for item in found if item.call is not None]
-        refusal = "".join(piece for item in found for piece in item.texts["refusal"])
-        return Seen(
-            model=self._model,
-            text="".join(piece for item in found for piece in item.texts["text"]),
-            reasoning="".join(piece for item in found for piece in item.texts["reasoning"]),
-            calls=calls,
-            refusal=refusal or None,
-            stop_reason=self._stop_reason(bool(calls), bool(refusal)),
-            tokens=self._tokens,
-            error=self._error,
+        texts = {
+            holds: "".join(piece for item in found for piece in item.texts[holds])
+            for holds in ("text", "reasoning", "refusal")
+        }
+        refusal = texts.pop("refusal") or None
+        stop_reason = self._stop_reason(bool(calls), bool(refusal))
+        return msgspec.structs.replace(
+            self._seen, **texts, calls=calls, refusal=refusal, stop_reason=stop_reason
         )
 
     def _take(self, event: dict[str, Any]) -> None:
@@ -104,18 +101,18 @@ class ResponsesDecoder:
         elif kind == "response.output_item.done":
             self._items[index] = _Item.of(mapping(event.get("item")))
         elif kind == "error" or event.get("error"):
-            self._error = error_text(event)
+            self._seen.error = error_text(event)
         elif event.get("response"):
             self._take_response(mapping(event["response"]))
             if kind in _FINAL:
                 self._take_final(mapping(event["response"]))
 
     def _take_response(self, response: dict[str, Any]) -> None:
-        self._model = string(response.get("model")) or self._model
+        self._seen.model = string(response.get("model")) or self._seen.model
         if response.get("usage"):
-            self._tokens = _tokens(mapping(response["usage"]))
+            self._seen.tokens = _tokens(mapping(response["usage"]))
         if response.get("error"):
-            self._error = error_text(response)
+            self._seen.error = error_text(response)
 
     def _take_final(self, response: dict[str, Any]) -> None:
         self._status = string(response.get("status"))
@@ -136,10 +133,7 @@ class ResponsesDecoder:
 
 def _tokens(usage: dict[str, Any]) -> Tokens:
     details = mapping(usage.get("input_tokens_details"))
-    cache_read, cache_write = (
-        count(details.get("cached_tokens")),
-        count(details.get("cache_write_tokens")),
-    )
+    cache_read, cache_write = count(details.get("cached_tokens")), count(details.get("cache_write_tokens"))
     reasoning = count(mapping(usage.get("output_tokens_details")).get("reasoning_tokens"))
     return Tokens(
         input=max(0, count(usage.get("input_tokens")) - cache_read - cache_write),

@@ -5,12 +5,14 @@ everything again when it is done. The last event holds the whole response, which
 unstreamed answer.
 """
 
+from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, assert_never
 
-from codesdk.gateway.wires.arguments import arguments_of, pieces_of
+import msgspec
+
 from codesdk.gateway.wires.exchange import Ask, Call, Finish, Part, ReasoningChunk, TextChunk, Tokens
-from codesdk.gateway.wires.fields import items, mapping
-from codesdk.gateway.wires.openai_terms import CREATED, encode
+from codesdk.gateway.wires.fields import arguments_of, items, mapping, pieces_of
+from codesdk.gateway.wires.openai_terms import CREATED
 from codesdk.gateway.wires.responses_tools import Spelling, spellings
 from codesdk.gateway.wires.sse import frame
 
@@ -33,37 +35,22 @@ _ECHOED = (
 
 
 class _Kind(NamedTuple):
-    """What differs between the kinds of items with a growing text."""
+    """What differs between the kinds of items with a growing text. `key` names the list of the item's parts."""
 
     item: Literal["message", "reasoning"]
     prefix: str
-    list_key: str
-    index_key: str
+    key: str
     part_type: str
-    text_key: str
     part_event: str
     text_event: str
+    text_key: str = "text"
 
 
-_CONTENT = ("content", "content_index")
-_TEXT = _Kind(
-    "message", "msg", *_CONTENT, "output_text", "text", "response.content_part", "response.output_text"
-)
-_REFUSAL = _Kind(
-    "message", "msg", *_CONTENT, "refusal", "refusal", "response.content_part", "response.refusal"
-)
-_THOUGHT = _Kind(
-    "reasoning", "rs", *_CONTENT, "reasoning_text", "text", "response.content_part", "response.reasoning_text"
-)
+_TEXT = _Kind("message", "msg", "content", "output_text", "content_part", "output_text")
+_REFUSAL = _Kind("message", "msg", "content", "refusal", "content_part", "refusal", text_key="refusal")
+_THOUGHT = _Kind("reasoning", "rs", "content", "reasoning_text", "content_part", "reasoning_text")
 _SUMMARY = _Kind(
-    "reasoning",
-    "rs",
-    "summary",
-    "summary_index",
-    "summary_text",
-    "text",
-    "response.reasoning_summary_part",
-    "response.reasoning_summary_text",
+    "reasoning", "rs", "summary", "summary_text", "reasoning_summary_part", "reasoning_summary_text"
 )
 
 
@@ -81,7 +68,7 @@ class ResponsesEncoder:
     def __init__(self, ask: Ask, answer_id: str) -> None:
         self.status: Status = "in_progress"
         self._answer_id = answer_id
-        self._base = blank_response(f"resp_{answer_id}", ask.model) | _echo(ask.body)
+        self._base = _blank_response(f"resp_{answer_id}", ask.model) | _echo(ask.body)
         self._spellings = spellings(ask.body)
         self._reasoning = _reasoning_kind(ask.body)
         self._encrypted = "reasoning.encrypted_content" in items(ask.body.get("include"))
@@ -116,7 +103,7 @@ class ResponsesEncoder:
         return self._base | {"status": self.status, "output": list(self._output)} | self._end
 
     def _event(self, kind: str, **fields: Any) -> bytes:
-        data = encode({"type": kind, "sequence_number": self._number, **fields})
+        data = msgspec.json.encode({"type": kind, "sequence_number": self._number, **fields})
         self._number += 1
         return frame(kind, data)
 
@@ -127,17 +114,17 @@ class ResponsesEncoder:
         assert self._open is not None
         self._open.pieces.append(text)
         return head + self._event(
-            f"{kind.text_event}.delta", **self._open.place, delta=text, **_logprobs(kind)
+            f"response.{kind.text_event}.delta", **self._open.place, delta=text, **_logprobs(kind)
         )
 
     def _begin(self, kind: _Kind) -> bytes:
         index = len(self._output)
         item_id = f"{kind.prefix}_{self._answer_id}_{index}"
-        place = {"item_id": item_id, "output_index": index, kind.index_key: 0}
+        place = {"item_id": item_id, "output_index": index, f"{kind.key}_index": 0}
         self._open = _Open(kind, place, [])
         item = self._item(kind, item_id, "in_progress", [])
         return self._event("response.output_item.added", output_index=index, item=item) + self._event(
-            f"{kind.part_event}.added", **place, part=_part(kind, "")
+            f"response.{kind.part_event}.added", **place, part=_part(kind, "")
         )
 
     def _close(self, status: Status) -> bytes:
@@ -151,15 +138,17 @@ class ResponsesEncoder:
         item = self._item(kind, place["item_id"], status, [part])
         self._output.append(item)
         return (
-            self._event(f"{kind.text_event}.done", **place, **{kind.text_key: text}, **_logprobs(kind))
-            + self._event(f"{kind.part_event}.done", **place, part=part)
+            self._event(
+                f"response.{kind.text_event}.done", **place, **{kind.text_key: text}, **_logprobs(kind)
+            )
+            + self._event(f"response.{kind.part_event}.done", **place, part=part)
             + self._event("response.output_item.done", output_index=place["output_index"], item=item)
         )
 
     def _item(self, kind: _Kind, item_id: str, status: Status, parts: list[dict[str, Any]]) -> dict[str, Any]:
         if kind.item == "message":
             return {"id": item_id, "type": "message", "status": status, "role": "assistant", "content": parts}
-        item: dict[str, Any] = {"id": item_id, "type": "reasoning", "summary": [], kind.list_key: parts}
+        item: dict[str, Any] = {"id": item_id, "type": "reasoning", "summary": [], kind.key: parts}
         if self._encrypted:
             item["encrypted_content"] = f"encrypted_{item_id}"
         return item
@@ -197,7 +186,7 @@ class ResponsesEncoder:
             told = self._text(_REFUSAL, finish.refusal)
         told += self._close(self.status)
         if finish.tokens is not None:
-            self._end["usage"] = usage_of(finish.tokens)
+            self._end["usage"] = _usage(finish.tokens)
         if reason is not None:
             self._end["incomplete_details"] = {"reason": reason}
         return told + self._event(f"response.{self.status}", response=self.response())
@@ -214,7 +203,17 @@ _FUNCTION = _CallKind("function_call", "fc", "arguments", "response.function_cal
 _CUSTOM = _CallKind("custom_tool_call", "ctc", "input", "response.custom_tool_call_input")
 
 
-def blank_response(response_id: str, model: str) -> dict[str, Any]:
+def encode_response(ask: Ask, answer_id: str, parts: Iterable[Part]) -> bytes:
+    """Return an unstreamed answer: what the last event of its stream would hold."""
+    encoder = ResponsesEncoder(ask, answer_id)
+    for part in parts:
+        encoder.feed(part)
+    if encoder.status == "in_progress":
+        encoder.feed(Finish("end_turn"))
+    return msgspec.json.encode(encoder.response())
+
+
+def _blank_response(response_id: str, model: str) -> dict[str, Any]:
     """Return a response without content. Instructions and tools are not echoed: they are large."""
     return {
         "id": response_id,
@@ -233,7 +232,7 @@ def blank_response(response_id: str, model: str) -> dict[str, Any]:
     }
 
 
-def usage_of(tokens: Tokens) -> dict[str, Any]:
+def _usage(tokens: Tokens) -> dict[str, Any]:
     """Return token counts in this API's terms: all that was read, all that was written."""
     read = tokens.input + tokens.cache_read + tokens.cache_write
     written = tokens.output + tokens.reasoning

@@ -7,11 +7,11 @@ the two are separate. `responses` lists the tools, `responses_stream` looks up h
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from codesdk.gateway.wires.exchange import OfferedTool
 from codesdk.gateway.wires.fields import items, list_at, mapping, string, string_at
 
 _NAMED = ("function", "custom", "namespace")
-_CARRIERS = ("additional_tools", "tool_search_output")
+CARRIERS = ("additional_tools", "tool_search_output")
+"""Types of input items that bring more tools."""
 
 
 class Spelling(NamedTuple):
@@ -29,26 +29,26 @@ def joined(name: str, namespace: object) -> str:
     return namespace + name if namespace.endswith("__") else f"{namespace}__{name}"
 
 
-def offered_tools(body: dict[str, Any]) -> list[OfferedTool]:
-    """Return the offered tools. Raise `ValueError` if one has no name."""
-    return [OfferedTool(name, description) for name, description, _ in _walk(body)]
+def offered_tools(body: dict[str, Any]) -> list[str]:
+    """Return the names of the offered tools. Raise `ValueError` if one has none."""
+    return [name for name, _ in _walk(body)]
 
 
 def spellings(body: dict[str, Any]) -> dict[str, Spelling]:
     """Return how to write a call of each tool, by its single name."""
-    return {name: spelling for name, _, spelling in _walk(body)}
+    return dict(_walk(body))
 
 
-def _walk(body: dict[str, Any]) -> Iterator[tuple[str, str, Spelling]]:
-    """Yield name, description and spelling of each tool: those of the request, then those of its items."""
+def _walk(body: dict[str, Any]) -> Iterator[tuple[str, Spelling]]:
+    """Yield name and spelling of each tool: those of the request, then those of its items."""
     yield from _walk_list(body.get("tools"), "tools", None)
     for number, item in enumerate(items(body.get("input"))):
         fields = mapping(item)
-        if fields.get("type") in _CARRIERS:
+        if fields.get("type") in CARRIERS:
             yield from _walk_list(fields.get("tools"), f"input[{number}].tools", None)
 
 
-def _walk_list(tools: object, place: str, namespace: str | None) -> Iterator[tuple[str, str, Spelling]]:
+def _walk_list(tools: object, place: str, namespace: str | None) -> Iterator[tuple[str, Spelling]]:
     for number, tool in enumerate([] if tools is None else list_at(tools, place)):
         fields = mapping(tool)
         kind = string_at(fields.get("type"), f"{place}[{number}].type")
@@ -59,5 +59,4 @@ def _walk_list(tools: object, place: str, namespace: str | None) -> Iterator[tup
             yield from _walk_list(fields.get("tools"), f"{place}[{number}].tools", name)
             continue
         name = name or kind  # OpenAI's own tools are known by their type
-        spelling = Spelling(name, namespace, kind == "custom")
-        yield joined(name, namespace), string(fields.get("description")), spelling
+        yield joined(name, namespace), Spelling(name, namespace, kind == "custom")

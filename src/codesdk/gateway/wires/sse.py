@@ -4,40 +4,30 @@
 event. What an event means is up to the codec.
 """
 
-import msgspec
-
 MAX_EVENT_BYTES = 64 * 1024 * 1024
 """More than any provider sends in one event, even with a whole image in base64."""
 
 _BOM = b"\xef\xbb\xbf"
 
 
-class Event(msgspec.Struct, frozen=True):
-    """One event. `name` is empty if the stream gives none; `data` can be passed to a JSON decoder."""
-
-    name: str
-    data: bytes
-
-
 class EventReader:
-    """Splits one stream into events. An event cut off by the end of the stream is never returned.
+    """Splits one stream into the data of its events. One cut off by the end of the stream is never returned.
 
-    Lines end with `\\n` or `\\r\\n`. An event larger than `max_bytes` is skipped, and counted in `dropped`.
+    Lines end with `\\n` or `\\r\\n`. An event larger than `max_bytes` is skipped. The names of events are not
+    read: all formats that have them repeat them in the data.
     """
 
     def __init__(self, max_bytes: int = MAX_EVENT_BYTES) -> None:
-        self.dropped = 0
         self._max_bytes = max_bytes
         self._line = bytearray()
         self._data: list[bytes] = []
-        self._name = ""
         self._size = 0
         self._is_first = True
         self._is_too_large = False
 
-    def feed(self, chunk: bytes) -> list[Event]:
-        """Return the events that this chunk completes."""
-        events: list[Event] = []
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the data of the events that this chunk completes."""
+        events: list[bytes] = []
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:
             self._keep(chunk, start, end)
@@ -61,7 +51,7 @@ class EventReader:
         elif room < 0:
             del self._line[2:]
 
-    def _end_line(self, events: list[Event]) -> None:
+    def _end_line(self, events: list[bytes]) -> None:
         line = bytes(self._line)
         self._line.clear()
         if self._is_first:  # a byte order mark may stand only at the beginning of a stream
@@ -71,12 +61,9 @@ class EventReader:
         if line:
             self._take_field(line)
             return
-        if self._is_too_large:
-            self.dropped += 1
-        elif self._data:
-            events.append(Event(self._name, b"\n".join(self._data)))
+        if self._data:
+            events.append(b"\n".join(self._data))
         self._data.clear()
-        self._name = ""
         self._size = 0
         self._is_too_large = False
 
@@ -84,11 +71,8 @@ class EventReader:
         if self._is_too_large:
             return
         field, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
         if field == b"data":
-            self._data.append(value)
-        elif field == b"event":
-            self._name = value.decode("utf-8", "replace")
+            self._data.append(value.removeprefix(b" "))
         elif not field:
             self._size -= len(line)  # a comment keeps the connection alive, however long the silence
 

@@ -85,12 +85,7 @@ class ClaudeProcess:
             self._child.stdin.write(msgspec.json.encode(frame) + b"\n")
             await self._child.stdin.drain()
         except (OSError, RuntimeError) as error:
-            raise TaskFailure(
-                "claude has ended. Start the task again.",
-                code="RUNTIME_CRASHED",
-                retryable=True,
-                runtime=NAME,
-            ) from error
+            raise _crashed("claude has ended. Start the task again.") from error
 
     async def hand_over(self, frame: Frame, timeout_s: float) -> None:
         """Write input and wait until claude has queued it: input that is still in the pipe may miss the next request."""
@@ -159,13 +154,9 @@ class ClaudeProcess:
         finally:
             for answer in self._answers.values():
                 if not answer.done():
-                    failure = "claude ended before it answered. Start the task again."
-                    answer.set_exception(
-                        TaskFailure(failure, code="RUNTIME_CRASHED", retryable=True, runtime=NAME)
-                    )
-            asyncio.get_running_loop().call_soon(
-                self._news.set
-            )  # after this task is done: `next_frame` looks at that
+                    answer.set_exception(_crashed("claude ended before it answered. Start the task again."))
+            # After this task is done: `next_frame` looks at that.
+            asyncio.get_running_loop().call_soon(self._news.set)
 
     async def _deliver(self, frame: Any) -> None:
         while len(self._unread) >= MAX_UNREAD and not self._hurry:
@@ -266,10 +257,13 @@ async def start_claude(
             message = f"claude did not answer within {timeout_s:g} s. Try again, or install it again."
             raise TaskFailure(message, code="RUNTIME_PROTOCOL", retryable=True, runtime=NAME) from error
         if isinstance(error, TaskFailure):
-            message = f"claude ended before it was ready (exit code {code}). {said}".rstrip()
-            raise TaskFailure(message, code="RUNTIME_CRASHED", retryable=True, runtime=NAME) from error
+            raise _crashed(f"claude ended before it was ready (exit code {code}). {said}".rstrip()) from error
         raise
     return process
+
+
+def _crashed(message: str) -> TaskFailure:
+    return TaskFailure(message, code="RUNTIME_CRASHED", retryable=True, runtime=NAME)
 
 
 def _decode(line: bytes | TooLong) -> Any:
@@ -278,5 +272,5 @@ def _decode(line: bytes | TooLong) -> Any:
     try:
         frame = msgspec.json.decode(line)
         return "null" if frame is None else frame  # None is what comes after the last frame
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return {"not_json": line.decode("utf-8", "replace")[:4096]}

@@ -46,6 +46,7 @@ from codesdk.runtimes.program.workspace import framed
 from codesdk.tools import by_wire_name
 
 INTERRUPT_S = 2.0
+# Nothing listens on this port; to ask for an account needs no model.
 _NOWHERE = "http://127.0.0.1:9"
 
 _CAPABILITIES = msgspec.structs.replace(
@@ -158,8 +159,7 @@ class CodexRuntime:
 
     async def _known_models(self, program: Program) -> list[dict[str, Any]]:
         if self._models is None:
-            with tempfile.TemporaryDirectory(prefix="codesdk-") as scratch:
-                self._models = await list_models(program.path, Path(scratch))
+            self._models = await list_models(program.path)
         return self._models
 
 

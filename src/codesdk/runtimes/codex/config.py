@@ -5,7 +5,7 @@ Its only model is the session's gateway. Its only tools are those that the sessi
 own that the session enables.
 """
 
-import asyncio
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 from codesdk.contract.errors import TaskFailure
 from codesdk.redaction import Redactor
-from codesdk.runtimes.program.environment import SEARCH_PATH
+from codesdk.runtimes.program.finding import told_by
 from codesdk.tools import SERVER
 
 DEFAULT_MODEL = "gpt-5.5"
@@ -158,30 +158,14 @@ def catalog_entry(models: list[dict[str, Any]], model: str, natives: Sequence[st
     return {**entry, "apply_patch_tool_type": "freeform"} if "apply_patch" in natives else entry
 
 
-async def list_models(program: str, scratch: Path) -> list[dict[str, Any]]:
+async def list_models(program: str) -> list[dict[str, Any]]:
     """Ask codex for the models it knows. It answers from what is built in, without a connection."""
-    env = {"PATH": SEARCH_PATH, "HOME": str(scratch), "CODEX_HOME": str(scratch), "TMPDIR": str(scratch)}
-    process = await asyncio.create_subprocess_exec(
-        program,
-        *("debug", "models", "--bundled"),
-        env=env,
-        cwd=scratch,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        async with asyncio.timeout(_CATALOG_S):
-            told, _ = await process.communicate()
+    homes = ("HOME", "CODEX_HOME")
+    told = await told_by(program, "debug", "models", "--bundled", timeout_s=_CATALOG_S, homes=homes)
+    with contextlib.suppress(ValueError, RecursionError, KeyError, TypeError):
         models: list[dict[str, Any]] = json.loads(told)["models"]
         if any(entry["slug"] == DEFAULT_MODEL for entry in models):
             return models
-    except (TimeoutError, ValueError, KeyError, TypeError):
-        pass
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
     raise TaskFailure("codex did not list its models. Install it again.", code="RUNTIME_UNAVAILABLE")
 
 

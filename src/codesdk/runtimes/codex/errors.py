@@ -4,6 +4,7 @@ from typing import Any, NamedTuple, cast
 
 from codesdk.contract.errors import ErrorCode, ErrorInfo
 from codesdk.runtimes.codex import NAME
+from codesdk.runtimes.program.jsonrpc import as_dict
 
 _LONGEST = 1_000
 
@@ -85,6 +86,6 @@ def _named(info: Any) -> tuple[str, int | None]:
         return info, None
     if isinstance(info, dict) and info:
         name, inner = next(iter(cast("dict[str, Any]", info).items()))
-        status = cast("dict[str, Any]", inner).get("httpStatusCode") if isinstance(inner, dict) else None
+        status = as_dict(inner).get("httpStatusCode")
         return name, status if isinstance(status, int) else None
     return "other", None

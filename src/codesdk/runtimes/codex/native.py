@@ -11,9 +11,8 @@ import msgspec
 
 from codesdk.contract.runtime import ToolAnnouncement, ToolEnded
 from codesdk.contract.tools import ToolClass
+from codesdk.runtimes.program.jsonrpc import Frame
 from codesdk.runtimes.program.workspace import touched
-
-Frame = dict[str, Any]
 
 NATIVE_TOOLS: dict[str, ToolClass] = {"apply_patch": "write", "exec_command": "dangerous"}
 """Those that were tested. `write_stdin` comes with `exec_command` and cannot be left out; its use ends the task."""

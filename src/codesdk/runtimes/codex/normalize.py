@@ -2,13 +2,14 @@
 
 Codex speaks of items, the contract of messages. A message is the answer to one model request: its reasoning and texts
 until its first tool call starts, its token counts come, or the turn ends; `state` puts it together. A known frame
-without an event of ours is kept as a signal (`signals`), an unknown one as a notice.
+without an event of ours is kept as a signal, an unknown one as a notice.
 """
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from codesdk.contract.events import OutputDelta, OutputRetracted, RuntimeNotice, UsageReported
+from codesdk.contract.models import MAX_TOKENS
 from codesdk.contract.runtime import (
     Draft,
     Failed,
@@ -20,11 +21,10 @@ from codesdk.contract.runtime import (
 )
 from codesdk.runtimes.codex.errors import error_of, shorten
 from codesdk.runtimes.codex.native import KINDS, QUESTIONS, OwnCall, ended, violating
-from codesdk.runtimes.codex.signals import QUIET
-from codesdk.runtimes.codex.state import BlockKind, State
+from codesdk.runtimes.codex.state import QUIET, BlockKind, State
+from codesdk.runtimes.program.jsonrpc import Frame, as_dict
 from codesdk.tools import SERVER
 
-Frame = dict[str, Any]
 Items = list[RuntimeItem]
 
 _OWN_ITEMS = frozenset({"userMessage", "functionCallOutput", "plan", "hookPrompt"})
@@ -43,7 +43,7 @@ _OWNED_QUESTIONS = "mcpServer/elicitation/request"
 
 def normalize(state: State, frame: Frame) -> Items:
     """Return what a frame means, and remember in `state` what later ones need. Must not raise."""
-    method, params = str(frame.get("method")), _dict(frame.get("params"))
+    method, params = str(frame.get("method")), as_dict(frame.get("params"))
     if _is_of_another_turn(state, params):
         return [*state.signals.keep(method, frame)]
     try:
@@ -158,7 +158,7 @@ def _call_ended(state: State, item: Frame) -> Items:
     state.open_calls.discard(item["id"])
     if item.get("status") != "failed":
         return []
-    reason = _dict(item.get("error")).get("message") or "codex did not make this call."
+    reason = as_dict(item.get("error")).get("message") or "codex did not make this call."
     return [ToolDropped(runtime_tool_call_id=item["id"], reason=shorten(str(reason)))]
 
 
@@ -197,6 +197,11 @@ def _usage(state: State, params: Frame, frame: Frame) -> Items:
     last = params["tokenUsage"]["last"]
     cached, written = last.get("cachedInputTokens", 0), last.get("cacheWriteInputTokens", 0)
     reasoning = last.get("reasoningOutputTokens", 0)
+    if not all(
+        0 <= count <= MAX_TOKENS
+        for count in (cached, written, reasoning, last["inputTokens"], last["outputTokens"])
+    ):
+        return [_unknown("counts that cannot be", frame)]
     usage = UsageReported(
         model=state.model,
         input=max(0, last["inputTokens"] - cached - written),
@@ -217,7 +222,7 @@ def _error(state: State, params: Frame, frame: Frame) -> Items:
     """An attempt failed. What it streamed without finishing comes again, so it is retracted."""
     if not params.get("willRetry"):
         return []  # the end of the turn repeats it
-    failure = _dict(params.get("error"))
+    failure = as_dict(params.get("error"))
     unfinished = [key for key, block in state.blocks.items() if not block.done and block.text]
     state.blocks = {key: block for key, block in state.blocks.items() if block.done}
     message = f"codex asks the model again: {shorten(str(failure.get('message')))}"
@@ -290,7 +295,3 @@ def _unknown(what: str, frame: Frame) -> Draft:
 
 def _notice(kind: str, message: str, details: dict[str, Any], frame: Frame) -> Draft:
     return Draft(RuntimeNotice(kind=kind, message=message, details=details), frame)
-
-
-def _dict(value: Any) -> Frame:
-    return cast("Frame", value) if isinstance(value, dict) else {}

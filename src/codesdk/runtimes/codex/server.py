@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -21,7 +21,7 @@ from codesdk.runtimes.codex.config import forget_tokens, thread_options, write_c
 from codesdk.runtimes.codex.errors import shorten
 from codesdk.runtimes.codex.native import QUESTIONS
 from codesdk.runtimes.program.environment import Places, variables
-from codesdk.runtimes.program.jsonrpc import Connection, Frame, RequestFailed
+from codesdk.runtimes.program.jsonrpc import Connection, Frame, RequestFailed, as_dict
 from codesdk.runtimes.program.process import Child, start_child
 from codesdk.tools import SERVER
 
@@ -196,10 +196,10 @@ def has_rollout(places: Places, thread_id: str) -> bool:
 
 def answer(method: str, params: Any) -> Frame:
     """Answer a request of codex: owned tools are allowed, because they are decided on when they reach us; all else is declined."""
-    given = _dict(params)
+    given = as_dict(params)
     match method:
         case "mcpServer/elicitation/request":
-            approval = _dict(given.get("_meta")).get("codex_approval_kind") == "mcp_tool_call"
+            approval = as_dict(given.get("_meta")).get("codex_approval_kind") == "mcp_tool_call"
             owned = approval and given.get("serverName") == SERVER
             return {"result": {"action": "accept" if owned else "decline", "content": None, "_meta": None}}
         case "item/commandExecution/requestApproval" | "item/fileChange/requestApproval":
@@ -225,7 +225,3 @@ def answer_later(method: str, params: Any) -> Frame | None:
 def _tokens(setup: Setup) -> list[str]:
     urls = f"{setup.model_url}/{setup.tool_url or ''}"
     return [part for part in urls.split("/") if len(part) >= 24]
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

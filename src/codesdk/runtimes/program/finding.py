@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import msgspec
 from codesdk.contract.entry import ProgramEntry, RuntimeEntry
 from codesdk.contract.errors import CodeSDKError, InvalidRequest, TaskFailure
 from codesdk.doors import load
+from codesdk.runtimes.program.environment import SEARCH_PATH
 
 _ASK_S = 20.0
 _NUMBER = re.compile(rb"\d+\.\d+\.\d+")
@@ -64,38 +66,38 @@ async def _look(entry: RuntimeEntry, wanted: ProgramEntry, given: str | None) ->
             raise _unavailable(entry, f"the program {wanted.command} is not installed")
     elif not os.access(given, os.X_OK):
         raise _unavailable(entry, f"there is no program at {given}")
-    version = await _ask_version(given)
+    version = _NUMBER.search(await told_by(given, "--version", timeout_s=_ASK_S))
     if version is None:
         raise _unavailable(entry, f"{given} does not say its version, so it is not the program")
-    return Program(given, version)
+    return Program(given, version.group().decode())
 
 
-async def _ask_version(path: str) -> str | None:
-    """Ask a program for its version, without our environment and in a temporary folder."""
+async def told_by(*argv: str, timeout_s: float, homes: Sequence[str] = ("HOME",)) -> bytes:
+    """Return what a program writes, run without our environment in a temporary folder, which all `homes` name.
+
+    Empty if it cannot be started or does not end in time.
+    """
     with tempfile.TemporaryDirectory(prefix="codesdk-") as scratch:
         try:
             process = await asyncio.create_subprocess_exec(
-                path,
-                "--version",
-                env={"PATH": os.defpath, "HOME": scratch, "TMPDIR": scratch},
+                *argv,
+                env={"PATH": SEARCH_PATH, "TMPDIR": scratch, **dict.fromkeys(homes, scratch)},
                 cwd=scratch,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
             )
         except OSError:
-            return None
+            return b""
         try:
-            async with asyncio.timeout(_ASK_S):
-                told, _ = await process.communicate()
+            async with asyncio.timeout(timeout_s):
+                return (await process.communicate())[0]
         except TimeoutError:
-            return None
+            return b""
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-    number = _NUMBER.search(told)
-    return number.group().decode() if number else None
 
 
 def _unavailable(entry: RuntimeEntry, problem: str) -> TaskFailure:

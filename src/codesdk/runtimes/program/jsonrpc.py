@@ -7,7 +7,7 @@ function, or later by whoever takes it. What is not JSON becomes `Garbage`. The 
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -17,6 +17,7 @@ from codesdk.runtimes.program.process import Child
 
 MAX_WAITING = 1_000
 _SHOWN = 200
+# A child that reads nothing for so long hangs.
 _WRITE_S = 30.0
 
 Frame = dict[str, Any]
@@ -44,7 +45,7 @@ class RequestFailed(Exception):
     def __init__(self, method: str, error: Any) -> None:
         self.method = method
         self.error = error
-        self.message = str(error.get("message", error) if isinstance(error, dict) else error)  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+        self.message = str(as_dict(error).get("message", error))
         super().__init__(f"{method}: {self.message}")
 
 
@@ -81,10 +82,9 @@ class Connection:
         finally:
             self._waiting.pop(number, None)
 
-    async def notify(self, method: str, params: Any = None) -> None:
+    async def notify(self, method: str) -> None:
         """Send a message that gets no answer."""
-        frame: Frame = {"method": method}
-        await self._write(frame if params is None else {**frame, "params": params})
+        await self._write({"method": method})
 
     def respond(self, number: Any, answer: Frame) -> None:
         """Answer a request of the child. Answers are small: they go into the pipe's buffer without a wait."""
@@ -149,12 +149,17 @@ class Connection:
         self._waiting.clear()
 
 
+def as_dict(value: Any) -> Frame:
+    """Return an object; an empty one in place of anything else."""
+    return cast("Frame", value) if isinstance(value, dict) else {}
+
+
 def _decode(line: bytes | TooLong) -> Frame | Garbage:
     if isinstance(line, TooLong):
         return Garbage(line.size, line.start.decode("utf-8", "replace"))
     try:
         return msgspec.json.decode(line, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return Garbage(len(line), line[:_SHOWN].decode("utf-8", "replace"))
 
 

@@ -167,6 +167,7 @@ async def _first_process(told: int) -> int | None:
                 if not piece:
                     return None
                 report += piece
+        # A handle, because the number may belong to another process by the time of the kill.
         return os.pidfd_open(msgspec.json.decode(report, type=dict[str, int])["child-pid"])
     return None
 

@@ -36,18 +36,8 @@ from codesdk.runtimes.scripted.turn import (
     Part,
     TurnPlay,
     failed,
-    unplayable,
 )
-from codesdk.script import Script, Seen, load_script, parse_object, unmet
-from codesdk.script.model import (
-    AwaitSteerStep,
-    CrashStep,
-    DelayStep,
-    GatewayOnlyStep,
-    IgnoreStopStep,
-    LateEventsStep,
-    StallStep,
-)
+from codesdk.script import Script, Seen, load_script, model, parse_object, unmet
 
 _CAPABILITIES = Capabilities(supports_artifacts=False, supports_images=False)
 
@@ -211,21 +201,21 @@ class ScriptedTask:
         match step:
             case AwaitReplies():
                 await self._wait(lambda: self._replies.keys() >= set(step.call_ids))
-            case DelayStep():
+            case model.DelayStep():
                 await self._delay(step.seconds)
-            case AwaitSteerStep():
+            case model.AwaitSteerStep():
                 await self._wait(lambda: self._steered > 0)
                 self._steered -= 1
-            case StallStep(until="stopped"):
+            case model.StallStep(until="stopped"):
                 await self._wait(lambda: self._stopping)
-            case StallStep():
+            case model.StallStep():
                 self._ignore_stop = True
                 await self._wait(lambda: False)
-            case CrashStep():
+            case model.CrashStep():
                 raise RuntimeError("The script made the runtime crash here.")
-            case LateEventsStep():
+            case model.LateEventsStep():
                 self._late_deltas = step.deltas
-            case IgnoreStopStep():
+            case model.IgnoreStopStep():
                 self._ignore_stop = True
 
     async def _wait(self, done: Callable[[], bool]) -> None:
@@ -249,9 +239,12 @@ class ScriptedTask:
 
 def _refuse_unplayable(script: Script) -> None:
     """Raise if the script has faults that only a model endpoint can have."""
-    refused = cast("tuple[type, ...]", GatewayOnlyStep.__args__)
+    refused = cast("tuple[type, ...]", model.GatewayOnlyStep.__args__)
     found = [
-        f"turns[{i}].{at}" for i, turn in enumerate(script.turns) for at in unplayable(turn.steps, refused)
+        f"turns[{number}].steps[{place}].{model.key_of(step)}"
+        for number, turn in enumerate(script.turns)
+        for place, step in enumerate(turn.steps)
+        if isinstance(step, refused)
     ]
     if found:
         raise InvalidRequest(

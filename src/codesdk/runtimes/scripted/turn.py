@@ -4,7 +4,7 @@ What the driver has to do itself (wait, crash, give up) passes through as the st
 asks for it. Ids follow from the task, the number of the turn and the place of the step.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, cast
 
 import msgspec
@@ -14,25 +14,7 @@ from codesdk.contract.events import OutputCompleted, OutputDelta, OutputRetracte
 from codesdk.contract.messages import AssistantBlock, Reasoning, Text
 from codesdk.contract.runtime import Draft, Failed, Finished, RuntimeItem, ToolAnnouncement
 from codesdk.runtimes.scripted import NAME
-from codesdk.script.model import (
-    AnyStep,
-    AwaitSteerStep,
-    BurstStep,
-    CallStep,
-    CrashStep,
-    DelayStep,
-    DuplicateStep,
-    FailStep,
-    IgnoreStopStep,
-    LateEventsStep,
-    MalformedStep,
-    ReasoningStep,
-    RetractStep,
-    StallStep,
-    TextStep,
-    Turn,
-    key_of,
-)
+from codesdk.script import model
 
 
 class AwaitReplies(msgspec.Struct, frozen=True):
@@ -41,7 +23,15 @@ class AwaitReplies(msgspec.Struct, frozen=True):
     call_ids: list[str]
 
 
-Control = AwaitReplies | DelayStep | AwaitSteerStep | StallStep | CrashStep | LateEventsStep | IgnoreStopStep
+Control = (
+    AwaitReplies
+    | model.DelayStep
+    | model.AwaitSteerStep
+    | model.StallStep
+    | model.CrashStep
+    | model.LateEventsStep
+    | model.IgnoreStopStep
+)
 
 
 class End(msgspec.Struct, frozen=True):
@@ -63,12 +53,12 @@ Part = Emit | End | Control
 class TurnPlay:
     """One turn being played: iterate `parts` to its end, then look at `call_ids`."""
 
-    def __init__(self, turn: Turn, task_id: str, number: int, model: str | None) -> None:
+    def __init__(self, turn: model.Turn, task_id: str, number: int, model_name: str | None) -> None:
         self.turn = turn
         self.number = number
         self.message_id = f"{task_id}.{number}"
         self.call_ids: list[str] = []
-        self._model = model
+        self._model = model_name
         self._content: list[AssistantBlock] = []
         self._block: _Block | None = None
         self._retractable: list[str] = []
@@ -76,47 +66,57 @@ class TurnPlay:
 
     def parts(self) -> Iterator[Part]:
         """Yield what the turn is made of, in order."""
+        # A step may ask for the message to be completed twice, as a broken runtime does.
         completions = 1
         for index, step in enumerate(self.turn.steps):
             match step:
-                case TextStep() | ReasoningStep() | BurstStep():
+                case model.TextStep() | model.ReasoningStep() | model.BurstStep():
                     yield from self._stream(index, step)
-                case CallStep():
+                case model.CallStep():
                     yield Emit(self._announce(index, step))
-                case RetractStep():
+                case model.RetractStep():
                     yield from self._retract(index, step)
-                case MalformedStep():
+                case model.MalformedStep():
                     yield Emit(self._malformed(index, step))
-                case DuplicateStep(what="message"):
+                case model.DuplicateStep(what="message"):
                     completions += 1
-                case DuplicateStep():
+                case model.DuplicateStep():
                     if self._calls:
                         yield Emit(self._calls[-1])
-                case FailStep():
+                case model.FailStep():
                     yield End(failed(step.code, step.message, self._raw("fail", index), step.retryable))
-                case CrashStep(how="end"):
+                case model.CrashStep(how="end"):
                     yield End(None)
                 case _:
                     yield cast("Control", step)  # a gateway's step is refused before a script is played
         self._close_block()
-        yield Emit(Draft(self._completed(), self._raw("completed")), completions)
+        completed = OutputCompleted(
+            message_id=self.message_id,
+            content=list(self._content),
+            stop_reason=self.turn.effective_stop_reason,
+        )
+        yield Emit(Draft(completed, self._raw("completed")), completions)
         if self.turn.usage is not None:
-            yield Emit(Draft(self._usage(), self._raw("usage")))
+            counts = msgspec.structs.asdict(self.turn.usage)
+            usage = UsageReported(model=self._model, source="runtime", **counts)
+            yield Emit(Draft(usage, self._raw("usage")))
 
     def late_delta(self) -> Draft:
         """Return a delta as it comes from a runtime that was asked to stop and does not."""
         return self._delta("text_delta", f"{self.message_id}.late", "late ", self._raw("events_after_stop"))
 
-    def _stream(self, index: int, step: TextStep | ReasoningStep | BurstStep) -> Iterator[Emit]:
-        kind = step.of if isinstance(step, BurstStep) else key_of(step)
+    def _stream(
+        self, index: int, step: model.TextStep | model.ReasoningStep | model.BurstStep
+    ) -> Iterator[Emit]:
+        kind = step.of if isinstance(step, model.BurstStep) else model.key_of(step)
         block = self._block
         if block is None or block.kind != kind:
             self._close_block()
             block = self._block = _Block(kind, f"{self.message_id}.{index}")
             self._retractable.append(block.id)
-        raw = self._raw(key_of(step), index)
+        raw = self._raw(model.key_of(step), index)
         delta_kind = "reasoning_delta" if kind == "reasoning" else "text_delta"
-        if isinstance(step, BurstStep):
+        if isinstance(step, model.BurstStep):
             chunk = ("burst " * (step.size // 6 + 1))[: step.size]
             block.pieces.append(chunk * step.count)
             yield Emit(self._delta(delta_kind, block.id, chunk, raw), step.count)
@@ -125,7 +125,7 @@ class TurnPlay:
             block.pieces.append(chunk)
             yield Emit(self._delta(delta_kind, block.id, chunk, raw))
 
-    def _announce(self, index: int, step: CallStep) -> ToolAnnouncement:
+    def _announce(self, index: int, step: model.CallStep) -> ToolAnnouncement:
         self._close_block()
         place = len(self._content) + len(self._calls)
         if self._calls:
@@ -142,7 +142,7 @@ class TurnPlay:
         self.call_ids.append(cast("str", call.runtime_tool_call_id))
         return call
 
-    def _retract(self, index: int, step: RetractStep) -> Iterator[Emit]:
+    def _retract(self, index: int, step: model.RetractStep) -> Iterator[Emit]:
         self._block = None
         self._content.clear()
         if self._retractable:
@@ -150,32 +150,11 @@ class TurnPlay:
             self._retractable = []
             yield Emit(Draft(payload, self._raw("retract", index)))
 
-    def _malformed(self, index: int, step: MalformedStep) -> RuntimeItem:
+    def _malformed(self, index: int, step: model.MalformedStep) -> RuntimeItem:
         raw = self._raw("malformed", index)
         if step.what == "item":
             return cast("RuntimeItem", raw)
         return self._delta("text_delta", f"{self.message_id}.{index}", cast("str", {"not": "text"}), raw)
-
-    def _completed(self) -> OutputCompleted:
-        return OutputCompleted(
-            message_id=self.message_id,
-            content=list(self._content),
-            stop_reason=self.turn.effective_stop_reason,
-        )
-
-    def _usage(self) -> UsageReported:
-        usage = self.turn.usage
-        assert usage is not None
-        return UsageReported(
-            model=self._model,
-            input=usage.input,
-            output=usage.output,
-            cache_read=usage.cache_read,
-            cache_write=usage.cache_write,
-            reasoning=usage.reasoning,
-            cost_usd=usage.cost_usd,
-            source="runtime",
-        )
 
     def _delta(self, kind: Any, block_id: str, text: str, raw: Any) -> Draft:
         payload = OutputDelta(kind=kind, block_id=block_id, message_id=self.message_id, delta=text)
@@ -194,20 +173,14 @@ class TurnPlay:
         return raw
 
 
-class _Block:
+class _Block(msgspec.Struct):
     """A block while it streams."""
 
-    def __init__(self, kind: str, block_id: str) -> None:
-        self.kind = kind
-        self.id = block_id
-        self.pieces: list[str] = []
+    kind: str
+    id: str
+    pieces: list[str] = []
 
 
 def failed(code: ErrorCode, message: str, raw: Any, retryable: bool = False) -> Failed:
     """Return the end of a task that failed."""
     return Failed(error=ErrorInfo(code=code, message=message, retryable=retryable, runtime=NAME), raw=raw)
-
-
-def unplayable(steps: Sequence[AnyStep], refused: tuple[type, ...]) -> list[str]:
-    """Return the keys of the steps that are of a refused kind, with their places in the turn."""
-    return [f"steps[{i}].{key_of(step)}" for i, step in enumerate(steps) if isinstance(step, refused)]

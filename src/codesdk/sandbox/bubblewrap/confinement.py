@@ -69,6 +69,7 @@ def arguments(wanted: Confinement, seccomp: bytes | None, fds: Descriptors) -> l
     for path in wanted.readable:
         made += ["--ro-bind", path, path]
     directory = os.path.normpath(f"{WORKSPACE}/{wanted.cwd}")
+    # The root becomes read-only last: until then mount points are made in it.
     made += [*_workspace(wanted), "--remount-ro", "/", "--chdir", directory]
     if seccomp is not None:
         made += ["--seccomp", str(fds.data(seccomp))]
@@ -77,18 +78,9 @@ def arguments(wanted: Confinement, seccomp: bytes | None, fds: Descriptors) -> l
 
 def _namespaces() -> list[str]:
     kinds = ("user", "pid", "net", "ipc", "uts", "cgroup")
-    return [
-        *(f"--unshare-{kind}" for kind in kinds),
-        *(
-            "--disable-userns",
-            "--hostname",
-            "sandbox",
-            "--die-with-parent",
-            "--new-session",
-            "--cap-drop",
-            "ALL",
-        ),
-    ]
+    # No further user namespace: whoever makes one is root in it, and reaches more of the kernel.
+    more = "--disable-userns --hostname sandbox --die-with-parent --new-session --cap-drop ALL"
+    return [*(f"--unshare-{kind}" for kind in kinds), *more.split()]
 
 
 def _environment(env: Mapping[str, str]) -> list[str]:

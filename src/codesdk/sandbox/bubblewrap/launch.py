@@ -17,7 +17,7 @@ import msgspec
 
 from codesdk.sandbox.bubblewrap.confinement import Descriptors
 from codesdk.sandbox.owner import User
-from codesdk.sandbox.process import Pipes, readable
+from codesdk.sandbox.process import readable
 
 _START_S = 30.0
 
@@ -38,7 +38,7 @@ class Launch:
         # Through a descriptor, because other users can read a process's arguments.
         command = [program, "--args", str(fds.data(content)), "--", *argv]
         try:
-            self._process = _start(command, fds.held, user)
+            self.process = _start(command, fds.held, user)
         except BaseException:
             self._close()
             raise
@@ -46,17 +46,10 @@ class Launch:
             fds.close()
         self.first_pid: int | None = None
         self._first: int | None = None
-        self._monitor = os.pidfd_open(self._process.pid)
+        self._monitor = os.pidfd_open(self.process.pid)
         self._doomed = False
         self.exit_code: int | None = None
         """What the command returned; None if it never ran, or did not end by itself."""
-
-    def attach(self, pipes: Pipes) -> None:
-        """Read both output pipes from now on."""
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
-        pipes.attach("stdout", self._process.stdout)
-        pipes.attach("stderr", self._process.stderr)
 
     async def held(self) -> bool:
         """Wait until the sandbox is set up and waits for `let_go`. Return false if it failed before."""
@@ -66,7 +59,7 @@ class Launch:
             if self.first_pid is not None:
                 self._first = os.pidfd_open(self.first_pid)
         except TimeoutError:
-            self._process.kill()
+            self.process.kill()
         except ProcessLookupError:
             pass
         if self._first is None:
@@ -97,14 +90,14 @@ class Launch:
         # Until its first process is known, let bubblewrap report it: else that one might outlive bubblewrap.
         if self._first is not None:
             _send_kill(self._first)
-            self._process.kill()
+            self.process.kill()
 
     async def gone(self) -> None:
         """Wait until every process of it is gone, then read how it ended."""
         if self._first is not None:
             await readable(self._first)
         await readable(self._monitor)
-        self._process.wait()
+        self.process.wait()
         self._reap()
         os.set_blocking(self._status, False)
         with contextlib.suppress(BlockingIOError):
@@ -119,7 +112,7 @@ class Launch:
     @property
     def killed(self) -> bool:
         """Whether a signal ended it, ours or the kernel's."""
-        code = self._process.returncode
+        code = self.process.returncode
         return self._doomed or code < 0 or code == 128 + signal.SIGKILL
 
     def close(self) -> None:
@@ -129,9 +122,6 @@ class Launch:
                 os.close(fd)
         self._first = None  # so that a late `kill` cannot hit another process
         self._close()
-        for pipe in (self._process.stdout, self._process.stderr):
-            assert pipe is not None
-            pipe.close()
 
     def _close(self) -> None:
         os.close(self._status)

@@ -22,22 +22,23 @@ from codesdk.sandbox.backend import (
     SandboxCapabilities,
     SandboxUnavailable,
     Stream,
+    require,
+    unavailable,
 )
 from codesdk.sandbox.bubblewrap import cgroups
 from codesdk.sandbox.bubblewrap.confinement import PRLIMIT, Confinement, Descriptors, arguments, limited
 from codesdk.sandbox.bubblewrap.launch import Launch
 from codesdk.sandbox.bubblewrap.netns import listen_inside
 from codesdk.sandbox.bubblewrap.seccomp import compile_filter
-from codesdk.sandbox.checks import require
 from codesdk.sandbox.egress import INTERNET, EgressProxy, Internet, proxy_environment
-from codesdk.sandbox.owner import SANDBOX_USER, User, give, require_access, unreachable, user_for
-from codesdk.sandbox.process import Overseer, Pipes, to_the_end
-from codesdk.sandbox.survey import Survey, survey
+from codesdk.sandbox.owner import SANDBOX_USER, User, unreachable, user_for
+from codesdk.sandbox.process import HIT_BY_SIGNAL, Overseer, Pipes, overseen, to_the_end
+from codesdk.sandbox.survey import Workspaces, open_workspace
 
 PROGRAMS = ("/usr/local/bin/bwrap", "/usr/bin/bwrap", "/bin/bwrap")
 NOT_INSTALLED = "bubblewrap is not installed; on Debian or Ubuntu: apt install bubblewrap."
 _OWN_PROCESSES = 1
-_SIGKILL, _SIGXCPU, _SIGXFSZ = 128 + 9, 128 + 24, 128 + 25
+_SIGKILL = 128 + 9
 _ALWAYS: frozenset[LimitName] = frozenset({"wall", "output", "scratch", "file_size", "open_files"})
 _REMOVE_TRIES = 50
 
@@ -62,21 +63,20 @@ class BubblewrapSandbox:
         internet: Internet = INTERNET,
     ) -> None:
         self._user = user
-        self._give = give_workspace
         self._readable = readable
         self._protect_links = hard_links == "protect"
         self._allow_unfiltered = allow_unfiltered
         self._internet = internet
         self._filter = compile_filter()
         self._cgroups = cgroups.detect()
-        self._surveys: dict[tuple[str, str], Survey] = {}
+        self._workspaces = Workspaces(user, give_workspace=give_workspace, protect_links=self._protect_links)
         self._found: SandboxCapabilities | None = None
 
     async def capabilities(self) -> SandboxCapabilities:
         """Find out what can be enforced here by running a command, once."""
         if self._found is None:
             problem = await self._try()
-            self._found = self._describe() if problem is None else _unavailable(problem)
+            self._found = self._describe() if problem is None else unavailable("bubblewrap", problem)
         return self._found
 
     async def run(self, command: Command, output: Output) -> CommandEnd:
@@ -95,12 +95,10 @@ class BubblewrapSandbox:
 
     async def close_session(self, session_id: str) -> None:
         """Forget the survey of its workspace."""
-        for key in [key for key in self._surveys if key[0] == session_id]:
-            del self._surveys[key]
+        self._workspaces.forget(session_id)
 
     async def close(self) -> None:
-        """Forget all of it."""
-        self._surveys.clear()
+        """Nothing is held open."""
 
     async def _try(self) -> str | None:
         """Run a command that does nothing, the way others will be run. Return why that fails, if it does."""
@@ -160,15 +158,8 @@ class BubblewrapSandbox:
 
     async def _confine(self, command: Command, fds: Descriptors) -> Confinement:
         """Open the workspace and the files in it that need protection."""
-        try:
-            workspace = fds.keep(os.open(command.workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
-        except OSError as error:
-            raise InvalidRequest(
-                f"The workspace cannot be opened: {os.strerror(error.errno or 0)}."
-            ) from None
-        user = user_for(os.fstat(workspace), self._user)
-        found = await self._survey(command, workspace, user)
-        require_access(os.fstat(workspace), user, writable=command.writable)
+        workspace = fds.keep(open_workspace(command.workspace))
+        user, found = await self._workspaces.look(command, workspace)
         shielded = found.linked if self._protect_links and command.writable else ()
         return Confinement(
             user=user,
@@ -182,17 +173,6 @@ class BubblewrapSandbox:
             covered=[each.path for each in found.covered],
             readable=self._readable,
         )
-
-    async def _survey(self, command: Command, workspace: int, user: User) -> Survey:
-        """Return the survey of a workspace: the earlier one if it still holds."""
-        key = (command.session_id, command.workspace)
-        before = self._surveys.get(key)
-        if before is None or not before.holds(workspace):
-            found = await asyncio.to_thread(survey, workspace, before, few_links=self._protect_links)
-            if before is None and self._give and os.geteuid() == 0 and os.fstat(workspace).st_uid == 0:
-                await asyncio.to_thread(give, workspace, user)
-            self._surveys[key] = found
-        return self._surveys[key]
 
     async def _run(
         self, command: Command, wanted: Confinement, fds: Descriptors, output: Output
@@ -231,26 +211,19 @@ class _Life:
         self._launch = launch
         self._group = group
         self._proxy = proxy
-        self._overseer = Overseer(launch.kill)
         self._began = time.monotonic()
 
     async def lived(self, output: Output) -> CommandEnd:
         """Wait for the end and return how it ended."""
-        limits = self._command.limits
-        pipes = Pipes(output, limits.output_bytes, lambda: self._overseer.stop("output"))
-        self._launch.attach(pipes)
-        self._overseer.after(limits.wall_s)
-        try:
-            await to_the_end(self._live(), self._launch.kill)
-        finally:
-            self._overseer.end()
-            pipes.drain()
-        return self._end(pipes)
+        launch = self._launch
+        with overseen(launch.process, self._command.limits, output, launch.kill) as (overseer, pipes):
+            await to_the_end(self._live(overseer), launch.kill)
+        return self._end(overseer, pipes)
 
-    async def _live(self) -> None:
+    async def _live(self, overseer: Overseer) -> None:
         try:
             if await self._launch.held():
-                await self._fence_in()
+                await self._fence_in(overseer)
                 self._launch.let_go()
         except ProcessLookupError:
             pass  # bubblewrap gave up; its message is reported
@@ -262,31 +235,31 @@ class _Life:
             if self._proxy is not None:
                 await self._proxy.close()
 
-    async def _fence_in(self) -> None:
+    async def _fence_in(self, overseer: Overseer) -> None:
         """Set up limits and the egress proxy before the command starts."""
         pid = self._launch.first_pid
         assert pid is not None, "it is held"
         if self._group is not None:
             self._group.add(pid)  # not bubblewrap itself outside: each move takes the kernel a while
             if self._command.limits.cpu_s is not None:
-                self._overseer.watch_cpu(self._group.cpu_s, self._command.limits.cpu_s)
+                overseer.watch_cpu(self._group.cpu_s, self._command.limits.cpu_s)
         if self._proxy is not None:
             await self._proxy.serve(await asyncio.to_thread(listen_inside, pid))
 
-    def _end(self, pipes: Pipes) -> CommandEnd:
+    def _end(self, overseer: Overseer, pipes: Pipes) -> CommandEnd:
         oom_kills = self._group.oom_kills() if self._group else 0
         code = self._launch.exit_code
         if code is None:
             if not self._launch.killed and not oom_kills:
                 raise self._failure(pipes.last_words.decode(errors="replace"))
             code = _SIGKILL
-        hit: list[LimitName] = [self._overseer.hit] if self._overseer.hit else []
+        hit: list[LimitName] = [overseer.hit] if overseer.hit else []
         if oom_kills:
             hit.append("memory")
         if self._group is not None and self._group.refused_forks():
             hit.append("processes")
-        if code in (_SIGXCPU, _SIGXFSZ):
-            hit.append("cpu" if code == _SIGXCPU else "file_size")
+        if code in HIT_BY_SIGNAL:
+            hit.append(HIT_BY_SIGNAL[code])
         return CommandEnd(
             exit_code=code,
             duration_ms=round((time.monotonic() - self._began) * 1000),
@@ -323,12 +296,6 @@ def find_program() -> str | None:
 
 def _ignore(stream: Stream, data: bytes) -> None:
     """Discard output."""
-
-
-def _unavailable(problem: str) -> SandboxCapabilities:
-    return SandboxCapabilities(
-        backend="bubblewrap", available=False, execution_env="codesdk_bubblewrap", notes=[problem]
-    )
 
 
 def _counts_by_namespace() -> bool:

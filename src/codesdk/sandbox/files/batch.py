@@ -28,6 +28,7 @@ from codesdk.sandbox.files.paths import (
     owner_in,
     read_regular,
     reason,
+    reopened,
     split,
 )
 
@@ -257,10 +258,6 @@ def _require_unchanged(directory: int, name: str, before: Opened, called: str) -
 
 
 def _sync(directory: int) -> None:
-    """Make a rename durable. An `O_PATH` descriptor must be reopened for that."""
-    with contextlib.suppress(OSError):
-        fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+    """Make a rename durable."""
+    with contextlib.suppress(OSError), reopened(directory) as fd:
+        os.fsync(fd)

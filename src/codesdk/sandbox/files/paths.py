@@ -19,6 +19,7 @@ MAX_PATH_BYTES = 4096
 MAX_NAME_BYTES = 255
 DATA_MARK = "codesdk.db"
 """A directory that holds this file is a CodeSDK data directory: no tool looks into it."""
+# `O_PATH` also opens what may be passed but not read; only Linux has it.
 _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _CHUNK = 1 << 20
 
@@ -54,7 +55,7 @@ class Opened(msgspec.Struct, frozen=True):
 
 def split(path: str) -> list[str]:
     """Return the components of a path to a file beneath a directory. Raise `PathRefused` if it leads out."""
-    parts = _components(path)
+    parts = split_folder(path)
     if not parts or path.endswith(("/", "/.")):
         raise PathRefused("the path names a directory, not a file")
     return parts
@@ -62,10 +63,6 @@ def split(path: str) -> list[str]:
 
 def split_folder(path: str) -> list[str]:
     """Return the components of a path to a directory; none for `.`, the open directory itself."""
-    return _components(path)
-
-
-def _components(path: str) -> list[str]:
     if not path:
         raise PathRefused("the path is empty")
     if "\0" in path:
@@ -193,12 +190,18 @@ def owner_in(directory: int) -> tuple[int, int]:
 
 def _give(directory: int, owner: tuple[int, int]) -> None:
     """Change a directory's owner. Through a descriptor: the name may be something else by now."""
-    with contextlib.suppress(OSError):
-        fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
-        try:
-            os.fchown(fd, *owner)
-        finally:
-            os.close(fd)
+    with contextlib.suppress(OSError), reopened(directory) as fd:
+        os.fchown(fd, *owner)
+
+
+@contextlib.contextmanager
+def reopened(directory: int) -> Generator[int]:
+    """Open a directory again: an `O_PATH` descriptor can be neither read, synced nor given away."""
+    fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def require_workspace(fd: int) -> None:
@@ -217,9 +220,7 @@ def enter(fd: int, folder: str) -> int:
     try:
         return os.open(folder, _DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
     except OSError as error:
-        if _is_link(fd, folder):
-            raise PathRefused(f"{folder} is a symbolic link; symbolic links are not followed") from None
-        raise refusal(error, folder) from None
+        raise _refusal(fd, folder, error) from None
 
 
 def read_regular(directory: int, name: str, max_bytes: int) -> Opened:
@@ -229,9 +230,7 @@ def read_regular(directory: int, name: str, max_bytes: int) -> Opened:
             name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, dir_fd=directory
         )
     except OSError as error:
-        if _is_link(directory, name):
-            raise PathRefused(f"{name} is a symbolic link; symbolic links are not followed") from None
-        raise refusal(error, name) from None
+        raise _refusal(directory, name, error) from None
     try:
         info = os.fstat(fd)
         _require_regular(info, name)
@@ -264,15 +263,12 @@ def _require_regular(info: os.stat_result, name: str) -> None:
         raise PathRefused(f"{name} is not a regular file")
 
 
-def _is_link(directory: int, name: str) -> bool:
-    try:
-        return stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
-    except OSError:
-        return False
-
-
-def refusal(error: OSError, name: str) -> PathRefused:
-    """Return the refusal for an `OSError`."""
+def _refusal(directory: int, name: str, error: OSError) -> PathRefused:
+    """Return the refusal of a name that could not be opened."""
+    # What the kernel says of a link differs with the flags, so look at it.
+    with contextlib.suppress(OSError):
+        if stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+            return PathRefused(f"{name} is a symbolic link; symbolic links are not followed")
     kind = {errno.ENOENT: Missing, errno.ENOTDIR: NotAFolder}.get(error.errno or 0, PathRefused)
     return kind(reason(error, name))
 

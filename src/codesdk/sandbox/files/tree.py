@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from codesdk.sandbox.files.paths import Beneath, PathRefused, enter, reason, require_workspace
+from codesdk.sandbox.files.paths import Beneath, PathRefused, enter, reason, reopened, require_workspace
 
 MAX_DEPTH = 64
 """Bounded because a walk holds a descriptor for each level."""
@@ -71,12 +71,8 @@ def _walk(directory: int, path: str, skip: Collection[str], levels: int) -> Gene
 
 def _entries(directory: int, *, sizes: bool = False) -> list[Entry]:
     try:
-        fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
-        try:
-            with os.scandir(fd) as found:
-                return sorted((_entry(entry, sizes) for entry in found), key=lambda entry: entry.name)
-        finally:
-            os.close(fd)
+        with reopened(directory) as fd, os.scandir(fd) as found:
+            return sorted((_entry(entry, sizes) for entry in found), key=lambda entry: entry.name)
     except OSError as error:
         raise PathRefused(reason(error, "the directory")) from None
 

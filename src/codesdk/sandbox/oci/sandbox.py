@@ -11,7 +11,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from codesdk.contract.errors import InvalidRequest
 from codesdk.sandbox.backend import (
@@ -22,26 +22,24 @@ from codesdk.sandbox.backend import (
     SandboxCapabilities,
     SandboxUnavailable,
     Stream,
+    require,
+    unavailable,
 )
-from codesdk.sandbox.checks import require
 from codesdk.sandbox.oci.config import ContainerSpec, container_config, container_spec
 from codesdk.sandbox.oci.container import Container
 from codesdk.sandbox.oci.counters import Counted
 from codesdk.sandbox.oci.engine import Engine, EngineRefused, find_socket
 from codesdk.sandbox.oci.facts import Facts, ask, require_possible
 from codesdk.sandbox.oci.owner import labels
-from codesdk.sandbox.owner import SANDBOX_USER, User, give, require_access, user_for
-from codesdk.sandbox.survey import Survey, survey
+from codesdk.sandbox.owner import SANDBOX_USER, User
+from codesdk.sandbox.process import HIT_BY_SIGNAL, to_the_end
+from codesdk.sandbox.survey import Workspaces, open_workspace
 
 _MAX_IDLE = 16
 _CPU_LOOK_S = 0.1
 _KILLED = 137
-_TOO_LARGE = 128 + 25
-_TOO_LONG = 128 + 24
 _ENV = {"HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8"}
 _log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class _Run:
@@ -69,8 +67,7 @@ class _Run:
         hit = set(self.stopped)
         hit |= {"memory"} if counted.oom_kills else set()
         hit |= {"processes"} if counted.forks_refused else set()
-        hit |= {"file_size"} if code == _TOO_LARGE else set()
-        hit |= {"cpu"} if code == _TOO_LONG else set()
+        hit |= {HIT_BY_SIGNAL[code]} if code in HIT_BY_SIGNAL else set()
         return CommandEnd(
             exit_code=code,
             duration_ms=round((time.monotonic() - self.started) * 1000),
@@ -109,14 +106,12 @@ class OciSandbox:
     ) -> None:
         self._image = image
         self._address = engine
-        self._user = user
-        self._give = give_workspace
         self._links = hard_links == "protect"
         self._cpus = cpus
         self._engine: Engine | None = None
         self._facts: Facts | None = None
         self._looking = asyncio.Lock()
-        self._surveys: dict[tuple[str, str], Survey] = {}
+        self._workspaces = Workspaces(user, give_workspace=give_workspace, protect_links=self._links)
         self._sessions: OrderedDict[str, _Kept] = OrderedDict()
         self._busy: set[Container] = set()
         self._running: set[asyncio.Future[None]] = set()
@@ -126,9 +121,7 @@ class OciSandbox:
         try:
             facts, _ = await self._look()
         except SandboxUnavailable as error:
-            return SandboxCapabilities(
-                backend="oci", available=False, execution_env="codesdk_docker", notes=(error.message,)
-            )
+            return unavailable("oci", error.message)
         return SandboxCapabilities(
             backend="oci",
             available=True,
@@ -162,14 +155,13 @@ class OciSandbox:
                 raise _closed()
             end, reusable = await self._execute(container, run)
         except BaseException:
-            await _to_the_end(self._drop(container))
+            await to_the_end(self._drop(container))
             raise
-        await _to_the_end(self._keep(session_id, kept, container) if reusable else self._drop(container))
+        await to_the_end(self._keep(session_id, kept, container) if reusable else self._drop(container))
         return end
 
     async def close_session(self, session_id: str) -> None:
-        for key in [key for key in self._surveys if key[0] == session_id]:
-            del self._surveys[key]
+        self._workspaces.forget(session_id)
         kept = self._sessions.pop(session_id, None)
         if kept is not None and kept.idle is not None:
             await self._drop(kept.idle)
@@ -201,16 +193,9 @@ class OciSandbox:
 
     async def _confine(self, command: Command) -> ContainerSpec:
         """Look at the workspace, and at the files in it that need protection."""
+        place = open_workspace(command.workspace)
         try:
-            place = os.open(command.workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as error:
-            raise InvalidRequest(
-                f"The workspace cannot be opened: {os.strerror(error.errno or 0)}."
-            ) from None
-        try:
-            user = user_for(os.fstat(place), self._user)
-            found = await self._survey(command, place, user)
-            require_access(os.fstat(place), user, writable=command.writable)
+            user, found = await self._workspaces.look(command, place)
             return container_spec(command, place, user, found, links=self._links)
         except FileNotFoundError:
             raise InvalidRequest(
@@ -219,24 +204,13 @@ class OciSandbox:
         finally:
             os.close(place)
 
-    async def _survey(self, command: Command, place: int, user: User) -> Survey:
-        """Return the survey of a workspace: the earlier one if it still holds."""
-        key = (command.session_id, command.workspace)
-        before = self._surveys.get(key)
-        if before is None or not before.holds(place):
-            found = await asyncio.to_thread(survey, place, before, few_links=self._links)
-            if before is None and self._give and os.geteuid() == 0 and os.fstat(place).st_uid == 0:
-                await asyncio.to_thread(give, place, user)
-            self._surveys[key] = found
-        return self._surveys[key]
-
     async def _take(self, kept: _Kept, spec: ContainerSpec) -> Container:
         """Return the session's idle container if it will do, else a new one."""
         container, kept.idle = kept.idle, None
         if container is not None and container.spec == spec and container.idle():
             return container
         if container is not None:
-            await _to_the_end(self._drop(container))
+            await to_the_end(self._drop(container))
         facts, engine = await self._look()
         config = container_config(
             spec,
@@ -249,7 +223,7 @@ class OciSandbox:
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
-            await _to_the_end(self._unwanted(starting))
+            await to_the_end(self._unwanted(starting))
             raise
         except EngineRefused as error:
             raise SandboxUnavailable(f"The container engine refused to start a container: {error}") from None
@@ -329,17 +303,3 @@ async def _cancelled(*tasks: asyncio.Future[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _to_the_end(work: Awaitable[T]) -> T:
-    """Wait for work although this task is cancelled; the cancellation is raised when the work is done."""
-    task = asyncio.ensure_future(work)
-    cancelled = False
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError:
-            cancelled = True
-    if cancelled:
-        raise asyncio.CancelledError
-    return task.result()

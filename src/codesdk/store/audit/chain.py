@@ -8,6 +8,7 @@ import hmac
 import os
 import re
 import secrets
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -28,6 +29,7 @@ MISMATCH = "audit.mismatch"
 """The action of a record that says that the audit was not as written when it was opened."""
 
 _SEGMENT = re.compile(r"audit-(\d{12})\.jsonl")
+# A fixed size, so that one write replaces the whole head.
 _HEAD_BYTES = 512
 _HEAD_TRIES = 5
 
@@ -81,6 +83,24 @@ class SignedHead(Record, frozen=True, kw_only=True):
 
     head: Head
     mac: str
+
+
+def now() -> str:
+    """Return the time in the contract's form: UTC ISO-8601 with milliseconds and `Z`."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def storage_entry(action: str, outcome: str, reason: str, principal: str = "", **what: object) -> AuditEntry:
+    """Return an entry about what is stored, the audit itself included."""
+    return AuditEntry(
+        time=now(),
+        category="storage",
+        action=action,
+        outcome=outcome,
+        who=Who(principal=principal, kind="engine"),
+        what=what,
+        why={"reason": reason},
+    )
 
 
 def seal(entry: AuditEntry, place: Place) -> tuple[bytes, Place]:

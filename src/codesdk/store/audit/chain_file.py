@@ -21,7 +21,6 @@ from codesdk.store.audit.chain import (
     Head,
     Place,
     Segment,
-    Who,
     make_key,
     parse,
     read_head,
@@ -29,29 +28,16 @@ from codesdk.store.audit.chain import (
     seal,
     segment_path,
     segments,
+    storage_entry,
     unseal,
     write_head,
 )
-from codesdk.store.clock import now
 from codesdk.store.durable import make_directory, sync_directory
 
 SEGMENT_BYTES = 4 * 1024 * 1024
 MAX_LINE_BYTES = 64 * 1024
+# Surely holds the last whole line.
 _TAIL_BYTES = 16 * MAX_LINE_BYTES
-_NOBODY = Who(principal="", kind="engine")
-
-
-def own_entry(action: str, outcome: str, reason: str, **what: object) -> AuditEntry:
-    """Return an entry about the audit itself."""
-    return AuditEntry(
-        time=now(),
-        category="storage",
-        action=action,
-        outcome=outcome,
-        who=_NOBODY,
-        what=what,
-        why={"reason": reason},
-    )
 
 
 class ChainFile:
@@ -62,14 +48,17 @@ class ChainFile:
         self._segment_bytes = segment_bytes
         self._segment = -1
         self._size = 0
-        self._torn = self._dirty = False
+        self._torn = False
+        self.dirty = False
+        """Whether something was appended since the last `sync`."""
         make_directory(root)
         key = read_key(root)
         tail = _Tail(root)
         head, trouble = read_head(root, key)
         self._key = key or make_key(root)
         self._head = os.open(root / HEAD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._end = tail.end
+        self.end = tail.end
+        """The last record."""
         self._start = Place() if head is None else head.start
         try:
             self._continue(tail, head, trouble)
@@ -77,34 +66,24 @@ class ChainFile:
             self.close()
             raise
 
-    @property
-    def end(self) -> Place:
-        """The last record."""
-        return self._end
-
-    @property
-    def dirty(self) -> bool:
-        """Whether something was appended since the last `sync`."""
-        return self._dirty
-
     def append(self, entries: Sequence[AuditEntry]) -> None:
         """Add all records, or none if it raises. A broken write is cut off before the next one."""
         lines: list[bytes] = []
-        place = self._end
+        place = self.end
         for entry in entries:
             line, place = _line(entry, place)
             lines.append(line)
         if self._segment < 0 or self._size >= self._segment_bytes:
             self._begin_segment()
         self._write(b"".join(lines))
-        self._end = place
-        self._dirty = True
+        self.end = place
+        self.dirty = True
 
     def sync(self) -> None:
         """Flush what was appended to disk, then sign where it ends."""
-        if self._dirty:
+        if self.dirty:
             self._sign()
-            self._dirty = False
+            self.dirty = False
 
     def forget(self, oldest: Sequence[Segment], reason: str) -> None:
         """Remove the oldest segments. First sign that the chain now begins after their last record."""
@@ -114,7 +93,7 @@ class ChainFile:
                 f"the last line of {oldest[-1].path.name} is damaged, so its segment is kept"
             )
         names = [segment.path.name for segment in oldest]
-        entry = own_entry(
+        entry = storage_entry(
             "retention.audit_removed", "removed", reason, segments=names, n=after.n, hash=after.hash
         )
         self.append([entry])
@@ -141,25 +120,27 @@ class ChainFile:
             if tail.torn:
                 os.ftruncate(self._segment, tail.size)
                 words = "the last line was not complete; the process that wrote it had ended while it wrote"
-                notes.append(own_entry("audit.recovered", "ok", words, cut_bytes=tail.torn))
+                notes.append(storage_entry("audit.recovered", "ok", words, cut_bytes=tail.torn))
             self._size = tail.size
         wrong = _compare(tail, head, trouble)
         if wrong:
             notes.append(
-                own_entry(MISMATCH, "failed", wrong, found=tail.end.n, signed=head.end.n if head else None)
+                storage_entry(
+                    MISMATCH, "failed", wrong, found=tail.end.n, signed=head.end.n if head else None
+                )
             )
             if head is not None and tail.end.n <= head.end.n:
-                self._end = head.end
+                self.end = head.end
         if notes:
             self.append(notes)
-        if head is None or head.end != self._end:
+        if head is None or head.end != self.end:
             self._sign()
 
     def _sign(self) -> None:
         if self._segment >= 0:
             # Records first: a head must never claim more than is on disk.
             os.fdatasync(self._segment)
-        write_head(self._head, Head(end=self._end, start=self._start), self._key)
+        write_head(self._head, Head(end=self.end, start=self._start), self._key)
 
     def _write(self, data: bytes) -> None:
         if os.fstat(self._segment).st_nlink == 0:  # what is written there is gone when the process ends
@@ -181,7 +162,7 @@ class ChainFile:
             self.sync()
             os.close(self._segment)
             self._segment = -1
-        self._open_segment(segment_path(self._root, self._end.n + 1))
+        self._open_segment(segment_path(self._root, self.end.n + 1))
         sync_directory(self._root)
         self._size = 0
 

@@ -6,16 +6,16 @@ of prompts, inputs and outputs stay in the log; an entry names their event (`ses
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 
 from codesdk.contract import events as ev
+from codesdk.contract.actions import LOCAL
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import Event
-from codesdk.contract.tools import Actor, PolicySnapshot, ToolIdentity
-from codesdk.store.audit.chain import AuditEntry, Category, Who
-from codesdk.store.clock import now
+from codesdk.contract.tools import Actor, PolicySnapshot
+from codesdk.store.audit.chain import AuditEntry, Category, Who, now, storage_entry
 
 MAX_TEXT = 1_000
 MAX_ITEMS = 20
@@ -23,8 +23,6 @@ MAX_ITEMS = 20
 _USER = Actor(kind="user")
 _ENGINE = Actor(kind="engine")
 _RUNTIME = Actor(kind="runtime")
-
-P = TypeVar("P")
 
 
 class _Said(NamedTuple):
@@ -38,10 +36,30 @@ class _Said(NamedTuple):
     by: Actor = _USER
 
 
-_TELL: dict[str, Callable[[Any], _Said | None]] = {}
+OfSession = (
+    ev.SessionCreated
+    | ev.SessionResumed
+    | ev.SessionClosed
+    | ev.SessionRecovered
+    | ev.SettingsChanged
+    | ev.GrantRevoked
+    | ev.FilesUndone
+)
+OfTask = (
+    ev.TaskQueued
+    | ev.TaskStarted
+    | ev.TaskSteered
+    | ev.TaskStopRequested
+    | ev.TaskStopped
+    | ev.TaskFailed
+    | ev.RequestCompleted
+)
+Decided = ev.ToolCallApproved | ev.ToolCallDenied
+Ran = ev.ToolCallStarted | ev.ToolCallCompleted
+OfCall = ev.ApprovalAnswered | Decided | Ran
 
 
-def entry_of(principal: str, event: Event) -> AuditEntry | None:
+def entry_of(event: Event) -> AuditEntry | None:
     """Return the entry for an event; None if it has none."""
     tell = _TELL.get(event.type)
     said = tell(event.payload) if tell is not None else None
@@ -57,7 +75,7 @@ def entry_of(principal: str, event: Event) -> AuditEntry | None:
         action=said.action,
         outcome=said.outcome,
         who=Who(
-            principal=principal,
+            principal=trace.user_id or LOCAL,
             kind=said.by.kind,
             id=said.by.id,
             client_id=trace.client_id,
@@ -70,15 +88,8 @@ def entry_of(principal: str, event: Event) -> AuditEntry | None:
 
 def failure_entry(principal: str, session_id: str, error: CodeSDKError) -> AuditEntry:
     """Return the entry for a session whose events could not be stored."""
-    return AuditEntry(
-        time=now(),
-        category="storage",
-        action="log.write",
-        outcome="failed",
-        who=Who(principal=principal, kind="engine"),
-        what={"session_id": session_id, "code": error.code},
-        why={"reason": _cut(error.message)},
-    )
+    reason = _cut(error.message)
+    return storage_entry("log.write", "failed", reason, principal, session_id=session_id, code=error.code)
 
 
 def deletion_entry(principal: str, session_id: str) -> AuditEntry:
@@ -108,163 +119,100 @@ def request_entry(
     )
 
 
-def _tells(kind: type[P]) -> Callable[[Callable[[P], _Said | None]], Callable[[P], _Said | None]]:
-    def register(tell: Callable[[P], _Said | None]) -> Callable[[P], _Said | None]:
-        _TELL[ev.TYPE_OF[kind]] = tell
-        return tell
-
-    return register
-
-
-@_tells(ev.SessionCreated)
-def _(payload: ev.SessionCreated) -> _Said:
-    return _Said(
-        "request",
-        "session.create",
-        "ok",
-        {
-            "runtime": payload.runtime,
-            "model": payload.model,
-            "workspace": payload.workspace,
-            "permission_mode": payload.permission_mode,
-            "interaction_mode": payload.interaction_mode,
-            "native_tools": payload.native_tools,
-            "isolation": payload.isolation.level,
-            "forked_from": payload.parent.session_id if payload.parent else None,
-        },
-    )
-
-
-@_tells(ev.SessionResumed)
-def _(payload: ev.SessionResumed) -> _Said:
-    return _Said("request", "session.resume", "ok", {"runtime": payload.runtime})
-
-
-@_tells(ev.SessionClosed)
-def _(payload: ev.SessionClosed) -> _Said:
-    return _Said("request", "session.close", "ok", {}, {"reason": payload.reason})
-
-
-@_tells(ev.TaskQueued)
-def _(payload: ev.TaskQueued) -> _Said:
-    return _Said(
-        "request", "task.queue", "ok", {"task_id": payload.task_id, "messages": len(payload.messages)}
-    )
+def _of_session(payload: OfSession) -> _Said:
+    match payload:
+        case ev.SessionCreated():
+            what = {
+                "runtime": payload.runtime,
+                "model": payload.model,
+                "workspace": payload.workspace,
+                "permission_mode": payload.permission_mode,
+                "interaction_mode": payload.interaction_mode,
+                "native_tools": payload.native_tools,
+                "isolation": payload.isolation.level,
+                "forked_from": payload.parent.session_id if payload.parent else None,
+            }
+            return _Said("request", "session.create", "ok", what)
+        case ev.SessionResumed():
+            return _Said("request", "session.resume", "ok", {"runtime": payload.runtime})
+        case ev.SessionClosed():
+            return _Said("request", "session.close", "ok", {}, {"reason": payload.reason})
+        case ev.SessionRecovered():
+            what = {"task_id": payload.task_id, "open_calls": payload.open_calls}
+            return _Said("runtime", "engine.crash", "recovered", what, {"reason": payload.cause}, _ENGINE)
+        case ev.SettingsChanged():
+            changed = msgspec.to_builtins(payload.given())
+            if "values" in changed:
+                changed["values"] = sorted(
+                    changed["values"]
+                )  # what apps keep there is not the audit's business
+            return _Said("request", "session.set", "ok", {"changed": changed}, by=payload.by)
+        case ev.GrantRevoked():
+            return _Said("request", "grant.revoke", "ok", {"tool": payload.tool}, by=payload.by)
+        case ev.FilesUndone():
+            what = {
+                "restored": [file.path for file in payload.restored],
+                "refused": [call.tool_call_id for call in payload.refused] or None,
+            }
+            return _Said("request", "session.undo", "ok", what, by=payload.by)
 
 
-@_tells(ev.TaskStarted)
-def _(payload: ev.TaskStarted) -> _Said:
-    what = {
-        "messages": len(payload.messages),
-        "resumes": payload.resumes.task_id if payload.resumes else None,
-    }
-    return _Said("request", "task.start", "ok" if payload.executed else "dropped", what)
+def _of_task(payload: OfTask) -> _Said | None:
+    match payload:
+        case ev.TaskQueued():
+            what = {"task_id": payload.task_id, "messages": len(payload.messages)}
+            return _Said("request", "task.queue", "ok", what)
+        case ev.TaskStarted():
+            resumed = payload.resumes.task_id if payload.resumes else None
+            what = {"messages": len(payload.messages), "resumes": resumed}
+            return _Said("request", "task.start", "ok" if payload.executed else "dropped", what)
+        case ev.TaskSteered():
+            return _Said("request", "task.steer", "ok", {"messages": len(payload.messages)})
+        case ev.TaskStopRequested():
+            return _Said("request", "task.stop", "asked", {}, {"reason": payload.reason}, payload.by)
+        case ev.TaskStopped():
+            return _Said("request", "task.stop", "ok", {}, {"reason": payload.reason}, payload.by)
+        case ev.TaskFailed(error=error):
+            category: Category = "storage" if error.code == "STORAGE_FAILED" else "runtime"
+            what = {"code": error.code, "retryable": error.retryable, "runtime": error.runtime}
+            return _Said(category, "task.fail", "failed", what, {"reason": error.message}, _RUNTIME)
+        case ev.RequestCompleted():
+            # Those that went well are many, and nobody was asked about them.
+            if payload.status == "completed" and (payload.http_status or 0) < 400:
+                return None
+            what = {"model_request_id": payload.request_id, "http_status": payload.http_status}
+            return _Said("runtime", "model.request", payload.status, what, by=_RUNTIME)
 
 
-@_tells(ev.TaskSteered)
-def _(payload: ev.TaskSteered) -> _Said:
-    return _Said("request", "task.steer", "ok", {"messages": len(payload.messages)})
+def _of_call(payload: OfCall) -> _Said:
+    match payload:
+        case ev.ApprovalAnswered():
+            outcome = "approved" if payload.decision == "approve" else "denied"
+            what = {"approval_id": payload.approval_id, "scope": payload.scope}
+            return _Said("request", "approval.answer", outcome, what, {"reason": payload.reason}, payload.by)
+        case ev.ToolCallApproved() | ev.ToolCallDenied():
+            outcome = "allowed" if isinstance(payload, ev.ToolCallApproved) else "denied"
+            why = _reasons(payload.policy_snapshot, payload.reason)
+            return _Said("request", "tool.decision", outcome, _call(payload), why, payload.by)
+        case ev.ToolCallStarted():
+            return _Said("tool", "tool.start", "started", _running(payload), by=_ENGINE)
+        case ev.ToolCallCompleted():
+            what = {
+                **_running(payload),
+                "exit_code": payload.exit_code,
+                "duration_ms": payload.duration_ms,
+                "changed": [change.path for change in payload.changes] or None,
+            }
+            outcome = "unknown" if payload.outcome == "unknown" else "failed" if payload.is_error else "ok"
+            by = _ENGINE if payload.executed_by == "codesdk" else _RUNTIME
+            return _Said("tool", "tool.end", outcome, what, _reasons(payload.policy_snapshot, None), by)
 
 
-@_tells(ev.TaskStopped)
-def _(payload: ev.TaskStopped) -> _Said:
-    return _Said("request", "task.stop", "ok", {}, {"reason": payload.reason}, payload.by)
-
-
-@_tells(ev.ApprovalAnswered)
-def _(payload: ev.ApprovalAnswered) -> _Said:
-    outcome = "approved" if payload.decision == "approve" else "denied"
-    what = {"approval_id": payload.approval_id, "scope": payload.scope}
-    return _Said("request", "approval.answer", outcome, what, {"reason": payload.reason}, payload.by)
-
-
-@_tells(ev.ToolCallApproved)
-def _(payload: ev.ToolCallApproved) -> _Said:
-    what, why = _call(payload, payload.name), _reasons(payload.policy_snapshot, payload.reason)
-    return _Said("request", "tool.decision", "allowed", what, why, payload.by)
-
-
-@_tells(ev.ToolCallDenied)
-def _(payload: ev.ToolCallDenied) -> _Said:
-    what, why = _call(payload, payload.name), _reasons(payload.policy_snapshot, payload.reason)
-    return _Said("request", "tool.decision", "denied", what, why, payload.by)
-
-
-@_tells(ev.ToolCallStarted)
-def _(payload: ev.ToolCallStarted) -> _Said:
-    what = {
-        **_call(payload, payload.name),
-        "execution_env": payload.execution_env,
-        "sandbox": msgspec.to_builtins(payload.sandbox),
-    }
-    return _Said("tool", "tool.start", "started", what, by=_ENGINE)
-
-
-@_tells(ev.ToolCallCompleted)
-def _(payload: ev.ToolCallCompleted) -> _Said:
-    what = {
-        **_call(payload, payload.name),
-        "execution_env": payload.execution_env,
-        "sandbox": msgspec.to_builtins(payload.sandbox),
-        "exit_code": payload.exit_code,
-        "duration_ms": payload.duration_ms,
-        "changed": [change.path for change in payload.changes] or None,
-    }
-    outcome = "unknown" if payload.outcome == "unknown" else "failed" if payload.is_error else "ok"
-    by = _ENGINE if payload.executed_by == "codesdk" else _RUNTIME
-    return _Said("tool", "tool.end", outcome, what, _reasons(payload.policy_snapshot, None), by)
-
-
-@_tells(ev.RequestCompleted)
-def _(payload: ev.RequestCompleted) -> _Said | None:
-    status = payload.http_status or 0
-    if payload.status == "completed" and status < 400:
-        return None
-    what = {"model_request_id": payload.request_id, "http_status": payload.http_status}
-    return _Said("runtime", "model.request", payload.status, what, by=_RUNTIME)
-
-
-@_tells(ev.TaskFailed)
-def _(payload: ev.TaskFailed) -> _Said:
-    error = payload.error
-    category: Category = "storage" if error.code == "STORAGE_FAILED" else "runtime"
-    what = {"code": error.code, "retryable": error.retryable, "runtime": error.runtime}
-    return _Said(category, "task.fail", "failed", what, {"reason": error.message}, _RUNTIME)
-
-
-@_tells(ev.TaskStopRequested)
-def _(payload: ev.TaskStopRequested) -> _Said:
-    return _Said("request", "task.stop", "asked", {}, {"reason": payload.reason}, payload.by)
-
-
-@_tells(ev.SettingsChanged)
-def _(payload: ev.SettingsChanged) -> _Said:
-    changed = msgspec.to_builtins(payload.given())
-    if "values" in changed:
-        changed["values"] = sorted(changed["values"])  # what apps keep there is not the audit's business
-    return _Said("request", "session.set", "ok", {"changed": changed}, by=payload.by)
-
-
-@_tells(ev.GrantRevoked)
-def _(payload: ev.GrantRevoked) -> _Said:
-    return _Said("request", "grant.revoke", "ok", {"tool": payload.tool}, by=payload.by)
-
-
-@_tells(ev.FilesUndone)
-def _(payload: ev.FilesUndone) -> _Said:
-    what = {
-        "restored": [file.path for file in payload.restored],
-        "refused": [call.tool_call_id for call in payload.refused] or None,
-    }
-    return _Said("request", "session.undo", "ok", what, by=payload.by)
-
-
-@_tells(ev.SessionRecovered)
-def _(payload: ev.SessionRecovered) -> _Said:
-    what = {"task_id": payload.task_id, "open_calls": payload.open_calls}
-    return _Said("runtime", "engine.crash", "recovered", what, {"reason": payload.cause}, _ENGINE)
-
-
+_TELL: dict[str, Callable[[Any], _Said | None]] = {
+    ev.TYPE_OF[kind]: tell
+    for group, tell in ((OfSession, _of_session), (OfTask, _of_task), (OfCall, _of_call))
+    for kind in get_args(group)
+}
 RELEVANT = frozenset(_TELL)
 """The types of events that may have an entry."""
 
@@ -279,13 +227,18 @@ def is_durable(entry: AuditEntry) -> bool:
     return entry.category in ("request", "storage") and entry.what.get("method") not in ("GET", "HEAD")
 
 
-def _call(identity: ToolIdentity, name: str) -> dict[str, Any]:
+def _call(payload: Decided | Ran) -> dict[str, Any]:
     return {
-        "tool": name,
-        "tool_call_id": identity.tool_call_id,
-        "attempt": identity.attempt,
-        "input_hash": identity.input_hash,
+        "tool": payload.name,
+        "tool_call_id": payload.tool_call_id,
+        "attempt": payload.attempt,
+        "input_hash": payload.input_hash,
     }
+
+
+def _running(payload: Ran) -> dict[str, Any]:
+    sandbox = msgspec.to_builtins(payload.sandbox)
+    return {**_call(payload), "execution_env": payload.execution_env, "sandbox": sandbox}
 
 
 def _reasons(snapshot: PolicySnapshot, reason: str | None) -> dict[str, Any]:

@@ -13,19 +13,19 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Container, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from codesdk.contract.actions import LOCAL
 from codesdk.contract.errors import CodeSDKError, StorageFailure
 from codesdk.contract.events import Event
 from codesdk.redaction import Redactor
-from codesdk.store.audit.chain import AuditEntry, AuditRecord, Category, Segment, Who, segments
-from codesdk.store.audit.chain_file import SEGMENT_BYTES, ChainFile, own_entry
+from codesdk.store.audit.chain import AuditEntry, AuditRecord, Category, Segment, Who, segments, storage_entry
+from codesdk.store.audit.chain_file import SEGMENT_BYTES, ChainFile
 from codesdk.store.audit.entries import (
     RELEVANT,
     entry_of,
@@ -35,6 +35,7 @@ from codesdk.store.audit.entries import (
     shorten,
 )
 from codesdk.store.audit.reading import find_recorded, read_audit
+from codesdk.store.durable import oldest_over
 
 MAX_QUEUED = 20_000
 _BATCH = 500
@@ -46,17 +47,11 @@ _log = logging.getLogger("codesdk.audit")
 T = TypeVar("T")
 
 
-class _Taken(msgspec.Struct, frozen=True):
-    """An event on its way into the chain. Never lost: `take` waits until it is written."""
-
-    event: Event
-
-
 class _Do(msgspec.Struct, frozen=True):
     """Work for the thread, once everything before it is written. `run=None` ends the thread."""
 
     run: Callable[[ChainFile], Any] | None
-    done: Callable[[Any, BaseException | None], object]
+    done: "Future[Any]"
 
 
 class Audit:
@@ -75,7 +70,7 @@ class Audit:
         self._redactor = redactor
         self._max_queued = max_queued
         self._chain = ChainFile(root, segment_bytes)
-        self._queue: queue.SimpleQueue[AuditEntry | _Taken | _Do] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[AuditEntry | Event | _Do] = queue.SimpleQueue()
         self._lost: Counter[str] = Counter()
         self._guard = threading.Lock()
         self._kept: deque[AuditEntry] = deque()
@@ -113,7 +108,7 @@ class Audit:
             self._page = await asyncio.to_thread(find_recorded, self.root, page)
         for event in events:
             if (event.trace.session_id, event.seq, event.time) not in self._page:
-                self._queue.put(_Taken(event))
+                self._queue.put(event)
         self._page = page
         await self.flush()
 
@@ -153,7 +148,7 @@ class Audit:
     async def flush(self) -> None:
         """Wait until everything taken so far is on disk. Raise `StorageFailure` if that fails."""
         try:
-            await self.do(_flushed)
+            await self.do(ChainFile.sync)
         except OSError as error:
             raise StorageFailure(f"the audit cannot be written: {error.strerror}") from error
         if self.trouble is not None:
@@ -163,19 +158,11 @@ class Audit:
         """Run something on the chain in the audit's thread, and return its result."""
         if self._closed:
             raise StorageFailure("the audit is closed")
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
-
-        def settle(value: T, error: BaseException | None) -> None:
-            if answer.done():
-                return
-            if error is None:
-                answer.set_result(value)
-            else:
-                answer.set_exception(error)
-
-        self._queue.put(_Do(run, lambda value, error: loop.call_soon_threadsafe(settle, value, error)))
-        return await answer
+        done: Future[T] = Future()
+        # Not to be cancelled any more: what was asked for is done even if nobody waits for it.
+        done.set_running_or_notify_cancel()
+        self._queue.put(_Do(run, done))
+        return await asyncio.wrap_future(done)
 
     async def read(
         self,
@@ -214,7 +201,7 @@ class Audit:
         if self._closed:
             return
         self._closed = True
-        self._queue.put(_Do(None, lambda value, error: None))
+        self._queue.put(_Do(None, Future()))
         await asyncio.to_thread(self._thread.join)
         left = len(self._kept)
         if left:
@@ -227,16 +214,20 @@ class Audit:
             items, order = self._take()
             self._keep(items)
             self._write(sync=not items)
-            if order is not None and order.run is None:
+            if order is None:
+                continue
+            if order.run is None:
                 self._write(sync=True)
                 self._chain.close()
                 return
-            if order is not None:
-                _carry_out(order, self._chain)
+            try:
+                order.done.set_result(order.run(self._chain))
+            except Exception as error:  # noqa: BLE001 - the caller gets it
+                order.done.set_exception(error)
 
-    def _take(self) -> tuple[list[AuditEntry | _Taken], _Do | None]:
+    def _take(self) -> tuple[list[AuditEntry | Event], _Do | None]:
         """Return what waits, up to the next `_Do`. Return nothing when it is time to sync or to retry."""
-        items: list[AuditEntry | _Taken] = []
+        items: list[AuditEntry | Event] = []
         pause = _RETRY_S if self._kept else _SYNC_S if self._chain.dirty else None
         try:
             item = self._queue.get(timeout=pause)
@@ -249,13 +240,14 @@ class Audit:
             return items, None
         return items, item
 
-    def _keep(self, items: Sequence[AuditEntry | _Taken]) -> None:
+    def _keep(self, items: Sequence[AuditEntry | Event]) -> None:
         """Turn items into entries, and keep those until they are written."""
         for item in items:
             entry = self._entry(item)
             if entry is None:
                 continue
-            if isinstance(item, _Taken) or len(self._kept) < self._max_queued:
+            # An event is never lost: `take` waits until it is written.
+            if isinstance(item, Event) or len(self._kept) < self._max_queued:
                 self._kept.append(entry)
             else:
                 with self._guard:
@@ -264,19 +256,21 @@ class Audit:
             lost, self._lost = self._lost, Counter()
         if lost:
             words = f"{lost.total()} records could not be kept: there were more than the disk could take"
-            self._kept.append(own_entry("audit.gap", "lost", words, lost=dict(lost)))
+            self._kept.append(storage_entry("audit.gap", "lost", words, lost=dict(lost)))
 
-    def _entry(self, item: AuditEntry | _Taken) -> AuditEntry | None:
+    def _entry(self, item: AuditEntry | Event) -> AuditEntry | None:
         try:
-            entry = item if isinstance(item, AuditEntry) else entry_of(_principal(item.event), item.event)
+            entry = item if isinstance(item, AuditEntry) else entry_of(item)
             if entry is None:
                 return None
             plain = msgspec.to_builtins(entry)
             clean = self._redactor.value(plain)
             return entry if clean is plain else msgspec.convert(clean, type=AuditEntry)
         except Exception as error:  # noqa: BLE001 - one bad entry must not end the audit; that is recorded
-            name = item.event.type if isinstance(item, _Taken) else item.action
-            return own_entry("audit.entry", "failed", f"{name} could not be recorded: {type(error).__name__}")
+            name = item.type if isinstance(item, Event) else item.action
+            return storage_entry(
+                "audit.entry", "failed", f"{name} could not be recorded: {type(error).__name__}"
+            )
 
     def _write(self, *, sync: bool) -> None:
         try:
@@ -294,7 +288,7 @@ class Audit:
         if self.trouble is not None:
             words, self.trouble = self.trouble, None
             lasted = round(time.monotonic() - self._failing_since)
-            self._kept.append(own_entry("audit.write", "recovered", words, after_s=lasted))
+            self._kept.append(storage_entry("audit.write", "recovered", words, after_s=lasted))
             self._write(sync=True)
 
     def _refused(self, error: OSError) -> None:
@@ -304,36 +298,9 @@ class Audit:
             _log.error("%s; records are kept and tried again", self.trouble)
 
 
-def _principal(event: Event) -> str:
-    return event.trace.user_id or LOCAL
-
-
-def _flushed(chain: ChainFile) -> None:
-    chain.sync()
-
-
 def _over(found: Sequence[Segment], max_age_s: float | None, max_bytes: int | None) -> list[Segment]:
-    """Return the oldest segments that are over the age or the size limit."""
-    chosen: list[Segment] = []
-    left = sum(segment.path.stat().st_size for segment in found)
-    for segment in found[:-1]:
-        status = segment.path.stat()
-        too_old = max_age_s is not None and status.st_mtime < time.time() - max_age_s
-        if not too_old and (max_bytes is None or left <= max_bytes):
-            break
-        chosen.append(segment)
-        left -= status.st_size
-    return chosen
-
-
-def _carry_out(order: _Do, chain: ChainFile) -> None:
-    assert order.run is not None
-    value, error = None, None
-    try:
-        value = order.run(chain)
-    except Exception as failure:  # noqa: BLE001 - the caller gets it
-        error = failure
-    try:
-        order.done(value, error)
-    except RuntimeError:
-        pass  # the caller's loop has ended
+    """Return the oldest segments that are over the age or the size limit, never the newest."""
+    before = None if max_age_s is None else time.time() - max_age_s
+    chosen = {path for path, _ in oldest_over((segment.path for segment in found), before, max_bytes)}
+    # Only from the first one on: a chain may lose its beginning, not its middle.
+    return list(takewhile(lambda segment: segment.path in chosen, found[:-1]))

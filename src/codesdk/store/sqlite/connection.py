@@ -57,19 +57,19 @@ def connect_reader(path: Path, known: int = len(MIGRATIONS)) -> sqlite3.Connecti
     """Open a file for reading, beside a live writer or on a read-only disk. Raise `NotFound` if missing."""
     if not path.is_file():
         raise NotFound(f"there is no database {path}; is this the right data directory?")
-    db = connect(path, "ro")
     try:
-        version = _readable_version(db, path)
+        return _require_readable(connect(path, "ro"), path, known)
     except sqlite3.OperationalError as error:
-        db.close()
         if code_of(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
             raise
-        db = _connect_immutable(path)
-        version = _readable_version(db, path)
-    except BaseException:
-        db.close()
-        raise
+    return _require_readable(_connect_immutable(path), path, known)
+
+
+def _require_readable(db: sqlite3.Connection, path: Path, known: int) -> sqlite3.Connection:
+    """Return the connection if its file is one that we can read; else close it and raise."""
     try:
+        db.execute(f"PRAGMA busy_timeout = {_READER_BUSY_MS}")
+        version = version_of(db, path)
         check_version(version, known, path)
         if version < known:
             raise StorageFailure(
@@ -101,11 +101,6 @@ def _connect_immutable(path: Path) -> sqlite3.Connection:
             "writable directory. Copy the data directory to one and read it there."
         )
     return connect(path, "ro", "&immutable=1")
-
-
-def _readable_version(db: sqlite3.Connection, path: Path) -> int:
-    db.execute(f"PRAGMA busy_timeout = {_READER_BUSY_MS}")
-    return version_of(db, path)
 
 
 def code_of(error: sqlite3.Error) -> int:

@@ -5,6 +5,7 @@ committed. The loop never waits for the disk.
 """
 
 import asyncio
+import functools
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
@@ -14,7 +15,6 @@ from typing import Any, Self, TypeVar
 
 from codesdk.contract.errors import CodeSDKError
 from codesdk.store import refusals
-from codesdk.store.sqlite import reading
 from codesdk.store.sqlite.connection import Synchronous, connect_reader, connect_writer, explain
 from codesdk.store.sqlite.schema import MIGRATIONS, Migration
 from codesdk.store.sqlite.tables import Tables
@@ -155,6 +155,7 @@ class Database:
                     done.set_result(outcome.value)
                 continue
             if isinstance(outcome.request, Append):
+                # What this writer queues from now on is queued in knowledge of the failure.
                 self._rounds[outcome.request.writer] = outcome.request.round + 1
             if not done.done():
                 done.set_exception(outcome.error)
@@ -162,21 +163,22 @@ class Database:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    async def ask(self, question: Callable[..., tuple[T, int]], *values: Any) -> T:
+    async def ask(self, question: Callable[..., tuple[T, int]], *values: Any, **named: Any) -> T:
         """Run a query in a reader thread, which keeps its connection."""
         if self._closed:
             raise refusals.closed()
-        answer, rows = await self._loop.run_in_executor(self._readers, self._answer, question, values)
+        asked = functools.partial(self._answer, question, *values, **named)
+        answer, rows = await self._loop.run_in_executor(self._readers, asked)
         self.stats.rows_read += rows
         return answer
 
-    def _answer(self, question: Callable[..., tuple[T, int]], values: tuple[Any, ...]) -> tuple[T, int]:
+    def _answer(self, question: Callable[..., tuple[T, int]], *values: Any, **named: Any) -> tuple[T, int]:
         try:
             db: sqlite3.Connection | None = getattr(self._local, "db", None)
             if db is None:
                 db = self._local.db = connect_reader(self._path, self._known_version)
                 self._connections.append(db)
-            return question(db, *values)
+            return question(db, *values, **named)
         except CodeSDKError:
             raise
         except Exception as error:
@@ -209,10 +211,6 @@ class Database:
                 return
             await asyncio.sleep(_POLL_S)
         raise refusals.closed()
-
-    async def unused_bytes(self) -> int:
-        """Return how many bytes of the file are free, for reuse or for `vacuum`."""
-        return await self.ask(reading.unused_bytes)
 
 
 class _Watch:

@@ -1,27 +1,41 @@
 """`SqliteLog`: the event log in one SQLite file."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+import functools
+import sqlite3
+from collections.abc import Awaitable, Callable, Sequence
+from types import CoroutineType
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from codesdk.contract.records import (
-    ApprovalRow,
-    ArtifactRow,
-    Changes,
-    KeyRow,
-    MessageRow,
-    SessionRow,
-    SessionStatus,
-    Snapshot,
-    StoredFrame,
-    TaskRow,
-)
+from codesdk.contract.ports import Blobs
+from codesdk.contract.records import ArtifactRow, Changes, KeyRow, SessionRow
 from codesdk.store.sqlite import reading
 from codesdk.store.sqlite.database import Database
+from codesdk.store.sqlite.split_blobs import SplitBlobs
 from codesdk.store.sqlite.writer import Append, Delete
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _asks(
+    question: Callable[Concatenate[sqlite3.Connection, P], tuple[T, int]],
+) -> Callable[Concatenate[Database, P], "CoroutineType[Any, Any, T]"]:
+    """Return a query as a method: run in a reader's thread, on its connection."""
+
+    @functools.wraps(question)
+    async def ask(self: Database, *values: P.args, **named: P.kwargs) -> T:
+        return await self.ask(question, *values, **named)
+
+    return ask
 
 
 class SqliteLog(Database):
-    """An `EventLog` in a file."""
+    """A `StoredLog` in a file."""
+
+    def blobs(self, files: Blobs) -> Blobs:
+        """Return blobs of which the small ones are rows of the same file."""
+        return SplitBlobs(self, files)
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -75,89 +89,24 @@ class SqliteLog(Database):
 
     # --- reading ---------------------------------------------------------------------------------
 
-    async def head(self, session_id: str) -> int:
-        """Return the last committed seq, 0 if there is none."""
-        return await self.ask(reading.head, session_id)
-
-    async def read(self, session_id: str, after_seq: int, limit: int) -> list[StoredFrame]:
-        """Return up to `limit` frames of a session after a seq."""
-        return await self.ask(reading.read, session_id, _bounded(after_seq), _bounded(limit))
-
-    async def read_all(self, after_cursor: int, limit: int, *, deltas: bool = True) -> list[StoredFrame]:
-        """Return up to `limit` frames of all sessions after a cursor, in commit order."""
-        return await self.ask(reading.read_all, _bounded(after_cursor), _bounded(limit), deltas)
-
-    async def cursor_of(self, subscriber: str) -> int:
-        """Return a subscriber's stored cursor, 0 if none."""
-        return await self.ask(reading.cursor_of, subscriber)
-
-    async def session(self, session_id: str) -> SessionRow | None:
-        """Return a session's row."""
-        return await self.ask(reading.session, session_id)
-
-    async def sessions(
-        self, *, after: str | None, limit: int, principal: str | None, status: SessionStatus | None
-    ) -> list[SessionRow]:
-        """Return sessions, newest first, older than the id `after`."""
-        return await self.ask(reading.sessions, after, _bounded(limit), principal, status)
-
-    async def count_sessions(self, status: SessionStatus) -> int:
-        """Return how many sessions have that status."""
-        return await self.ask(reading.count_sessions, status)
-
-    async def last_owner(self) -> str | None:
-        """Return who owns the newest session, or None if there is none."""
-        return await self.ask(reading.last_owner)
-
-    async def interrupted(self, owner: str) -> list[str]:
-        """Return the ids of an owner's sessions that a crash may have interrupted."""
-        return await self.ask(reading.interrupted, owner)
-
-    async def snapshot(self, session_id: str) -> Snapshot | None:
-        """Return a session's last snapshot."""
-        return await self.ask(reading.snapshot, session_id)
-
-    async def task(self, task_id: str, principal: str) -> TaskRow | None:
-        """Return a task's row."""
-        return await self.ask(reading.task, task_id, principal)
-
-    async def tasks(self, session_id: str, *, limit: int) -> list[TaskRow]:
-        """Return the tasks of a session, newest first."""
-        return await self.ask(reading.tasks, session_id, _bounded(limit))
-
-    async def task_at(self, session_id: str, seq: int) -> TaskRow | None:
-        """Return the task that was running at `seq`."""
-        return await self.ask(reading.task_at, session_id, _bounded(seq))
-
-    async def messages(self, session_id: str, *, before: int | None, limit: int) -> list[MessageRow]:
-        """Return the last transcript messages below an index, in ascending order."""
-        return await self.ask(reading.messages, session_id, before, _bounded(limit))
-
-    async def approvals(self, *, principal: str | None, session_id: str | None) -> list[ApprovalRow]:
-        """Return the approvals that are not closed, oldest first."""
-        return await self.ask(reading.approvals, principal, session_id)
-
-    async def key(self, principal: str, route: str, key: str) -> KeyRow | None:
-        """Return what was done under an idempotency key."""
-        return await self.ask(reading.key, principal, route, key)
-
-    async def artifact(self, artifact_id: str) -> ArtifactRow | None:
-        """Return an artifact's row."""
-        return await self.ask(reading.artifact, artifact_id)
-
-    async def artifacts(self, scope: str, *, after: str | None, limit: int) -> list[ArtifactRow]:
-        """Return the artifacts of a session in the order of their ids."""
-        return await self.ask(reading.artifacts, scope, after, _bounded(limit))
-
-    async def bytes_of(self, session_id: str) -> int:
-        """Return about how many bytes a session takes, including its artifacts."""
-        return await self.ask(reading.bytes_of, session_id)
-
-    async def referenced(self, hashes: Sequence[str]) -> set[str]:
-        """Return which of the content hashes some artifact row still names."""
-        return await self.ask(reading.referenced, hashes)
-
-
-def _bounded(number: int) -> int:
-    """Clamp a number to what SQLite can hold. Zero, not negative: SQLite takes a negative limit as none."""
-    return min(max(number, 0), reading.LARGEST)
+    head = _asks(reading.head)
+    read = _asks(reading.read)
+    read_all = _asks(reading.read_all)
+    cursor_of = _asks(reading.cursor_of)
+    session = _asks(reading.session)
+    sessions = _asks(reading.sessions)
+    count_sessions = _asks(reading.count_sessions)
+    last_owner = _asks(reading.last_owner)
+    interrupted = _asks(reading.interrupted)
+    snapshot = _asks(reading.snapshot)
+    task = _asks(reading.task)
+    tasks = _asks(reading.tasks)
+    task_at = _asks(reading.task_at)
+    messages = _asks(reading.messages)
+    approvals = _asks(reading.approvals)
+    key = _asks(reading.key)
+    artifact = _asks(reading.artifact)
+    artifacts = _asks(reading.artifacts)
+    referenced = _asks(reading.referenced)
+    bytes_of = _asks(reading.bytes_of)
+    unused_bytes = _asks(reading.unused_bytes)

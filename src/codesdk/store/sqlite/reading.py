@@ -1,10 +1,12 @@
 """Queries to rows, on a read-only connection. Where the disk is damaged, the rows around the damage.
 
-Every function takes a connection first, and returns the answer with the number of rows it read.
+Every function takes a connection, then what the method of the same name in the port takes, and returns the answer
+with the number of rows it read.
 """
 
+import contextlib
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from zlib import crc32
 
@@ -25,7 +27,7 @@ from codesdk.store.sqlite.connection import is_damage
 from codesdk.store.sqlite.tables import cursor_name
 from codesdk.store.sqlite.vacuum import free_bytes
 
-LARGEST = 2**63 - 1
+_LARGEST = 2**63 - 1
 _VARIABLES = 500
 _SPAN = 2**30  # more than any row may have; `substr` counts wrongly with much larger numbers
 
@@ -49,12 +51,14 @@ def head(db: sqlite3.Connection, session_id: str) -> tuple[int, int]:
     return (0 if key is None else _head(db, key)), 1
 
 
-def read(db: sqlite3.Connection, session_id: str, after: int, limit: int) -> tuple[list[StoredFrame], int]:
+def read(
+    db: sqlite3.Connection, session_id: str, after_seq: int, limit: int
+) -> tuple[list[StoredFrame], int]:
     """Return frames of a session in order; one that is damaged, or on a damaged page, says so."""
     key = _key_of(db, session_id)
     if key is None:
         return [], 0
-    after = max(after, 0)
+    after, limit = _bounded(after_seq), _bounded(limit)
     try:
         rows = db.execute(_PAGE, (key, after, limit)).fetchall()
     except sqlite3.DatabaseError as error:
@@ -65,9 +69,10 @@ def read(db: sqlite3.Connection, session_id: str, after: int, limit: int) -> tup
 
 
 def read_all(
-    db: sqlite3.Connection, after: int, limit: int, deltas: bool = True
+    db: sqlite3.Connection, after_cursor: int, limit: int, *, deltas: bool = True
 ) -> tuple[list[StoredFrame], int]:
     """Return frames of all sessions in commit order. Where the disk is damaged, deltas are among them."""
+    after, limit = _bounded(after_cursor), _bounded(limit)
     try:
         rows = db.execute(_PAGE_OF_ALL, (after, deltas, TYPE_WITHIN, DELTA, limit)).fetchall()
     except sqlite3.DatabaseError as error:
@@ -93,7 +98,7 @@ def _read_narrowly(
     try:
         last = end = min(_head(db, key), after + limit)
     except sqlite3.DatabaseError:
-        last, end = after, LARGEST  # the index is damaged at its end; perhaps the table can still be read
+        last, end = after, _LARGEST  # the index is damaged at its end; perhaps the table can still be read
     for seq in range(after + 1, last + 1):
         try:
             row = db.execute(f"{_FRAMES} WHERE session = ? AND seq = ?", (key, seq)).fetchone()
@@ -116,7 +121,7 @@ def _scan(db: sqlite3.Connection, key: int, session_id: str, after: int, limit: 
     frames: list[StoredFrame] = []
     query = f"{_FRAMES} NOT INDEXED WHERE session = ? AND seq > ? AND seq <= ?"
     try:
-        for row in db.execute(query, (key, after, min(after + limit, LARGEST))):
+        for row in db.execute(query, (key, after, min(after + limit, _LARGEST))):
             frames.append(_frame(row, session_id))
     except sqlite3.DatabaseError:
         pass
@@ -181,23 +186,19 @@ _task_started = _one(
 
 def task_at(db: sqlite3.Connection, session_id: str, seq: int) -> tuple[TaskRow | None, int]:
     """Return the task that was running at a seq."""
-    found, count = _task_started(db, session_id, seq)
+    found, count = _task_started(db, session_id, _bounded(seq))
     if found is not None and found.ended_seq is not None and found.ended_seq < seq:
         found = None
     return found, count
 
 
 def sessions(
-    db: sqlite3.Connection, after: str | None, limit: int, principal: str | None, status: str | None
+    db: sqlite3.Connection, *, after: str | None, limit: int, principal: str | None, status: str | None
 ) -> tuple[list[SessionRow], int]:
     """Return sessions, newest first."""
-    conditions = {"id < ?": after, "principal = ?": principal, "status = ?": status}
-    used = {condition: value for condition, value in conditions.items() if value is not None}
-    where = f"WHERE {' AND '.join(used)}" if used else ""
-    rows = db.execute(
-        f"SELECT row FROM sessions {where} ORDER BY id DESC LIMIT ?", (*used.values(), limit)
-    ).fetchall()
-    return _readable(SessionRow, rows)
+    where, values = _given({"id < ?": after, "principal = ?": principal, "status = ?": status})
+    query = f"SELECT row FROM sessions WHERE 1{where} ORDER BY id DESC LIMIT ?"
+    return _rows(db, SessionRow, query, *values, _bounded(limit))
 
 
 def count_sessions(db: sqlite3.Connection, status: str) -> tuple[int, int]:
@@ -226,52 +227,41 @@ def snapshot(db: sqlite3.Connection, session_id: str) -> tuple[Snapshot | None, 
     return (None if found is None else Snapshot(seq=found[0], state=found[1])), 1
 
 
-def tasks(db: sqlite3.Connection, session_id: str, limit: int) -> tuple[list[TaskRow], int]:
+def tasks(db: sqlite3.Connection, session_id: str, *, limit: int) -> tuple[list[TaskRow], int]:
     """Return the tasks of a session, newest first."""
-    rows = db.execute(
-        """SELECT row FROM tasks WHERE session = (SELECT key FROM sessions WHERE id = ?)
-        ORDER BY place DESC LIMIT ?""",
-        (session_id, limit),
-    ).fetchall()
-    return _readable(TaskRow, rows)
+    query = """SELECT row FROM tasks WHERE session = (SELECT key FROM sessions WHERE id = ?)
+        ORDER BY place DESC LIMIT ?"""
+    return _rows(db, TaskRow, query, session_id, _bounded(limit))
 
 
 def messages(
-    db: sqlite3.Connection, session_id: str, before: int | None, limit: int
+    db: sqlite3.Connection, session_id: str, *, before: int | None, limit: int
 ) -> tuple[list[MessageRow], int]:
     """Return the last messages below an index. Raise if one is damaged: a hole would mislead."""
     rows = db.execute(
         """SELECT row FROM messages WHERE session = (SELECT key FROM sessions WHERE id = ?) AND place < ?
         ORDER BY place DESC LIMIT ?""",
-        (session_id, LARGEST if before is None else before, limit),
+        (session_id, _LARGEST if before is None else before, _bounded(limit)),
     ).fetchall()
     return [unpack(MessageRow, data) for (data,) in reversed(rows)], len(rows)
 
 
 def approvals(
-    db: sqlite3.Connection, principal: str | None, session_id: str | None
+    db: sqlite3.Connection, *, principal: str | None, session_id: str | None
 ) -> tuple[list[ApprovalRow], int]:
     """Return open approvals, oldest first."""
-    conditions = {"s.principal = ?": principal, "s.id = ?": session_id}
-    used = {condition: value for condition, value in conditions.items() if value is not None}
-    more = "".join(f" AND {condition}" for condition in used)
-    rows = db.execute(
-        f"""SELECT a.row FROM approvals AS a JOIN sessions AS s ON s.key = a.session
-        WHERE a.open{more} ORDER BY a.place""",
-        tuple(used.values()),
-    ).fetchall()
-    return _readable(ApprovalRow, rows)
+    where, values = _given({"s.principal = ?": principal, "s.id = ?": session_id})
+    query = f"""SELECT a.row FROM approvals AS a JOIN sessions AS s ON s.key = a.session
+        WHERE a.open{where} ORDER BY a.place"""
+    return _rows(db, ApprovalRow, query, *values)
 
 
 def artifacts(
-    db: sqlite3.Connection, scope: str, after: str | None, limit: int
+    db: sqlite3.Connection, scope: str, *, after: str | None, limit: int
 ) -> tuple[list[ArtifactRow], int]:
     """Return the artifacts of a scope in the order of their ids."""
-    rows = db.execute(
-        "SELECT row FROM artifacts WHERE scope = ? AND id > ? ORDER BY id LIMIT ?",
-        (scope, after or "", limit),
-    ).fetchall()
-    return _readable(ArtifactRow, rows)
+    query = "SELECT row FROM artifacts WHERE scope = ? AND id > ? ORDER BY id LIMIT ?"
+    return _rows(db, ArtifactRow, query, scope, after or "", _bounded(limit))
 
 
 def uploads(db: sqlite3.Connection, before: str) -> tuple[list[tuple[str, int]], int]:
@@ -317,15 +307,25 @@ def old_blobs(
     return rows, len(rows)
 
 
-def _readable(kind: type[R], rows: list[Any]) -> tuple[list[R], int]:
-    """Unpack a list without its damaged rows, so that those do not hide the others."""
+def _rows(db: sqlite3.Connection, kind: type[R], query: str, *values: Any) -> tuple[list[R], int]:
+    """Return rows without the damaged ones, so that those do not hide the others."""
+    rows = db.execute(query, values).fetchall()
     found: list[R] = []
     for (data,) in rows:
-        try:
+        with contextlib.suppress(StorageFailure):
             found.append(unpack(kind, data))
-        except StorageFailure:
-            continue
     return found, len(rows)
+
+
+def _given(conditions: Mapping[str, str | None]) -> tuple[str, list[str]]:
+    """Return the conditions that have a value, as SQL that goes on with AND, and their values."""
+    used = {condition: value for condition, value in conditions.items() if value is not None}
+    return "".join(f" AND {condition}" for condition in used), list(used.values())
+
+
+def _bounded(number: int) -> int:
+    """Clamp a number to what SQLite can hold. Zero, not negative: SQLite takes a negative limit as none."""
+    return min(max(number, 0), _LARGEST)
 
 
 def bytes_of(db: sqlite3.Connection, session_id: str) -> tuple[int, int]:

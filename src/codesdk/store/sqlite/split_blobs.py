@@ -9,7 +9,8 @@ import sqlite3
 import time
 
 from codesdk.contract.canonical import content_hash as hash_of
-from codesdk.store.blobs import FileBlobs, Keep, checked
+from codesdk.contract.ports import Blobs
+from codesdk.store.blobs import Keep, checked
 from codesdk.store.sqlite import reading
 from codesdk.store.sqlite.database import Database
 from codesdk.store.sqlite.tables import Tables
@@ -21,7 +22,7 @@ _SWEEP_PAGE = 500
 class SplitBlobs:
     """`Blobs` in a database and in files. Hashing runs in their threads."""
 
-    def __init__(self, database: Database, files: FileBlobs) -> None:
+    def __init__(self, database: Database, files: Blobs) -> None:
         self._database = database
         self._files = files
 
@@ -35,6 +36,7 @@ class SplitBlobs:
             tables.put_blob(name, data, time.time())
             return name
 
+        # Not flushed by itself: the commit that names it comes later, and takes this one to disk.
         return await self._database.change(store, durable=False)
 
     async def get(self, content_hash: str, start: int = 0, end: int | None = None) -> bytes:

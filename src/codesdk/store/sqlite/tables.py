@@ -94,6 +94,7 @@ class Tables:
         if first_seq != known.head + 1:
             raise refusals.misfit(session_id, first_seq, known.head)
         packed = None if changes is None else pack_changes(changes)
+        # Local names, because this loop runs for every event that is stored.
         cursor, seq, key, take = self._cursor, known.head, known.key, self._pending.events.append
         size = self._size
         for frame in frames:

@@ -156,6 +156,7 @@ class Writer:
                 outcomes.append(Outcome(closing, error=self._finish()))
                 outcomes += [Outcome(buried, None) for _, buried in self._graves if buried is not None]
                 outcomes += [Outcome(asked, 0) for asked in self._vacuums]
+            # Deletions before vacuums: they are what makes pages free.
             elif self._graves:
                 outcomes += self._purge()
             elif self._vacuums:

@@ -58,6 +58,7 @@ class FakeRun:
     async def wait(self) -> ToolRun:
         """Wait until the test ends it."""
         try:
+            # Shielded, so that a cancelled call can still be ended by the test that holds it.
             return await asyncio.shield(self._end)
         except asyncio.CancelledError:
             self.cancelled = True

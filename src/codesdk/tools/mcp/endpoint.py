@@ -5,23 +5,18 @@ use.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from codesdk.contract.entry import McpClient
 from codesdk.contract.ports import ToolCalls
+from codesdk.serving import Message, Receive, Send
 from codesdk.tools.mcp.server import GONE, ToolServer
 from codesdk.tools.mcp.session_tools import SessionTools
 
 MAX_CLIENTS = 4_096
 IDLE_S = 4 * 3600.0
 """How long a client may be silent before it must initialize again. One with an open stream is not silent."""
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 
 class Endpoint:

@@ -6,12 +6,10 @@ here.
 """
 
 import asyncio
-import contextlib
 import hashlib
 import importlib
 import secrets
 import socket
-from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,10 +18,8 @@ from codesdk.contract.entry import ANY_CLIENT, McpClient
 from codesdk.contract.ports import ToolCalls
 
 if TYPE_CHECKING:
-    from mcp.client.client import Client
-
-    from codesdk.serving import Serving
-    from codesdk.tools.mcp.endpoint import Endpoint, Message, Receive, Send
+    from codesdk.serving import Message, Receive, Send, Serving
+    from codesdk.tools.mcp.endpoint import Endpoint
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 PROGRESS_S = 5.0
@@ -40,7 +36,6 @@ class McpHost:
         self._progress_s = progress_s
         self._max_body_bytes = max_body_bytes
         self._endpoints: dict[bytes, Endpoint] = {}
-        self._requests: set[asyncio.Task[Any]] = set()
         self._starting = asyncio.Lock()
         self._serving: Serving | None = None
         self.refused = 0
@@ -82,8 +77,6 @@ class McpHost:
         if self._serving is not None:
             await self._serving.end()
             self._serving = None
-        if self._requests:  # cancelled by the server when it ended, but not finished yet
-            await asyncio.wait(self._requests)
 
     async def _start(self) -> None:
         async with self._starting:  # two sessions may be admitted at once
@@ -92,17 +85,7 @@ class McpHost:
             found = await _load("codesdk.serving.server")
             listener: socket.socket = found.listen(("127.0.0.1", self._wanted_port))
             self._port = listener.getsockname()[1]
-            self._serving = found.Serving(self._app, listener)
-
-    async def _app(self, scope: "Message", receive: "Receive", send: "Send") -> None:
-        task = asyncio.current_task()
-        if scope["type"] != "http" or task is None:
-            return
-        self._requests.add(task)
-        try:
-            await self._handle(scope, receive, send)
-        finally:
-            self._requests.discard(task)
+            self._serving = found.Serving(self._handle, listener)
 
     async def _handle(self, scope: "Message", receive: "Receive", send: "Send") -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -125,16 +108,6 @@ class McpHost:
         names = [f"{name}:{self._port}".encode() for name in ("127.0.0.1", "localhost")]
         origin = headers.get(b"origin")
         return headers.get(b"host") in names and (origin is None or origin.removeprefix(b"http://") in names)
-
-
-@contextlib.asynccontextmanager
-async def in_memory(
-    session_id: str, calls: ToolCalls, *, progress_s: float = PROGRESS_S
-) -> "AsyncGenerator[Client]":
-    """Yield a client connected to a session's tools in this process. Enter and exit in the same task."""
-    found = await _load("codesdk.tools.mcp.memory")
-    async with found.connected(session_id, calls, progress_s) as client:
-        yield client
 
 
 def bearer(url: str) -> str:

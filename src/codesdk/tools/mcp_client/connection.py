@@ -163,7 +163,8 @@ class Connection:
 
     async def _tend(self, client: Client, ended: asyncio.Event) -> None:
         """Return when the connection should end or has ended; list the tools again when they change."""
-        waits = {name: asyncio.create_task(event.wait()) for name, event in self._events(ended).items()}
+        events = {"stop": self._stop, "ended": ended, "news": self._news}
+        waits = {name: asyncio.create_task(event.wait()) for name, event in events.items()}
         listening = asyncio.create_task(self._listen(client))
         try:
             while not (self._stop.is_set() or ended.is_set()):
@@ -177,9 +178,6 @@ class Connection:
             for wait in (*waits.values(), listening):
                 wait.cancel()
             await asyncio.wait([listening])
-
-    def _events(self, ended: asyncio.Event) -> dict[str, asyncio.Event]:
-        return {"stop": self._stop, "ended": ended, "news": self._news}
 
     async def _listen(self, client: Client) -> None:
         """Subscribe to tool changes: a server of the 2026 protocol tells only its subscribers."""

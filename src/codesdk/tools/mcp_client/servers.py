@@ -72,6 +72,7 @@ def secrets_of(servers: Mapping[str, McpServer]) -> list[str]:
     found: list[str] = []
     for server in servers.values():
         for value in (server.headers if isinstance(server, HttpServer) else server.env).values():
+            # `Bearer TOKEN`: the token may be written without its scheme elsewhere.
             found += [value, value.partition(" ")[2]]
     return [value for value in found if len(value) >= MIN_SECRET_CHARS]
 

@@ -9,17 +9,17 @@ import msgspec
 from msgspec import Meta
 
 from codesdk.contract.ports import ToolRun
-from codesdk.contract.tools import Subjects, ToolAnnotations
+from codesdk.contract.tools import Subjects
 from codesdk.sandbox import Batch, Beneath, Missing, Opened, PathRefused, Written, split
 from codesdk.tools.patch.hunks import DoesNotApply, apply_hunks
 from codesdk.tools.patch.parsing import BadPatch, FilePatch, parse
-from codesdk.tools.registry import Tool, ToolContext, ToolError, make_tool
+from codesdk.tools.registry import Tool, ToolContext, ToolError
 from codesdk.tools.workspace.file_work import (
     MAX_FILE_BYTES,
-    SANDBOX,
     STOPPED,
     GoOn,
     change,
+    changing_tool,
     encode,
     encoding_of,
     in_thread,
@@ -53,16 +53,7 @@ async def apply(args: PatchInput, context: ToolContext) -> ToolRun:
 
 def patch_tools() -> list[Tool]:
     """Return the tool of this module."""
-    return [
-        make_tool(
-            apply,
-            name="patch.apply",
-            tool_class="write",
-            sandbox=SANDBOX,
-            annotations=ToolAnnotations(title="Apply a patch", destructive=True),
-            subjects=_subjects,
-        )
-    ]
+    return [changing_tool(apply, "patch.apply", "Apply a patch", subjects=_subjects)]
 
 
 def _subjects(args: PatchInput) -> Subjects:
@@ -176,7 +167,9 @@ class _Plan:
     def _move(self, wanted: FilePatch) -> None:
         old, source = self._present(wanted.old or "")
         new, target = self._absent(wanted.new or "")
-        target.data, offsets = self._result(source.data or b"", wanted)
+        # git means the file before the patch, which may have changed it already in an earlier part.
+        copied = source.before.data if wanted.copy and source.before else source.data
+        target.data, offsets = self._result(copied or b"", wanted)
         target.executable, target.words = wanted.executable, f"Copied {old} to {new}{_moved(offsets)}"
         if source.before is not None and wanted.executable is None:
             target.mode = source.before.mode

@@ -10,23 +10,22 @@ import msgspec
 from msgspec import Meta
 
 from codesdk.contract.ports import ToolRun
-from codesdk.contract.tools import ToolAnnotations
 from codesdk.sandbox import Batch, Beneath, Missing, Opened, split
 from codesdk.tools.patch.tool import patch_tools
-from codesdk.tools.registry import Tool, ToolContext, ToolError, ToolRegistry, make_tool
+from codesdk.tools.registry import Tool, ToolContext, ToolError, ToolRegistry
 from codesdk.tools.workspace.file_work import (
     MAX_FILE_BYTES,
-    SANDBOX,
     STOPPED,
     FilePath,
     GoOn,
     change,
+    changing_tool,
     encode,
     encoding_of,
     in_thread,
     is_utf8,
     opened,
-    touches,
+    reading_tool,
 )
 from codesdk.tools.workspace.matching import find_all, line_of, no_match
 from codesdk.tools.workspace.search_tools import finding_tools
@@ -85,31 +84,9 @@ async def edit(args: EditInput, context: ToolContext) -> ToolRun:
 def workspace_tools() -> list[Tool]:
     """Return the tools of this module."""
     return [
-        make_tool(
-            read,
-            name="workspace.read",
-            tool_class="read_only",
-            safe_replay=True,
-            sandbox=SANDBOX,
-            annotations=ToolAnnotations(title="Read a file", idempotent=True),
-            subjects=lambda args: touches(args.path),
-        ),
-        make_tool(
-            write,
-            name="workspace.write",
-            tool_class="write",
-            sandbox=SANDBOX,
-            annotations=ToolAnnotations(title="Write a file", destructive=True, idempotent=True),
-            subjects=lambda args: touches(args.path),
-        ),
-        make_tool(
-            edit,
-            name="workspace.edit",
-            tool_class="write",
-            sandbox=SANDBOX,
-            annotations=ToolAnnotations(title="Edit a file", destructive=True),
-            subjects=lambda args: touches(args.path),
-        ),
+        reading_tool(read, "workspace.read", "Read a file"),
+        changing_tool(write, "workspace.write", "Write a file", idempotent=True),
+        changing_tool(edit, "workspace.edit", "Edit a file"),
     ]
 
 

@@ -6,15 +6,15 @@ import json
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
 
 from codesdk.contract.canonical import content_hash
 from codesdk.contract.ports import FileChange, Kept, ToolRun
-from codesdk.contract.tools import SandboxSummary, Subjects
+from codesdk.contract.tools import SandboxSummary, Subjects, ToolAnnotations
 from codesdk.sandbox import Beneath, Opened, PathRefused, Written, split_folder
-from codesdk.tools.registry import ToolError
+from codesdk.tools.registry import SubjectsOf, Tool, ToolError, ToolFunction, make_tool
 from codesdk.tools.workspace.diff import unified
 
 MAX_FILE_BYTES = 2_000_000
@@ -108,12 +108,12 @@ def is_utf8(data: bytes) -> bool:
     return True
 
 
-def shown(name: str) -> str:
-    """Return a name or path as one unambiguous line."""
-    return name if name.isprintable() else json.dumps(name)
+def touches(*paths: str) -> Subjects:
+    """Return the paths of a call for the policy, in their simplest form."""
+    return Subjects(paths=[_plain(path) for path in paths])
 
 
-def plain(path: str) -> str:
+def _plain(path: str) -> str:
     """Return a path in its simplest form, or unchanged if it leads outside: the tool then refuses it."""
     try:
         return "/".join(split_folder(path)) or "."
@@ -121,6 +121,42 @@ def plain(path: str) -> str:
         return path
 
 
-def touches(*paths: str) -> Subjects:
-    """Return the paths of a call for the policy, in their simplest form."""
-    return Subjects(paths=[plain(path) for path in paths])
+def _path_of(args: Any) -> Subjects:
+    return touches(args.path)
+
+
+def reading_tool(function: ToolFunction, name: str, title: str) -> Tool:
+    """Return a tool that only reads the `path` in its input."""
+    return make_tool(
+        function,
+        name=name,
+        tool_class="read_only",
+        safe_replay=True,
+        sandbox=SANDBOX,
+        annotations=ToolAnnotations(title=title, idempotent=True),
+        subjects=_path_of,
+    )
+
+
+def changing_tool(
+    function: ToolFunction,
+    name: str,
+    title: str,
+    *,
+    idempotent: bool = False,
+    subjects: SubjectsOf = _path_of,
+) -> Tool:
+    """Return a tool that changes files: the `path` in its input, unless `subjects` returns others."""
+    return make_tool(
+        function,
+        name=name,
+        tool_class="write",
+        sandbox=SANDBOX,
+        annotations=ToolAnnotations(title=title, destructive=True, idempotent=idempotent),
+        subjects=subjects,
+    )
+
+
+def shown(name: str) -> str:
+    """Return a name or path as one unambiguous line."""
+    return name if name.isprintable() else json.dumps(name)

@@ -42,6 +42,7 @@ def _alternatives(pattern: str) -> list[str]:
         if start < 0 or end < 0:
             done.append(one)
             continue
+        # The innermost pair first, so that braces may be nested.
         start = one.rfind("{", 0, end)
         open_ones += [one[:start] + choice + one[end + 1 :] for choice in one[start + 1 : end].split(",")]
         if len(open_ones) + len(done) > MAX_ALTERNATIVES:  # each pair of braces multiplies them

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Self
 
 import msgspec
 
@@ -68,44 +68,20 @@ class Place(msgspec.Struct, frozen=True):
         return data.split(b"\n", self.number)[self.number - 1]
 
 
-class Hits(Protocol):
-    """Finds matching lines. Use it in a `with` statement."""
+class PlainText:
+    """Finds a plain text, which is never slow, so it needs no process. Use it in a `with`."""
 
-    def __enter__(self) -> "Hits": ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def find(self, data: bytes, most: int) -> list[Place]:
-        """Return the first matches in a file. Raise `TooSlow`. Entering may raise it too."""
-        ...
-
-
-def literal(text: str, ignore_case: bool) -> Hits:
-    """Return a finder of a plain text."""
-    return _Literal(text, ignore_case)
-
-
-def regular(pattern: str, ignore_case: bool, seconds: float, go_on: Callable[[], bool]) -> Hits:
-    """Return a finder of a regular expression.
-
-    `seconds` is for all files; ends when `go_on` returns False.
-    """
-    return _Process(pattern, re.IGNORECASE if ignore_case else 0, seconds, go_on)
-
-
-class _Literal:
-    """Searches plain text, which is never slow, so it needs no process."""
-
-    def __init__(self, text: str, ignore_case: bool) -> None:
+    def __init__(self, text: str, *, ignore_case: bool) -> None:
         self._search = re.compile(re.escape(text), re.IGNORECASE if ignore_case else 0).search
 
-    def __enter__(self) -> "Hits":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         pass
 
     def find(self, data: bytes, most: int) -> list[Place]:
+        """Return the first matches in a file."""
         text = data.decode("utf-8", "replace")
         places: list[Place] = []
         number, at = 1, 0
@@ -119,18 +95,21 @@ class _Literal:
         return places
 
 
-class _Process:
-    """Searches for a regular expression in another process."""
+class RegularExpression:
+    """Finds a regular expression in another process, which lives as long as the `with`.
 
-    def __init__(self, pattern: str, flags: int, seconds: float, go_on: Callable[[], bool]) -> None:
+    `seconds` is for all files; ends when `go_on` returns False.
+    """
+
+    def __init__(self, pattern: str, *, ignore_case: bool, seconds: float, go_on: Callable[[], bool]) -> None:
         if not sys.executable:
             raise ToolError("Regular expressions cannot be used here; set literal and search for plain text.")
-        self._first = (pattern, flags)
+        self._first = (pattern, re.IGNORECASE if ignore_case else 0)
         self._left_s = seconds
         self._go_on = go_on
         self._buffer = b""
 
-    def __enter__(self) -> "Hits":
+    def __enter__(self) -> Self:
         # Nothing else of the environment is passed on: it may hold secrets. Without this one, an interpreter
         # that uses a shared library may not start.
         kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
@@ -159,6 +138,7 @@ class _Process:
         self._process.communicate()
 
     def find(self, data: bytes, most: int) -> list[Place]:
+        """Return the first matches in a file. Raise `TooSlow`. Entering may raise it too."""
         self._send(json.dumps((most, len(data))).encode() + b"\n" + data)
         started = time.monotonic()
         line = self._line(self._left_s)
@@ -183,9 +163,7 @@ class _Process:
         poll.register(answers, select.POLLIN)
         until = time.monotonic() + seconds
         while b"\n" not in self._buffer:
-            if not self._go_on():
-                raise TooSlow
-            if time.monotonic() > until:
+            if not self._go_on() or time.monotonic() > until:
                 raise TooSlow
             if poll.poll(_POLL_MS):
                 chunk = os.read(answers, 65_536)

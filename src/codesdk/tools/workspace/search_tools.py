@@ -11,7 +11,6 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from codesdk.contract.tools import ToolAnnotations
 from codesdk.sandbox import (
     Beneath,
     Entry,
@@ -24,19 +23,18 @@ from codesdk.sandbox import (
     split_folder,
     walk,
 )
-from codesdk.tools.registry import Tool, ToolContext, ToolError, make_tool
+from codesdk.tools.registry import Tool, ToolContext, ToolError
 from codesdk.tools.workspace.file_work import (
     MAX_FILE_BYTES,
-    SANDBOX,
     FolderPath,
     GoOn,
     in_thread,
     opened,
+    reading_tool,
     shown,
-    touches,
 )
 from codesdk.tools.workspace.globs import BadGlob, Glob
-from codesdk.tools.workspace.pattern import Hits, Place, TooSlow, literal, regular
+from codesdk.tools.workspace.pattern import Place, PlainText, RegularExpression, TooSlow
 
 WALK_S = 15.0
 PATTERN_S = 10.0
@@ -107,20 +105,9 @@ async def search(args: SearchInput, context: ToolContext) -> str:
 def finding_tools() -> list[Tool]:
     """Return the tools of this module."""
     return [
-        make_tool(
-            function,
-            name=name,
-            tool_class="read_only",
-            safe_replay=True,
-            sandbox=SANDBOX,
-            annotations=ToolAnnotations(title=title, idempotent=True),
-            subjects=lambda args: touches(args.path),
-        )
-        for function, name, title in (
-            (list_folder, "workspace.list", "List a directory"),
-            (glob, "workspace.glob", "Find files by name"),
-            (search, "workspace.search", "Search in files"),
-        )
+        reading_tool(list_folder, "workspace.list", "List a directory"),
+        reading_tool(glob, "workspace.glob", "Find files by name"),
+        reading_tool(search, "workspace.search", "Search in files"),
     ]
 
 
@@ -183,12 +170,12 @@ def _search(workspace: str, args: SearchInput, go_on: GoOn) -> str:
     return "\n".join([*lines, *outing.notes] if lines else ["No line matches.", *outing.notes])
 
 
-def _matcher(args: SearchInput, go_on: GoOn) -> Hits:
+def _matcher(args: SearchInput, go_on: GoOn) -> PlainText | RegularExpression:
     if "\n" in args.pattern:
         raise ToolError("The pattern contains a line end; it is looked for in each line on its own.")
     if args.literal:
-        return literal(args.pattern, args.ignore_case)
-    return regular(args.pattern, args.ignore_case, PATTERN_S, go_on)
+        return PlainText(args.pattern, ignore_case=args.ignore_case)
+    return RegularExpression(args.pattern, ignore_case=args.ignore_case, seconds=PATTERN_S, go_on=go_on)
 
 
 def _hit(path: str, data: bytes, place: Place) -> str:
