@@ -14,6 +14,7 @@ from tests.tools.calling import ready, where
 
 from codesdk.contract.ports import ToolInvocation, ToolRun
 from codesdk.contract.tools import SandboxSummary, Subjects, ToolAnnotations
+from codesdk.contract.workspace import Workspace
 from codesdk.sandbox.backend import (
     Command,
     CommandEnd,
@@ -50,7 +51,7 @@ def call(workspace: Path, argv: list[str], **more: Any) -> ToolInvocation:
         attempt=1,
         name="workspace.exec",
         input={"argv": argv, **more},
-        workspace=str(workspace),
+        workspace=Workspace(str(workspace)),
     )
 
 

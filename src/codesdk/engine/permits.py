@@ -21,6 +21,11 @@ class Permits(msgspec.Struct, frozen=True, kw_only=True):
     """Directories that workspaces must be in; empty allows any."""
     allow_yolo: bool = False
 
+    def __post_init__(self) -> None:
+        # Once: one root may lie in another, where a session could put a link in its place.
+        roots = tuple(str(Path(root).resolve()) for root in self.workspace_roots)
+        msgspec.structs.force_setattr(self, "workspace_roots", roots)
+
     def check_runtime(self, name: str) -> None:
         """Raise `Forbidden` if sessions may not use a runtime."""
         if self.runtimes and name not in self.runtimes:
@@ -49,10 +54,9 @@ class Permits(msgspec.Struct, frozen=True, kw_only=True):
         return str(found)
 
     def check_workspace(self, path: str) -> None:
-        """Raise `Forbidden` if sessions may not work in a directory."""
-        if not self.workspace_roots:
-            return
-        # Resolved again on every check: a link may have been changed since the session was created.
-        found = Path(path).resolve()
-        if not any(found.is_relative_to(Path(root).resolve()) for root in self.workspace_roots):
+        """Raise `Forbidden` if sessions may not work in a directory, given by its resolved path.
+
+        The path is compared as it is, because workspaces are opened without following links.
+        """
+        if self.workspace_roots and not any(Path(path).is_relative_to(root) for root in self.workspace_roots):
             raise Forbidden("The workspace is outside of the directories that the operator allows.")

@@ -41,7 +41,11 @@ if TYPE_CHECKING:
         Opened as Opened,
         PathRefused as PathRefused,
         TooLarge as TooLarge,
+        enter as enter,
+        identify as identify,
+        open_workspace as open_workspace,
         read_regular as read_regular,
+        reopened as reopened,
         split as split,
         split_folder as split_folder,
     )

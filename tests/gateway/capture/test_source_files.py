@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from codesdk.contract.models import NO_SOURCES, InstructionSources
+from codesdk.contract.workspace import Workspace
 from codesdk.gateway.capture.source_files import MAX_DEPTH, read_sources
 
 
@@ -18,7 +19,7 @@ def test_files_are_found_by_the_names_and_folders_that_a_runtime_reads(tmp_path:
     write(workspace, ".hidden/TOY.md", "node_modules/TOY.md", f"{'d/' * (MAX_DEPTH + 1)}TOY.md")
     write(home, "any.md", "not.txt")
     sources = InstructionSources(names=("TOY.md",), folders=(".toy",), outside={"home": str(home)})
-    assert read_sources(str(workspace), sources) == {
+    assert read_sources(Workspace(str(workspace)), sources) == {
         "workspace/TOY.md": b"TOY.md",
         "workspace/deep/er/toy.md": b"deep/er/toy.md",
         "workspace/.toy/rules/any.md": b".toy/rules/any.md",
@@ -28,7 +29,7 @@ def test_files_are_found_by_the_names_and_folders_that_a_runtime_reads(tmp_path:
 
 def test_a_runtime_that_tells_nothing_has_no_candidates(tmp_path: Path):
     write(tmp_path, "CLAUDE.md", "AGENTS.md", ".claude/CLAUDE.md")
-    assert read_sources(str(tmp_path), NO_SOURCES) == {}
+    assert read_sources(Workspace(str(tmp_path)), NO_SOURCES) == {}
 
 
 def test_links_are_not_followed_and_what_is_missing_is_no_error(tmp_path: Path):
@@ -36,4 +37,4 @@ def test_links_are_not_followed_and_what_is_missing_is_no_error(tmp_path: Path):
     (tmp_path / "workspace").mkdir()
     (tmp_path / "workspace" / "TOY.md").symlink_to(tmp_path / "secret.txt")
     sources = InstructionSources(names=("TOY.md",), outside={"home": str(tmp_path / "nowhere")})
-    assert read_sources(str(tmp_path / "workspace"), sources) == {}
+    assert read_sources(Workspace(str(tmp_path / "workspace")), sources) == {}

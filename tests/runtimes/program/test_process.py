@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from codesdk.contract.errors import TaskFailure
+from codesdk.contract.workspace import Workspace
 from codesdk.runtimes.program import process
 from codesdk.runtimes.program.process import TAIL_BYTES, Child, start_child
 
@@ -48,7 +49,7 @@ def hosting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 async def child_of(code: str, *args: str, cwd: Path | str = "/", **options: object) -> Child:
     env = {"MARK": MARK, "PYTHONDONTWRITEBYTECODE": "1"}
-    return await start_child([sys.executable, "-c", code, *args], cwd=str(cwd), env=env, **options)  # type: ignore[arg-type]
+    return await start_child([sys.executable, "-c", code, *args], cwd=Workspace(str(cwd)), env=env, **options)  # type: ignore[arg-type]
 
 
 MARK = f"codesdk-test-{os.getpid()}"
@@ -166,11 +167,12 @@ async def gone() -> None:
 async def test_a_child_dies_with_its_parent(hosting: str):
     code = f"""
 import asyncio, os, signal
+from codesdk.contract.workspace import Workspace
 from codesdk.runtimes.program import process
 async def none(): return False
 if {hosting == "group"}: process.has_namespaces = none
 async def main():
-    child = await process.start_child({[sys.executable, "-c", GRANDCHILD]!r}, cwd="/", env={{"MARK": {MARK!r}}})
+    child = await process.start_child({[sys.executable, "-c", GRANDCHILD]!r}, cwd=Workspace("/"), env={{"MARK": {MARK!r}}})
     await child.stdout.readline()
     os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(main())
@@ -200,7 +202,7 @@ async def test_the_end_of_stderr_is_kept_in_whole_lines_and_without_secrets(host
 async def test_a_program_that_is_not_there_is_unavailable(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(process.shutil, "which", lambda name: None)
     with pytest.raises(TaskFailure, match="No such file") as raised:
-        await start_child(["/no/such/program"], cwd="/", env={})
+        await start_child(["/no/such/program"], cwd=Workspace("/"), env={})
     assert raised.value.code == "RUNTIME_UNAVAILABLE"
 
 

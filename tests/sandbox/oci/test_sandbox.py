@@ -19,6 +19,7 @@ from tests.sandbox.ran import run
 from tests.sandbox.stage import open_directory
 
 from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.workspace import Workspace
 from codesdk.sandbox.backend import Command, SandboxCapabilities, SandboxLimits, SandboxUnavailable
 from codesdk.sandbox.oci import facts as oci_facts, owner as oci_owner
 from codesdk.sandbox.oci.config import ContainerSpec, container_config, container_spec, seccomp_option
@@ -59,7 +60,7 @@ def sh(script: str, workspace: Path, **more: Any) -> Command:
 
 def command(argv: list[str], workspace: Path, **more: Any) -> Command:
     more = {"session_id": "ses_1", "limits": SandboxLimits(wall_s=60)} | more
-    return Command(argv=argv, workspace=str(workspace), **more)
+    return Command(argv=argv, workspace=Workspace(str(workspace)), **more)
 
 
 async def until(holds: Callable[[], bool]) -> None:

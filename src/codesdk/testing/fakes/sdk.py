@@ -56,7 +56,7 @@ async def memory_sdk(
         models=door,
         mcp=host,
         state_dir=state_dir,
-        is_workspace=lambda _: True,
+        identify=lambda workspace: workspace,
     )
     permits = Permits(allow_yolo=True)
     engine = Engine(ports, found.__getitem__, owner="test", secrets=secrets, permits=permits)
