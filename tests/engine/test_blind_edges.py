@@ -156,7 +156,7 @@ async def test_no_secret_is_stored_or_shown_if_every_edge_is_blind(
 async def test_a_redacted_input_is_never_run_from_the_store_even_if_its_edge_forgot_it(tmp_path: Path):
     async def asking(task: FakeTask) -> AsyncIterator[RuntimeItem]:
         yield call("fake.write", {"key": CANARY}, "c1")
-        await task.until(lambda: task.stopped)
+        await task.until(lambda: task.stopped is not None)
 
     runtime = FakeRuntime(asking)
     async with CodeSDK.open(runtimes={"fake": runtime}, tools=LeakyTools(), secrets=SECRETS) as sdk:

@@ -258,5 +258,5 @@ async def test_there_is_no_tool_without_the_sandbox_for_it(sandbox, options, wor
 )
 async def test_an_input_that_makes_no_sense_is_explained(wrong):
     assert "The input of workspace.exec is not valid." in (
-        str((await registry()).prepare("workspace.exec", wrong))
+        (await registry()).check("workspace.exec", wrong) or ""
     )

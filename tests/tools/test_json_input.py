@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.tools.calling import call, ready
 
-from codesdk.contract.ports import PreparedCall, ToolRun
+from codesdk.contract.ports import ToolRun
 from codesdk.contract.tools import Subjects, ToolAnnotations, ToolSpec
 from codesdk.tools import Tool, ToolContext, ToolRegistry
 
@@ -66,14 +66,14 @@ async def test_an_input_that_does_not_fit_is_explained_and_not_passed_on(
     registry, tmp_path, arguments, problem
 ):
     words = f"The input of weather.get is not valid. {problem} {TAKES}"
-    assert registry.prepare("weather.get", arguments) == words
+    assert registry.check("weather.get", arguments) == words
     run = await registry.run(call("weather.get", tmp_path, arguments), lambda *_: None)
     assert run == ToolRun(result=words, is_error=True)
 
 
 async def test_an_input_that_fits_reaches_the_function_as_it_came(registry, tmp_path):
     arguments = {"city": "Oslo", "days": None, "places": [{"x": 1.5, "more": [1]}], "anything": {"a": None}}
-    assert isinstance(registry.prepare("weather.get", arguments), PreparedCall)
+    assert registry.check("weather.get", arguments) is None
     assert ready(registry, "weather.get", arguments).subjects == Subjects(hosts=["Oslo"])
     run = await registry.run(call("weather.get", tmp_path, arguments), lambda *_: None)
     assert run == ToolRun(result={"got": arguments})
@@ -112,14 +112,14 @@ def test_a_reference_inside_is_followed_even_to_itself():
         "additionalProperties": False,
     }
     registry = ToolRegistry([tool(schema)])
-    assert isinstance(registry.prepare("weather.get", {"child": {"child": {"name": "x"}}}), PreparedCall)
-    assert str(registry.prepare("weather.get", {"child": {"child": {"name": 1}}})).startswith(
+    assert registry.check("weather.get", {"child": {"child": {"name": "x"}}}) is None
+    assert (registry.check("weather.get", {"child": {"child": {"name": 1}}}) or "").startswith(
         "The input of weather.get is not valid. child.child.name: expected string, got integer."
     )
     deep: dict[str, Any] = {}
     for _ in range(5_000):
         deep = {"child": deep}
-    assert str(registry.prepare("weather.get", deep)).startswith(
+    assert (registry.check("weather.get", deep) or "").startswith(
         "The input of weather.get is not valid. It is nested too deeply."
     )
 
@@ -127,13 +127,13 @@ def test_a_reference_inside_is_followed_even_to_itself():
 @pytest.mark.parametrize("draft", ["http://json-schema.org/draft-07/schema#", "https://example.org/unknown"])
 def test_a_schema_may_name_its_dialect(draft):
     registry = ToolRegistry([tool({"$schema": draft, "type": "object", "properties": {"a": {"const": 1}}})])
-    assert isinstance(registry.prepare("weather.get", {"a": 1}), PreparedCall)
-    assert isinstance(registry.prepare("weather.get", {"a": 2}), str)
+    assert registry.check("weather.get", {"a": 1}) is None
+    assert registry.check("weather.get", {"a": 2}) is not None
 
 
 def test_a_long_schema_and_a_long_value_are_said_in_short():
     schema = {"type": "object", "properties": {f"f{n}": {"enum": ["x" * 1_000]} for n in range(100)}}
-    words = str(ToolRegistry([tool(schema)]).prepare("weather.get", {"f0": "y" * 10_000}))
+    words = ToolRegistry([tool(schema)]).check("weather.get", {"f0": "y" * 10_000}) or ""
     assert words.startswith("The input of weather.get is not valid. f0: 'yyyy")
     assert words.endswith(", and 70 more.")
 

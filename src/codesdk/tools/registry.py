@@ -113,6 +113,11 @@ class ToolRegistry:
     def specs(self) -> Sequence[ToolSpec]:
         return [tool.spec for tool in self._tools.values()]
 
+    def check(self, name: str, arguments: Any) -> str | None:
+        """Return what is wrong with an input, for the model to read, or None."""
+        taken = self._take(name, arguments)
+        return taken if isinstance(taken, str) else None
+
     def prepare(self, name: str, arguments: Any) -> PreparedCall | str:
         """Validate an input. Return the call, ready to run, or what is wrong, for the model to read."""
         taken = self._take(name, arguments)

@@ -3,7 +3,8 @@
 import asyncio
 import functools
 import sqlite3
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from types import CoroutineType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from codesdk.contract.ports import Blobs
@@ -19,7 +20,7 @@ T = TypeVar("T")
 
 def _asks(
     question: Callable[Concatenate[sqlite3.Connection, P], tuple[T, int]],
-) -> Callable[Concatenate[Database, P], Coroutine[Any, Any, T]]:
+) -> Callable[Concatenate[Database, P], "CoroutineType[Any, Any, T]"]:
     """Return a query as a method: run in a reader's thread, on its connection."""
 
     @functools.wraps(question)

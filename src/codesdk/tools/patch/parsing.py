@@ -54,7 +54,7 @@ def parse(text: bytes) -> list[FilePatch]:
 class _Reader:
     def __init__(self, text: bytes) -> None:
         self._lines = text.split(b"\n")
-        # The text ends with a line feed, which begins no further line.
+        # A line feed at the end begins no further line.
         if self._lines[-1] == b"":
             self._lines.pop()
         self._at = 0

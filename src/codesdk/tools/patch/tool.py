@@ -168,7 +168,9 @@ class _Plan:
     def _move(self, wanted: FilePatch) -> None:
         old, source = self._present(wanted.old or "")
         new, target = self._absent(wanted.new or "")
-        target.data, offsets = self._result(source.data or b"", wanted)
+        # git means the file before the patch, which may have changed it already in an earlier part.
+        copied = source.before.data if wanted.copy and source.before else source.data
+        target.data, offsets = self._result(copied or b"", wanted)
         target.executable, target.words = wanted.executable, f"Copied {old} to {new}{_moved(offsets)}"
         if source.before is not None and wanted.executable is None:
             target.mode = source.before.mode
