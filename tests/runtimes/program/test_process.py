@@ -12,6 +12,7 @@ from codesdk.contract.errors import TaskFailure
 from codesdk.contract.workspace import Workspace
 from codesdk.runtimes.program import process
 from codesdk.runtimes.program.process import TAIL_BYTES, Child, start_child
+from codesdk.sandbox import identify
 
 GRANDCHILD = """
 import os, subprocess, sys, time
@@ -211,3 +212,21 @@ async def test_a_bubblewrap_that_may_not_make_namespaces_is_not_used(tmp_path: P
     write_program(useless, "#!/bin/sh\nexit 1\n")
     assert await process._try_namespace(str(useless)) is False
     assert await process.has_namespaces() is True
+
+
+async def test_a_program_runs_only_in_the_directory_that_is_meant(hosting: str, tmp_path: Path):
+    """Somebody may put another directory in its place after it was looked at and before the program is in it."""
+    code = "import os; print(os.getcwd(), sorted(os.environ))"
+    argv, env = [sys.executable, "-c", code], {"MARK": MARK}
+    meant = identify(Workspace(str(tmp_path)))
+    child = await start_child(argv, cwd=meant, env=env)
+    try:
+        assert (await child.stdout.read()).decode().split(" ", 1) == [str(tmp_path), "['LC_CTYPE', 'MARK']\n"]
+    finally:
+        await child.stop()
+    other = await start_child(argv, cwd=Workspace(str(tmp_path), (1, 2)), env=env)
+    try:
+        assert (await other.stdout.read(), await other.wait()) == (b"", 126)
+        assert other.stderr_tail() == "The workspace was replaced by another directory."
+    finally:
+        await other.stop()

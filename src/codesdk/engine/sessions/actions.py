@@ -292,15 +292,15 @@ class SessionActions:
         self._refuse_if_closing()
         live = await self._acquire(session_id, caller)
         self._check_session(live)
+        live.scope.hold_workspace()
         return live
 
     def _check_session(self, live: LiveSession) -> None:
-        """Raise unless the operator still permits what a session uses, and its workspace is still there."""
+        """Raise `Forbidden` if the operator no longer permits what a session uses."""
         config = live.state.config
         self._permits.check_workspace(config.workspace)
         self._permits.check_runtime(live.state.runtime_name)
         self._permits.check_mode(config.permission_mode)
-        live.scope.hold_workspace()
 
     async def _begin(
         self,
