@@ -164,3 +164,21 @@ def test_a_root_inside_another_stays_where_it_was_when_the_operator_named_it(tmp
     inner.symlink_to(tmp_path / "outside")
     with pytest.raises(Forbidden):
         permits.resolve_workspace(str(inner))
+
+
+def test_a_script_is_read_from_a_file_only_if_the_operator_says_so(tmp_path: Path):
+    (tmp_path / "a.json").write_text('{"turns": [{"steps": [{"text": "Hi."}]}]}')
+    body = {
+        "runtime": "scripted",
+        "workspace": str(tmp_path),
+        "settings": {"runtime_config": {"script": "a.json"}},
+    }
+    with daemon(tmp_path / "data", "--allow-script-files") as running:
+        session = running.post("/v1/sessions", body)["session_id"]
+    with daemon(tmp_path / "data") as running:
+        for path, asked in (("", body), (f"/{session}/tasks", {"message": "Go"}), (f"/{session}/fork", {})):
+            answer = running.http.post(f"/v1/sessions{path}", json=asked)
+            assert (answer.status_code, answer.json()["code"]) == (403, "FORBIDDEN")
+    with daemon(tmp_path / "data", "--allow-script-files") as running:
+        task = running.run(session)
+        assert running.get(f"/v1/tasks/{task}")["state"] == "completed"

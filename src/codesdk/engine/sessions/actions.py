@@ -120,6 +120,7 @@ class SessionActions:
         runtime = self._find_runtime(config.runtime)
         self._permits.check_runtime(runtime.name)
         self._permits.check_mode(config.permission_mode)
+        self._permits.check_script(config.settings.runtime_config)
         try:
             workspace = self._ports.identify(Workspace(config.workspace))
         except PathRefused:
@@ -301,6 +302,7 @@ class SessionActions:
         self._permits.check_workspace(config.workspace)
         self._permits.check_runtime(live.state.runtime_name)
         self._permits.check_mode(config.permission_mode)
+        self._permits.check_script(live.scope.settings.runtime_config)
 
     async def _begin(
         self,
