@@ -51,5 +51,6 @@ if TYPE_CHECKING:
     )
     from codesdk.sandbox.files.tree import Entry as Entry, Seen as Seen, entries as entries, walk as walk
     from codesdk.sandbox.host import HostSandbox as HostSandbox
+    from codesdk.sandbox.triggers import TriggerWatch as TriggerWatch
 
 __all__, __getattr__, __dir__ = open_door(__name__, __file__)
