@@ -256,7 +256,7 @@ class World:
             policy=self.policy,
             stamper=self.stamper,
             limits=self.limits,
-            is_workspace=lambda _: True,
+            identify=lambda workspace: workspace,
         )
         self.loop.run_until_complete(self._make_engine(ports))
 

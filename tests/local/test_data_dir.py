@@ -211,7 +211,7 @@ async def limited(path: Path, max_pages: int | None, **ports: Any) -> AsyncItera
         "policy": ModePolicy(),
         "stamper": SystemStamper(),
         "limits": Limits(),
-        "is_workspace": lambda _: True,
+        "identify": lambda workspace: workspace,
     }
     engine = Engine(Ports(**(given | ports)), lambda _: ScriptedRuntime(), owner=directory.owner)
     try:

@@ -148,7 +148,7 @@ async def test_a_log_that_cannot_be_written_is_a_storage_record(tmp_path: Path):
             broken.set()
 
     ports = Ports(
-        is_workspace=lambda _: True,
+        identify=lambda workspace: workspace,
         log=directory.log,
         blobs=directory.blobs,
         tools=FakeTools(),

@@ -12,6 +12,7 @@ from tests.tools.calling import where
 from codesdk.contract.errors import Busy
 from codesdk.contract.ports import ToolInvocation, ToolRun, ToolRunner
 from codesdk.contract.tools import SandboxSummary, ToolSpec
+from codesdk.contract.workspace import Workspace
 from codesdk.tools import ToolContext, ToolError, ToolRegistry, builtin_registry
 
 
@@ -39,7 +40,7 @@ def invocation(name: str, arguments: Any) -> ToolInvocation:
         attempt=1,
         name=name,
         input=arguments,
-        workspace=".",
+        workspace=Workspace("."),
     )
 
 

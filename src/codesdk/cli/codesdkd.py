@@ -51,6 +51,12 @@ def _number(
     help="Workspaces must be inside this directory. Repeatable. [default: anywhere]",
 )
 @click.option(
+    "--allow-script-files",
+    "script_files",
+    is_flag=True,
+    help="Sessions on the scripted runtime may name a script in their workspace.",
+)
+@click.option(
     "--allow-host",
     "hosts",
     multiple=True,
@@ -130,6 +136,7 @@ def codesdkd(data_dir: str | None, exit_with_parent: int | None, **options: Any)
             runtimes=tuple(resolve(name) for name in names),
             workspace_roots=options["roots"],
             allow_yolo=options["allow_yolo"],
+            script_files=options["script_files"],
         ),
         allow_hosts=options["hosts"],
         require_token=options["require_token"],

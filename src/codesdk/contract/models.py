@@ -12,6 +12,7 @@ import msgspec
 from codesdk.contract.events import Purpose
 from codesdk.contract.settings import GatewayMode
 from codesdk.contract.tools import ManifestEntry
+from codesdk.contract.workspace import Workspace
 
 STAND_IN = "held-by-the-gateway"
 """Given to a runtime as its key: the gateway has the real one. A request with only this has no login."""
@@ -155,7 +156,7 @@ class ModelEndpoints(Protocol):
         token: str,
         tap: ModelTap,
         mode: GatewayMode,
-        workspace: str,
+        workspace: Workspace,
         sources: InstructionSources,
     ) -> str:
         """Admit a session under a token. Return the base URL for its runtime."""

@@ -37,6 +37,7 @@ from codesdk.contract.tools import (
     ToolClass,
     ToolSpec,
 )
+from codesdk.contract.workspace import Workspace
 
 if TYPE_CHECKING:
     import asyncio
@@ -315,7 +316,7 @@ class ToolInvocation(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     name: str
     input: Any
-    workspace: str
+    workspace: Workspace
 
 
 class FileChange(msgspec.Struct, frozen=True, kw_only=True):

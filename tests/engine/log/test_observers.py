@@ -56,7 +56,7 @@ async def test_an_observer_hears_that_a_session_could_not_be_stored(tmp_path: Pa
     script = parse_object({"name": "flood", "turns": [{"steps": [{"text": "x" * 400_000}]}]}, "flood")
     directory = await DataDir.open_writer(tmp_path, max_pages=60)
     ports = Ports(
-        is_workspace=lambda _: True,
+        identify=lambda workspace: workspace,
         log=directory.log,
         blobs=directory.blobs,
         tools=FakeTools(),

@@ -80,7 +80,7 @@ class Executions:
             attempt=identity.attempt,
             name=call.state.name,
             input=call.input.value,
-            workspace=state.config.workspace,
+            workspace=self._scope.workspace,
         )
 
 

@@ -19,6 +19,7 @@ from codesdk.contract.ports import Prepared
 from codesdk.contract.records import Changes, KeyRow, SessionRow, TaskRow
 from codesdk.contract.settings import SessionConfig
 from codesdk.contract.tools import UndoReport
+from codesdk.contract.workspace import Workspace
 from codesdk.engine.calls.undo import undo
 from codesdk.engine.log.archive import unknown_session
 from codesdk.engine.log.fold import session_row
@@ -29,6 +30,7 @@ from codesdk.engine.sessions.keys import Keys
 from codesdk.engine.sessions.registry import SessionRegistry
 from codesdk.engine.sessions.session import LiveSession
 from codesdk.engine.tasks.validation import check_settings, check_size
+from codesdk.sandbox import PathRefused
 
 R = TypeVar("R")
 Handler = Callable[[Any, Caller, KeyRow | None], Awaitable[Any]]
@@ -118,13 +120,18 @@ class SessionActions:
         runtime = self._find_runtime(config.runtime)
         self._permits.check_runtime(runtime.name)
         self._permits.check_mode(config.permission_mode)
-        if not self._ports.is_workspace(config.workspace):
-            raise InvalidRequest(f"The workspace {action.workspace[:200]!r} is not a directory.")
+        self._permits.check_script(config.settings.runtime_config)
+        try:
+            workspace = self._ports.identify(Workspace(config.workspace))
+        except PathRefused:
+            raise InvalidRequest(f"The workspace {action.workspace[:200]!r} is not a directory.") from None
         payload = first_event(config, runtime, caller.principal)
         secrets = (*action.secrets, *(prepared.secrets if prepared else ()))
         session_id = self._ports.stamper.mint("ses")
         row = await self._begin(session_id, payload, caller.principal, secrets, Changes(), key)
-        await self._give(await self._registry.acquire(session_id), prepared, action.secrets)
+        live = await self._registry.acquire(session_id)
+        live.scope.workspace = workspace
+        await self._give(live, prepared, action.secrets)
         return row
 
     async def _equip_created(self, action: act.CreateSession, caller: Caller, session_id: str) -> None:
@@ -286,6 +293,7 @@ class SessionActions:
         self._refuse_if_closing()
         live = await self._acquire(session_id, caller)
         self._check_session(live)
+        live.scope.hold_workspace()
         return live
 
     def _check_session(self, live: LiveSession) -> None:
@@ -294,6 +302,7 @@ class SessionActions:
         self._permits.check_workspace(config.workspace)
         self._permits.check_runtime(live.state.runtime_name)
         self._permits.check_mode(config.permission_mode)
+        self._permits.check_script(live.scope.settings.runtime_config)
 
     async def _begin(
         self,

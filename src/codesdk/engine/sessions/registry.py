@@ -21,6 +21,7 @@ from codesdk.contract.records import Changes, KeyRow, SessionRow
 from codesdk.contract.runtime import Runtime, ToolReply
 from codesdk.contract.settings import SessionSettings
 from codesdk.contract.tools import ToolSpec
+from codesdk.contract.workspace import Workspace
 from codesdk.engine.log.archive import unknown_session
 from codesdk.engine.log.choke_point import ChokePoint
 from codesdk.engine.log.feed import Feeds
@@ -215,6 +216,7 @@ class SessionRegistry:
             ports=self.ports,
             recorder=recorder,
             settings=msgspec.convert(state.config.settings, type=SessionSettings),
+            workspace=Workspace(state.config.workspace),
         )
         live = LiveSession(scope, self.slots, self.find_runtime, self._spending, self)
         recorder.on_broken = lambda error: self._drop(live, error)

@@ -107,7 +107,7 @@ class Resources:
                     token,
                     self.tap,
                     scope.settings.gateway,
-                    scope.state.config.workspace,
+                    scope.workspace,
                     sources,
                 )
         return self._model_url

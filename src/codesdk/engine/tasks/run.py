@@ -158,6 +158,7 @@ class TaskRun:
                 await self.calls.run_carried(carried)
         if self._is_stopping():
             return Finished(stop_reason="stopped")
+        self._scope.hold_workspace()
         capabilities = self._runtime.capabilities()
         captured = await capture(self._scope, capabilities.instruction_files)
         compiled, self._input_seq = await write_input(

@@ -25,6 +25,7 @@ from codesdk.contract.runtime import (
     ToolReply,
 )
 from codesdk.contract.tools import ToolIdentity
+from codesdk.contract.workspace import Workspace
 from codesdk.runtimes.claude import ENTRY, NAME
 from codesdk.runtimes.claude.input import Content, content_of, new_for_process
 from codesdk.runtimes.claude.live import Live, begin, launch_of
@@ -248,7 +249,7 @@ def _label(told: Mapping[str, Any]) -> str:
 
 
 async def _run(argv: list[str], cwd: str, env: Mapping[str, str]) -> dict[str, Any]:
-    child = await start_child(argv, cwd=cwd, env=env)
+    child = await start_child(argv, cwd=Workspace(cwd), env=env)
     try:
         child.stdin.close()
         with contextlib.suppress(TimeoutError, ValueError, RecursionError):

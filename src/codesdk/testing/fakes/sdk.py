@@ -57,7 +57,7 @@ async def memory_sdk(
         models=door,
         mcp=host,
         state_dir=state_dir,
-        is_workspace=lambda _: True,
+        identify=lambda workspace: workspace,
     )
 
     def find(name: str) -> Runtime:

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from codesdk.contract.ports import ToolRun
 from codesdk.contract.tools import Subjects
+from codesdk.contract.workspace import Workspace
 from codesdk.sandbox import Batch, Beneath, Missing, Opened, PathRefused, Written, split
 from codesdk.tools.patch.hunks import DoesNotApply, apply_hunks
 from codesdk.tools.patch.parsing import BadPatch, FilePatch, parse
@@ -67,7 +68,7 @@ def _subjects(args: PatchInput) -> Subjects:
     )
 
 
-def _apply(workspace: str, args: PatchInput, go_on: GoOn) -> ToolRun:
+def _apply(workspace: Workspace, args: PatchInput, go_on: GoOn) -> ToolRun:
     try:
         wanted = parse(encode(args.patch, "patch"))
     except BadPatch as error:
