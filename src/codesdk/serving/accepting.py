@@ -1,0 +1,202 @@
+"""A listening socket → connections, no more of them than the process can afford.
+
+Every listener of CodeSDK accepts here: the HTTP servers and the control socket. When it gets crowded, the
+connection that has waited longest without a request makes room; when nobody only waits, a newcomer is
+refused. Descriptors are kept back for the store and the runtimes.
+"""
+
+import asyncio
+import contextlib
+import math
+import resource
+import socket
+from collections import Counter
+from collections.abc import Callable
+
+import msgspec
+
+_AT_ONCE = 64  # accepted before others get their turn on the loop
+_RETRY_S = 1.0
+_MOST_KEPT_BACK = 4096
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a listener allows its clients."""
+
+    connections: int = 10_000
+    per_peer: int | None = None
+    """How many of them one address may have; None for all."""
+    head_s: float = 20.0
+    """How long a request's line and headers may take, from the connection or from their first byte."""
+    body_s: float = 30.0
+    """How long a body may arrive at less than `body_bytes_per_s`."""
+    body_bytes_per_s: int = 1024
+    idle_s: float = 120.0
+    """How long a connection is kept between two requests: longer than clients keep theirs, so that the
+    server never closes one as a request arrives."""
+
+    def body_deadline_s(self, size: int) -> float:
+        """Return how long a body of a known size may take in all."""
+        return self.body_s + size / self.body_bytes_per_s
+
+
+class ConnectionCounts(msgspec.Struct):
+    """What became of connections, for the metrics."""
+
+    open: int = 0
+    refused: int = 0
+    evicted: int = 0
+    timed_out: int = 0
+
+
+COUNTS = ConnectionCounts()
+"""Of this process, like the descriptors that its listeners share."""
+
+
+class Seat:
+    """One connection's place among those of its listener, and whether it only waits."""
+
+    def __init__(self, acceptor: "Acceptor", peer: str) -> None:
+        self._acceptor = acceptor
+        self.peer = peer
+        self.transport: asyncio.BaseTransport | None = None
+
+    def wait(self) -> None:
+        """Note that the connection waits for a request: it may be closed if others need its place."""
+        self._acceptor.waiting[self] = None
+
+    def work(self) -> None:
+        """Note that a request is here."""
+        self._acceptor.waiting.pop(self, None)
+
+    def leave(self) -> None:
+        """Give the place back. Further calls have no effect."""
+        self._acceptor.release(self)
+
+
+class Acceptor:
+    """Accepts from a socket until it is closed. `refusal` is what a connection without a place is sent."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        make_protocol: Callable[[Seat], asyncio.BaseProtocol],
+        limits: Limits,
+        refusal: bytes,
+    ) -> None:
+        self._listener = listener
+        self._make_protocol = make_protocol
+        self._limits = limits
+        self._refusal = refusal
+        self._crowded_from, self._reserved_from = descriptor_marks()
+        self._seats: set[Seat] = set()
+        self._peers: Counter[str] = Counter()
+        self._admitting: set[asyncio.Task[None]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        self.waiting: dict[Seat, None] = {}
+        """The connections without a request, longest first."""
+        self._loop = asyncio.get_running_loop()
+        listener.setblocking(False)
+        self._loop.add_reader(listener, self._accept)
+
+    def close(self) -> None:
+        """Accept no more, and close the socket. Open connections stay."""
+        if self._listener.fileno() < 0:
+            return
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
+
+    async def wait_closed(self) -> None:
+        """Wait until every accepted connection has its protocol."""
+        if self._admitting:
+            await asyncio.wait(self._admitting)
+
+    def release(self, seat: Seat) -> None:
+        """Forget a connection that is closed."""
+        if seat not in self._seats:
+            return
+        self._seats.discard(seat)
+        self.waiting.pop(seat, None)
+        COUNTS.open -= 1
+        self._peers[seat.peer] -= 1
+        if not self._peers[seat.peer]:
+            del self._peers[seat.peer]
+
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                connection, address = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError:  # no descriptor or no memory left; whoever waits in the kernel's queue can wait
+                self._loop.remove_reader(self._listener)
+                self._pause = self._loop.call_later(
+                    _RETRY_S, self._loop.add_reader, self._listener, self._accept
+                )
+                return
+            connection.setblocking(False)
+            peer = str(address[0]) if address else ""  # on a unix socket nobody has one
+            if self._has_room(connection.fileno(), peer):
+                self._admit(connection, peer)
+            else:
+                self._refuse(connection)
+
+    def _has_room(self, descriptor: int, peer: str) -> bool:
+        """Return whether a newcomer can stay, after others made room if need be.
+
+        The kernel gives the lowest free number. So no connection ever holds one of those kept back, and
+        nobody has to count what else the process has open.
+        """
+        if self._limits.per_peer is not None and self._peers[peer] >= self._limits.per_peer:
+            return False
+        if len(self._seats) < self._limits.connections and descriptor < self._crowded_from:
+            return True
+        return self._evict() and descriptor < self._reserved_from
+
+    def _evict(self) -> bool:
+        """Close the connection that has waited longest for its request. Return whether there was one."""
+        seat = next(iter(self.waiting), None)
+        if seat is None or not isinstance(seat.transport, asyncio.Transport):
+            return False
+        seat.transport.abort()
+        self.release(seat)
+        COUNTS.evicted += 1
+        return True
+
+    def _admit(self, connection: socket.socket, peer: str) -> None:
+        seat = Seat(self, peer)
+        self._seats.add(seat)
+        self._peers[peer] += 1
+        COUNTS.open += 1
+        task = self._loop.create_task(self._connect(connection, seat))
+        self._admitting.add(task)
+        task.add_done_callback(self._admitting.discard)
+
+    async def _connect(self, connection: socket.socket, seat: Seat) -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: self._make_protocol(seat), connection)
+        except OSError:  # it is gone already
+            seat.leave()
+            connection.close()
+
+    def _refuse(self, connection: socket.socket) -> None:
+        COUNTS.refused += 1
+        with connection, contextlib.suppress(OSError):
+            connection.send(self._refusal)
+            connection.recv(65536)  # what is left unread would reset the connection and lose the refusal
+
+
+def capacity(limits: Limits) -> int:
+    """Return how many connections a listener can have, by its limits and the process's descriptors."""
+    return int(min(limits.connections, descriptor_marks()[0]))
+
+
+def descriptor_marks() -> tuple[float, float]:
+    """Return from which descriptor on it is crowded, and from which on they are kept for others than clients."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return math.inf, math.inf
+    kept = min(limit // 4, _MOST_KEPT_BACK)
+    return limit - 2 * kept, limit - kept
