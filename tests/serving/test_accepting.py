@@ -130,10 +130,11 @@ async def test_a_stream_stays_open_however_long_it_takes():
 
 async def test_a_thousand_half_sent_requests_are_closed_and_others_are_served():
     before = COUNTS.timed_out
-    async with _serving(QUICK) as connect:
-        half = [await connect() for _ in range(1_000)]
-        for _, writer in half:
-            writer.write(GET[:-2])
+    async with _serving(Limits(head_s=2)) as connect:
+        half: list[Streams] = []
+        for _ in range(1_000):
+            half.append(await connect())
+            half[-1][1].write(GET[:-2])
         assert await _ask(await connect()) == b"HTTP/1.1 200 OK\r\n"
         answers = await asyncio.gather(*(_all(reader) for reader, _ in half))
         assert {answer[:12] for answer in answers} == {b"HTTP/1.1 408"}
@@ -170,6 +171,19 @@ async def test_a_request_that_is_answered_does_not_make_room():
     assert COUNTS.refused - before == 1
 
 
+async def test_idle_connections_of_one_server_make_room_at_another(few_descriptors: int):
+    async with _serving(PATIENT) as connect, _serving(PATIENT) as elsewhere:
+        idle = await connect()
+        assert await _ask(idle) == b"HTTP/1.1 200 OK\r\n"
+        with contextlib.ExitStack() as files:
+            while (last := os.dup(0)) < few_descriptors * 3 // 4:
+                files.callback(os.close, last)
+            os.close(last)
+            assert await _ask(await elsewhere()) == b"HTTP/1.1 200 OK\r\n"
+            await idle[0].readuntil(b"\r\n\r\n")
+            assert await _all(idle[0]) == b""
+
+
 async def test_one_peer_has_no_more_than_its_share():
     async with _serving(Limits(per_peer=3)) as connect:
         mine = [await connect() for _ in range(3)]
@@ -183,8 +197,6 @@ async def test_one_peer_has_no_more_than_its_share():
 
 async def test_the_last_descriptors_are_left_for_files(few_descriptors: int):
     async with _serving(PATIENT) as connect:
-        first = await connect()
-        assert await _ask(first) == b"HTTP/1.1 200 OK\r\n"
         with contextlib.ExitStack() as files:
             last = 0
             while last < few_descriptors * 3 // 4:

@@ -12,10 +12,12 @@ import resource
 import socket
 from collections import Counter
 from collections.abc import Callable
+from typing import cast
+from weakref import WeakKeyDictionary
 
 import msgspec
 
-_AT_ONCE = 64  # accepted before others get their turn on the loop
+_AT_ONCE = 16  # accepted before others get their turn on the loop
 _RETRY_S = 1.0
 _MOST_KEPT_BACK = 4096
 
@@ -53,21 +55,36 @@ COUNTS = ConnectionCounts()
 """Of this process, like the descriptors that its listeners share."""
 
 
+class _Crowd:
+    """What the listeners on one loop share, since they share the descriptors of the process."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[Seat, None] = {}
+        """The connections without a request, longest first."""
+        self.borrowed = 0
+        """How many connections hold a descriptor that is kept for others, until enough others have left."""
+
+
+_CROWDS: WeakKeyDictionary[asyncio.AbstractEventLoop, _Crowd] = WeakKeyDictionary()
+
+
 class Seat:
     """One connection's place among those of its listener, and whether it only waits."""
 
-    def __init__(self, acceptor: "Acceptor", peer: str) -> None:
+    def __init__(self, acceptor: "Acceptor", peer: str, *, borrowed: bool) -> None:
         self._acceptor = acceptor
         self.peer = peer
+        self.borrowed = borrowed
         self.transport: asyncio.BaseTransport | None = None
 
     def wait(self) -> None:
         """Note that the connection waits for a request: it may be closed if others need its place."""
-        self._acceptor.waiting[self] = None
+        self._acceptor.waiting[self] = self._acceptor.crowd.waiting[self] = None
 
     def work(self) -> None:
         """Note that a request is here."""
         self._acceptor.waiting.pop(self, None)
+        self._acceptor.crowd.waiting.pop(self, None)
 
     def leave(self) -> None:
         """Give the place back. Further calls have no effect."""
@@ -93,9 +110,10 @@ class Acceptor:
         self._peers: Counter[str] = Counter()
         self._admitting: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
-        self.waiting: dict[Seat, None] = {}
-        """The connections without a request, longest first."""
         self._loop = asyncio.get_running_loop()
+        self.crowd = _CROWDS.setdefault(self._loop, _Crowd())
+        self.waiting: dict[Seat, None] = {}
+        """Those of this listener, in the same order."""
         listener.setblocking(False)
         self._loop.add_reader(listener, self._accept)
 
@@ -118,8 +136,9 @@ class Acceptor:
         if seat not in self._seats:
             return
         self._seats.discard(seat)
-        self.waiting.pop(seat, None)
+        seat.work()
         COUNTS.open -= 1
+        self.crowd.borrowed -= seat.borrowed
         self._peers[seat.peer] -= 1
         if not self._peers[seat.peer]:
             del self._peers[seat.peer]
@@ -138,37 +157,32 @@ class Acceptor:
                 return
             connection.setblocking(False)
             peer = str(address[0]) if address else ""  # on a unix socket nobody has one
-            if self._has_room(connection.fileno(), peer):
+            if self._limits.per_peer is not None and self._peers[peer] >= self._limits.per_peer:
+                self._refuse(connection)
+            elif (crowd := self._too_crowded(connection.fileno())) is None:
                 self._admit(connection, peer)
+            elif _evict(crowd):
+                self._admit(connection, peer)
+                return  # the one that made room must be gone before the next one is let in
             else:
                 self._refuse(connection)
 
-    def _has_room(self, descriptor: int, peer: str) -> bool:
-        """Return whether a newcomer can stay, after others made room if need be.
+    def _too_crowded(self, descriptor: int) -> dict[Seat, None] | None:
+        """Return those of whom one must make room for a newcomer, or None if there is room.
 
-        The kernel gives the lowest free number. So no connection ever holds one of those kept back, and
-        nobody has to count what else the process has open.
+        The kernel gives the lowest free number, so a high one means that all below it are taken, and nobody
+        has to count what else the process has open.
         """
-        if self._limits.per_peer is not None and self._peers[peer] >= self._limits.per_peer:
-            return False
-        if len(self._seats) < self._limits.connections and descriptor < self._crowded_from:
-            return True
-        return self._evict() and descriptor < self._reserved_from
-
-    def _evict(self) -> bool:
-        """Close the connection that has waited longest for its request. Return whether there was one."""
-        seat = next(iter(self.waiting), None)
-        if seat is None or not isinstance(seat.transport, asyncio.Transport):
-            return False
-        seat.transport.abort()
-        self.release(seat)
-        COUNTS.evicted += 1
-        return True
+        if descriptor >= self._crowded_from or self.crowd.borrowed:
+            return self.crowd.waiting
+        return self.waiting if len(self._seats) >= self._limits.connections else None
 
     def _admit(self, connection: socket.socket, peer: str) -> None:
-        seat = Seat(self, peer)
+        borrowed = connection.fileno() >= self._reserved_from
+        seat = Seat(self, peer, borrowed=borrowed)
         self._seats.add(seat)
         self._peers[peer] += 1
+        self.crowd.borrowed += borrowed
         COUNTS.open += 1
         task = self._loop.create_task(self._connect(connection, seat))
         self._admitting.add(task)
@@ -186,6 +200,17 @@ class Acceptor:
         with connection, contextlib.suppress(OSError):
             connection.send(self._refusal)
             connection.recv(65536)  # what is left unread would reset the connection and lose the refusal
+
+
+def _evict(waiting: dict[Seat, None]) -> bool:
+    """Close the connection that has waited longest for its request. Return whether there was one."""
+    seat = next(iter(waiting), None)
+    if seat is None or seat.transport is None:
+        return False
+    cast("asyncio.Transport", seat.transport).abort()
+    seat.leave()
+    COUNTS.evicted += 1
+    return True
 
 
 def capacity(limits: Limits) -> int:
