@@ -76,6 +76,19 @@ def _number(
     help="How many requests may come at once before that limit applies. [default: 2000]",
 )
 @_number("--tasks-per-minute", 0, "N", "How many tasks of one runtime a principal may start; 0 for no limit.")
+@click.option(
+    "--max-connections",
+    default=10_000,
+    type=click.IntRange(1),
+    metavar="N",
+    help="How many connections may be open, if the limit of open files allows it. [default: 10000]",
+)
+@click.option(
+    "--max-connections-per-peer",
+    type=click.IntRange(1),
+    metavar="N",
+    help="How many of them one address may have; raise it behind a proxy. [default: half of all]",
+)
 @_number("--heartbeat", 15, "SECONDS", "How often an idle event stream shows that it is alive.", least=0.05)
 @click.option(
     "--exit-with-parent",
@@ -144,6 +157,8 @@ def codesdkd(data_dir: str | None, exit_with_parent: int | None, **options: Any)
         requests_per_s=options["requests_per_second"] or None,
         request_burst=options["request_burst"],
         tasks_per_minute=options["tasks_per_minute"] or None,
+        max_connections=options["max_connections"],
+        max_connections_per_peer=options["max_connections_per_peer"],
         heartbeat_s=options["heartbeat"],
     )
 

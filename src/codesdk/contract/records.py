@@ -104,8 +104,16 @@ class ArtifactRow(Record, frozen=True, kw_only=True):
 
     ref: ArtifactRef
     scope: str
+    """The session that it belongs to, or the principal who uploaded it."""
     principal: str
     created_at: str
+
+    def is_open_to(self, session_id: str, principal: str) -> bool:
+        """Return whether a session of this principal may use it: its own, or an upload of its principal.
+
+        The scope alone would not do: it is also a name, and somebody's name may look like a session's id.
+        """
+        return self.principal == principal and self.scope in (session_id, principal)
 
 
 class KeyRow(Record, frozen=True, kw_only=True):

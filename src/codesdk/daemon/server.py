@@ -28,7 +28,7 @@ from codesdk.daemon.settings import DaemonSettings
 from codesdk.local import TokenFile, announce
 from codesdk.observe import Metrics
 from codesdk.sdk import CodeSDK
-from codesdk.serving import Serving, listen as listen_on
+from codesdk.serving import Limits, Serving, capacity, listen as listen_on
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ async def serve(
         ) as sdk:
             metrics.watch(sdk.engine)
             app = App(sdk, guard, settings, metrics)
-            async with serving(app, listener) as url:
+            async with serving(app, listener, connection_limits(settings)) as url:
                 told = _signals()  # before anybody knows where we are: a signal must not be missed
                 announce(data_dir, url=url, token=guard.local_token)
                 _say_where(url)
@@ -95,14 +95,21 @@ async def _collect(sdk: CodeSDK, retention: Retention) -> None:
 
 
 @asynccontextmanager
-async def serving(app: App, listener: socket.socket) -> AsyncGenerator[str]:
+async def serving(app: App, listener: socket.socket, limits: Limits | None = None) -> AsyncGenerator[str]:
     """Serve an application on a socket. Yield its address; on exit, let streams end."""
-    server = Serving(app, listener, grace_s=FAREWELL_S)
+    server = Serving(app, listener, grace_s=FAREWELL_S, limits=limits)
     host, port = listener.getsockname()[:2]
     try:
         yield f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     finally:
         await server.end()
+
+
+def connection_limits(settings: DaemonSettings) -> Limits:
+    """Return what clients may take: without a setting, no address gets more than half of the connections."""
+    limits = Limits(connections=settings.max_connections)
+    per_peer = settings.max_connections_per_peer or max(1, capacity(limits) // 2)
+    return msgspec.structs.replace(limits, per_peer=per_peer)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -27,6 +27,10 @@ class DaemonSettings(msgspec.Struct, frozen=True, kw_only=True):
     request_burst: int = 2_000
     tasks_per_minute: float | None = None
     """How many tasks of one runtime a principal may start; None for no limit."""
+    max_connections: int = 10_000
+    """How many connections may be open, if there are descriptors for them."""
+    max_connections_per_peer: int | None = None
+    """How many of them one address may have; None for half of all."""
     heartbeat_s: float = 15.0
     retention: Retention | None = None
     """What to keep, enforced at start-up and every hour; None to keep everything."""

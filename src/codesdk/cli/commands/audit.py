@@ -18,7 +18,7 @@ from codesdk.cli.options import json_option, session_argument
 from codesdk.cli.target.lookup import find_session
 from codesdk.cli.target.place import connected, reading
 from codesdk.cli.view.gist import local_time, plural
-from codesdk.cli.view.out import write_json, write_mark, write_text
+from codesdk.cli.view.out import write_json, write_line, write_mark, write_text
 from codesdk.cli.view.safe import one_line
 from codesdk.contract.errors import NotFound
 from codesdk.local import AUDIT
@@ -98,7 +98,7 @@ async def _show(
             limit = None  # from now on, everything that is new
             await asyncio.sleep(POLL_S)
     if not after and not as_json:
-        click.echo("No audit records.")
+        write_line("No audit records.")
     return OK
 
 
@@ -175,13 +175,13 @@ async def _verify(setup: Setup, known: Place | None, as_json: bool) -> int:
     elif report.ok:
         signed = f"signed up to {report.signed:,}" if report.records else "nothing was recorded yet"
         write_mark(True, f"audit: {report.records:,} records, the chain is whole, {signed}")
-        click.echo(f"  end {report.end.n}:{report.end.hash}")
+        write_line(f"  end {report.end.n}:{report.end.hash}")
     else:
         problems = plural(len(report.findings), "problem")
         write_mark(False, f"audit: {problems} in {report.records:,} records")
         for finding in report.findings:
             place = f" ({finding.segment})" if finding.segment else ""
-            click.echo(f"  {finding.kind}: {one_line(finding.message)}{place}")
+            write_line(f"  {finding.kind}: {one_line(finding.message)}{place}")
     return OK if report.ok else FAILED
 
 

@@ -15,7 +15,7 @@ from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
 from codesdk.cli.target.lookup import find_session, waiting
 from codesdk.cli.target.place import open_reader, runner
-from codesdk.cli.view.out import write_bytes, write_json, write_text
+from codesdk.cli.view.out import write_encoded, write_json, write_text
 from codesdk.contract.codec import decode
 from codesdk.contract.events import Event
 from codesdk.contract.records import SessionRow, SessionStatus, StoredFrame
@@ -97,7 +97,7 @@ async def _events(
         chosen = stored.read(archive.frames(session.session_id, after_seq=after, follow=follow))
         if as_json:
             async for frame, _ in chosen:
-                write_bytes(frame.data + b"\n")
+                write_encoded([frame.data])
         else:
             await _print_events(chosen, follow)
     return STORAGE if stored.damaged else OK

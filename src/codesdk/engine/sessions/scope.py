@@ -145,7 +145,7 @@ class SessionScope:
     async def read_artifact(self, artifact_id: str) -> bytes:
         """Return the bytes of an artifact of this session, or of an upload of its principal."""
         row = await self.ports.log.artifact(artifact_id)
-        if row is None or row.scope not in (self.state.session_id, self.state.principal):
+        if row is None or not row.is_open_to(self.state.session_id, self.state.principal):
             raise NotFound(f"There is no artifact {artifact_id} in this session.")
         return await self.ports.blobs.get(row.ref.content_hash)
 
