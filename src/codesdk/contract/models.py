@@ -50,10 +50,10 @@ class OwnTexts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelAsked(msgspec.Struct, frozen=True, kw_only=True):
-    """A model request that has just arrived. `content` is equal for two requests that ask the same."""
+    """A request to a provider that has just arrived. `content` is equal for two requests that ask the same."""
 
     purpose: Purpose
-    model: str
+    model: str | None
     content: int
     priced: bool
     lacks: str | None = None

@@ -11,8 +11,11 @@ from codesdk.contract.messages import ArtifactRef, AssistantBlock, Message
 from codesdk.contract.settings import Budgets, SettingsChange
 from codesdk.contract.tools import Actor, InteractionMode, ManifestEntry, PermissionMode, Record
 
-Purpose = Literal["main", "title", "router", "compaction", "count_tokens"]
-"""What a model request is for, as far as the gateway can tell. A runtime may report others."""
+Purpose = Literal["main", "title", "router", "compaction", "count_tokens", "models"]
+"""What a model request is for, as far as the gateway can tell. A runtime may report others.
+
+The last two ask no model: they count tokens, and list the models that there are.
+"""
 DeltaKind = Literal["text_delta", "json_delta", "code_delta", "reasoning_delta", "unknown_delta"]
 
 

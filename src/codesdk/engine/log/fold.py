@@ -169,8 +169,7 @@ def _request_started(state: SessionState, event: Event, payload: ev.RequestStart
     task = state.task if event.trace.task_id is not None else None
     if task is not None:
         task.requests.append(payload.request_id)
-    if payload.purpose != "count_tokens":
-        _spend(state, task, Spent(requests=1))
+    _spend(state, task, Spent(requests=1))
 
 
 def _request_completed(state: SessionState, event: Event, payload: ev.RequestCompleted, _: Changes) -> None:

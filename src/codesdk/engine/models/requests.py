@@ -96,9 +96,7 @@ class SessionTap:
     def opened(self, asked: ModelAsked) -> str | Refused:
         """Record a new request. Return its id, or why it must not go out."""
         scope = self._scope
-        # Counting tokens costs nothing, so no budget and no loop check applies.
-        counts = asked.purpose != "count_tokens"
-        refused = self._no_login(asked) or (self._refusal(asked) if counts else None)
+        refused = self._no_login(asked) or self._refusal(asked)
         if refused is not None:
             return refused
         state = scope.state
@@ -107,8 +105,7 @@ class SessionTap:
         scope.journal.write(
             ev.RequestStarted(request_id=request_id, purpose=asked.purpose, model=asked.model)
         )
-        if counts:
-            self._spending.add(state.principal, Spent(requests=1))
+        self._spending.add(state.principal, Spent(requests=1))
         if asked.purpose in _HIDDEN:
             message = f"The runtime asked the model for {_HIDDEN[asked.purpose]}."
             details = {"request_id": request_id, "purpose": asked.purpose}
@@ -208,11 +205,16 @@ class SessionTap:
         scope = self._scope
         principal = self._spending.standing(scope.state.principal)
         standing = find_over(scope.state, principal)
+        asks_no_model = asked.purpose in ("count_tokens", "models")
+        if standing is not None and asks_no_model:  # a runtime can go on without an answer to these
+            return Refused(standing.error.message)
         if standing is not None:
             return self._refuse(standing.error, standing)
+        if asks_no_model:  # these have no price, and asking again changes nothing
+            return None
         if not asked.priced and limits_cost(scope.state, principal):
             message = (
-                f"The price of the model {scope.redactor.text(asked.model)} is not known, so a cost budget cannot be kept."
+                f"The price of the model {scope.redactor.text(asked.model or '')} is not known, so a cost budget cannot be kept."
                 " Limit tokens or requests instead."
             )
             return self._refuse(ErrorInfo(code="BUDGET_EXCEEDED", message=message, retryable=False))
