@@ -211,8 +211,16 @@ class OutputCompleted(Record, frozen=True, kw_only=True):
     stop_reason: str | None = None
 
 
+MAX_REPORTED_TOKENS = 100_000_000
+MAX_REPORTED_COST_USD = 10_000.0
+"""The most that one report of usage may claim. More is a mistake or a lie, and would spoil every sum."""
+
+
 class UsageReported(Record, frozen=True, kw_only=True):
-    """Tokens of one model request. `cost_usd` is null when the price is not known."""
+    """Tokens of one model request. `cost_usd` is null when the price is not known.
+
+    `source` is `gateway` only where the gateway itself saw the answer; what a runtime drafts is always its own word.
+    """
 
     model: str | None
     input: int
@@ -223,6 +231,16 @@ class UsageReported(Record, frozen=True, kw_only=True):
     cost_usd: float | None
     source: Literal["gateway", "runtime"]
     request_id: str | None = None
+
+    @property
+    def is_plausible(self) -> bool:
+        """Whether no figure is negative or beyond what one report may claim."""
+        figures = (self.input, self.output, self.cache_read, self.cache_write, self.reasoning)
+        cost = 0.0 if self.cost_usd is None else self.cost_usd
+        return (
+            all(0 <= figure <= MAX_REPORTED_TOKENS for figure in figures)
+            and 0 <= cost <= MAX_REPORTED_COST_USD
+        )
 
 
 class RuntimeNotice(Record, frozen=True, kw_only=True):

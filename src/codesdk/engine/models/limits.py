@@ -130,10 +130,11 @@ class Spending:
             return None
         return self._budget, self._spent.get(principal, Spent())
 
-    def add(self, principal: str, spent: Spent) -> None:
-        """Add what was just spent."""
+    def follow(self, state: SessionState, before: Spent) -> None:
+        """Add to a principal's spending what one of its sessions has spent since `before`."""
+        principal = state.principal
         if principal in self._spent:
-            self._spent[principal] = self._spent[principal].plus(spent)
+            self._spent[principal] = self._spent[principal].plus(state.spent.minus(before))
 
     async def _sum(self, principal: str) -> Spent:
         total, after = Spent(), None

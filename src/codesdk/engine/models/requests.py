@@ -16,8 +16,15 @@ from codesdk.contract import events as ev
 from codesdk.contract.canonical import hash_json
 from codesdk.contract.errors import CodeSDKError, ErrorInfo
 from codesdk.contract.messages import ArtifactBlock, Code, Message, Text, ToolResult
-from codesdk.contract.models import ExactInput, ExactPart, ModelAnswered, ModelAsked, OwnTexts, Refused
-from codesdk.contract.records import Spent
+from codesdk.contract.models import (
+    ExactInput,
+    ExactPart,
+    ModelAnswered,
+    ModelAsked,
+    OwnTexts,
+    Refused,
+    Tokens,
+)
 from codesdk.contract.tools import ToolSpec
 from codesdk.engine.models.limits import Spending, Standing, find_over, limits_cost
 from codesdk.engine.sessions.scope import SessionScope
@@ -100,12 +107,13 @@ class SessionTap:
         if refused is not None:
             return refused
         state = scope.state
+        before = state.spent
         request_id = scope.ports.stamper.mint("req")
         self._tasks[request_id] = state.task.task_id if state.task else None
         scope.journal.write(
             ev.RequestStarted(request_id=request_id, purpose=asked.purpose, model=asked.model)
         )
-        self._spending.add(state.principal, Spent(requests=1))
+        self._spending.follow(state, before)
         if asked.purpose in _HIDDEN:
             message = f"The runtime asked the model for {_HIDDEN[asked.purpose]}."
             details = {"request_id": request_id, "purpose": asked.purpose}
@@ -169,15 +177,9 @@ class SessionTap:
         )
         if answered.usage is None:
             return
-        reported = ev.UsageReported(
-            **msgspec.structs.asdict(answered.usage),
-            model=answered.model,
-            cost_usd=answered.cost_usd,
-            source="gateway",
-            request_id=request_id,
-        )
-        scope.journal.write(reported, in_task=in_task)
-        self._spending.add(scope.state.principal, Spent.of(reported))
+        before = scope.state.spent
+        scope.journal.write(_usage(request_id, answered, answered.usage), in_task=in_task)
+        self._spending.follow(scope.state, before)
 
     async def keep(self, exchange: bytes) -> None:
         """Store a recorded exchange as an artifact of the session."""
@@ -251,6 +253,19 @@ class SessionTap:
         self._open -= 1
         if not self._open:
             self._idle.set()
+
+
+def _usage(request_id: str, answered: ModelAnswered, tokens: Tokens) -> ev.UsageReported:
+    """Return what the gateway saw. A provider's figures are bounded as a runtime's are, but never dropped."""
+    counts = msgspec.structs.asdict(tokens)
+    cost = answered.cost_usd
+    return ev.UsageReported(
+        **{name: min(max(0, count), ev.MAX_REPORTED_TOKENS) for name, count in counts.items()},
+        model=answered.model,
+        cost_usd=None if cost is None else min(max(0.0, cost), ev.MAX_REPORTED_COST_USD),
+        source="gateway",
+        request_id=request_id,
+    )
 
 
 def _parts(exact: ExactInput) -> Iterable[bytes]:
