@@ -4,7 +4,7 @@ The gateway calls `ModelTap`, which the engine implements, one for each session;
 `ModelEndpoints`, which the gateway implements, to have a session's runtime pointed at it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -54,10 +54,22 @@ class ModelAsked(msgspec.Struct, frozen=True, kw_only=True):
 
     purpose: Purpose
     model: str | None
-    content: int
-    priced: bool
+    content: int = 0
+    estimated_input: int = 0
+    """About how many tokens the model will read."""
+    price: "Callable[[Tokens], float | None] | None" = None
+    """Returns the list price of so many tokens, or None if it is not known."""
     lacks: str | None = None
     """The name of the key that the provider needs, if neither the gateway nor the runtime has one."""
+
+    @property
+    def asks_no_model(self) -> bool:
+        """Whether it only counts tokens or lists models, and so uses no tokens itself."""
+        return self.purpose in ("count_tokens", "models")
+
+    def price_of(self, tokens: "Tokens") -> float | None:
+        """Return the list price of so many tokens, or None if it is not known."""
+        return None if self.price is None else self.price(tokens)
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -125,8 +137,11 @@ class ModelTap(Protocol):
         """Return what CodeSDK gave the runtime so far in the running task."""
         ...
 
-    def opened(self, asked: ModelAsked) -> str | Refused:
-        """Record a new request. Return its id, or why it must not go out."""
+    async def opened(self, asked: ModelAsked) -> str | Refused:
+        """Record a new request. Return its id, or why it must not go out.
+
+        Waits while open requests may use up what is left of a budget.
+        """
         ...
 
     async def taken(self, request_id: str, exact: ExactInput) -> str:

@@ -27,6 +27,7 @@ from codesdk.contract.models import (
 )
 from codesdk.contract.tools import ToolSpec
 from codesdk.engine.models.limits import Spending, Standing, find_over, limits_cost
+from codesdk.engine.models.reservations import Reservations
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
 
@@ -50,6 +51,7 @@ class SessionTap:
         self._tools: Sequence[ToolSpec] = ()
         self._results: list[str] = []
         self._recent: deque[tuple[float, int]] = deque(maxlen=256)
+        self._reservations = Reservations(scope, spending, self._refuse)
         self._open = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -71,7 +73,8 @@ class SessionTap:
         self._results.append(_as_text(result))
 
     async def idle(self, timeout_s: float) -> None:
-        """Wait until no request is open, at most `timeout_s`."""
+        """Wait until no request is open, at most `timeout_s`: the task ends. What waits for a budget is refused."""
+        self._reservations.turn_away()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), timeout_s)
 
@@ -100,12 +103,16 @@ class SessionTap:
             attachments=attachments,
         )
 
-    def opened(self, asked: ModelAsked) -> str | Refused:
-        """Record a new request. Return its id, or why it must not go out."""
+    async def opened(self, asked: ModelAsked) -> str | Refused:
+        """Record a new request. Return its id, or why it must not go out.
+
+        Waits while open requests may use up what is left of a budget.
+        """
         scope = self._scope
-        refused = self._no_login(asked) or self._refusal(asked)
+        refused = self._no_login(asked) or self._refusal(asked) or await self._reservations.room(asked)
         if refused is not None:
             return refused
+        # No await from here on: what was found to fit still does when it is reserved.
         state = scope.state
         before = state.spent
         request_id = scope.ports.stamper.mint("req")
@@ -114,6 +121,7 @@ class SessionTap:
             ev.RequestStarted(request_id=request_id, purpose=asked.purpose, model=asked.model)
         )
         self._spending.follow(state, before)
+        self._reservations.take(request_id, asked)
         if asked.purpose in _HIDDEN:
             message = f"The runtime asked the model for {_HIDDEN[asked.purpose]}."
             details = {"request_id": request_id, "purpose": asked.purpose}
@@ -163,8 +171,14 @@ class SessionTap:
         in_task = self._is_current(request_id)
         self._tasks.pop(request_id, None)
         self._end()
-        if scope.recorder.broken is not None:
-            return
+        try:
+            if scope.recorder.broken is None:
+                self._write_end(request_id, answered, in_task=in_task)
+        finally:  # after its usage is counted, so that in between nothing else takes the room
+            self._reservations.settle(request_id, answered.usage)
+
+    def _write_end(self, request_id: str, answered: ModelAnswered, *, in_task: bool) -> None:
+        scope = self._scope
         scope.journal.write(
             ev.RequestCompleted(
                 request_id=request_id,
@@ -207,14 +221,13 @@ class SessionTap:
         scope = self._scope
         principal = self._spending.standing(scope.state.principal)
         standing = find_over(scope.state, principal)
-        asks_no_model = asked.purpose in ("count_tokens", "models")
-        if standing is not None and asks_no_model:  # a runtime can go on without an answer to these
+        if standing is not None and asked.asks_no_model:  # a runtime can go on without an answer to these
             return Refused(standing.error.message)
         if standing is not None:
             return self._refuse(standing.error, standing)
-        if asks_no_model:  # these have no price, and asking again changes nothing
+        if asked.asks_no_model:  # these have no price, and asking again changes nothing
             return None
-        if not asked.priced and limits_cost(scope.state, principal):
+        if limits_cost(scope.state, principal) and asked.price_of(Tokens()) is None:
             message = (
                 f"The price of the model {scope.redactor.text(asked.model or '')} is not known, so a cost budget cannot be kept."
                 " Limit tokens or requests instead."

@@ -79,10 +79,11 @@ class ObservedBackend:
             purpose=purpose_of(ask),
             model=ask.model,
             content=_content(ask),
-            priced=prices.is_known(ask.wire, ask.model),
+            estimated_input=len(request.body) // 4,
+            price=lambda tokens: prices.price_of(ask.wire, ask.model, tokens),
             lacks=None if self._lacks is None else self._lacks(ask.wire, request),
         )
-        opened = self._tap.opened(asked)
+        opened = await self._tap.opened(asked)
         if isinstance(opened, Refused):
             return refuse(codec, _refusal(codec, opened))
         # Storing runs beside the request, so that a log does not delay the model.
@@ -105,8 +106,8 @@ class ObservedBackend:
     async def list_models(self, codec: Codec, request: RawRequest) -> Reply | None:
         """Forward a request for the provider's models. It is recorded, too: it goes out with the same key."""
         lacks = None if self._lacks is None else self._lacks(codec.wire, request)
-        asked = ModelAsked(purpose="models", model=None, content=0, priced=True, lacks=lacks)
-        opened = self._tap.opened(asked)
+        asked = ModelAsked(purpose="models", model=None, lacks=lacks)
+        opened = await self._tap.opened(asked)
         if isinstance(opened, Refused):
             return refuse(codec, _refusal(codec, opened))
         passing = _Passing(opened, codec, None, self._tap, stream=False)
