@@ -110,7 +110,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelAnswered(msgspec.Struct, frozen=True, kw_only=True):
-    """How a request ended. Counts are None if the answer lacks them, the cost if the price is unknown."""
+    """How a request ended. The counts are None if it used nothing, the cost if the price is unknown."""
 
     status: RequestStatus
     duration_ms: int
@@ -118,6 +118,8 @@ class ModelAnswered(msgspec.Struct, frozen=True, kw_only=True):
     time_to_first_byte_ms: int | None = None
     model: str | None = None
     usage: Tokens | None = None
+    estimated: bool = False
+    """Whether the counts are not the provider's, because the answer was cut off or did not have them."""
     cost_usd: float | None = None
 
 

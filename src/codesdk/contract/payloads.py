@@ -231,6 +231,8 @@ class UsageReported(Record, frozen=True, kw_only=True):
     cost_usd: float | None
     source: Literal["gateway", "runtime"]
     request_id: str | None = None
+    estimated: bool = False
+    """Whether the gateway counted what passed, because the provider did not get to say."""
 
     @property
     def is_plausible(self) -> bool:

@@ -278,6 +278,7 @@ def _usage(request_id: str, answered: ModelAnswered, tokens: Tokens) -> ev.Usage
         cost_usd=None if cost is None else min(max(0.0, cost), ev.MAX_REPORTED_COST_USD),
         source="gateway",
         request_id=request_id,
+        estimated=answered.estimated,
     )
 
 

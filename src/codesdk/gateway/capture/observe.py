@@ -21,6 +21,7 @@ from codesdk.contract.models import (
     OwnTexts,
     Refused,
     RequestStatus,
+    Tokens,
 )
 from codesdk.contract.tools import ManifestEntry
 from codesdk.gateway import prices
@@ -28,6 +29,7 @@ from codesdk.gateway.capture.exact import Split, Splitter
 from codesdk.gateway.capture.purpose import purpose_of
 from codesdk.gateway.capture.sources import implicit_sources, sources_document
 from codesdk.gateway.capture.sources_blocks import blocks_of
+from codesdk.gateway.capture.usage import count_usage
 from codesdk.gateway.cassettes.scrub import logins_of
 from codesdk.gateway.reply import BodyEnd, RawRequest, Reply, Watched, close_body, refuse
 from codesdk.gateway.server import Backend
@@ -88,6 +90,8 @@ class ObservedBackend:
             return refuse(codec, _refusal(codec, opened))
         # Storing runs beside the request, so that a log does not delay the model.
         passing = _Passing(opened, codec, ask.model, self._tap, stream=ask.stream)
+        if ask.kind == "generate":
+            passing.estimated_input = asked.estimated_input
         self._passed += 1
         storing = asyncio.create_task(self._store(opened, self._passed, ask, request))
         reply: Reply | None = None
@@ -186,6 +190,8 @@ class _Passing:
         self._began = time.monotonic()
         self._first: int | None = None
         self.status: int | None = None
+        self.estimated_input: int | None = None
+        """Of a request that a model answers, and so uses tokens."""
         self._kept: list[bytes] = []
         self._room = MAX_WHOLE_BYTES
 
@@ -207,7 +213,7 @@ class _Passing:
         if status == "completed" and (seen.error is not None or not self._is_good()):
             status = "failed"
         model = seen.model or self._model
-        tokens = seen.tokens
+        tokens, estimated = self._count(seen, status)
         self._tap.closed(
             self._id,
             ModelAnswered(
@@ -217,6 +223,7 @@ class _Passing:
                 time_to_first_byte_ms=self._first,
                 model=model,
                 usage=tokens,
+                estimated=estimated,
                 cost_usd=None if tokens is None else prices.price_of(self._wire, model or "", tokens),
             ),
         )
@@ -227,6 +234,17 @@ class _Passing:
         if self._kept:
             self._decoder.whole(b"".join(self._kept))
         return self._decoder.result()
+
+    def _count(self, seen: Seen, status: RequestStatus) -> tuple[Tokens | None, bool]:
+        if self.estimated_input is None:
+            return seen.tokens, False
+        if self.status is None:  # no answer yet: a provider that was asked has at least read the request
+            return (Tokens(input=self.estimated_input), True) if status == "abandoned" else (None, False)
+        if not self._is_good():
+            return seen.tokens, False
+        cut = status == "abandoned" and not self._stream  # half of an unstreamed answer cannot be decoded
+        unread = sum(map(len, self._kept)) if cut else 0
+        return count_usage(seen, self.estimated_input, unread)
 
     def _is_good(self) -> bool:
         return self.status is not None and self.status < 400
