@@ -13,6 +13,7 @@ from tests.gateway.peers import PATHS, WIRES, Peer, body_of, error_text, peer, p
 from codesdk import CodeSDK, TaskFailure
 from codesdk.contract.settings import Budget, Budgets
 from codesdk.gateway.providers import Provider
+from codesdk.gateway.scripted import ScriptedModel
 from codesdk.gateway.server import Gateway
 from codesdk.gateway.upstream import Upstream
 from codesdk.gateway.wires.exchange import Wire
@@ -221,14 +222,17 @@ async def test_with_the_operators_key_no_header_leaves_that_changes_a_request_or
 # --- in a session -------------------------------------------------------------------------------------------
 
 
-def asking_around(*targets: tuple[str, str], seen: list[int]) -> Any:
+def asking_around(
+    *targets: tuple[str, str], seen: list[int], client: str = "anthropic-version: 2023-06-01"
+) -> Any:
     """Return an agent that sends requests of its own before it asks its model."""
 
     async def play(task: Any) -> AsyncIterator[Any]:
         base_url = await task.host.model_endpoint()
-        async with httpx2.AsyncClient(headers={"anthropic-version": "2023-06-01"}) as client:
+        name, _, value = client.partition(": ")
+        async with httpx2.AsyncClient(headers={name: value}) as sender:
             for method, target in targets:
-                answer = await client.request(method, base_url + target)
+                answer = await sender.request(method, base_url + target)
                 seen.append(answer.status_code)
         async for item in claude_like(task):
             yield item
@@ -281,6 +285,21 @@ async def test_over_the_budget_a_list_of_models_is_refused_and_does_not_end_the_
         session = await session_of(sdk, tmp_path, turns("Hi."), budgets=budgets)
         assert (await (await session.start("Hello")).result()).text == "Hi."
     assert seen == [403]
+
+
+async def test_models_of_a_provider_without_a_key_are_refused_and_the_task_goes_on(tmp_path: Path) -> None:
+    seen: list[int] = []
+    play = asking_around(("GET", "/v1/models"), seen=seen, client="user-agent: openai/2.0")
+    async with Gateway() as upstream:
+        url = upstream.admit(ScriptedModel(turns("Hi.")))
+        async with CodeSDK.open(
+            tmp_path / "data",
+            runtimes={"agent": agent_runtime(play)},
+            providers={"anthropic": Provider(origin=url, key=KEY)},
+        ) as sdk:
+            session = await session_of(sdk, tmp_path, None)
+            assert (await (await session.start("Hello")).result()).text == "Hi."
+    assert seen == [401]
 
 
 async def test_a_provider_without_a_key_is_not_asked_for_its_models() -> None:

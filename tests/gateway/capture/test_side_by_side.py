@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.engine.acting import live_session
 from tests.gateway.agent import agent_runtime
 from tests.gateway.capture.test_tap import check, events_of, payloads, session_of
 from tests.gateway.peers import PATIENCE_S, WIRES, peer, say
@@ -71,3 +72,28 @@ async def test_thirty_requests_at_once_stay_within_a_budget_but_for_one(
     assert caught.value.code == "BUDGET_EXCEEDED"
     assert len(provider.asked) == passed
     assert len(payloads(events, "runtime.request.started")) == passed
+
+
+async def test_a_stop_ends_the_requests_that_wait_for_room_and_nothing_stays_reserved(tmp_path: Path) -> None:
+    asked = asyncio.Event()
+
+    async def silent(writer: asyncio.StreamWriter) -> None:
+        asked.set()
+
+    async with (
+        peer(silent) as provider,
+        CodeSDK.open(
+            tmp_path / "data",
+            runtimes={"agent": agent_runtime(flood)},
+            providers={wire: Provider(origin=provider.url, key="key-0123456789") for wire in WIRES},
+        ) as sdk,
+    ):
+        session = await session_of(sdk, tmp_path, None, budgets=Budgets(session=Budget(tokens=3000)))
+        task = await session.start("Go")
+        await asyncio.wait_for(asked.wait(), PATIENCE_S)
+        await task.stop()
+        assert (await task.result()).state == "stopped"
+        live = await live_session(sdk.engine, session.id)
+        assert live.resources.spending._held == {}
+        await check(sdk, session)
+    assert len(provider.asked) == 1

@@ -1,7 +1,7 @@
 """A stored log, checked frame by frame against the nine invariants of the contract.
 
 Pure and streaming: it remembers the open task, the queue, the carried questions and the ids of finished tasks
-and calls, never events. `verify` adds what only rows and artifacts can show.
+and calls and of uncounted requests, never events. `verify` adds what only rows and artifacts can show.
 """
 
 import re
@@ -72,7 +72,7 @@ class Checker:
         self._passing: TaskCheck | None = None
         self._ended: set[str] = set()
         self._queue: dict[str, list[Message]] = {}
-        self._requests: set[str] = set()
+        self._requests: set[str] = set()  # not counted yet
         self._created = False
         self._closed = False
         self._resuming = False

@@ -101,17 +101,18 @@ class ObservedBackend:
             await storing  # no byte of the answer reaches the runtime before its request is in the log
         except BaseException as error:
             storing.cancel()
-            if reply is not None:
-                await close_body(reply.body)
-            passing.end("abandoned" if isinstance(error, asyncio.CancelledError) else "failed")
+            try:
+                if reply is not None:
+                    await close_body(reply.body)
+            finally:  # what it has reserved of a budget must be given back in any case
+                passing.end("abandoned" if isinstance(error, asyncio.CancelledError) else "failed")
             raise
         return _watch(reply, passing)
 
     async def list_models(self, codec: Codec, request: RawRequest) -> Reply | None:
         """Forward a request for the provider's models. It is recorded, too: it goes out with the same key."""
-        lacks = None if self._lacks is None else self._lacks(codec.wire, request)
-        asked = ModelAsked(purpose="models", model=None, lacks=lacks)
-        opened = await self._tap.opened(asked)
+        # A missing key does not end the task: a runtime may ask a provider whose models it will not use.
+        opened = await self._tap.opened(ModelAsked(purpose="models", model=None))
         if isinstance(opened, Refused):
             return refuse(codec, _refusal(codec, opened))
         passing = _Passing(opened, codec, None, self._tap, stream=False)
