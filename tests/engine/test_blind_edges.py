@@ -73,8 +73,8 @@ def blind(monkeypatch: pytest.MonkeyPatch) -> None:
 async def leak_models(sdk: CodeSDK, session: Session) -> None:
     """Have the gateway tell of a request with secrets in all of its parts."""
     tap = (await live_session(sdk.engine, session.id)).resources.tap
-    asked = ModelAsked(purpose="main", model=BOTH, content=1, priced=True)
-    request_id = tap.opened(asked)
+    asked = ModelAsked(purpose="main", model=BOTH, content=1)
+    request_id = await tap.opened(asked)
     assert isinstance(request_id, str)
     part = ExactPart("sha256:" + "0" * 64, msgspec.json.encode({"content": BOTH}))
     exact = ExactInput(

@@ -1,7 +1,7 @@
 """A stored log, checked frame by frame against the nine invariants of the contract.
 
 Pure and streaming: it remembers the open task, the queue, the carried questions and the ids of finished tasks
-and calls, never events. `verify` adds what only rows and artifacts can show.
+and calls and of uncounted requests, never events. `verify` adds what only rows and artifacts can show.
 """
 
 import re
@@ -14,7 +14,7 @@ from codesdk.contract.events import EVENT_TYPES, TERMINAL_TYPES, Event
 from codesdk.contract.messages import Message, text_of
 from codesdk.contract.records import StoredFrame
 from codesdk.engine.checks.rules_calls import CallChecks
-from codesdk.engine.checks.rules_ends import check_end
+from codesdk.engine.checks.rules_ends import check_end, check_usage
 from codesdk.engine.checks.rules_state import Finding, TaskCheck
 from codesdk.engine.log.state import add_usage
 
@@ -72,6 +72,7 @@ class Checker:
         self._passing: TaskCheck | None = None
         self._ended: set[str] = set()
         self._queue: dict[str, list[Message]] = {}
+        self._requests: set[str] = set()  # not counted yet
         self._created = False
         self._closed = False
         self._resuming = False
@@ -85,6 +86,7 @@ class Checker:
             "model.output.delta": self._delta,
             "model.output.retracted": self._retracted,
             "model.output.completed": self._completed,
+            "runtime.request.started": self._requested,
             "usage.reported": self._used,
             "task.completed": self._end,
             "task.failed": self._end,
@@ -340,6 +342,10 @@ class Checker:
         task.blocks = {block: owner for block, owner in task.blocks.items() if owner != message_id}
         task.text = text_of(payload.content) or task.text
 
+    def _requested(self, event: Event, payload: ev.RequestStarted, _: TaskCheck | None) -> None:
+        self._requests.add(payload.request_id)
+
     def _used(self, event: Event, payload: ev.UsageReported, task: TaskCheck | None) -> None:
+        check_usage(self._report, payload, self._requests if self.whole else None)
         if task is not None:
             task.usage = add_usage(task.tallies, payload)

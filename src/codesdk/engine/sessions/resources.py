@@ -47,7 +47,7 @@ class Resources:
     ) -> None:
         self._scope = scope
         self._find_runtime = find_runtime
-        self._spending = spending
+        self.spending = spending
         self._tool_calls = tool_calls
         self._runtime: Runtime | None = None
         self._tap: SessionTap | None = None
@@ -72,7 +72,7 @@ class Resources:
     def tap(self) -> SessionTap:
         """The session's model requests. Lazy: most sessions in memory never make any."""
         if self._tap is None:
-            self._tap = SessionTap(self._scope, self._spending)
+            self._tap = SessionTap(self._scope, self.spending)
         return self._tap
 
     def capabilities(self) -> Capabilities:
@@ -86,7 +86,7 @@ class Resources:
     def near_budget(self) -> Standing | None:
         """Return a budget that is nearly used up and that nobody was asked to raise yet."""
         state = self._scope.state
-        standing = find_near(state, self._spending.standing(state.principal))
+        standing = find_near(state, self.spending.standing(state.principal))
         return None if standing is None or is_asked(state, standing.level) else standing
 
     async def model_url(self, sources: InstructionSources) -> str:
@@ -98,7 +98,7 @@ class Resources:
             )
         async with self._opening:
             if self._model_url is None:
-                await self._spending.load(scope.state.principal)
+                await self.spending.load(scope.state.principal)
                 token = secrets.token_urlsafe(24)
                 # Learned before anyone gets it, so that no event can hold it.
                 scope.learn([token])

@@ -70,7 +70,7 @@ class TaskRun:
         self._resources = resources
         self._cause: ErrorInfo | None = None
         self._excess: Standing | None = None
-        self._intake = Intake(scope)
+        self._intake = Intake(scope, resources.spending)
         self._halted: asyncio.Future[Failed] = asyncio.get_running_loop().create_future()
         self._handle: RuntimeTask | None = None
         self._last_item_s = 0.0
