@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         Category as Category,
         Place as Place,
         Who as Who,
+        now as now,
         storage_entry as storage_entry,
     )
     from codesdk.store.audit.entries import deletion_entry as deletion_entry

@@ -18,6 +18,7 @@ from codesdk.contract.capabilities import Isolation
 from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import NotFound
 from codesdk.contract.events import CONTRACT_VERSION
+from codesdk.contract.foreign import call as call_foreign
 from codesdk.contract.retention import GcReport
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.daemon.operations.operation import Call, Operation, get
@@ -91,7 +92,7 @@ async def runtime_auth(call: Call) -> RuntimeAuth:
             isolation=Isolation(level="namespaced", mode="subprocess"),
             state_dir=engine.ports.state_dir or folder,
         )
-        return RuntimeAuth(name=name, auth=await create_runtime(name).auth_status(env))
+        return RuntimeAuth(name=name, auth=await call_foreign(create_runtime(name).auth_status, env))
 
 
 def _enabled(call: Call) -> list[RuntimeEntry]:

@@ -34,7 +34,7 @@ class Observers:
     def _call(self, observer: Observer, tell: Callable[[], None]) -> None:
         try:
             tell()
-        except Exception:  # noqa: BLE001 - somebody else's code: whatever it raises must not stop a session
+        except BaseException:  # noqa: BLE001 - somebody else's code: not even SystemExit may stop a session
             if observer in self._observers:
                 self._observers.remove(observer)
             self._strain.dropped_observers += 1

@@ -23,7 +23,7 @@ from codesdk.engine.calls.undo import undo
 from codesdk.engine.log.archive import unknown_session
 from codesdk.engine.log.fold import session_row
 from codesdk.engine.permits import Permits
-from codesdk.engine.sessions.creation import first_event
+from codesdk.engine.sessions.creation import equip, first_event
 from codesdk.engine.sessions.fork import forked_event
 from codesdk.engine.sessions.keys import Keys
 from codesdk.engine.sessions.registry import SessionRegistry
@@ -150,7 +150,8 @@ class SessionActions:
             return None
         if self._ports.equipper is None:
             raise InvalidRequest("Scripts, recordings and MCP servers cannot be given to sessions here.")
-        return await self._ports.equipper.prepare(equipment, principal=caller.principal, recording=recording)
+        prepare = self._ports.equipper.prepare
+        return await equip(prepare, equipment, principal=caller.principal, recording=recording)
 
     async def _give(self, live: LiveSession, prepared: Prepared | None, secrets: list[str]) -> None:
         """Give a session what is not stored with it. A task that already runs does not get new secrets."""
@@ -161,7 +162,7 @@ class SessionActions:
         if added:
             live.scope.learn(added)
             self._secrets.keep(live.session_id, live.state.principal, (*known, *added))
-        attached = None if prepared is None else await prepared.attach(live.session_id)
+        attached = None if prepared is None else await equip(prepared.attach, live.session_id)
         if attached is not None:
             await live.resources.attach(*attached)
         live.equipped = True
