@@ -12,7 +12,7 @@ from typing import Any, Required, TypedDict, TypeVar, Unpack, cast, get_type_hin
 
 import msgspec
 
-from codesdk.contract import foreign
+from codesdk import foreign
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.ports import PreparedCall, ToolInvocation, ToolRun, ToolSink
 from codesdk.contract.tools import (

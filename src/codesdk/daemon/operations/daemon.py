@@ -19,13 +19,13 @@ from codesdk.contract.capabilities import Isolation
 from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import NotFound, StorageFailure
 from codesdk.contract.events import CONTRACT_VERSION
-from codesdk.contract.foreign import call as call_foreign
 from codesdk.contract.ports import EventLog
 from codesdk.contract.retention import GcReport
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.daemon.operations.operation import Call, Operation, get
 from codesdk.daemon.problems import not_ready
 from codesdk.daemon.responses import Whole
+from codesdk.foreign import call as call_foreign
 from codesdk.observe import CONTENT_TYPE
 from codesdk.runtimes import create_runtime, entries
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from codesdk.contract.errors import Conflict
-from codesdk.contract.foreign import Contained
 from codesdk.contract.ports import PolicyQuestion
 from codesdk.contract.tools import Evaluation, Subjects, ToolClass, ToolIdentity, ToolSpec, Verdict
 from codesdk.engine.calls.inputs import LiveCall
 from codesdk.engine.sessions.scope import SessionScope
+from codesdk.foreign import Contained
 from codesdk.policy import MODE, all_opinions
 
 LISTED = f"{MODE}native_tools"

@@ -10,7 +10,6 @@ import msgspec
 
 from codesdk.contract.canonical import CanonicalError, hash_json
 from codesdk.contract.errors import CodeSDKError
-from codesdk.contract.foreign import call as run_foreign, name_of
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import FileChange, ToolInvocation, ToolRun
 from codesdk.contract.runtime import ToolReply
@@ -21,6 +20,7 @@ from codesdk.engine.log.state import CallState
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
 from codesdk.engine.tasks.validation import is_deep, mend
+from codesdk.foreign import call as run_foreign, name_of
 from codesdk.redaction import StreamRedactor
 
 MAX_DELTA_BYTES = 1024 * 1024

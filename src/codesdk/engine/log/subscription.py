@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from codesdk.contract.codec import decode
 from codesdk.contract.errors import CodeSDKError, StorageFailure
 from codesdk.contract.events import Event
-from codesdk.contract.foreign import call
 from codesdk.contract.ports import EventLog, Subscriber
 from codesdk.contract.records import StoredFrame
+from codesdk.foreign import call
 
 PAGE_FRAMES = 200
 RETRY_S = 1.0

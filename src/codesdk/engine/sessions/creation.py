@@ -8,12 +8,12 @@ import msgspec
 from codesdk.contract.capabilities import Isolation
 from codesdk.contract.errors import CodeSDKError, Forbidden, InvalidRequest
 from codesdk.contract.events import CONTRACT_VERSION, SessionCreated
-from codesdk.contract.foreign import call, name_of
 from codesdk.contract.records import SessionRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import ImplicitSources, SessionConfig
 from codesdk.engine.log.journal import LOCAL
 from codesdk.engine.sessions.resources import capabilities_of, tool_transport
+from codesdk.foreign import call, name_of
 
 P = ParamSpec("P")
 T = TypeVar("T")

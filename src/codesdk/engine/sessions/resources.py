@@ -14,7 +14,6 @@ from codesdk.contract.capabilities import Capabilities, McpTransport
 from codesdk.contract.entry import ANY_CLIENT, McpClient
 from codesdk.contract.errors import CodeSDKError, InvalidRequest, TaskFailure
 from codesdk.contract.events import ArtifactCreated
-from codesdk.contract.foreign import Contained, call, name_of
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.models import NO_SOURCES, InstructionSources
 from codesdk.contract.ports import ToolCalls, ToolRunner
@@ -22,6 +21,7 @@ from codesdk.contract.runtime import Runtime, ToolAnnouncement
 from codesdk.engine.models.limits import Spending, Standing, find_near, is_asked
 from codesdk.engine.models.requests import SessionTap
 from codesdk.engine.sessions.scope import SessionScope
+from codesdk.foreign import Contained, call, name_of
 
 TOKEN_CHARS = 24
 """A part of a URL that has at least this many characters is a token."""

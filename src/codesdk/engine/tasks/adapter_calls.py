@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from codesdk.contract.errors import CodeSDKError, ErrorInfo, TaskFailure
-from codesdk.contract.foreign import call, name_of
 from codesdk.contract.runtime import Failed, Finished, Host, Runtime, RuntimeTask, TaskInput
 from codesdk.engine.tasks.validation import mend
+from codesdk.foreign import call, name_of
 
 Ending = Finished | Failed
 

@@ -9,7 +9,6 @@ from contextlib import aclosing
 
 from codesdk.contract.errors import CodeSDKError, Conflict, ErrorInfo, TaskFailure
 from codesdk.contract.events import TaskSteered
-from codesdk.contract.foreign import call, name_of
 from codesdk.contract.messages import Message
 from codesdk.contract.records import KeyRow, TaskRow
 from codesdk.contract.runtime import (
@@ -45,6 +44,7 @@ from codesdk.engine.tasks.context import Window, task_input, write_input
 from codesdk.engine.tasks.drafts import Intake
 from codesdk.engine.tasks.instructions import capture
 from codesdk.engine.tasks.validation import is_text
+from codesdk.foreign import call, name_of
 
 YIELD_EVERY = 64
 
