@@ -12,6 +12,7 @@ import msgspec
 
 from codesdk.contract import actions as act
 from codesdk.contract.actions import Action, Caller, Equipment, messages_of
+from codesdk.contract.bounds import check_bounds
 from codesdk.contract.errors import Busy, CodeSDKError, Conflict, Forbidden, InvalidRequest
 from codesdk.contract.events import SessionCreated
 from codesdk.contract.ids import is_task_id
@@ -79,6 +80,7 @@ class SessionActions:
         """Carry out an action once per principal and key. Raise `Conflict` if the key is another action's."""
         if not caller.may(action.needs):
             raise Forbidden(f"This needs the scope {action.needs}.")
+        check_bounds(action)
         kind = type(action)
         handler = self._handlers[kind]
         body = None if key is None else _said(action)
