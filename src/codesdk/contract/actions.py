@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 import msgspec
 
-from codesdk.contract.bounds import Count, Number
+from codesdk.contract.bounds import Count
 from codesdk.contract.messages import Message, user
 from codesdk.contract.records import SessionRow, TaskRow
 from codesdk.contract.settings import Budgets, OnBusy, SessionSettings, SettingsChange
@@ -155,7 +155,7 @@ class ApproveCall(Action[None], frozen=True, kw_only=True, tag="approve"):
 
     session_id: str
     tool_call_id: str
-    attempt: Number | None = None
+    attempt: Count | None = None
     input_hash: str | None = None
     scope: Scope = "once"
     reason: str | None = None
@@ -170,7 +170,7 @@ class DenyCall(Action[None], frozen=True, kw_only=True, tag="deny"):
     session_id: str
     tool_call_id: str
     reason: str = "denied by the user"
-    attempt: Number | None = None
+    attempt: Count | None = None
     input_hash: str | None = None
 
 

@@ -21,7 +21,7 @@ Interval = Annotated[float, msgspec.Meta(ge=0.01, le=86_400)]
 Days = Annotated[float, msgspec.Meta(ge=0, le=36_500)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Number = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
-"""Counts from 1, as attempts do."""
+"""At least one."""
 Bytes = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 InlineBytes = Annotated[int, msgspec.Meta(ge=0, le=4 * 1024 * 1024)]
 """What an event may hold itself; the rest goes to an artifact."""
