@@ -14,6 +14,7 @@ from codesdk.contract.bounds import NumberField, check_bounds, fields_of
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.settings import Budget, Budgets, Limits, SessionSettings
 from codesdk.daemon.settings import DaemonSettings
+from codesdk.testing.fakes import memory_sdk
 
 ROOTS: tuple[type[msgspec.Struct], ...] = (*ACTIONS, Limits, Collecting, DaemonSettings)
 SAID_BY_MODELS = {"Message"}
@@ -107,6 +108,7 @@ def test_the_engine_checks_every_action_before_anything_is_written(action: Actio
         assert r.get(r.sdk.sessions()) == []
 
 
-def test_an_engine_does_not_begin_with_limits_that_cannot_be():
-    with pytest.raises(InvalidRequest, match="max_queue"), rig(limits=Limits(max_queue=-1)):
-        pass
+async def test_an_engine_does_not_begin_with_limits_that_cannot_be():
+    with pytest.raises(InvalidRequest, match="max_queue"):
+        async with memory_sdk(limits=Limits(max_queue=-1)):
+            raise AssertionError("it began")

@@ -17,12 +17,25 @@ from codesdk.testing.fakes import call, done
 
 EVE = Actor(kind="user", id="eve")
 KINDS = ("stop_requested", "recovered", "grant_revoked", "undone", "settings_changed", "retry", "violation")
+OTHERS = (
+    "compaction",
+    "hidden_input",
+    "hidden_request",
+    "late_event",
+    "mode",
+    "native_tool",
+    "subagent",
+    "unknown_frame",
+    "warning",
+)
+"""The other kinds that runtimes and the engine write."""
 FACTS = (
     "task.stop_requested",
     "session.recovered",
     "grant.revoked",
     "files.undone",
     "session.settings_changed",
+    "session.clock_changed",
 )
 DETAILS: dict[str, Any] = {
     "by": {"kind": "user", "id": "eve"},
@@ -36,7 +49,7 @@ DETAILS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *FACTS])
+@pytest.mark.parametrize("kind", [*KINDS, *OTHERS, *FACTS])
 def test_a_notice_of_a_runtime_is_kept_and_changes_nothing_and_no_record_of_the_audit_comes_from_it(
     kind: str,
 ):
