@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 from tests.fuzz.rooms import Room, Writer, engine
@@ -18,6 +19,7 @@ from codesdk.handles import Session
 from codesdk.local import ControlServer, TokenFile
 from codesdk.observe import Metrics
 from codesdk.sdk import CodeSDK
+from codesdk.serving import Seat
 from codesdk.testing.fakes import FakeTools
 
 
@@ -99,7 +101,7 @@ async def control() -> Room:
             reader, writer = asyncio.StreamReader(), Writer()
             reader.feed_data(data.replace(SESSION.encode(), session.id.encode()))
             reader.feed_eof()
-            serving = asyncio.create_task(server._serve(reader, writer))  # pyright: ignore[reportArgumentType]
+            serving = asyncio.create_task(server._serve(Mock(Seat), reader, writer))  # pyright: ignore[reportArgumentType]
             answered = asyncio.create_task(writer.answered.wait())
             await asyncio.wait([serving, answered], return_when=asyncio.FIRST_COMPLETED)
             for task in (serving, answered):  # to follow a session has no end of its own

@@ -55,7 +55,7 @@ class _Backend:
         request_hash(ask.wire, request.method, request.path, request.query, ask.body)
         return Reply(status=200, headers={}, body=body)
 
-    async def other(self, request: RawRequest) -> Reply | None:
+    async def list_models(self, codec: Codec, request: RawRequest) -> Reply | None:
         return None
 
 
@@ -69,8 +69,8 @@ class _Tap:
     async def own_texts(self) -> OwnTexts:
         return OwnTexts(system=["You are helpful."], messages=["Go."], tools={"workspace.read": "Reads."})
 
-    def opened(self, asked: ModelAsked) -> str:
-        msgspec.json.encode(asked)
+    async def opened(self, asked: ModelAsked) -> str:
+        msgspec.json.encode([asked.model, asked.purpose, asked.estimated_input])
         return "req_1"
 
     async def taken(self, request_id: str, exact: ExactInput) -> str:

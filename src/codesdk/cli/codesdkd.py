@@ -13,10 +13,12 @@ from codesdk import __version__
 from codesdk.cli.exits import BAD_INPUT, INTERRUPTED, report_failure
 from codesdk.cli.options import (
     DEFAULT_DATA_DIR,
+    Real,
     command_options,
     data_dir_option,
     operator_options,
     policy_options,
+    whole,
 )
 from codesdk.contract.errors import CodeSDKError
 
@@ -30,9 +32,9 @@ _STARTED_BY = os.getppid()
 
 
 def _number(
-    name: str, default: float, metavar: str, help_text: str, least: float = 0
+    name: str, default: float, metavar: str, help_text: str, least: float = 0, most: float = 1e6
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    kind, words = click.FloatRange(least), f"{help_text} [default: {default:g}]"
+    kind, words = Real(least, most), f"{help_text} [default: {default:g}]"
     return click.option(name, default=float(default), type=kind, metavar=metavar, help=words)
 
 
@@ -71,7 +73,7 @@ def _number(
 @click.option(
     "--request-burst",
     default=2000,
-    type=click.IntRange(1),
+    type=whole(1),
     metavar="N",
     help="How many requests may come at once before that limit applies. [default: 2000]",
 )
@@ -89,24 +91,24 @@ def _number(
     metavar="N",
     help="How many of them one address may have; raise it behind a proxy. [default: half of all]",
 )
-@_number("--heartbeat", 15, "SECONDS", "How often an idle event stream shows that it is alive.", least=0.05)
+@_number("--heartbeat", 15, "SECONDS", "How often an idle event stream shows that it is alive.", 0.05, 86_400)
 @click.option(
     "--exit-with-parent",
     is_flag=False,
     flag_value=0,
-    type=click.IntRange(0),
+    type=whole(0),
     metavar="[PID]",
     help="Exit when the process that started the daemon ends. With its PID, even if it has ended already.",
 )
 @click.option(
     "--keep-days",
-    type=click.FloatRange(0, min_open=True),
+    type=Real(0, 36_500, min_open=True),
     metavar="N",
     help="Remove older sessions and audit records. [default: keep all]",
 )
 @click.option(
     "--keep-bytes",
-    type=click.IntRange(1),
+    type=whole(1),
     metavar="N",
     help="Remove the oldest sessions when all of them take more. [default: keep all]",
 )

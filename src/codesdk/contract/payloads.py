@@ -118,6 +118,16 @@ class SessionRecovered(Record, frozen=True, kw_only=True):
     """The attempts that were open, as `id#attempt`."""
 
 
+class ClockChanged(Record, frozen=True, kw_only=True):
+    """The machine's clock was set back: the session's last event has the time `before`, and it is `after` now.
+
+    Written once for each time that happens. Only here may the times of a session's events go back.
+    """
+
+    before: str
+    after: str
+
+
 class SettingsChanged(SettingsChange, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """Somebody changed the session's settings: only the fields that are present."""
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from codesdk.contract.bounds import check_bounds
 from codesdk.contract.errors import CodeSDKError, Conflict, InvalidRequest
 from codesdk.contract.ports import Observer
 from codesdk.contract.retention import Retention
@@ -42,6 +43,7 @@ async def serve(
 ) -> None:
     """Run the daemon until it is told to stop. `opening` holds further options of `CodeSDK.open`."""
     settings = msgspec.structs.replace(settings, data_dir=data_dir)
+    check_bounds(settings)
     _allow_many_files()
     metrics = Metrics()
     tokens = TokenFile(data_dir)

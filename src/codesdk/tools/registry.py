@@ -12,6 +12,7 @@ from typing import Any, Required, TypedDict, TypeVar, Unpack, cast, get_type_hin
 
 import msgspec
 
+from codesdk import foreign
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.ports import PreparedCall, ToolInvocation, ToolRun, ToolSink
 from codesdk.contract.tools import (
@@ -159,24 +160,36 @@ class ToolRegistry:
         """Release what tools hold for a session."""
         for tool in self._tools.values():
             if tool.close_session is not None:
-                await tool.close_session(session_id)
+                await _release(tool.spec.name, tool.close_session, session_id)
+
+
+async def _release(name: str, close: Callable[[str], Awaitable[None]], session_id: str) -> None:
+    """Release what one tool holds. Its failure must not keep the others from releasing theirs."""
+    try:
+        await foreign.call(close, session_id)
+    except Exception:  # noqa: BLE001 - whatever it raises
+        _log.exception("The tool %s did not release what it holds for session %s", name, session_id)
 
 
 async def _run(tool: Tool, value: Any, call: ToolInvocation, output: ToolSink) -> ToolRun:
     """Run a tool. Any failure except cancellation is a result with `is_error`."""
     try:
-        result = await tool.function(value, ToolContext(call, output))
+        result = await foreign.call(tool.function, value, ToolContext(call, output))
     except ToolError as error:
         return ToolRun(result=str(error), is_error=True)
     except CodeSDKError as error:
         return ToolRun(result=error.message, is_error=True)
     except Exception as error:  # noqa: BLE001 - whatever an app's tool raises must not end the task
         _log.exception("The tool %s failed", call.name)
-        message = (
-            f"The tool {call.name} failed unexpectedly ({type(error).__name__}). Its log has the details."
-        )
+        message = f"The tool {call.name} failed unexpectedly ({_kind(error)}). Its log has the details."
         return ToolRun(result=message, is_error=True)
     return result if isinstance(result, ToolRun) else ToolRun(result=result)
+
+
+def _kind(error: Exception) -> str:
+    """Return the name of what a tool raised, and not its text, which may quote anything."""
+    source = error.__cause__ if isinstance(error, foreign.ForeignCrash) else None
+    return type(source or error).__name__
 
 
 def make_tool(function: ToolFunction, **offer: Unpack[Offer]) -> Tool:

@@ -11,7 +11,7 @@ import msgspec
 
 from codesdk.cli.app import Setup
 from codesdk.cli.loop import run_async
-from codesdk.cli.options import json_option, session_argument
+from codesdk.cli.options import json_option, session_argument, whole
 from codesdk.cli.target.lookup import find, find_call, find_session, short, waiting
 from codesdk.cli.target.place import open_reader, open_sdk
 from codesdk.cli.view.out import write_json, write_line
@@ -31,7 +31,7 @@ Reached = Literal["running", "stored"]
 
 def _guard_options(command: F) -> F:
     """Add the options that say which call is meant, so that an answer is refused if it has changed."""
-    attempt = click.option("--attempt", type=int, metavar="N", help=_ATTEMPT_HELP)
+    attempt = click.option("--attempt", type=whole(1), metavar="N", help=_ATTEMPT_HELP)
     return attempt(click.option("--input-hash", metavar="HASH", help=_HASH_HELP)(command))
 
 

@@ -14,7 +14,7 @@ import msgspec
 from codesdk.cli.app import Setup
 from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.loop import run_async
-from codesdk.cli.options import json_option, session_argument
+from codesdk.cli.options import json_option, session_argument, whole
 from codesdk.cli.target.lookup import find_session
 from codesdk.cli.target.place import connected, reading
 from codesdk.cli.view.gist import local_time, plural
@@ -39,10 +39,8 @@ _BAD = frozenset({"denied", "failed", "refused", "lost", "unknown"})
     type=click.Choice(["request", "tool", "runtime", "storage"]),
     help="Only records of this kind.",
 )
-@click.option(
-    "--after", type=click.IntRange(0), default=0, metavar="N", help="Only records with a greater number."
-)
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="How many, the newest.")
+@click.option("--after", type=whole(0), default=0, metavar="N", help="Only records with a greater number.")
+@click.option("--limit", type=whole(1), default=50, show_default=True, help="How many, the newest.")
 @click.option("--follow", is_flag=True, help="Keep showing new records, until Ctrl-C.")
 @click.option(
     "--verify", is_flag=True, help="Check the whole chain. Exits 1 if a record is missing or changed."

@@ -10,7 +10,7 @@ from codesdk.cli.app import Setup
 from codesdk.cli.commands.answer import deliver
 from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.loop import run_async
-from codesdk.cli.options import json_option, session_argument
+from codesdk.cli.options import json_option, session_argument, whole
 from codesdk.cli.target.lookup import find, find_changed_call, find_session, short
 from codesdk.cli.target.place import open_reader
 from codesdk.cli.view.out import write_json, write_line
@@ -33,7 +33,7 @@ SessionAction = ForkSession | ChangeSettings | MoveSession | CloseSession
 
 @click.command()
 @session_argument()
-@click.option("--seq", type=int, metavar="N", help="At this event. [default: now]")
+@click.option("--seq", type=whole(0), metavar="N", help="At this event. [default: now]")
 @click.option("--title", metavar="TEXT", help="What the new session is called.")
 @json_option("Print the new session as JSON.")
 @click.pass_obj

@@ -27,6 +27,7 @@ Handler = Callable[[SessionState, Event, Any, Changes], None]
 def fold(state: SessionState, event: Event, changes: Changes) -> None:
     """Apply an event. Add the rows that change with it to `changes`."""
     state.seq = event.seq
+    state.time = event.time
     runtime = event.runtime
     if runtime.runtime_session_id is not None:
         state.runtime_session_id = runtime.runtime_session_id

@@ -179,6 +179,8 @@ class SessionState(msgspec.Struct, kw_only=True):
     session_id: str
     principal: str
     seq: int = 0
+    time: str = ""
+    """The time of the last event."""
     created: SessionCreated | None = None
     created_at: str = ""
     updated_at: str = ""

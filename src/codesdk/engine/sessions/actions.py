@@ -12,6 +12,7 @@ import msgspec
 
 from codesdk.contract import actions as act
 from codesdk.contract.actions import Action, Caller, Equipment, messages_of
+from codesdk.contract.bounds import check_bounds
 from codesdk.contract.errors import Busy, CodeSDKError, Conflict, Forbidden, InvalidRequest
 from codesdk.contract.events import SessionCreated
 from codesdk.contract.ids import is_task_id
@@ -24,7 +25,7 @@ from codesdk.engine.calls.undo import undo
 from codesdk.engine.log.archive import unknown_session
 from codesdk.engine.log.fold import session_row
 from codesdk.engine.permits import Permits
-from codesdk.engine.sessions.creation import first_event
+from codesdk.engine.sessions.creation import equip, first_event
 from codesdk.engine.sessions.fork import forked_event
 from codesdk.engine.sessions.keys import Keys
 from codesdk.engine.sessions.registry import SessionRegistry
@@ -81,6 +82,7 @@ class SessionActions:
         """Carry out an action once per principal and key. Raise `Conflict` if the key is another action's."""
         if not caller.may(action.needs):
             raise Forbidden(f"This needs the scope {action.needs}.")
+        check_bounds(action)
         kind = type(action)
         handler = self._handlers[kind]
         body = None if key is None else _said(action)
@@ -157,7 +159,8 @@ class SessionActions:
             return None
         if self._ports.equipper is None:
             raise InvalidRequest("Scripts, recordings and MCP servers cannot be given to sessions here.")
-        return await self._ports.equipper.prepare(equipment, principal=caller.principal, recording=recording)
+        prepare = self._ports.equipper.prepare
+        return await equip(prepare, equipment, principal=caller.principal, recording=recording)
 
     async def _give(self, live: LiveSession, prepared: Prepared | None, secrets: list[str]) -> None:
         """Give a session what is not stored with it. A task that already runs does not get new secrets."""
@@ -168,7 +171,7 @@ class SessionActions:
         if added:
             live.scope.learn(added)
             self._secrets.keep(live.session_id, live.state.principal, (*known, *added))
-        attached = None if prepared is None else await prepared.attach(live.session_id)
+        attached = None if prepared is None else await equip(prepared.attach, live.session_id)
         if attached is not None:
             await live.resources.attach(*attached)
         live.equipped = True

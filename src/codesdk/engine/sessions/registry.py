@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from codesdk.contract.errors import CodeSDKError, Conflict, StorageFailure
+from codesdk.contract.errors import CodeSDKError, Conflict, NotFound, StorageFailure
 from codesdk.contract.events import SessionCreated
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import FIRST_EPOCH
@@ -251,8 +251,12 @@ class SessionRegistry:
     async def _recover_when_possible(self, session_id: str) -> None:
         while session_id in self._unstored:
             await asyncio.sleep(RETRY_S)
-            with contextlib.suppress(CodeSDKError):
+            try:
                 await self.acquire(session_id)
+            except NotFound:  # not even its first event could be written
+                self._unstored.discard(session_id)
+            except CodeSDKError:
+                pass  # later, then
 
     def _require(self, session_id: str) -> LiveSession:
         live = self._live.get(session_id)

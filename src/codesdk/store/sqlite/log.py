@@ -11,8 +11,8 @@ from codesdk.contract.ports import Blobs
 from codesdk.contract.records import ArtifactRow, Changes, KeyRow, SessionRow
 from codesdk.store.sqlite import reading
 from codesdk.store.sqlite.database import Database
+from codesdk.store.sqlite.requests import Append, Delete
 from codesdk.store.sqlite.split_blobs import SplitBlobs
-from codesdk.store.sqlite.writer import Append, Delete
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class SqliteLog(Database):
 
     async def create(self, session: SessionRow, owner: str) -> int:
         """Register a session before its first append."""
-        return await self.change(lambda tables: tables.create(session, owner))
+        return await self.change(lambda tables: tables.create(session, owner), creates=session.session_id)
 
     async def take(self, session_id: str, owner: str) -> int:
         """Raise a session's epoch, so that appends under the old one are refused."""
