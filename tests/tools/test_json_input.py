@@ -12,6 +12,7 @@ from tests.tools.calling import call, ready
 from codesdk.contract.ports import ToolRun
 from codesdk.contract.tools import Subjects, ToolAnnotations, ToolSpec
 from codesdk.tools import Tool, ToolContext, ToolRegistry
+from codesdk.tools.json_input import schema_check
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -182,3 +183,49 @@ def test_what_a_function_returns_and_what_an_app_says_of_it_is_part_of_the_offer
         "required": ["degrees"],
     }
     assert ready(registry, "app.weather", {"city": "Oslo"}).subjects == Subjects(hosts=["Oslo"])
+
+
+FOREVER = "(a+)+$"
+SLOW = "a" * 60 + "!"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {SLOW: {"pattern": FOREVER}}},
+        {"patternProperties": {FOREVER: False}},
+        {"patternProperties": {FOREVER: {}}, "additionalProperties": False},
+        {"patternProperties": {FOREVER: {}}, "unevaluatedProperties": False},
+        {"propertyNames": {"pattern": FOREVER}},
+    ],
+)
+def test_a_regular_expression_of_a_foreign_schema_is_not_run(schema):
+    check = schema_check("mcp.outside.slow", {"type": "object", **schema}, foreign=True)
+    assert check({SLOW: SLOW}) is None
+
+
+def test_what_a_foreign_schema_says_without_regular_expressions_counts():
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False}
+    check = schema_check("mcp.outside.plain", schema, foreign=True)
+    assert [check({"a": "x"}), check({"b": 1})] == [
+        None,
+        "The input of mcp.outside.plain is not valid. The field b is unknown. It takes: a (string).",
+    ]
+
+
+def test_an_input_that_is_too_large_to_be_checked_is_refused():
+    check = schema_check("a.b", {"type": "object", "properties": {"n": {"multipleOf": 0.5}}})
+    words = "A number in it is too large."
+    assert check({"n": 10**400}) == f"The input of a.b is not valid. {words} It takes: n (any value)."
+
+
+@pytest.mark.parametrize("pattern", ["a{99999999999999}", "(" * 5_000 + ")" * 5_000])
+def test_a_schema_whose_regular_expression_cannot_be_compiled_is_refused(pattern):
+    with pytest.raises(ValueError, match=r"the input schema of a\.b is "):
+        schema_check("a.b", {"type": "object", "properties": {"n": {"pattern": pattern}}})
+
+
+def test_a_part_of_a_foreign_schema_cannot_choose_a_dialect_that_runs_regular_expressions():
+    part = {"$schema": "https://json-schema.org/draft/2020-12/schema", "pattern": FOREVER}
+    with pytest.raises(ValueError, match=r"a part of the input schema of a\.b has a \$schema of its own"):
+        schema_check("a.b", {"type": "object", "properties": {"a": part}}, foreign=True)

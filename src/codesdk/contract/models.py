@@ -85,6 +85,10 @@ class ExactInput(msgspec.Struct, frozen=True, kw_only=True):
     sources: dict[str, Any]
 
 
+MAX_TOKENS = 2**53 - 1
+"""More than any request has, and what every reader of JSON can hold. A larger count is not taken for one."""
+
+
 class Tokens(msgspec.Struct, frozen=True, kw_only=True):
     """Token counts without overlap, so that their sum is the provider's total.
 

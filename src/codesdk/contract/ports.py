@@ -192,6 +192,10 @@ class StoredLog(EventLog, Protocol):
         """Return the blobs beside this log: those in `files`, or some of them in its own tables."""
         ...
 
+    async def last_owner(self) -> str | None:
+        """Return who owns the newest session, or None if there is none."""
+        ...
+
     async def bytes_of(self, session_id: str) -> int:
         """Return about how many bytes a session takes, including its artifacts."""
         ...

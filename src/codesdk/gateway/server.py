@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from codesdk.contract.errors import InvalidRequest
 from codesdk.gateway.reply import RawRequest, Reply, Reset, close_body, refuse
 from codesdk.gateway.wires.exchange import Ask, Codec, Fault
 from codesdk.gateway.wires.formats import find_route, guess_codec
@@ -142,10 +143,19 @@ async def _answer(backend: Backend, request: RawRequest) -> Reply:
         body = msgspec.json.decode(request.body, type=dict[str, Any])
         ask = codec.parse(route, body)
     except (ValueError, RecursionError) as error:
-        return refuse(
-            codec, Fault(status=400, kind="invalid", message=f"The request cannot be read: {error}")
-        )
-    return await backend.answer(codec, ask, request)
+        return _unreadable(codec, error)
+    try:
+        return await backend.answer(codec, ask, request)
+    except (
+        InvalidRequest,
+        RecursionError,
+    ) as error:  # what C decodes can be too deep for who walks through it
+        return _unreadable(codec, error)
+
+
+def _unreadable(codec: Codec, error: Exception) -> Reply:
+    message = f"The request cannot be read: {error}"
+    return refuse(codec, Fault(status=400, kind="invalid", message=message))
 
 
 async def _send_reply(reply: Reply, send: Send) -> None:

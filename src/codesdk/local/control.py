@@ -17,6 +17,7 @@ from codesdk.contract.actions import LOCAL, AnyAction, Caller
 from codesdk.contract.errors import CodeSDKError, ErrorInfo, InvalidRequest, StorageFailure
 from codesdk.engine import Engine
 from codesdk.local.directory import SOCKET, bind_socket
+from codesdk.serving import Acceptor
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
 
@@ -67,7 +68,7 @@ class ControlServer:
     def __init__(self, engine: Engine, directory: Path) -> None:
         self._engine = engine
         self._directory = directory
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self._clients: set[asyncio.StreamWriter] = set()
 
     async def start(self) -> None:
@@ -76,12 +77,12 @@ class ControlServer:
             listener = bind_socket(self._directory)
         except OSError as error:
             raise StorageFailure(f"The control socket cannot be made: {error.strerror}.") from error
-        self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=MAX_LINE_BYTES)
+        self._acceptor = Acceptor.of_streams(listener, self._serve, MAX_LINE_BYTES)
 
     async def close(self) -> None:
         """Stop listening, remove the socket and close all connections."""
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
             (self._directory / SOCKET).unlink(missing_ok=True)
         for client in list(self._clients):
             client.close()
@@ -143,7 +144,7 @@ def _decoded(line: bytes) -> Request:
         raise InvalidRequest(f"A request is one line of at most {MAX_LINE_BYTES:,} bytes.")
     try:
         return msgspec.json.decode(line, type=Request)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"Invalid request: {error}.") from None
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from codesdk.doors import open_door
 
 if TYPE_CHECKING:
+    from codesdk.serving.accepting import Acceptor as Acceptor
     from codesdk.serving.asgi import (
         Gone as Gone,
         Message as Message,

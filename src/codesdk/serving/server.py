@@ -12,6 +12,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from codesdk.serving.accepting import Acceptor
 from codesdk.serving.asgi import Message, Receive, Respond, Send
 
 KEEP_ALIVE_S = 120
@@ -54,6 +55,7 @@ class Serving:
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=grace_s,
         )
+        config.load()  # here, where a failure reaches the caller: in the task, nobody would hear of it
         self._server = _Server(config)
         self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
 
@@ -76,11 +78,25 @@ class Serving:
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the process, and waits for an event where uvicorn polls ten times a second."""
+    """Accepts by itself, leaves signals to the process, and waits for an event where uvicorn polls."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._ending = asyncio.Event()
+        self._acceptors: list[Acceptor] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.servers = []
+        self._acceptors = [Acceptor(listener, self._connection) for listener in sockets or ()]
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for acceptor in self._acceptors:
+            acceptor.close()
+        await super().shutdown(sockets)
+
+    def _connection(self) -> asyncio.Protocol:
+        return _Connection(config=self.config, server_state=self.server_state, app_state={})
 
     def end(self) -> None:
         self.should_exit = True

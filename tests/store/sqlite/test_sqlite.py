@@ -490,13 +490,13 @@ async def test_the_write_ahead_log_is_merged_beside_the_writer_and_begun_anew(
 ):
     monkeypatch.setattr(merging, "MERGE_PAGES", 200)
     merged: list[str] = []
-    merge = merging._merge
+    merge = merging.merge
 
     def noted(db: sqlite3.Connection) -> None:
         merged.append(threading.current_thread().name)
         merge(db)
 
-    monkeypatch.setattr(merging, "_merge", noted)
+    monkeypatch.setattr(merging, "merge", noted)
     log = await SqliteLog.open(path)
     await log.create(session(), "me")
     seq = 0

@@ -252,7 +252,7 @@ async def _run(argv: list[str], cwd: str, env: Mapping[str, str]) -> dict[str, A
     child = await start_child(argv, cwd=Workspace(cwd), env=env)
     try:
         child.stdin.close()
-        with contextlib.suppress(TimeoutError, msgspec.DecodeError):
+        with contextlib.suppress(TimeoutError, ValueError, RecursionError):
             async with asyncio.timeout(ASK_S):
                 return msgspec.json.decode(await child.stdout.read(), type=dict[str, Any])
         return {}

@@ -272,5 +272,5 @@ def _decode(line: bytes | TooLong) -> Any:
     try:
         frame = msgspec.json.decode(line)
         return "null" if frame is None else frame  # None is what comes after the last frame
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return {"not_json": line.decode("utf-8", "replace")[:4096]}

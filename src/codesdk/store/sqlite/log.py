@@ -96,6 +96,7 @@ class SqliteLog(Database):
     session = _asks(reading.session)
     sessions = _asks(reading.sessions)
     count_sessions = _asks(reading.count_sessions)
+    last_owner = _asks(reading.last_owner)
     interrupted = _asks(reading.interrupted)
     snapshot = _asks(reading.snapshot)
     task = _asks(reading.task)

@@ -16,12 +16,13 @@ from typing import Any
 
 import msgspec
 
-from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.errors import CodeSDKError, StorageFailure
 from codesdk.contract.figures import FRAMES, Spread
 from codesdk.contract.records import Changes
 from codesdk.store import refusals
-from codesdk.store.sqlite.checkpoint import Merger
+from codesdk.store.sqlite.checkpoint import Merger, merge
 from codesdk.store.sqlite.connection import Synchronous, explain
+from codesdk.store.sqlite.presence import Presence
 from codesdk.store.sqlite.tables import Tables
 from codesdk.store.sqlite.vacuum import free_bytes, give_back
 
@@ -127,6 +128,7 @@ class Writer:
         self._level = ""
         self._tables = Tables(db)
         self._merger = Merger(db, path)
+        self._presence = Presence(path)
         self._inbox: queue.SimpleQueue[list[Request]] = queue.SimpleQueue()
         self._waiting: deque[Request] = deque()
         self._graves: deque[tuple[int, Delete | None]] = deque((key, None) for key in self._tables.graves())
@@ -204,6 +206,8 @@ class Writer:
     def _commit(self, batch: list[Request]) -> list[Outcome]:
         """Do all requests in one transaction. Raise, with nothing done, if the database refuses one."""
         durable = any(not isinstance(request, Append | Call) or request.durable for request in batch)
+        if durable:
+            self._check_files()
         self._set_level("FULL" if durable else "NORMAL")
         outcomes: list[Outcome] = []
         failed: dict[tuple[str, int], CodeSDKError] = {}
@@ -225,6 +229,15 @@ class Writer:
         self._merger.note(self._tables.take_size())
         self._tables.trim()
         return self._settle(outcomes)
+
+    def _check_files(self) -> None:
+        """Raise if a file of the database is not there any more; first save what only a nameless one holds."""
+        try:
+            self._presence.check()
+        except StorageFailure:
+            self._merger.wait()
+            merge(self._db)
+            raise
 
     def _apply(self, request: Request, failed: dict[tuple[str, int], CodeSDKError]) -> Any:
         if isinstance(request, Append):
