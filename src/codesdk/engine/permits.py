@@ -30,6 +30,12 @@ class Permits(msgspec.Struct, frozen=True, kw_only=True):
         roots = tuple(str(Path(root).resolve()) for root in self.workspace_roots)
         msgspec.structs.force_setattr(self, "workspace_roots", roots)
 
+    def check(self, runtime: str, mode: PermissionMode, runtime_config: Mapping[str, Any]) -> None:
+        """Raise `Forbidden` if sessions may not use one of these."""
+        self.check_runtime(runtime)
+        self.check_mode(mode)
+        self.check_script(runtime_config)
+
     def check_runtime(self, name: str) -> None:
         """Raise `Forbidden` if sessions may not use a runtime."""
         if self.runtimes and name not in self.runtimes:

@@ -120,9 +120,7 @@ class SessionActions:
         )
         check_settings(config, "The settings of a session", self._ports.limits.max_message_bytes)
         runtime = self._find_runtime(config.runtime)
-        self._permits.check_runtime(runtime.name)
-        self._permits.check_mode(config.permission_mode)
-        self._permits.check_script(config.settings.runtime_config)
+        self._permits.check(runtime.name, config.permission_mode, config.settings.runtime_config)
         try:
             workspace = self._ports.identify(Workspace(config.workspace))
         except PathRefused:
@@ -301,11 +299,9 @@ class SessionActions:
 
     def _check_session(self, live: LiveSession) -> None:
         """Raise `Forbidden` if the operator no longer permits what a session uses."""
-        config = live.state.config
+        config, used = live.state.config, live.scope.settings.runtime_config
         self._permits.check_workspace(config.workspace)
-        self._permits.check_runtime(live.state.runtime_name)
-        self._permits.check_mode(config.permission_mode)
-        self._permits.check_script(live.scope.settings.runtime_config)
+        self._permits.check(live.state.runtime_name, config.permission_mode, used)
 
     async def _begin(
         self,
