@@ -82,11 +82,14 @@ class Journal:
             time = self._keep_order(time)
         if in_task and task_id is None and state.task is not None:
             task_id = state.task.task_id
+        trace = self._trace
+        if trace is None or trace.task_id != task_id:
+            trace = self._trace_for(task_id)
         event = (make or EVENT_OF[type(payload)])(
             schema_version=SCHEMA_VERSION,
             seq=state.seq + 1,
             time=time,
-            trace=self._trace_for(task_id),
+            trace=trace,
             runtime=self._info_for(raw, raw_ref),
             payload=payload,
         )
@@ -110,13 +113,11 @@ class Journal:
         return changes
 
     def _trace_for(self, task_id: str | None) -> Trace:
-        trace = self._trace
-        if trace is None or trace.task_id != task_id:
-            if task_id is not None:
-                self.choke_point.check_task_id(task_id)
-            trace = Trace(session_id=self.state.session_id, task_id=task_id, user_id=self._user)
-            self._trace = trace
-        return trace
+        """Return the trace of the events of a task, which they share, and keep it for those that follow."""
+        if task_id is not None:
+            self.choke_point.check_task_id(task_id)
+        self._trace = Trace(session_id=self.state.session_id, task_id=task_id, user_id=self._user)
+        return self._trace
 
     def _check_name(self) -> None:
         """Forget the runtime's session id and model when the session has moved to another runtime."""
@@ -126,7 +127,8 @@ class Journal:
             self._model = self._runtime_session_id = self._info = None
 
     def _info_for(self, raw: Any, raw_ref: ArtifactRef | None) -> RuntimeInfo:
-        self._check_name()
+        if self._name != self.state.runtime_name:  # compared here, too, because this runs for every event
+            self._check_name()
         info = self._info
         if info is None:
             info = RuntimeInfo(
