@@ -81,13 +81,13 @@ def _number(
 @click.option(
     "--max-connections",
     default=10_000,
-    type=click.IntRange(1),
+    type=whole(1),
     metavar="N",
     help="How many connections may be open, if the limit of open files allows it. [default: 10000]",
 )
 @click.option(
     "--max-connections-per-peer",
-    type=click.IntRange(1),
+    type=whole(1),
     metavar="N",
     help="How many of them one address may have; raise it behind a proxy. [default: half of all]",
 )

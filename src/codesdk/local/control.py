@@ -182,7 +182,7 @@ def _decoded(line: bytes) -> Request:
         raise InvalidRequest(f"A request is one line of at most {MAX_LINE_BYTES:,} bytes.")
     try:
         return msgspec.json.decode(line, type=Request)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"Invalid request: {error}.") from None
 
 
