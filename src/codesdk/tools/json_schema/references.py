@@ -33,8 +33,7 @@ class References:
         found: Any = self._root
         for step in pointer.split("/")[1:]:
             name = step.replace("~1", "/").replace("~0", "~")
-            at = int(name) if isinstance(found, list) else name
-            found = found[at]
+            found = cast("list[Any]", found)[int(name)] if isinstance(found, list) else found[name]
         if not isinstance(found, dict | bool):
             raise TypeError
         return cast("Any", found)
