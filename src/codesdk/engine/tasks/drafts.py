@@ -4,6 +4,7 @@ Stands between a runtime's stream and the journal. A secret may arrive in pieces
 block is held back. A malformed item becomes a notice, never an exception.
 """
 
+import re
 from typing import Any, get_args
 
 import msgspec
@@ -17,6 +18,8 @@ from codesdk.engine.tasks.validation import MAX_DEPTH, is_deep, is_text, mend
 from codesdk.redaction import StreamRedactor
 
 _DRAFTS: frozenset[type] = frozenset(get_args(DraftPayload))
+# An integer beyond 64 bits is read back as a float, and NaN as nothing: they become so before they are stored.
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
 _DELTA_KINDS = frozenset({"text_delta", "json_delta", "code_delta", "reasoning_delta", "unknown_delta"})
 
 
@@ -155,6 +158,9 @@ def _as_json(raw: Any) -> tuple[Any, bytes]:
     """Return a runtime's message as an event can carry it, and its JSON; text if it is too deep or none."""
     try:
         data = msgspec.json.encode(raw)
+        if data == b"null" or _LONG_NUMBER.search(data) is not None:
+            raw = msgspec.json.decode(data)
+            data = msgspec.json.encode(raw)
         if not is_deep(data):
             return raw, data
         raw = data.decode()
