@@ -40,6 +40,8 @@ class Intake:
         self._scope = scope
         self._max_bytes = scope.ports.limits.max_event_bytes
         self._streams: dict[str, _Stream] = {}
+        # The blocks of each message, so that ending one of thousands does not look at all.
+        self._blocks: dict[str, dict[str, None]] = {}
 
     def quick(self, draft: Draft) -> bool:
         """Write a plain delta without an await, the common case. Return false if it is not one."""
@@ -80,12 +82,14 @@ class Intake:
 
     def release(self, message_id: str | None = None) -> None:
         """Write what was held back of one message's blocks, or of all."""
-        for block_id, stream in list(self._streams.items()):
-            if message_id is None or stream.last.message_id == message_id:
-                del self._streams[block_id]
-                rest = stream.redactor.flush()
-                if rest:
-                    lifecycle.draft(self._scope.journal, msgspec.structs.replace(stream.last, delta=rest))
+        for block_id in list(self._streams) if message_id is None else self._blocks.pop(message_id, ()):
+            stream = self._streams.get(block_id)
+            if stream is None or message_id not in (None, stream.last.message_id):
+                continue  # it was retracted
+            del self._streams[block_id]
+            rest = stream.redactor.flush()
+            if rest:
+                lifecycle.draft(self._scope.journal, msgspec.structs.replace(stream.last, delta=rest))
 
     async def raw(self, raw: Any) -> tuple[Any, ArtifactRef | None]:
         """Return the runtime's own message as an event carries it: inline, by reference, or not at all."""
@@ -115,6 +119,7 @@ class Intake:
         if stream is None:
             stream = _Stream(self._scope.redactor.stream(), payload)
             self._streams[payload.block_id] = stream
+        self._blocks.setdefault(payload.message_id, {})[payload.block_id] = None
         return _feed(stream, payload)
 
     def _legible(self, payload: Any) -> Any:
