@@ -36,6 +36,8 @@ class AttachedTools:
         self._names: frozenset[str] = frozenset()
         # What people approve is the tool as it was first offered, so a changed one is not taken.
         self._first: dict[str, ToolSpec] = {}
+        self.left_out: list[str] = []
+        """The tools that are not offered, and why, in sentences."""
 
     async def __aenter__(self) -> "AttachedTools":
         await self.start()
@@ -85,15 +87,16 @@ class AttachedTools:
     def _collect(self) -> None:
         """Rebuild the tools from what the servers offer now. A tool with an invalid schema is left out."""
         taken = set(by_wire_name(spec.name for spec in self._base.specs()))
-        registry = ToolRegistry()
+        registry, left_out = ToolRegistry(), list[str]()
         for connection in self._connections:
             for offered in connection.tools:
                 name = owned_name(connection.name, offered.name, taken)
                 try:
                     registry.add(self._tool(connection, name, offered))
                 except ValueError as error:
-                    _log.warning("A tool of the MCP server %s is left out: %s", connection.name, error)
-        self._attached = registry
+                    left_out.append(f"A tool of the MCP server {connection.name} is left out: {error}.")
+                    _log.warning("%s", left_out[-1])
+        self._attached, self.left_out = registry, left_out
         self._names = frozenset(spec.name for spec in registry.specs())
 
     def _tool(self, connection: "Connection", name: str, offered: Any) -> Tool:

@@ -187,7 +187,8 @@ class Connection:
                         self.tools = await _listed(client)
                     self._changed()
                     # Not at once again: a server may report changes without an end.
-                    await asyncio.wait([waits["stop"], waits["ended"]], timeout=RELIST_PAUSE_S)
+                    ends = [waits["stop"], waits["ended"]]
+                    await asyncio.wait(ends, timeout=RELIST_PAUSE_S, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in (*waits.values(), listening):
                 wait.cancel()
