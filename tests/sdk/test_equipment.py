@@ -119,8 +119,10 @@ async def test_a_tool_whose_schema_cannot_be_used_is_left_out_with_a_notice_and_
     workspace: Path,
 ):
     servers = {"outside": StdioServer(command=sys.executable, args=(str(OUTSIDE),))}
-    async with CodeSDK.open(runtimes={"scripted": calling("workspace.list", {})}) as sdk:
-        session = await sdk.create_session(runtime="scripted", workspace=workspace, mcp_servers=servers)
+    async with CodeSDK.open(runtimes={"scripted": calling("workspace.list", {})}, allow_yolo=True) as sdk:
+        session = await sdk.create_session(
+            runtime="scripted", workspace=workspace, permission_mode="yolo", mcp_servers=servers
+        )
         assert (await (await session.start("Look around")).result()).state == "completed"
         frames = [decode(frame.data) async for frame in sdk.archive.frames(session.id)]
         (notice,) = [event.payload for event in frames if isinstance(event.payload, RuntimeNotice)]
