@@ -4,14 +4,14 @@ Implements `Equipper` for an engine of this process: checked first, then given t
 """
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from codesdk.contract.actions import Equipment
 from codesdk.contract.errors import InvalidRequest
-from codesdk.contract.ports import ToolRunner
+from codesdk.contract.ports import Attached, ToolRunner
 from codesdk.engine import Archive
 from codesdk.gateway import GatewayService
 
@@ -72,7 +72,7 @@ class PreparedEquipment:
 
         return secrets_of(self.servers)
 
-    async def attach(self, session_id: str) -> tuple[ToolRunner, Callable[[], Awaitable[None]]] | None:
+    async def attach(self, session_id: str) -> Attached | None:
         """Give it to a session. Return the tools of its servers with all others, and what ends the servers."""
         if self.plays is not None:
             self.gateway.choose(session_id, self.plays)
@@ -82,7 +82,7 @@ class PreparedEquipment:
 
         tools = AttachedTools(self.servers, self.tools)
         await tools.start()
-        return tools, tools.close
+        return Attached(tools, tools.close, tools.left_out)
 
 
 def _servers(equipment: Equipment) -> "Mapping[str, McpServer]":

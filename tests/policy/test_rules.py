@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from tests.tools.json_schema.hang_guard import hang_guard
 
 from codesdk.contract.ports import Policy, PolicyQuestion
 from codesdk.contract.tools import Evaluation, Subjects
@@ -307,3 +308,12 @@ def test_a_rule_that_cannot_mean_anything_is_refused(fields: Any, field: str):
     with pytest.raises(BadRule) as refused:
         RulePolicy([rule(**fields)])
     assert (refused.value.rule, refused.value.field) == ("r", field)
+
+
+def test_a_name_made_to_be_slow_is_compared_with_a_pattern_of_many_stars_at_once():
+    slow = rule(tool="*a" * 30 + "*b")
+    with hang_guard():
+        assert not matches(slow, question("a" * 5_000))
+    assert matches(slow, question("a" * 5_000 + "b"))
+    assert not matches(rule(tool="a*bc*c"), question("abc"))
+    assert matches(rule(tool="a*bc*c"), question("axbcbcc"))

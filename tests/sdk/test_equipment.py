@@ -11,7 +11,7 @@ from tests.tools.mcp.tool_calls import RecordingCalls, spec
 
 from codesdk import CodeSDK, InvalidRequest
 from codesdk.contract.codec import decode
-from codesdk.contract.events import ToolCallCompleted
+from codesdk.contract.events import RuntimeNotice, ToolCallCompleted
 from codesdk.engine.checks.replay import replay_session
 from codesdk.engine.checks.verify import verify_session
 from codesdk.runtimes.scripted.adapter import ScriptedRuntime
@@ -113,6 +113,26 @@ async def test_the_tools_of_an_attached_server_are_called_under_the_same_policy_
             await (await sdk.session(session.id)).start("Again")
         again = await sdk.session(session.id, mcp_servers=servers)
         assert (await (await again.start("Again")).result()).state == "completed"
+
+
+async def test_a_tool_whose_schema_cannot_be_used_is_left_out_with_a_notice_and_the_session_goes_on(
+    workspace: Path,
+):
+    servers = {"outside": StdioServer(command=sys.executable, args=(str(OUTSIDE),))}
+    async with CodeSDK.open(runtimes={"scripted": calling("workspace.list", {})}, allow_yolo=True) as sdk:
+        session = await sdk.create_session(
+            runtime="scripted", workspace=workspace, permission_mode="yolo", mcp_servers=servers
+        )
+        assert (await (await session.start("Look around")).result()).state == "completed"
+        frames = [decode(frame.data) async for frame in sdk.archive.frames(session.id)]
+        (notice,) = [event.payload for event in frames if isinstance(event.payload, RuntimeNotice)]
+        assert notice.kind == "warning"
+        assert notice.message.startswith(
+            "A tool of the MCP server outside is left out: the input schema of mcp.outside.fetches_its_schema"
+        )
+        log, blobs = sdk.archive.log, sdk.archive.blobs
+        assert await verify_session(log, blobs, session.id) == []
+        assert (await replay_session(log, blobs, session.id))[1] == []
 
 
 async def test_a_call_of_a_server_at_an_address_is_replayed_as_one_that_ran(workspace: Path):

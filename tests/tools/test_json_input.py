@@ -12,7 +12,6 @@ from tests.tools.calling import call, ready
 from codesdk.contract.ports import ToolRun
 from codesdk.contract.tools import Subjects, ToolAnnotations, ToolSpec
 from codesdk.tools import Tool, ToolContext, ToolRegistry
-from codesdk.tools.json_input import schema_check
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -55,8 +54,8 @@ def registry() -> ToolRegistry:
         ({"city": 1}, "city: expected string, got integer."),
         ({"city": "Oslo", "days": True}, "days: expected integer or null, got boolean."),
         ({"city": "Oslo", "day": 1}, "The field day is unknown."),
-        ({"city": "O"}, "city: 'O' is too short."),
-        ({"city": "Oslo", "unit": "K"}, "unit: 'K' is not one of ['C', 'F']."),
+        ({"city": "O"}, "city: must have at least 2 characters."),
+        ({"city": "Oslo", "unit": "K"}, 'unit: must be one of "C", "F".'),
         ({"city": "Oslo", "places": [{"x": 1}, {}]}, "places[1]: the required field x is missing."),
         ({"city": "Oslo", "places": [{"x": "1"}]}, "places[0].x: expected number, got string."),
         ([], "Expected object, got array."),
@@ -81,14 +80,14 @@ async def test_an_input_that_fits_reaches_the_function_as_it_came(registry, tmp_
 
 
 BAD_SCHEMAS: list[tuple[dict[str, Any], str]] = [
-    ({"type": "objekt"}, "is not valid at type: 'objekt' is not valid under any of the given schemas"),
-    ({"type": "object", "required": "a"}, "is not valid at required: 'a' is not of type 'array'"),
-    ({"type": "object", "properties": {"a": {"pattern": "("}}}, "is not valid at properties/a/pattern"),
+    ({"type": "objekt"}, "cannot be used at type: expected types such as string or object, got objekt"),
+    ({"type": "object", "required": "a"}, "cannot be used at required: expected an array, got string"),
+    ({"type": "object", "properties": {"a": {"pattern": "("}}}, "cannot be used at properties/a/pattern"),
     ({"properties": {}}, 'must have "type": "object"'),
     ({"type": "object", "properties": {"a": {"$ref": "#/$defs/b"}}}, "refers to #/$defs/b, which it does not have"),
     ({"type": "object", "$ref": "https://example.org/x.json"}, "refers to https://example.org/x.json; nothing is fetched"),
     ({"type": "object", "allOf": [{"$ref": "other.json#/a"}]}, "refers to other.json#/a; nothing is fetched"),
-    ({"type": "object", "items": [{"$dynamicRef": "file:///etc/passwd"}]}, "is not valid at items"),
+    ({"type": "object", "items": [{"$dynamicRef": "file:///etc/passwd"}]}, "at items/0/$dynamicRef: this keyword is not supported"),
 ]  # fmt: skip
 
 
@@ -135,12 +134,13 @@ def test_a_schema_may_name_its_dialect(draft):
 def test_a_long_schema_and_a_long_value_are_said_in_short():
     schema = {"type": "object", "properties": {f"f{n}": {"enum": ["x" * 1_000]} for n in range(100)}}
     words = ToolRegistry([tool(schema)]).check("weather.get", {"f0": "y" * 10_000}) or ""
-    assert words.startswith("The input of weather.get is not valid. f0: 'yyyy")
+    assert words.startswith('The input of weather.get is not valid. f0: must be "xxxx')
     assert words.endswith(", and 70 more.")
+    assert len(words) < 10_000
 
 
-def test_the_library_is_loaded_with_the_first_such_tool_only():
-    code = "import sys, codesdk.tools; codesdk.tools.builtin_registry(); print('jsonschema' in sys.modules)"
+def test_the_library_for_patterns_is_loaded_with_the_first_one_only():
+    code = "import sys, codesdk.tools; codesdk.tools.builtin_registry(); print('re2' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -183,49 +183,3 @@ def test_what_a_function_returns_and_what_an_app_says_of_it_is_part_of_the_offer
         "required": ["degrees"],
     }
     assert ready(registry, "app.weather", {"city": "Oslo"}).subjects == Subjects(hosts=["Oslo"])
-
-
-FOREVER = "(a+)+$"
-SLOW = "a" * 60 + "!"
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"properties": {SLOW: {"pattern": FOREVER}}},
-        {"patternProperties": {FOREVER: False}},
-        {"patternProperties": {FOREVER: {}}, "additionalProperties": False},
-        {"patternProperties": {FOREVER: {}}, "unevaluatedProperties": False},
-        {"propertyNames": {"pattern": FOREVER}},
-    ],
-)
-def test_a_regular_expression_of_a_foreign_schema_is_not_run(schema):
-    check = schema_check("mcp.outside.slow", {"type": "object", **schema}, foreign=True)
-    assert check({SLOW: SLOW}) is None
-
-
-def test_what_a_foreign_schema_says_without_regular_expressions_counts():
-    schema = {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False}
-    check = schema_check("mcp.outside.plain", schema, foreign=True)
-    assert [check({"a": "x"}), check({"b": 1})] == [
-        None,
-        "The input of mcp.outside.plain is not valid. The field b is unknown. It takes: a (string).",
-    ]
-
-
-def test_an_input_that_is_too_large_to_be_checked_is_refused():
-    check = schema_check("a.b", {"type": "object", "properties": {"n": {"multipleOf": 0.5}}})
-    words = "A number in it is too large."
-    assert check({"n": 10**400}) == f"The input of a.b is not valid. {words} It takes: n (any value)."
-
-
-@pytest.mark.parametrize("pattern", ["a{99999999999999}", "(" * 5_000 + ")" * 5_000])
-def test_a_schema_whose_regular_expression_cannot_be_compiled_is_refused(pattern):
-    with pytest.raises(ValueError, match=r"the input schema of a\.b is "):
-        schema_check("a.b", {"type": "object", "properties": {"n": {"pattern": pattern}}})
-
-
-def test_a_part_of_a_foreign_schema_cannot_choose_a_dialect_that_runs_regular_expressions():
-    part = {"$schema": "https://json-schema.org/draft/2020-12/schema", "pattern": FOREVER}
-    with pytest.raises(ValueError, match=r"a part of the input schema of a\.b has a \$schema of its own"):
-        schema_check("a.b", {"type": "object", "properties": {"a": part}}, foreign=True)

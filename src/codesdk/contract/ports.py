@@ -5,7 +5,7 @@ The store implements `EventLog`, `Blobs` and `UndoStore`, the tools implement `T
 """
 
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -396,6 +396,14 @@ class McpEndpoints(Protocol):
         ...
 
 
+class Attached(NamedTuple):
+    """The tools that a session was given, a function that closes them, and what was left out, in sentences."""
+
+    tools: ToolRunner
+    close: Callable[[], Awaitable[None]]
+    left_out: Sequence[str] = ()
+
+
 class Prepared(Protocol):
     """Equipment that was checked and can be given to a session."""
 
@@ -409,8 +417,8 @@ class Prepared(Protocol):
         """The secrets in it that must be kept out of the log."""
         ...
 
-    async def attach(self, session_id: str) -> "tuple[ToolRunner, Callable[[], Awaitable[None]]] | None":
-        """Give it to a session. Return its tools, if it has any, and a function that closes them."""
+    async def attach(self, session_id: str) -> Attached | None:
+        """Give it to a session. Return its tools, if it has any."""
         ...
 
 

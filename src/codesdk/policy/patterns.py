@@ -23,7 +23,7 @@ class BadPattern(ValueError):
 def tool_pattern(patterns: Sequence[str]) -> Predicate:
     """Return a predicate: whether a tool's name matches one of these; `*` stands for any characters."""
     exact = frozenset(pattern for pattern in patterns if "*" not in pattern)
-    globs = [re.escape(pattern).replace(r"\*", ".*") for pattern in patterns if "*" in pattern]
+    globs = [_any_between(pattern.split("*")) for pattern in patterns if "*" in pattern]
     if not globs:
         return exact.__contains__
     found = re.compile("|".join([*globs, *map(re.escape, exact)])).fullmatch
@@ -121,6 +121,15 @@ def tidy_path(path: str) -> str:
 def tidy_host(host: str) -> str:
     """Return a host in the form that patterns are compared with."""
     return host.lower().rstrip(".")
+
+
+def _any_between(pieces: list[str]) -> str:
+    """Return a regular expression for these texts with any characters between them.
+
+    Names come from models. The first place where a piece fits is good enough, so none is tried twice.
+    """
+    first, *rest = map(re.escape, pieces)
+    return f"{first}{''.join(f'(?>.*?{piece})' for piece in rest[:-1] if piece)}.*{rest[-1]}"
 
 
 def _nothing(name: str) -> None:

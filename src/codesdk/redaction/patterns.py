@@ -4,6 +4,7 @@ No match begins or ends inside the marker that replaces it, so redacting twice c
 """
 
 import re
+from collections.abc import Iterator
 
 MARKER = "[redacted]"
 
@@ -27,34 +28,44 @@ _PEM = "-----BEGIN "
 
 FINISHED = rf"""
     {_EDGE}(?:
-        sk-(?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{{16,}}
+        sk-(?=[A-Za-z_-]{{0,100}}[0-9])[A-Za-z0-9_-]{{16,}}
       | gh[pousr]_[A-Za-z0-9]{{20,}}
       | github_pat_[A-Za-z0-9_]{{20,}}
       | glpat-[A-Za-z0-9_-]{{20,}}
       | csdk_[A-Za-z0-9_-]{{20,}}
-      | A[KS]IA[0-9A-Z]{{16}}
+      | A[KS]IA[0-9A-Z]{{16,}}
       | AIza[0-9A-Za-z_-]{{30,}}
       | xox[abeoprs]-[A-Za-z0-9-]{{10,}}
-      | eyJ[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]*
+      | eyJ[A-Za-z0-9_-]{{8,500}}\.[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]*
     )
   | {_BEARER}[A-Za-z0-9._~+/=-]{{16,}}
   | (?<=://)(?P<user>[^\s/:@"']{{0,200}}:)[^\s/"']{{1,1000}}(?=@)
   | -----BEGIN\ [A-Z0-9 ]{{0,30}}PRIVATE\ KEY-----
-    (?:[\s\S]{{0,16000}}?-----END\ [A-Z0-9 ]{{0,30}}PRIVATE\ KEY-----|[A-Za-z0-9+/=\s\\]*)
+    (?:(?:(?!-----BEGIN\ )[\s\S]){{0,16000}}?-----END\ [A-Z0-9 ]{{0,30}}PRIVATE\ KEY-----|[A-Za-z0-9+/=\s\\]*)
 """
-"""Complete secrets, by shape. The group `user` is kept: the user name in front of a password in a URL."""
+"""Complete secrets, by shape. The group `user` is kept: the user name in front of a password in a URL.
 
-_UNFINISHED = rf"""
-    {_EDGE}(?:
-        (?:sk-|gh[pousr]_|github_pat_|glpat-|csdk_|AIza|xox[abeoprs]-)[A-Za-z0-9_-]*
-      | A[KS]IA[0-9A-Z]{{0,15}}
-      | eyJ[A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]*){{0,2}}
-    )\Z
-  | {_BEARER}[A-Za-z0-9._~+/=-]*\Z
-  | (?<=://)[^\s/"']{{0,1200}}\Z
-  | -----BEGIN\ [A-Z0-9 ]{{0,30}}
-    (?:-{{0,4}}|PRIVATE\ KEY-----(?![\s\S]*PRIVATE\ KEY-----)[\s\S]*)\Z
+Texts are made by strangers, too, so nothing here may look far ahead from every place where a secret could
+begin: `sk-sk-sk-…` begins one every three characters.
 """
+
+# What may begin a secret that the end of a text cuts off, each searched for only where it can reach that end.
+_TOKEN_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
+_BEARER_CHARS = _TOKEN_CHARS + ".~+/="
+_token_head = re.compile(rf"{_EDGE}(?:sk-|gh[pousr]_|github_pat_|glpat-|csdk_|A[KS]IA|AIza|xox[abeoprs]-)")
+_jwt_head = re.compile(rf"{_EDGE}eyJ")
+_bearer_head = re.compile(_BEARER, re.VERBOSE)
+_short_end = re.compile(
+    r"""
+    (?<=://)[^\s/"']{0,1200}\Z
+  | -----BEGIN\ [A-Z0-9 ]{0,30}-{0,4}\Z
+    """,
+    re.VERBOSE,
+)
+_SHORT_END = 1_200
+_PEM_HEAD = "PRIVATE KEY-----"
+_pem_head = re.compile(rf"-----BEGIN [A-Z0-9 ]{{0,30}}{_PEM_HEAD}\Z")
+_LONGEST_PEM_HEAD = 11 + 30 + len(_PEM_HEAD)
 
 
 def _beginnings(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -68,7 +79,6 @@ _BEGUN = rf"""
   | (?:{"|".join(map(re.escape, _beginnings((_PEM,))))})\Z
 """
 
-_unfinished = re.compile(f"{_UNFINISHED}|{_BEGUN}", re.VERBOSE)
 _begun = re.compile(_BEGUN, re.VERBOSE)
 
 _in_token = re.compile(r"[A-Za-z0-9._~+/=-]*")
@@ -102,12 +112,39 @@ def find_unfinished(text: str, start: int, suspected: bool) -> int:
     `suspected` is what `may_contain` returned: if False, only the last few characters can begin a secret.
     """
     if suspected:
-        match = _unfinished.search(text, start)
-    elif text.endswith(_BEGINNINGS):
-        match = _begun.search(text, max(start, len(text) - _LONGEST_BEGINNING))
-    else:
-        return len(text)
-    return match.start() if match is not None else len(text)
+        return min(_begun_at(text, start), *_ends_open(text, start))
+    return _begun_at(text, start)
+
+
+def _begun_at(text: str, start: int) -> int:
+    """Return where the first characters of a secret begin that stand at the end of a text."""
+    size = len(text)
+    if not text.endswith(_BEGINNINGS):
+        return size
+    return _first(_begun.search(text, max(start, size - _LONGEST_BEGINNING)), size)
+
+
+def _ends_open(text: str, start: int) -> Iterator[int]:
+    """Yield where secrets begin that go on to the end of a text, for each kind the first one or the text's length."""
+    size = len(text)
+    yield _first(_short_end.search(text, max(start, size - _SHORT_END)), size)
+    tail = len(text.rstrip(_TOKEN_CHARS))
+    yield _first(_token_head.search(text, max(start, tail)), size)
+    for _ in range(2):  # a JSON web token has two dots
+        if text[tail - 1 : tail] == ".":
+            tail = len(text[: tail - 1].rstrip(_TOKEN_CHARS))
+    yield _first(_jwt_head.search(text, max(start, tail)), size)
+    tail = len(text.rstrip(_BEARER_CHARS))
+    yield _first(_bearer_head.match(text, tail) if tail >= start else None, size)
+    last = text.rfind(_PEM_HEAD, start)
+    end = last + len(_PEM_HEAD)
+    yield _first(
+        _pem_head.search(text, max(start, end - _LONGEST_PEM_HEAD), end) if last >= 0 else None, size
+    )
+
+
+def _first(match: re.Match[str] | None, otherwise: int) -> int:
+    return otherwise if match is None else match.start()
 
 
 def rest_of(secret: str) -> re.Pattern[str]:

@@ -74,8 +74,6 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     sandbox: SandboxSummary = _HOST
     subjects: SubjectsOf | None = None
     close_session: Callable[[str], Awaitable[None]] | None = None
-    foreign: bool = False
-    """Whether its JSON Schema was written by somebody who is not trusted: an attached MCP server."""
 
 
 class ToolRegistry:
@@ -97,7 +95,7 @@ class ToolRegistry:
         if taken is not None:
             raise ValueError(f"the tool {name} cannot be added: {taken} has the same name for a model")
         if tool.input_type is None:
-            self._checks[name] = schema_check(name, tool.spec.input_schema, foreign=tool.foreign)
+            self._checks[name] = schema_check(name, tool.spec.input_schema)
         self._tools[name] = tool
 
     def tool(self, **offer: Unpack[Offer]) -> Callable[[F], F]:

@@ -5,11 +5,13 @@ The schema has no references, unions or free-form maps: some providers refuse th
 
 import json
 import re
+from itertools import islice
 from typing import Any, cast
 
 import msgspec
 
 _FIELDS_SHOWN = 30
+_CHOICE_CHARS = 100
 _PROBLEM = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
 
 # msgspec's words → those of JSON Schema, which is what a model knows.
@@ -58,19 +60,21 @@ def say(name: str, schema: dict[str, Any], where: str | None, what: str) -> str:
 
 def _fields(schema: dict[str, Any]) -> str:
     required = schema.get("required", [])
+    known = schema.get("properties", {})
     fields = [
         f"{name} ({_kind(field)}{', required' if name in required else ''})"
-        for name, field in schema.get("properties", {}).items()
+        for name, field in islice(known.items(), _FIELDS_SHOWN)
     ]
-    more = f", and {len(fields) - _FIELDS_SHOWN} more" if len(fields) > _FIELDS_SHOWN else ""
-    return f"It takes: {', '.join(fields[:_FIELDS_SHOWN])}{more}." if fields else "It takes no fields."
+    more = f", and {len(known) - _FIELDS_SHOWN} more" if len(known) > _FIELDS_SHOWN else ""
+    return f"It takes: {', '.join(fields)}{more}." if fields else "It takes no fields."
 
 
 def _kind(field: Any) -> str:
     """Return a field's type in words. Foreign schemas may not state it."""
     entries = cast("dict[str, Any]", field) if isinstance(field, dict) else {}
     if "enum" in entries:
-        return "one of " + ", ".join(json.dumps(value) for value in entries["enum"][:_FIELDS_SHOWN])
+        choices = (json.dumps(value) for value in entries["enum"][:_FIELDS_SHOWN])
+        return "one of " + ", ".join(choice[:_CHOICE_CHARS] for choice in choices)
     kind: Any = entries.get("type", "any value")
     return " or ".join(map(str, cast("list[Any]", kind))) if isinstance(kind, list) else str(kind)
 

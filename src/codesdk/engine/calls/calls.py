@@ -32,7 +32,7 @@ from codesdk.engine.sessions.resources import Resources
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
 from codesdk.engine.tasks.drafts import Intake
-from codesdk.engine.tasks.validation import is_text
+from codesdk.engine.tasks.validation import is_text, mend
 from codesdk.policy import decide
 
 NEVER_MADE = "The runtime did not go through with this call."
@@ -134,7 +134,7 @@ class Calls:
         if call is None or not self._scope.state.is_open(call.state):
             return  # it was denied, and this is the runtime confirming it
         if call.state.phase == "waiting" and item.refused:
-            drop(self._scope, call, str(item.result))
+            drop(self._scope, call, mend(str(item.result)))
         elif not await record_end(self._scope, self._tools, call, item) and call.origin == "native":
             name = call.state.name
             self._violated(f"The runtime ran its own tool {name} without asking. The task is stopped.", name)

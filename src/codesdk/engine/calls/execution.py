@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from typing import Any
+from typing import Any, cast, get_args
 
 import msgspec
 
@@ -26,6 +26,8 @@ from codesdk.redaction import StreamRedactor
 MAX_DELTA_BYTES = 1024 * 1024
 MAX_KEPT_BYTES = 16 * 1024 * 1024
 PREVIEW_CHARS = 2000
+_STREAMS = frozenset(get_args(OutputStream))
+_MAX_EXIT_CODE = 2**31
 
 
 class Executions:
@@ -107,10 +109,12 @@ class Execution:
             or not self._scope.state.is_open(self._call)
         ):
             return  # a tool that cannot be cancelled may outlive its call
-        redactor = self._redactors.get(stream)
+        # A tool is code of others: what its types promise is checked before it is stored.
+        known: OutputStream = stream if type(stream) is str and stream in _STREAMS else "stdout"
+        redactor = self._redactors.get(known)
         if redactor is None:
-            redactor = self._redactors[stream] = self._scope.redactor.stream()
-        self._emit(stream, redactor.feed(mend(text)))
+            redactor = self._redactors[known] = self._scope.redactor.stream()
+        self._emit(known, redactor.feed(mend(text if type(text) is str else str(text))))
 
     def finish_unrun(self, why: str) -> ToolReply:
         """End a call whose start was recorded, but which never ran."""
@@ -125,6 +129,7 @@ class Execution:
 
     async def record(self, run: ToolRun, outcome: Outcome = "known") -> ToolReply:
         """Record the end of the call: its result, its changes and its output."""
+        run = _sound(run)
         result = self._clean(run.result)
         preview, ref = await self._present(result)
         changes = [await self._change(index, change) for index, change in enumerate(run.changes)]
@@ -136,7 +141,7 @@ class Execution:
             journal,
             self._call,
             is_error=run.is_error,
-            outcome=outcome,
+            outcome=outcome if outcome == "known" else "unknown",
             result_preview=preview,
             result_ref=ref,
             exit_code=run.exit_code,
@@ -220,3 +225,36 @@ def _outcome(running: asyncio.Task[ToolRun]) -> ToolRun:
     if isinstance(error, CodeSDKError):
         return ToolRun(result=error.message, is_error=True)
     return ToolRun(result=f"The tool failed: {name_of(error)}", is_error=True)
+
+
+def _sound(given: object) -> ToolRun:
+    """Return what a tool or a runtime gave back if it is as its type promises, else an error that says so."""
+    problem = _unsound(given)
+    if problem is None:
+        return cast("ToolRun", given)
+    words = f"The tool gave back something that cannot be recorded ({problem}). What it did is not known."
+    return ToolRun(result=words, is_error=True)
+
+
+def _unsound(given: object) -> str | None:
+    """Return what is wrong with a run, or None. Its result may be anything."""
+    if not isinstance(given, ToolRun):
+        return f"{type(given).__name__} instead of a ToolRun"
+    is_error: Any = given.is_error
+    exit_code: Any = given.exit_code
+    changes: Any = given.changes
+    if type(is_error) is not bool:
+        return "is_error is neither true nor false"
+    if exit_code is not None and not (type(exit_code) is int and abs(exit_code) <= _MAX_EXIT_CODE):
+        return "exit_code is not a number that a program can end with"
+    if not isinstance(changes, list | tuple) or not all(map(_is_change, cast("list[Any]", changes))):
+        return "changes are not a list of changed files"
+    return None
+
+
+def _is_change(given: object) -> bool:
+    if not isinstance(given, FileChange):
+        return False
+    path: Any = given.path
+    diff: Any = given.diff
+    return isinstance(path, str) and isinstance(diff, str)

@@ -20,6 +20,7 @@ from codesdk.engine.tasks.validation import MAX_DEPTH, is_deep
 from codesdk.redaction import Redactor
 
 MAX_NAME_CHARS = 256
+MAX_INDEX = 2**31
 
 Resolution = ToolReply | str | None
 """The outcome of a call: its result, why it did not run, or None for a native one that may run now."""
@@ -112,7 +113,8 @@ def _is_sound(item: ToolAnnouncement) -> bool:
             and 0 < len(name) <= MAX_NAME_CHARS
             and all(isinstance(text, str) for text in texts)
             and bool(msgspec.json.encode(texts))  # half of a surrogate pair cannot be encoded
-            and isinstance(index, int | None)
+            # A bool is an int in Python, but not in what is stored.
+            and (index is None or (type(index) is int and 0 <= index <= MAX_INDEX))
         )
     except UnicodeEncodeError:
         return False

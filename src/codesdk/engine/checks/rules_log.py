@@ -320,7 +320,8 @@ class Checker:
         if payload.message_id in task.messages:
             self._report(7, f"model.output.delta for message {payload.message_id}, which was complete")
         else:
-            task.blocks.setdefault(payload.block_id, payload.message_id)
+            if task.blocks.setdefault(payload.block_id, payload.message_id) == payload.message_id:
+                task.streaming.setdefault(payload.message_id, {})[payload.block_id] = None
 
     def _retracted(self, event: Event, payload: ev.OutputRetracted, task: TaskCheck) -> None:
         for block_id in payload.block_ids:
@@ -331,7 +332,9 @@ class Checker:
         if message_id in task.messages:
             self._report(7, f"model.output.completed for message {message_id}, which was complete")
         task.messages.add(message_id)
-        task.blocks = {block: owner for block, owner in task.blocks.items() if owner != message_id}
+        for block_id in task.streaming.pop(message_id, ()):
+            if task.blocks.get(block_id) == message_id:
+                del task.blocks[block_id]
         task.text = text_of(payload.content) or task.text
 
     def _requested(self, event: Event, payload: ev.RequestStarted, _: TaskCheck | None) -> None:

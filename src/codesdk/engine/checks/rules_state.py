@@ -58,6 +58,7 @@ class TaskCheck(msgspec.Struct, kw_only=True):
     ended: dict[str, str] = {}
     questions: dict[str, Attempt | None] = {}
     blocks: dict[str, str] = {}
+    streaming: dict[str, dict[str, None]] = {}
     messages: set[str] = set()
     usage: ev.UsageTotals = ev.UsageTotals()
     tallies: dict[str, Tally] = {}

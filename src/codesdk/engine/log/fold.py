@@ -191,6 +191,7 @@ def _delta(state: SessionState, event: Event, payload: ev.OutputDelta, _: Change
             language=payload.language,
             chunks=[payload.delta],
         )
+        task.streaming.setdefault(payload.message_id, []).append(payload.block_id)
     else:
         block.chunks.append(payload.delta)
 
@@ -205,7 +206,10 @@ def _completed(state: SessionState, event: Event, payload: ev.OutputCompleted, c
     task = state.task
     if task is None or event.trace.task_id is None:
         return
-    task.blocks = {key: b for key, b in task.blocks.items() if b.message_id != payload.message_id}
+    for block_id in task.streaming.pop(payload.message_id, ()):
+        block = task.blocks.get(block_id)
+        if block is not None and block.message_id == payload.message_id:  # else it was retracted
+            del task.blocks[block_id]
     task.completed_messages[payload.message_id] = event.seq
     state.model_messages += 1
     text = text_of(payload.content)

@@ -118,9 +118,12 @@ class ActiveTask(msgspec.Struct, kw_only=True):
     seen_calls: dict[str, ToolIdentity] = {}
     decisions: dict[str, bool] = {}
     blocks: dict[str, OpenBlock] = {}
+    streaming: dict[str, list[str]] = {}
+    """The open blocks of each message: a runtime may leave thousands of messages open."""
     completed_messages: dict[str, int] = {}
     requests: list[str] = []
-    parts: list[Part] = []
+    parts: dict[str, Part] = {}
+    """The parts of the transcript that are not sealed yet, in order, by the keys of `transcript`."""
     usage: UsageTotals = UsageTotals()
     tallies: dict[str, Tally] = {}
     seen: Spent = Spent()

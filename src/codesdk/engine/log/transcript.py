@@ -21,27 +21,23 @@ OWN_CALL = "call:"
 def add_user(state: SessionState, messages: list[Message]) -> None:
     """Add user messages to the running task's parts."""
     if state.task is not None:
-        state.task.parts.extend(
-            Part(message_id=message.message_id or "", user=message) for message in messages
-        )
+        for place, message in enumerate(messages):
+            # Several may have no id, or the same one.
+            key = f"user:{state.seq}.{place}"
+            state.task.parts[key] = Part(message_id=message.message_id or "", user=message)
 
 
 def part_of(state: SessionState, message_id: str) -> Part | None:
     """Return the model part of this id in the running task, adding one at the end if there is none."""
     if state.task is None:
         return None
-    for part in reversed(state.task.parts):
-        if part.user is None and part.message_id == message_id:
-            return part
-    part = Part(message_id=message_id)
-    state.task.parts.append(part)
-    return part
+    return state.task.parts.setdefault(f"model:{message_id}", Part(message_id=message_id))
 
 
 def find_call(state: SessionState, tool_call_id: str, attempt: int) -> CallPart | None:
     """Return the part of a call of the running task."""
     if state.task is not None:
-        for part in reversed(state.task.parts):
+        for part in reversed(state.task.parts.values()):
             for call in part.calls:
                 if call.tool_call_id == tool_call_id and call.attempt == attempt:
                     return call
@@ -58,16 +54,14 @@ def seal(state: SessionState, seq: int, *, everything: bool) -> list[MessageRow]
     rows: list[MessageRow] = []
     if task is None:
         return rows
-    done = 0
-    for place, part in enumerate(task.parts):
-        last = place == len(task.parts) - 1
-        if not everything and not _is_done(part, last):
+    done: list[str] = []
+    for place, (key, part) in enumerate(task.parts.items(), start=1):
+        if not everything and not _is_done(part, last=place == len(task.parts)):
             break
-        for message in _messages(part):
-            rows.append(row_for(state, seq, message))
-        done += 1
-    if done:
-        del task.parts[:done]
+        rows += [row_for(state, seq, message) for message in _messages(part)]
+        done.append(key)
+    for key in done:
+        del task.parts[key]
     return rows
 
 

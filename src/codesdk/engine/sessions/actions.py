@@ -171,7 +171,7 @@ class SessionActions:
             self._secrets.keep(live.session_id, live.state.principal, (*known, *added))
         attached = None if prepared is None else await equip(prepared.attach, live.session_id)
         if attached is not None:
-            await live.resources.attach(*attached)
+            await live.resources.attach(attached)
         live.equipped = True
 
     async def _fork(self, action: act.ForkSession, caller: Caller, key: KeyRow | None) -> SessionRow:

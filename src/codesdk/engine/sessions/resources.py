@@ -16,11 +16,12 @@ from codesdk.contract.errors import CodeSDKError, InvalidRequest, TaskFailure
 from codesdk.contract.events import ArtifactCreated
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.models import NO_SOURCES, InstructionSources
-from codesdk.contract.ports import ToolCalls, ToolRunner
+from codesdk.contract.ports import Attached, ToolCalls
 from codesdk.contract.runtime import Runtime, ToolAnnouncement
 from codesdk.engine.models.limits import Spending, Standing, find_near, is_asked
 from codesdk.engine.models.requests import SessionTap
 from codesdk.engine.sessions.scope import SessionScope
+from codesdk.engine.tasks import lifecycle
 from codesdk.foreign import Contained, call, name_of
 
 TOKEN_CHARS = 24
@@ -146,10 +147,12 @@ class Resources:
                 self._tool_url = url
         return self._tool_url
 
-    async def attach(self, tools: ToolRunner, close: Callable[[], Awaitable[None]]) -> None:
-        """Offer these tools from the next task on, replacing earlier ones. `close` ends their servers."""
-        detach, self._detach = self._detach, close
-        self._scope.attached = tools
+    async def attach(self, attached: Attached) -> None:
+        """Offer these tools from the next task on, replacing earlier ones, and note what was left out."""
+        detach, self._detach = self._detach, attached.close
+        self._scope.attached = attached.tools
+        for words in attached.left_out:
+            lifecycle.notice(self._scope.journal, "warning", words, {})
         await _detach(detach)
 
     def require_attached(self) -> None:

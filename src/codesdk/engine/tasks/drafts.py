@@ -4,6 +4,7 @@ Stands between a runtime's stream and the journal. A secret may arrive in pieces
 block is held back. A malformed item becomes a notice, never an exception.
 """
 
+import re
 from typing import Any, get_args
 
 import msgspec
@@ -26,6 +27,8 @@ from codesdk.engine.tasks.validation import MAX_DEPTH, is_deep, is_text, mend
 from codesdk.redaction import StreamRedactor
 
 _DRAFTS: frozenset[type] = frozenset(get_args(DraftPayload))
+# An integer beyond 64 bits is read back as a float, and NaN as nothing: they become so before they are stored.
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
 _DELTA_KINDS = frozenset({"text_delta", "json_delta", "code_delta", "reasoning_delta", "unknown_delta"})
 
 
@@ -47,6 +50,8 @@ class Intake:
         self._spending = spending
         self._max_bytes = scope.ports.limits.max_event_bytes
         self._streams: dict[str, _Stream] = {}
+        # The blocks of each message, so that ending one of thousands does not look at all.
+        self._blocks: dict[str, dict[str, None]] = {}
 
     def quick(self, draft: Draft) -> bool:
         """Write a plain delta without an await, the common case. Return false if it is not one."""
@@ -104,12 +109,14 @@ class Intake:
 
     def release(self, message_id: str | None = None) -> None:
         """Write what was held back of one message's blocks, or of all."""
-        for block_id, stream in list(self._streams.items()):
-            if message_id is None or stream.last.message_id == message_id:
-                del self._streams[block_id]
-                rest = stream.redactor.flush()
-                if rest:
-                    lifecycle.draft(self._scope.journal, msgspec.structs.replace(stream.last, delta=rest))
+        for block_id in list(self._streams) if message_id is None else self._blocks.pop(message_id, ()):
+            stream = self._streams.get(block_id)
+            if stream is None or message_id not in (None, stream.last.message_id):
+                continue  # it was retracted
+            del self._streams[block_id]
+            rest = stream.redactor.flush()
+            if rest:
+                lifecycle.draft(self._scope.journal, msgspec.structs.replace(stream.last, delta=rest))
 
     async def raw(self, raw: Any) -> tuple[Any, ArtifactRef | None]:
         """Return the runtime's own message as an event carries it: inline, by reference, or not at all."""
@@ -139,6 +146,7 @@ class Intake:
         if stream is None:
             stream = _Stream(self._scope.redactor.stream(), payload)
             self._streams[payload.block_id] = stream
+        self._blocks.setdefault(payload.message_id, {})[payload.block_id] = None
         return _feed(stream, payload)
 
     def _legible(self, payload: Any) -> Any:
@@ -182,6 +190,9 @@ def _as_json(raw: Any) -> tuple[Any, bytes]:
     """Return a runtime's message as an event can carry it, and its JSON; text if it is too deep or none."""
     try:
         data = msgspec.json.encode(raw)
+        if data == b"null" or _LONG_NUMBER.search(data) is not None:
+            raw = msgspec.json.decode(data)
+            data = msgspec.json.encode(raw)
         if not is_deep(data):
             return raw, data
         raw = data.decode()

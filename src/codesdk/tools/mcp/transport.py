@@ -7,10 +7,10 @@ start.
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Any, Self, TextIO, cast
 
 import httpx2
 from mcp.client._transport import ReadStream, TransportStreams
@@ -22,6 +22,7 @@ from codesdk.tools.mcp_client.servers import HttpServer, McpServer, StdioServer
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 KEPT_BYTES = 2_000
+MAX_ANSWER_BYTES = 16 * 1024 * 1024
 _HTTP_S = 30.0
 
 
@@ -109,10 +110,50 @@ async def _address(server: HttpServer) -> AsyncGenerator[TransportStreams]:
     timeout = httpx2.Timeout(_HTTP_S, read=server.timeout_s + _HTTP_S)
     async with (
         # trust_env=False: neither proxies nor .netrc logins of this process are for the server.
-        httpx2.AsyncClient(headers=server.headers, timeout=timeout, trust_env=False) as http,
+        httpx2.AsyncClient(
+            transport=_Bounded(),
+            headers={**server.headers, "accept-encoding": "identity"},
+            timeout=timeout,
+            trust_env=False,
+        ) as http,
         streamable_http_client(server.url, http_client=http) as streams,
     ):
         yield streams
+
+
+class _Bounded(httpx2.AsyncHTTPTransport):
+    """Refuses answers that would fill the memory: large ones, and compressed ones, whose size nobody knows."""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request; the body of its answer is read within the bound."""
+        response = await super().handle_async_request(request)
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            await response.aclose()
+            raise httpx2.RemoteProtocolError("the answer is compressed, and we did not ask for that")
+        # A stream of events may go on as long as its call; there, each event has a bound of its own.
+        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            stream = cast("httpx2.AsyncByteStream", response.stream)
+            response.stream = _BoundedBody(stream)
+        return response
+
+
+class _BoundedBody(httpx2.AsyncByteStream):
+    """A body that ends with an error when it is too large."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left = MAX_ANSWER_BYTES
+        async for chunk in self._stream:
+            left -= len(chunk)
+            if left < 0:
+                raise httpx2.StreamError(f"the answer has more than {MAX_ANSWER_BYTES:,} bytes")
+            yield chunk
+
+    async def aclose(self) -> None:
+        """Close the stream beneath."""
+        await self._stream.aclose()
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from codesdk.contract.ports import PreparedCall, ToolRun, ToolRunner
 from codesdk.contract.tools import SandboxSummary, Subjects, ToolSpec
 from codesdk.tools.mcp_client.servers import McpServer, StdioServer, check_servers, host_of
 from codesdk.tools.names import by_wire_name, owned_name
-from codesdk.tools.registry import Tool, ToolContext, ToolRegistry
+from codesdk.tools.registry import Tool, ToolContext, ToolError, ToolRegistry
 
 if TYPE_CHECKING:
     from codesdk.tools.mcp_client.connection import Connection
@@ -34,6 +34,10 @@ class AttachedTools:
         self._connections: list[Connection] = []
         self._attached = ToolRegistry()
         self._names: frozenset[str] = frozenset()
+        # What people approve is the tool as it was first offered, so a changed one is not taken.
+        self._first: dict[str, ToolSpec] = {}
+        self.left_out: list[str] = []
+        """The tools that are not offered, and why, in sentences."""
 
     async def __aenter__(self) -> "AttachedTools":
         await self.start()
@@ -83,36 +87,47 @@ class AttachedTools:
     def _collect(self) -> None:
         """Rebuild the tools from what the servers offer now. A tool with an invalid schema is left out."""
         taken = set(by_wire_name(spec.name for spec in self._base.specs()))
-        registry = ToolRegistry()
+        registry, left_out = ToolRegistry(), list[str]()
         for connection in self._connections:
             for offered in connection.tools:
                 name = owned_name(connection.name, offered.name, taken)
                 try:
-                    registry.add(_tool(connection, name, offered))
+                    registry.add(self._tool(connection, name, offered))
                 except ValueError as error:
-                    _log.warning("A tool of the MCP server %s is left out: %s", connection.name, error)
-        self._attached = registry
+                    left_out.append(f"A tool of the MCP server {connection.name} is left out: {error}.")
+                    _log.warning("%s", left_out[-1])
+        self._attached, self.left_out = registry, left_out
         self._names = frozenset(spec.name for spec in registry.specs())
 
+    def _tool(self, connection: "Connection", name: str, offered: Any) -> Tool:
+        """Return a server's tool as one of ours. Raise `ValueError` if it is not the one that was attached."""
+        spec = _spec(connection, name, offered)
+        if self._first.setdefault(name, spec) != spec:
+            raise ValueError(f"{name} has changed since it was attached; attach the server again to use it")
 
-def _tool(connection: "Connection", name: str, offered: Any) -> Tool:
+        async def call(arguments: Any, context: ToolContext) -> ToolRun:
+            if name not in self._names:  # it was, when the call was judged
+                raise ToolError(
+                    f"The MCP server {connection.name} no longer offers {name} as it was approved."
+                )
+            return await connection.call(offered.name, arguments, context.output)
+
+        server, host = connection.server, host_of(connection.server)
+        return Tool(
+            spec=spec,
+            function=call,
+            execution_env="codesdk_host" if isinstance(server, StdioServer) else "unknown",
+            sandbox=SandboxSummary(network=True, timeout_ms=int(server.timeout_s * 1000)),
+            subjects=lambda _: Subjects(hosts=[host] if host else []),
+        )
+
+
+def _spec(connection: "Connection", name: str, offered: Any) -> ToolSpec:
     server = connection.server
-
-    async def call(arguments: Any, context: ToolContext) -> ToolRun:
-        return await connection.call(offered.name, arguments, context.output)
-
-    host = host_of(server)
     description = offered.description or f"The tool {offered.name} of the MCP server {connection.name}."
-    return Tool(
-        spec=ToolSpec(
-            name=name,
-            description=description[:MAX_DESCRIPTION],
-            input_schema=offered.input_schema,
-            tool_class=server.tool_classes.get(offered.name, server.tool_class),
-        ),
-        function=call,
-        foreign=True,
-        execution_env="codesdk_host" if isinstance(server, StdioServer) else "unknown",
-        sandbox=SandboxSummary(network=True, timeout_ms=int(server.timeout_s * 1000)),
-        subjects=lambda _: Subjects(hosts=[host] if host else []),
+    return ToolSpec(
+        name=name,
+        description=description[:MAX_DESCRIPTION],
+        input_schema=offered.input_schema,
+        tool_class=server.tool_classes.get(offered.name, server.tool_class),
     )

@@ -5,6 +5,7 @@ next call connects again.
 """
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable
 from importlib.metadata import version
@@ -25,7 +26,12 @@ from codesdk.tools.mcp_client.servers import McpServer, secrets_of
 from codesdk.tools.registry import ToolError
 
 CONNECT_S = 60.0
+CLOSE_S = 10.0
+RELIST_PAUSE_S = 1.0
 MAX_TOOLS = 1_000
+MAX_LIST_BYTES = 2 * 1024 * 1024
+MAX_REPORTS = 1_000
+_MAX_WORDS = 500
 _log = logging.getLogger(__name__)
 
 
@@ -71,6 +77,8 @@ class Connection:
         """Close the connection and end the program behind it, if we started one."""
         self._stop.set()
         if self._owner is not None:
+            await asyncio.wait([self._owner], timeout=CLOSE_S)
+            self._owner.cancel()  # a server must not hold up the session by never letting go
             await asyncio.wait([self._owner])
 
     async def offer(self) -> list[types.Tool]:
@@ -80,7 +88,7 @@ class Connection:
             return [] if self._client is None else await _listed(self._client)
         except MCPError as error:
             self._doubtful = True
-            raise Unreachable(f"{error.message.rstrip('.')}.") from None
+            raise Unreachable(f"{_short(error.message)}.") from None
 
     async def call(self, tool: str, arguments: Any, output: ToolSink) -> ToolRun:
         """Call a tool by the server's own name for it.
@@ -88,8 +96,11 @@ class Connection:
         Cancelling this tells the server. Raise `ToolError`.
         """
 
+        reports = itertools.count(1)
+
         async def report(progress: float, total: float | None, message: str | None) -> None:
-            output("progress", _progress(progress, total, message))
+            if next(reports) <= MAX_REPORTS:  # each becomes an event, and a server can send millions
+                output("progress", _progress(progress, total, message))
 
         result = await self.ask(types.CallToolRequestParams(name=tool, arguments=arguments), report)
         return ToolRun(result=_text(result), is_error=bool(result.is_error))
@@ -133,7 +144,7 @@ class Connection:
                 f"The MCP server {self.name} ended while it worked on this call. What it had done by then is not known."
                 " It is started again with the next call."
             )
-        return f"The MCP server {self.name} refused the call: {error.message}"
+        return f"The MCP server {self.name} refused the call: {_short(error.message)}."
 
     async def _is_dead(self, client: Client) -> bool:
         """Return whether a server that failed no longer answers."""
@@ -172,8 +183,12 @@ class Connection:
                 if self._news.is_set():
                     self._news.clear()
                     waits["news"] = asyncio.create_task(self._news.wait())
-                    self.tools = await _listed(client)
+                    async with asyncio.timeout(CONNECT_S):
+                        self.tools = await _listed(client)
                     self._changed()
+                    # Not at once again: a server may report changes without an end.
+                    ends = [waits["stop"], waits["ended"]]
+                    await asyncio.wait(ends, timeout=RELIST_PAUSE_S, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in (*waits.values(), listening):
                 wait.cancel()
@@ -201,9 +216,13 @@ async def _listed(client: Client) -> list[types.Tool]:
     """Return a server's tools from all pages, up to a limit."""
     tools: list[types.Tool] = []
     cursor: str | None = None
-    while len(tools) < MAX_TOOLS:
+    size = 0
+    while len(tools) < MAX_TOOLS and size <= MAX_LIST_BYTES:
         page = await client.session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
-        tools += page.tools
+        for tool in page.tools:
+            size += len(tool.model_dump_json())
+            if size <= MAX_LIST_BYTES:
+                tools.append(tool)
         cursor = page.next_cursor
         if not cursor or not page.tools:  # an empty page with a cursor could go on forever
             break
@@ -237,12 +256,16 @@ def _progress(progress: float, total: float | None, message: str | None) -> str:
     return f"{share}: {message}\n" if message else f"{share}\n"
 
 
+def _short(text: str) -> str:
+    return (text if len(text) <= _MAX_WORDS else text[: _MAX_WORDS - 1] + "…").rstrip(".")
+
+
 def _words(error: BaseException) -> str:
     """Return what went wrong, without addresses: they may contain a secret."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     if isinstance(error, MCPError):
-        return "it ended" if error.code == types.CONNECTION_CLOSED else error.message.rstrip(".")
+        return "it ended" if error.code == types.CONNECTION_CLOSED else _short(error.message)
     if isinstance(error, FileNotFoundError | PermissionError):
         return str(error.strerror or error)
     return f"connecting to it failed ({type(error).__name__})"

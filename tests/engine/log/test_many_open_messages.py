@@ -1,0 +1,65 @@
+"""Thousands of messages that a runtime leaves open: what ending them costs grows with their number, not with its square."""
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from tests.engine.world import payloads, world
+
+from codesdk.contract.events import OutputCompleted
+from codesdk.testing.fakes import call, delta, done, message
+
+FEW, MANY = 100, 400
+
+
+def steps_of(work: Callable[[], Any]) -> int:
+    """Count the instructions that the engine's own code executes: the same on every machine."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        if "/codesdk/engine/" not in frame.f_code.co_filename:
+            return None
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def ending(number: int) -> int:
+    """Return the steps of a task's end that leaves this many messages open."""
+    with world() as w:
+        session = w.create()
+        w.start(session)
+        w.emit(*(delta("a", f"m{n}", f"b{n}") for n in range(number)))
+        steps = steps_of(lambda: w.emit(done()))
+        assert len(payloads(w.events(session), OutputCompleted)) == number
+        w.check_all()
+        return steps
+
+
+def completing(number: int) -> int:
+    """Return the steps of completing this many messages, while a call of the first one waits for a person."""
+    with world() as w:
+        session = w.create()
+        w.start(session)
+        w.emit(call("fake.write", message_id="m0"), *(delta("a", f"m{n}", f"b{n}") for n in range(number)))
+        steps = steps_of(lambda: w.emit(*(message("a", f"m{n}") for n in range(number))))
+        assert len(payloads(w.events(session), OutputCompleted)) == number
+        return steps
+
+
+def test_a_task_that_ends_closes_its_open_messages_in_linear_work():
+    assert ending(MANY) < 1.3 * MANY / FEW * ending(FEW)
+
+
+def test_messages_are_completed_in_linear_work_also_while_an_earlier_one_cannot_be_sealed():
+    assert completing(MANY) < 1.3 * MANY / FEW * completing(FEW)
