@@ -81,7 +81,7 @@ async def talk(sdk: CodeSDK, runtime: Runtime, workspace: Path, plays: Script) -
 
 def tokens(sdk: CodeSDK, session: Session) -> list[str]:
     """Return the tokens that the session gave its program: its address at the gateway, and at the tools."""
-    known = sdk.engine.redactor_of(session.id).secrets
+    known = (await sdk.engine.redactor_of(session.id)).secrets
     found = [secret for secret in known if secret not in (KNOWN, SAID, PROVIDER, LATER, STAND_IN)]
     assert len(found) == 2
     return found

@@ -14,8 +14,10 @@ from codesdk.engine.log.journal import LOCAL
 from codesdk.engine.sessions.resources import tool_transport
 
 
-def first_event(config: SessionConfig, runtime: Runtime, principal: str) -> SessionCreated:
-    """Return the `session.created` event for this configuration."""
+def first_event(
+    config: SessionConfig, runtime: Runtime, principal: str, sealed: tuple[str, ...] = ()
+) -> SessionCreated:
+    """Return the `session.created` event for this configuration. `sealed` names what it is equipped with."""
     check_fit(runtime, config.native_tools, config.settings.implicit_sources)
     return SessionCreated(
         contract_version=CONTRACT_VERSION,
@@ -31,6 +33,7 @@ def first_event(config: SessionConfig, runtime: Runtime, principal: str) -> Sess
         model=config.model,
         budgets=config.budgets,
         mcp_transport=tool_transport(runtime.capabilities()),
+        sealed=sealed,
     )
 
 
