@@ -18,6 +18,7 @@ import msgspec
 
 from codesdk.contract.errors import TaskFailure
 from codesdk.redaction import Redactor
+from codesdk.runtimes.program.environment import SEARCH_PATH
 from codesdk.runtimes.program.sweep import write_note
 
 TAIL_BYTES = 8 * 1024
@@ -128,7 +129,7 @@ async def start_child(
     """
     if await has_namespaces():
         return await _start_apart(argv, cwd, env, secrets)
-    setpriv = shutil.which("setpriv")
+    setpriv = _own_tool("setpriv")
     wrapped = [setpriv, "--pdeathsig", "KILL", "--", *argv] if setpriv else argv
     process = await _spawn(wrapped, cwd, env, ())
     return Child(process, None, secrets, write_note(state_dir, process.pid, env.get("HOME", "")))
@@ -137,7 +138,7 @@ async def start_child(
 async def _start_apart(
     argv: Sequence[str], cwd: str, env: Mapping[str, str], secrets: Iterable[str]
 ) -> Child:
-    bwrap = shutil.which("bwrap")
+    bwrap = _own_tool("bwrap")
     assert bwrap is not None
     told, tell = os.pipe()
     try:
@@ -191,9 +192,14 @@ async def _spawn(argv: Sequence[str], cwd: str, env: Mapping[str, str], fds: Seq
         ) from error
 
 
+def _own_tool(name: str) -> str | None:
+    """Return a program that CodeSDK itself runs. Our search path may lead into a workspace, so it is not asked."""
+    return shutil.which(name, path=SEARCH_PATH)
+
+
 async def has_namespaces() -> bool:
     """Return whether a process namespace can be made here. Each bubblewrap is tried once."""
-    bwrap = shutil.which("bwrap")
+    bwrap = _own_tool("bwrap")
     if bwrap is None:
         return False
     if bwrap not in _tried:
