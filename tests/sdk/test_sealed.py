@@ -1,8 +1,10 @@
 """Equipment that is sealed beside a session: kept over a restart, never in the log, gone with the session."""
 
+import gzip
+import io
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.sdk.test_equipment import OUTSIDE, calling
@@ -74,7 +76,7 @@ async def test_equipping_adds_secrets_replaces_servers_and_is_named_in_the_log(t
         assert kept.secrets == [SECRET, TOKEN, "another-secret"]
         assert list(kept.mcp_servers) == ["outside"]
         events = [decode(frame.data) async for frame in sdk.archive.frames(session.id)]
-        assert [(event.type, event.payload.sealed) for event in events] == [
+        assert [(event.type, cast("Any", event.payload).sealed) for event in events] == [
             ("session.created", ("secrets",)),
             ("session.settings_changed", ("secrets", "mcp_servers")),
         ]
@@ -190,6 +192,21 @@ async def test_a_script_is_played_after_a_restart_without_being_given_again(tmp_
             await (await (await sdk.session(session_id)).start("Go")).result()
             assert sdk._gateway is not None
             assert sdk._gateway.plays(session_id)
+
+
+async def test_a_bundle_of_a_session_that_nobody_loaded_knows_its_secrets(tmp_path: Path):
+    """Said before the session was told that it is a secret, and so in the log; the bundle must not hand it on."""
+    data = tmp_path / "data"
+    async with CodeSDK.open(data, runtimes=talker()) as sdk:
+        session = await sdk.create_session(runtime="fake", workspace=tmp_path)
+        await (await session.start("Go")).result()
+        await sdk.session(session.id, secrets=[SECRET])
+    async with CodeSDK.open(data, runtimes=talker()) as sdk, CodeSDK.open(data) as beside:
+        for each in (sdk, beside):
+            packed = io.BytesIO()
+            await each.write_bundle(session.id, packed)
+            assert SECRET.encode() not in gzip.decompress(packed.getvalue())
+            assert TOKEN.encode() in gzip.decompress(packed.getvalue())
 
 
 # --- crashes and full disks ----------------------------------------------------------------------

@@ -67,6 +67,7 @@ async def test_what_others_could_read_or_replace_is_named_with_what_to_do(tmp_pa
     await store.save("ses_1", b"sealed")
     await store.save("ses_2", b"sealed")
     assert store.exposed() == []
+    assert store.exposed("ses_3") == []
     folder = tmp_path / "equipment"
     folder.chmod(0o750)
     (folder / "ses_1").chmod(0o644)
@@ -75,7 +76,11 @@ async def test_what_others_could_read_or_replace_is_named_with_what_to_do(tmp_pa
     assert store.exposed() == [
         f"{folder} is open to others (mode 0750); run chmod 700 on it",
         f"{folder / 'ses_1'} is open to others (mode 0644); run chmod 600 on it",
-        f"{folder / 'ses_2'} is not a plain file; remove it and equip the session again",
+        f"{folder / 'ses_2'} is not what CodeSDK puts there; remove it and equip the session again",
+    ]
+    folder.chmod(0o700)
+    assert store.exposed("ses_1") == [
+        f"{folder / 'ses_1'} is open to others (mode 0644); run chmod 600 on it"
     ]
 
 

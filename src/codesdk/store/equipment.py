@@ -66,9 +66,13 @@ class FileEquipment:
         """Return the sessions of which something is kept. What a broken write left behind is removed."""
         return await asyncio.to_thread(_names, self._root)
 
-    def exposed(self) -> list[str]:
-        """Return what others than the owner could read or replace, as sentences. Blocking."""
-        return _exposed(self._root) if self._root.exists() else []
+    def exposed(self, session_id: str | None = None) -> list[str]:
+        """Return what others than the owner could read or replace, as sentences: of one session, or of all. Blocking."""
+        if not self._root.exists():
+            return []
+        files = sorted(self._root.iterdir()) if session_id is None else [self._root / session_id]
+        found = [_exposure(self._root, 0o700), *(_exposure(path, 0o600) for path in files)]
+        return [sentence for sentence in found if sentence is not None]
 
     def _write(self, path: Path, sealed: bytes) -> None:
         try:
@@ -118,15 +122,16 @@ def _names(root: Path) -> list[str]:
     return [name for name in found if _NAME.fullmatch(name) and not name.startswith(TEMPORARY)]
 
 
-def _exposed(root: Path) -> list[str]:
-    found: list[str] = []
-    for path, expected in [(root, 0o700), *((path, 0o600) for path in sorted(root.iterdir()))]:
+def _exposure(path: Path, wanted: int) -> str | None:
+    try:
         status = path.lstat()
-        mode = stat.S_IMODE(status.st_mode)
-        if stat.S_ISLNK(status.st_mode) or not (path == root or stat.S_ISREG(status.st_mode)):
-            found.append(f"{path} is not a plain file; remove it and equip the session again")
-        elif mode & 0o077:
-            found.append(f"{path} is open to others (mode {mode:04o}); run chmod {expected:o} on it")
-        elif status.st_uid != os.geteuid():
-            found.append(f"{path} belongs to another user; run chown on it")
-    return found
+    except FileNotFoundError:
+        return None
+    mode = stat.S_IMODE(status.st_mode)
+    if not (stat.S_ISDIR(status.st_mode) if wanted == 0o700 else stat.S_ISREG(status.st_mode)):
+        return f"{path} is not what CodeSDK puts there; remove it and equip the session again"
+    if mode & 0o077:
+        return f"{path} is open to others (mode {mode:04o}); run chmod {wanted:o} on it"
+    if status.st_uid != os.geteuid():
+        return f"{path} belongs to another user; run chown on it"
+    return None
