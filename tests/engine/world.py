@@ -32,6 +32,7 @@ from codesdk.engine.sessions.scope import Ports
 from codesdk.engine.sessions.session import LiveSession
 from codesdk.policy.modes import ModePolicy
 from codesdk.store.blobs import MemoryBlobs
+from codesdk.store.equipment import MemoryEquipment
 from codesdk.store.memory import MemoryLog
 from codesdk.store.sqlite.log import SqliteLog
 from codesdk.testing.fakes import FakeRuntime, FakeTools, FrozenStamper
@@ -159,6 +160,7 @@ class World:
         self.secrets = secrets
         self.flaky = Flaky()
         self.blobs = FlakyBlobs(self.flaky)
+        self.equipment = MemoryEquipment()
         self.directory = Path(tempfile.mkdtemp()) if sqlite else None
         self.readers: list[Reader] = []
         self.calls: list[asyncio.Task[Any]] = []
@@ -256,6 +258,7 @@ class World:
             policy=self.policy,
             stamper=self.stamper,
             limits=self.limits,
+            equipment=self.equipment,
             is_workspace=lambda _: True,
         )
         self.loop.run_until_complete(self._make_engine(ports))

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from tests.runtimes.program.test_finding import ENTRY, program
 
+from codesdk import CodeSDK
 from codesdk.contract.errors import TaskFailure
 from codesdk.runtimes.program import process
 from codesdk.runtimes.program.finding import Program, find_program
@@ -73,4 +74,23 @@ async def test_what_codesdk_wraps_programs_with_is_the_systems(
     child = await process.start_child(["/bin/true"], cwd=str(hostile), env=env)
     await child.wait()
     await child.stop()
+    assert ran(hostile) == []
+
+
+@pytest.mark.parametrize(
+    ("runtime", "bundled"),
+    [
+        ("claude", "codesdk.runtimes.claude.options.bundled"),
+        ("codex", "codesdk.runtimes.codex.adapter.bundled"),
+    ],
+)
+async def test_a_task_does_not_start_the_agent_that_its_workspace_brings(
+    hostile: Path, monkeypatch: pytest.MonkeyPatch, runtime: str, bundled: str
+):
+    monkeypatch.setattr(bundled, lambda: None)
+    monkeypatch.setenv("PATH", f"{hostile}/node_modules/.bin")
+    async with CodeSDK.open(hostile.parent / "data") as sdk:
+        session = await sdk.create_session(runtime=runtime, workspace=hostile)
+        with pytest.raises(TaskFailure, match=f"the program {runtime} is not installed"):
+            await (await session.start("Go")).result()
     assert ran(hostile) == []

@@ -76,6 +76,10 @@ class Equipment(msgspec.Struct, frozen=True, kw_only=True):
     secrets: list[str] = []
     """Values that never reach an event, a log or an artifact."""
 
+    def __repr__(self) -> str:
+        """Name only what is given: a repr ends up in logs and tracebacks."""
+        return f"{type(self).__name__}({', '.join(self.kinds)})"
+
     @property
     def kinds(self) -> tuple[str, ...]:
         """The names of what is given. They are no secret."""

@@ -76,7 +76,8 @@ class FileEquipment:
 
     def _write(self, path: Path, sealed: bytes) -> None:
         try:
-            make_directory(self._root)
+            if not self._root.is_dir():
+                make_directory(self._root)
             self._root.chmod(0o700)  # also if it was there before, or restored from a backup
             write_file(path, sealed)
         except OSError as error:

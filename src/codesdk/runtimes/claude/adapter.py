@@ -95,7 +95,7 @@ class ClaudeRuntime:
         fresh = new_for_process(live.told, messages) if live is not None and live.fits(launch) else None
         if live is None or fresh is None:
             await self.close_session(task.session_id)
-            program = (await self.find(task.workspace)).path
+            program = (await self.find(task.env.cwd)).path
             live, content = await begin(host, task, launch, messages, program, self._max_retries)
             self._live[task.session_id] = live
         else:

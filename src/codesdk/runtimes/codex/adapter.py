@@ -130,7 +130,7 @@ class CodexRuntime:
 
     async def _server(self, host: Host, task: TaskInput) -> CodexServer:
         """Return the session's server. Start one if there is none, or if the task needs it set up in another way."""
-        program = await self.find(task.workspace)
+        program = await self.find(task.env.cwd)
         places = self._places.get(task.session_id)
         if places is None:
             places = self._places[task.session_id] = make_places(task.env, NAME, task.session_id)
