@@ -64,7 +64,6 @@ _MAKERS: dict[type, Callable[[Any], st.SearchStrategy[Any]]] = {
     mi.FloatType: lambda info: FLOATS if info.ge is None else FLOATS.map(abs),
     mi.IntType: lambda _: INTEGERS,
     mi.ListType: lambda info: st.lists(_of(info.item_type), max_size=3),
-    mi.VarTupleType: lambda info: st.lists(_of(info.item_type), max_size=3).map(tuple),
     mi.LiteralType: lambda info: st.sampled_from(info.values),
     mi.NoneType: lambda _: st.none(),
     mi.StrType: lambda _: st.text(max_size=20),

@@ -58,6 +58,15 @@ async def test_secrets_of_servers_are_known_after_a_restart_before_the_servers_r
         assert (await replay_session(sdk.archive.log, sdk.archive.blobs, session.id))[1] == []
 
 
+async def test_a_secret_that_is_the_name_of_a_kind_does_not_lock_the_session(tmp_path: Path):
+    async with CodeSDK.open(tmp_path / "data", runtimes=talker()) as sdk:
+        session = await sdk.create_session(
+            runtime="fake", workspace=tmp_path, secrets=["secrets", "recording"]
+        )
+    async with CodeSDK.open(tmp_path / "data", runtimes=talker()) as sdk:
+        assert (await (await (await sdk.session(session.id)).start("Go")).result()).state == "completed"
+
+
 async def test_a_session_without_equipment_writes_no_file(tmp_path: Path):
     async with CodeSDK.open(tmp_path / "data", runtimes=talker()) as sdk:
         await sdk.create_session(runtime="fake", workspace=tmp_path)
@@ -77,8 +86,8 @@ async def test_equipping_adds_secrets_replaces_servers_and_is_named_in_the_log(t
         assert list(kept.mcp_servers) == ["outside"]
         events = [decode(frame.data) async for frame in sdk.archive.frames(session.id)]
         assert [(event.type, cast("Any", event.payload).sealed) for event in events] == [
-            ("session.created", ("secrets",)),
-            ("session.settings_changed", ("secrets", "mcp_servers")),
+            ("session.created", ["secrets"]),
+            ("session.settings_changed", ["secrets", "mcp_servers"]),
         ]
         assert await verify_session(sdk.archive.log, sdk.archive.blobs, session.id) == []
         assert (await replay_session(sdk.archive.log, sdk.archive.blobs, session.id))[1] == []

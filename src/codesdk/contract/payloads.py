@@ -89,7 +89,7 @@ class SessionCreated(Record, frozen=True, kw_only=True):
     budgets: Budgets | None = None
     parent: Parent | None = None
     mcp_transport: McpTransport | None = None
-    sealed: tuple[str, ...] = ()
+    sealed: list[str] = []  # noqa: RUF012 - msgspec copies it, and leaves out an empty one
     """What the session is equipped with (`secrets`, `mcp_servers`, `script`, `recording`): kept beside the log."""
 
 
@@ -123,7 +123,7 @@ class SettingsChanged(SettingsChange, frozen=True, kw_only=True, forbid_unknown_
     """Somebody changed the session's settings: only the fields that are present."""
 
     by: Actor
-    sealed: tuple[str, ...] | UnsetType = UNSET
+    sealed: list[str] | UnsetType = UNSET
     """What the session is equipped with from now on, if that changed."""
 
     def given(self) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """How sessions begin: the first event and the first row of a new one, and of one forked from another."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -15,7 +16,7 @@ from codesdk.engine.sessions.resources import tool_transport
 
 
 def first_event(
-    config: SessionConfig, runtime: Runtime, principal: str, sealed: tuple[str, ...] = ()
+    config: SessionConfig, runtime: Runtime, principal: str, sealed: Sequence[str] = ()
 ) -> SessionCreated:
     """Return the `session.created` event for this configuration. `sealed` names what it is equipped with."""
     check_fit(runtime, config.native_tools, config.settings.implicit_sources)
@@ -33,7 +34,7 @@ def first_event(
         model=config.model,
         budgets=config.budgets,
         mcp_transport=tool_transport(runtime.capabilities()),
-        sealed=sealed,
+        sealed=list(sealed),
     )
 
 

@@ -73,7 +73,7 @@ class SessionEquipping:
     async def _note(self, live: LiveSession, equipment: Equipment, by: Actor) -> None:
         """Name in the log what a session has now, if that is more than before."""
         before = live.state.config.sealed
-        sealed = (*before, *(kind for kind in equipment.kinds if kind not in before))
+        sealed = [*before, *(kind for kind in equipment.kinds if kind not in before)]
         if sealed != before:
             live.recorder.journal.write(SettingsChanged(by=by, sealed=sealed), in_task=False)
             await live.recorder.settle()

@@ -6,6 +6,7 @@ The log only names the kinds of equipment that a session has (`sealed`), so that
 import asyncio
 import dataclasses
 import hashlib
+from collections.abc import Sequence
 
 import msgspec
 
@@ -13,6 +14,7 @@ from codesdk.contract.actions import Equipment
 from codesdk.contract.errors import Conflict, InvalidRequest, StorageFailure
 from codesdk.contract.ports import EquipmentStore, EventLog
 
+_NAMES = (*Equipment.__struct_fields__, "equipment")
 _HASH_BYTES = hashlib.sha256().digest_size
 
 
@@ -36,10 +38,11 @@ class Held:
                 details={"equipment_missing": self.missing},
             )
 
-    def hold(self, equipment: Equipment, sealed: tuple[str, ...]) -> None:
+    def hold(self, equipment: Equipment, sealed: Sequence[str]) -> None:
         """Hold other equipment. `sealed` is what the log names."""
         self.equipment = equipment
-        self.missing = [kind for kind in sealed if kind not in equipment.kinds]
+        # A name that is no kind is a redacted one: somebody has the word `secrets` for a secret.
+        self.missing = [kind for kind in sealed if kind in _NAMES and kind not in equipment.kinds]
 
 
 async def seal(store: EquipmentStore, session_id: str, equipment: Equipment) -> None:
@@ -65,7 +68,7 @@ async def unseal(store: EquipmentStore, session_id: str) -> Equipment:
     return msgspec.msgpack.decode(body, type=Equipment)
 
 
-async def hold(store: EquipmentStore, session_id: str, sealed: tuple[str, ...]) -> Held:
+async def hold(store: EquipmentStore, session_id: str, sealed: Sequence[str]) -> Held:
     """Return what a stored session was equipped with. Damage is no error here: everything is missing then."""
     held = Held(Equipment(), [], given=False)
     try:
