@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bench.measure import median, percentile, timed_ms
 from bench.table import Report, ratio_at_most
+from codesdk.contract.workspace import Workspace
 from codesdk.sandbox.backend import Command, Sandbox
 
 _TRUE = ["true"]
@@ -88,6 +89,6 @@ async def _in_turns(
 
 
 async def _command(sandbox: Sandbox, workspace: Path, session: str) -> None:
-    command = Command(session_id=session, argv=_TRUE, workspace=str(workspace))
+    command = Command(session_id=session, argv=_TRUE, workspace=Workspace(str(workspace)))
     end = await sandbox.run(command, lambda *_: None)
     assert end.exit_code == 0

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from codesdk.contract.workspace import Workspace
 from codesdk.runtimes.claude import process as claude_process
 from codesdk.runtimes.codex import server as codex_server
 from codesdk.runtimes.program.process import Child, start_child
@@ -88,9 +89,9 @@ def overheard() -> Iterator[list[Launch]]:
     """Listen to how programs are started and what they are told, while the block runs."""
     launches: list[Launch] = []
 
-    async def listen(argv: Sequence[str], *, cwd: str, env: Mapping[str, str], **options: Any) -> Child:
+    async def listen(argv: Sequence[str], *, cwd: Workspace, env: Mapping[str, str], **options: Any) -> Child:
         root = Path(env["HOME"]).parent
-        launch = Launch(argv, env, cwd, str(root), _files_below(root))
+        launch = Launch(argv, env, cwd.path, str(root), _files_below(root))
         launches.append(launch)
         child = await start_child(argv, cwd=cwd, env=env, **options)
         child.stdin = _Listening(child.stdin, launch.said)  # type: ignore[assignment]

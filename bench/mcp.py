@@ -17,6 +17,7 @@ from bench.table import Report
 from codesdk.contract.ports import ToolInvocation
 from codesdk.contract.runtime import ToolReply
 from codesdk.contract.tools import ToolSpec
+from codesdk.contract.workspace import Workspace
 from codesdk.tools import builtin_registry
 from codesdk.tools.mcp.host import McpHost
 from codesdk.tools.mcp.memory import in_memory
@@ -30,7 +31,7 @@ class OpenCalls:
 
     def __init__(self, workspace: Path) -> None:
         self._tools = builtin_registry()
-        self._workspace = str(workspace)
+        self._workspace = Workspace(str(workspace.resolve()))
 
     def specs(self, session_id: str) -> Sequence[ToolSpec]:
         return self._tools.specs()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bench.measure import median, scratch
 from bench.table import Report, at_most
+from codesdk.contract.workspace import Workspace
 from codesdk.sandbox.backend import Command, SandboxLimits, Stream
 from codesdk.sandbox.bubblewrap.confinement import Confinement, Descriptors, arguments, limited
 from codesdk.sandbox.bubblewrap.sandbox import BubblewrapSandbox, find_program
@@ -32,7 +33,7 @@ async def run(report: Report, quick: bool) -> None:
         if os.geteuid() == 0:
             os.chown(place, *user)
         sandbox = BubblewrapSandbox()
-        command = Command(session_id="bench", argv=_TRUE, workspace=str(place))
+        command = Command(session_id="bench", argv=_TRUE, workspace=Workspace(str(place)))
         await sandbox.run(command, _ignore)
         report.progress(f"{rounds} rounds of three")
         plain: list[float] = []

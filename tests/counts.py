@@ -30,8 +30,14 @@ class Counts(NamedTuple):
     """Of a thousand events each, that nobody reads: tests/scale."""
     races: int
     """How much longer than once a directory is swapped for a link under the file tools: tests/sandbox/files."""
+    fault_kills: int
+    """Of a daemon under load, with other faults between them: tests/chaos."""
+    program_kills: int
+    """The same with codex."""
     chaos_seeds: int
     """Runtimes that misbehave by chance: tests/testing."""
+    fuzz_inputs: int
+    """Hostile inputs for each parser that is cheap; fewer for those that are not: tests/fuzz."""
     examples: int
     """What hypothesis tries where a test says nothing else."""
 
@@ -50,7 +56,10 @@ _TEST = Counts(
     history_events=20_000,
     unread_tasks=15,
     races=1,
+    fault_kills=3,
+    program_kills=1,
     chaos_seeds=100,
+    fuzz_inputs=300,
     examples=100,
 )
 SOAK = Counts(
@@ -67,7 +76,10 @@ SOAK = Counts(
     history_events=100_000,
     unread_tasks=50,
     races=10,
+    fault_kills=200,
+    program_kills=20,
     chaos_seeds=1_000,
+    fuzz_inputs=20_000,
     examples=1_000,
 )
 # What `make check` leaves out needs no figures of its own.

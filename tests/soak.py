@@ -18,6 +18,8 @@ from typing import NamedTuple
 from tests.counts import SOAK
 
 ROOT = Path(__file__).parents[1]
+FIGURES = "figures"
+"""The property under which a test records what it counted, for the table: `record_property(FIGURES, ...)`."""
 
 
 class Row(NamedTuple):
@@ -30,11 +32,12 @@ class Row(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How many tests of a row there were, how many of them failed, and what that took."""
+    """How many tests of a row there were, how many of them failed, what that took, and what they counted."""
 
     tests: int
     failed: int
     seconds: float
+    figures: str = ""
 
 
 ROWS = (
@@ -42,6 +45,18 @@ ROWS = (
         "kills",
         f"{10 * len(SOAK.kill_seeds)} kills at moments drawn by chance; a kill at each step of a call",
         ("tests/crash",),
+    ),
+    Row(
+        "faults",
+        f"{SOAK.fault_kills} kills of a daemon under load, with pauses, full disks, clock jumps and limits between them",
+        ("tests/chaos/test_scripted.py",),
+        1,
+    ),
+    Row(
+        "codex-faults",
+        f"{SOAK.program_kills} of the same, with sessions of codex",
+        ("tests/chaos/test_codex.py",),
+        1,
     ),
     Row(
         "programs",
@@ -61,6 +76,9 @@ ROWS = (
         ("tests/engine/test_state_machine.py", "tests/store/test_log_states.py"),
     ),
     Row("chaos", f"{SOAK.chaos_seeds:,} runtimes that misbehave", ("tests/testing/test_chaos.py",)),
+    Row(
+        "fuzz", f"{SOAK.fuzz_inputs:,} hostile inputs for a parser, fewer where one is dear", ("tests/fuzz",)
+    ),
     Row(
         "crowd",
         f"{SOAK.crowd:,} clients at once, one stalled for {SOAK.stall_s:.0f} s over {SOAK.stall_events:,} events",
@@ -146,12 +164,19 @@ def outcome_of(report: Path, seconds: float) -> Outcome:
     suites = list(ElementTree.parse(report).getroot().iter("testsuite")) if report.exists() else []
     tests = sum(int(suite.attrib["tests"]) for suite in suites)
     failed = sum(int(suite.attrib[kind]) for suite in suites for kind in ("failures", "errors"))
-    return Outcome(tests, failed if tests else 1, seconds)
+    figures = [
+        found.attrib["value"]
+        for suite in suites
+        for found in suite.iter("property")
+        if found.attrib["name"] == FIGURES
+    ]
+    return Outcome(tests, failed if tests else 1, seconds, "; ".join(figures))
 
 
 def line_of(row: Row, outcome: Outcome) -> str:
     verdict = "passed" if outcome.failed == 0 else f"**{outcome.failed} failed**"
-    return f"| {row.name} | {row.counts} | {outcome.tests} | {verdict} | {outcome.seconds:.0f} |"
+    counts = f"{row.counts}: {outcome.figures}" if outcome.figures else row.counts
+    return f"| {row.name} | {counts} | {outcome.tests} | {verdict} | {outcome.seconds:.0f} |"
 
 
 def page(lines: Sequence[str]) -> str:

@@ -7,6 +7,10 @@ from tests.counts import COUNTS, SOAK
 from tests.soak import ROOT, ROWS, Outcome, line_of, main, outcome_of, page
 
 REPORT = '<testsuites><testsuite tests="{}" failures="{}" errors="{}" skipped="0"/></testsuites>'
+COUNTED = (
+    '<testsuites><testsuite tests="1" failures="0" errors="0"><testcase><properties>'
+    '<property name="figures" value="200 kills"/></properties></testcase></testsuite></testsuites>'
+)
 
 
 def test_every_row_names_tests_that_are_there():
@@ -27,10 +31,11 @@ def test_a_soak_does_no_less_of_anything_than_a_test():
     [
         (REPORT.format(7, 0, 0), Outcome(7, 0, 3.0)),
         (REPORT.format(7, 1, 2), Outcome(7, 3, 3.0)),
+        (COUNTED, Outcome(1, 0, 3.0, "200 kills")),
         (REPORT.format(0, 0, 0), Outcome(0, 1, 3.0)),
         (None, Outcome(0, 1, 3.0)),
     ],
-    ids=["passed", "failed", "no tests", "no report"],
+    ids=["passed", "failed", "figures", "no tests", "no report"],
 )
 def test_what_came_of_a_row_is_read_from_the_report(tmp_path: Path, report: str | None, outcome: Outcome):
     path = tmp_path / "report.xml"
@@ -42,6 +47,7 @@ def test_what_came_of_a_row_is_read_from_the_report(tmp_path: Path, report: str 
 def test_the_page_has_the_lines_as_they_were_printed():
     lines = [line_of(ROWS[0], Outcome(6, 0, 41.4)), line_of(ROWS[1], Outcome(2, 1, 9.0))]
     assert lines[0].endswith("| 6 | passed | 41 |")
+    assert ": 200 kills | 1 | passed" in line_of(ROWS[0], Outcome(1, 0, 9.0, "200 kills"))
     assert lines[1].endswith("| 2 | **1 failed** | 9 |")
     assert "\n".join(lines) in page(lines)
 

@@ -141,7 +141,7 @@ class CodeSDK(Handles):
                 _Runtimes(runtimes or {}).find,
                 owner=directory.owner if directory else random_names.token_hex(8),
                 secrets=hidden,
-                permits=permits or Permits(allow_yolo=allow_yolo),
+                permits=permits or Permits(allow_yolo=allow_yolo, script_files=True),
             )
             await engine.open()
             if audit is not None:  # made before the engine, which is one of its sources

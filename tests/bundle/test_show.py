@@ -1,6 +1,7 @@
 """Looking into a bundle: what it says, whether it is whole, and that one made to do harm does none."""
 
 import gzip
+import hashlib
 import io
 import json
 import tarfile
@@ -243,3 +244,76 @@ def test_a_bundle_can_be_written_to_stdout_and_under_its_own_name(shell: Shell):
     assert read_bundle(made).problems == []
     assert ran.out.startswith(made.name)
     made.unlink()
+
+
+def test_a_file_that_claims_more_than_there_may_be_is_refused_before_it_is_unpacked(
+    good: Path, tmp_path: Path
+):
+    found = members(good)
+    root = found[0][0].name.partition("/")[0]
+    claim = tarfile.TarInfo(f"{root}/claim")
+    claim.size = 10 * 1024**3
+    bad = tmp_path / "claim.tar.gz"
+    with gzip.open(bad, "wb") as packed:
+        for member, data in found:
+            packed.write(member.tobuf(tarfile.USTAR_FORMAT) + data + bytes(-len(data) % tarfile.BLOCKSIZE))
+        packed.write(claim.tobuf(tarfile.GNU_FORMAT))  # and not a byte of it
+    with pytest.raises(InvalidRequest, match="larger than it states"):
+        read_bundle(bad)
+
+
+def test_a_bundle_of_nothing_but_names_is_given_up(good: Path, tmp_path: Path):
+    found = members(good)
+    root = found[0][0].name.partition("/")[0]
+    listed = json.loads(found[0][1])
+    more = [{"path": f"n{number}", "size": 4096, "sha256": "", "what": ""} for number in range(1_000)]
+    manifest = plain(found[0][0].name, json.dumps({**listed, "files": listed["files"] + more}).encode())
+    names = [plain(f"{root}/x{number}", b"") for number in range(2_000)]
+    with pytest.raises(InvalidRequest, match="many files that it does not list"):
+        read_bundle(pack(tmp_path / "bad.tar.gz", [manifest, *names]))
+
+
+def test_only_the_listed_summary_is_shown(good: Path, tmp_path: Path):
+    found = members(good)
+    root = found[0][0].name.partition("/")[0]
+    forged = b'{"tasks": [], "errors": []}'
+    bad = pack(
+        tmp_path / "bad.tar.gz",
+        [*found, plain("summary.json", forged), plain(f"{root}/summary.json", forged)],
+    )
+    opened = read_bundle(bad)
+    assert opened.summary == read_bundle(good).summary
+    assert len(opened.problems) == 2
+
+
+STEERING = "\x1b]0;owned\x07\x1b[2J\x9b31m\x7f\u202e\r"
+
+
+def test_nothing_in_a_bundle_steers_the_terminal(good: Path, shell: Shell, tmp_path: Path):
+    found = members(good)
+    root = found[0][0].name.partition("/")[0]
+    listed = json.loads(found[0][1])
+    listed |= {"created_at": STEERING, "codesdk_version": STEERING}
+    listed["files"] += [{"path": STEERING, "size": 1, "sha256": STEERING, "what": STEERING}]
+    listed["left_out"] = [{"what": STEERING, "why": STEERING}]
+    summary = json.dumps(
+        {
+            "session": {"runtime": STEERING, "title": STEERING},
+            "tool_calls": STEERING,
+            "tasks": [{"started_at": STEERING, "error": {"code": STEERING, "message": STEERING}}],
+            "errors": [{"seq": STEERING, "kind": STEERING, "message": STEERING}],
+        }
+    ).encode()
+    for file in listed["files"]:
+        if file["path"] == "summary.json":
+            file |= {"size": len(summary), "sha256": hashlib.sha256(summary).hexdigest()}
+    rest = [
+        plain(member.name, summary) if member.name.endswith("/summary.json") else (member, data)
+        for member, data in found[1:]
+    ]
+    manifest = plain(found[0][0].name, json.dumps(listed).encode())
+    bad = pack(tmp_path / "bad.tar.gz", [manifest, *rest, plain(f"{root}/{STEERING}")])
+    ran = shell.codesdk("bundle", "--show", str(bad))
+    assert ran.code == 1
+    assert "owned" in ran.out
+    assert [sign for sign in STEERING if not sign.isprintable() and sign in ran.out + ran.err] == []

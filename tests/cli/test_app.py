@@ -1,15 +1,17 @@
 import subprocess
 import sys
 from importlib import import_module
-from typing import get_args
+from typing import Any, get_args
 
 import click
 import pytest
 from tests.cli.shell import MODULE, Shell, environment
 
 from codesdk import __version__
-from codesdk.cli.app import COMMANDS
+from codesdk.cli.app import COMMANDS, group
+from codesdk.cli.codesdkd import codesdkd
 from codesdk.cli.exits import EXIT_OF, MEANINGS, exit_of
+from codesdk.cli.options import Real
 from codesdk.contract.errors import ErrorCode
 
 NAMES = [name for entries in COMMANDS.values() for name in entries]
@@ -200,3 +202,33 @@ def test_a_bug_is_one_line_and_its_place_is_shown_on_request(shell: Shell):
         )
         assert "error (INTERNAL): TypeError: " in done.stderr
         assert ("Traceback" in done.stderr) is traced
+
+
+def _numbers(command: click.Command, path: str) -> list[tuple[str, Any]]:
+    """Return the options of a command and its subcommands that take a number."""
+    found = [
+        (f"{path} {option.opts[0]}", option.type)
+        for option in command.params
+        if isinstance(option.type, click.types.IntParamType | click.types.FloatParamType)
+        and not getattr(option, "count", False)
+    ]
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            found += _numbers(inner, f"{path} {name}")
+    return found
+
+
+NUMBERS = [*_numbers(group, "codesdk"), *_numbers(codesdkd, "codesdkd")]
+
+
+@pytest.mark.parametrize(("option", "kind"), NUMBERS)
+def test_every_option_that_is_a_number_has_bounds_and_refuses_what_is_outside(option: str, kind: Any):
+    assert type(kind) in (click.IntRange, Real)
+    assert kind.max is not None, "an upper bound"
+    assert kind.min is not None, "a lower bound"
+    for value in ("nan", "inf", "-inf", "-1", "1e308", "1" + "0" * 400, "True"):
+        with pytest.raises(click.BadParameter):
+            kind.convert(value, None, None)

@@ -463,6 +463,12 @@ _EVENTS = [
         ),
         task=None,
     ),
+    _event(
+        60,
+        395,
+        ev.ClockChanged(before="2026-01-15T10:06:35.000Z", after="2026-01-15T09:36:35.000Z"),
+        task=None,
+    ),
     _event(61, 400, ev.SessionClosed(reason="Done for today."), task=None),
 ]
 

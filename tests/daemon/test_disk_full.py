@@ -16,6 +16,10 @@ ASKS = {
 }
 
 
+def a_session(workspace: Path) -> Any:
+    return {"runtime": "scripted", "workspace": str(workspace)}
+
+
 def code_of(answer: Any) -> tuple[int, str]:
     return answer.status_code, answer.json()["code"]
 
@@ -42,8 +46,16 @@ def test_a_full_disk_fails_what_is_written_and_nothing_else(tmp_path: Path):
             "STORAGE_FAILED",
         )
         assert running.http.get("/v1/health").status_code == 200
+        unready = running.http.get("/v1/ready")
+        assert code_of(unready) == (503, "STORAGE_FAILED")
+        assert "until there is room" in unready.json()["detail"]
+        assert str(tmp_path) not in unready.text  # anyone may ask
+        listed = running.get("/v1/sessions")
+        assert code_of(running.http.post("/v1/sessions", json=a_session(tmp_path))) == (507, "STORAGE_FAILED")
+        assert running.get("/v1/sessions") == listed
         assert running.get(f"/v1/sessions/{done}/events") == before
         resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (most, most))
+        assert running.get("/v1/ready")["ready"] is True  # by itself
         running.run(done, "Again.")
         events = running.get(f"/v1/sessions/{session}/events", limit=1000)["events"]
         assert events[len(types) - 1]["type"] == "approval.requested"

@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.daemon.rig import Daemon, daemon
+from tests.daemon.rig import TERMINAL, Daemon, daemon
 
 from codesdk.contract.api import TokenScope
+from codesdk.contract.errors import Forbidden
+from codesdk.engine import Permits
 from codesdk.local.tokens import TokenFile
 
 ADMIN, RUN, BEN = "ann, admin", "ann, run only", "ben, admin"
@@ -112,3 +114,71 @@ def test_what_is_allowed_is_worked_with_forked_and_moved(house: House, running: 
 
 def _all(house: House, running: Daemon) -> Any:
     return running.http.get("/v1/sessions", headers=house.headers[ADMIN]).json()
+
+
+def test_a_directory_that_becomes_a_link_does_not_lead_out_of_the_root(tmp_path: Path):
+    """One session's command can replace the workspace of another that lies in its own."""
+    workspace, outside = tmp_path / "root" / "a" / "b", tmp_path / "outside"
+    for folder in (workspace, outside):
+        folder.mkdir(parents=True)
+        (folder / "a.txt").write_text(folder.name)
+    calls = [
+        {"tool": "workspace.read", "input": {"path": "a.txt"}},
+        {"tool": "workspace.write", "input": {"path": "a.txt", "content": "b"}},
+    ]
+    turns = [
+        {"steps": [{"await_steer": True}, *({"call": call} for call in calls)]},
+        {"steps": [{"text": "Done."}]},
+    ]
+    options = ("--allow-yolo", "--workspace-root", str(tmp_path / "root"))
+    with daemon(tmp_path / "data", *options) as running:
+        session = running.session({"turns": turns}, workspace=str(workspace), permission_mode="yolo")
+        running.post(f"/v1/sessions/{session}/tasks", {"message": "Go"})
+        results: list[str] = []
+        for event in running.stream(session):
+            if event["type"] == "model.input":
+                workspace.rename(tmp_path / "before")
+                workspace.symlink_to(outside)
+                running.post(f"/v1/sessions/{session}/steer", {"message": "Now."})
+            elif event["type"] == "tool.call.completed":
+                results.append(event["payload"]["result_preview"])
+            elif event["type"] in TERMINAL:
+                break
+        words = "the workspace cannot be opened: b is a symbolic link; symbolic links are not followed."
+        assert results == [f'Cannot use the path "a.txt": {words}'] * len(calls)
+        for path, body in (("tasks", {"message": "Again"}), ("undo", {})):
+            answer = running.http.post(f"/v1/sessions/{session}/{path}", json=body)
+            assert (answer.status_code, answer.json()["code"]) == (409, "CONFLICT")
+        fork = running.post(f"/v1/sessions/{session}/fork")["session_id"]
+        answer = running.http.post(f"/v1/sessions/{fork}/tasks", json={"message": "Go"})
+        assert (answer.status_code, answer.json()["code"]) == (409, "CONFLICT")
+    assert [path.read_text() for path in outside.iterdir()] == ["outside"]
+
+
+def test_a_root_inside_another_stays_where_it_was_when_the_operator_named_it(tmp_path: Path):
+    (tmp_path / "outside").mkdir()
+    inner = tmp_path / "root" / "inner"
+    inner.mkdir(parents=True)
+    permits = Permits(workspace_roots=(str(tmp_path / "root"), str(inner)))
+    inner.rmdir()
+    inner.symlink_to(tmp_path / "outside")
+    with pytest.raises(Forbidden):
+        permits.resolve_workspace(str(inner))
+
+
+def test_a_script_is_read_from_a_file_only_if_the_operator_says_so(tmp_path: Path):
+    (tmp_path / "a.json").write_text('{"turns": [{"steps": [{"text": "Hi."}]}]}')
+    body = {
+        "runtime": "scripted",
+        "workspace": str(tmp_path),
+        "settings": {"runtime_config": {"script": "a.json"}},
+    }
+    with daemon(tmp_path / "data", "--allow-script-files") as running:
+        session = running.post("/v1/sessions", body)["session_id"]
+    with daemon(tmp_path / "data") as running:
+        for path, asked in (("", body), (f"/{session}/tasks", {"message": "Go"}), (f"/{session}/fork", {})):
+            answer = running.http.post(f"/v1/sessions{path}", json=asked)
+            assert (answer.status_code, answer.json()["code"]) == (403, "FORBIDDEN")
+    with daemon(tmp_path / "data", "--allow-script-files") as running:
+        task = running.run(session)
+        assert running.get(f"/v1/tasks/{task}")["state"] == "completed"

@@ -140,14 +140,14 @@ def test_a_message_cannot_attach_what_is_anothers(pair: Pair):
     texts = [pair.ids["artifact_id"], UNKNOWN["artifact_id"]]
     answers: list[Any] = []
     for artifact in texts:
-        block = {"type": "artifact", "artifact_id": artifact}
+        block = {"type": "artifact_ref", "artifact_id": artifact}
         body = {"message": [{"role": "user", "content": [block]}]}
         answer = pair.running.http.post(f"/v1/sessions/{pair.mine}/tasks", json=body, headers=pair.bob)
         problem = answer.json()
         problem.pop("request_id")
         answers.append(json.loads(json.dumps(problem).replace(artifact, "")))
     assert answers[0] == answers[1]
-    assert answers[0]["status"] in (400, 404)
+    assert (answers[0]["status"], answers[0]["code"]) == (404, "NOT_FOUND")
 
 
 def test_a_page_behind_anothers_session_shows_the_callers_own_at_most(pair: Pair):

@@ -73,8 +73,8 @@ def blind(monkeypatch: pytest.MonkeyPatch) -> None:
 async def leak_models(sdk: CodeSDK, session: Session) -> None:
     """Have the gateway tell of a request with secrets in all of its parts."""
     tap = (await live_session(sdk.engine, session.id)).resources.tap
-    asked = ModelAsked(purpose="main", model=BOTH, content=1, priced=True)
-    request_id = tap.opened(asked)
+    asked = ModelAsked(purpose="main", model=BOTH, content=1)
+    request_id = await tap.opened(asked)
     assert isinstance(request_id, str)
     part = ExactPart("sha256:" + "0" * 64, msgspec.json.encode({"content": BOTH}))
     exact = ExactInput(
@@ -156,7 +156,7 @@ async def test_no_secret_is_stored_or_shown_if_every_edge_is_blind(
 async def test_a_redacted_input_is_never_run_from_the_store_even_if_its_edge_forgot_it(tmp_path: Path):
     async def asking(task: FakeTask) -> AsyncIterator[RuntimeItem]:
         yield call("fake.write", {"key": CANARY}, "c1")
-        await task.until(lambda: task.stopped)
+        await task.until(lambda: task.stopped is not None)
 
     runtime = FakeRuntime(asking)
     async with CodeSDK.open(runtimes={"fake": runtime}, tools=LeakyTools(), secrets=SECRETS) as sdk:

@@ -17,12 +17,25 @@ from codesdk.testing.fakes import call, done
 
 EVE = Actor(kind="user", id="eve")
 KINDS = ("stop_requested", "recovered", "grant_revoked", "undone", "settings_changed", "retry", "violation")
+OTHERS = (
+    "compaction",
+    "hidden_input",
+    "hidden_request",
+    "late_event",
+    "mode",
+    "native_tool",
+    "subagent",
+    "unknown_frame",
+    "warning",
+)
+"""The other kinds that runtimes and the engine write."""
 FACTS = (
     "task.stop_requested",
     "session.recovered",
     "grant.revoked",
     "files.undone",
     "session.settings_changed",
+    "session.clock_changed",
 )
 DETAILS: dict[str, Any] = {
     "by": {"kind": "user", "id": "eve"},
@@ -36,7 +49,7 @@ DETAILS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *FACTS])
+@pytest.mark.parametrize("kind", [*KINDS, *OTHERS, *FACTS])
 def test_a_notice_of_a_runtime_is_kept_and_changes_nothing_and_no_record_of_the_audit_comes_from_it(
     kind: str,
 ):
@@ -50,7 +63,8 @@ def test_a_notice_of_a_runtime_is_kept_and_changes_nothing_and_no_record_of_the_
         said = ev.RuntimeNotice(kind=kind, message="Eve was here.", details=DETAILS)
         r.emit(Draft(said))
         assert r.last(session).payload == said
-        assert decode_state(encode_state(live.state)) == msgspec.structs.replace(before, seq=before.seq + 1)
+        after = msgspec.structs.replace(before, seq=before.seq + 1, time=r.last(session).time)
+        assert decode_state(encode_state(live.state)) == after
         r.emit(done())
         entries = [entry_of(event) for event in r.events(session.id)]
         assert {entry.who.id for entry in entries if entry is not None} == {None}

@@ -34,7 +34,7 @@ class Node:
             policy=ModePolicy(),
             stamper=stamper,
             limits=Limits(),
-            is_workspace=lambda _: True,
+            identify=lambda workspace: workspace,
             alone=False,
         )
         self.engine = Engine(ports, lambda _: self.runtime, owner=owner)

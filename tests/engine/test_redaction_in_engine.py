@@ -1,5 +1,6 @@
 """A known secret may pass through the engine anywhere; nothing of it is ever stored or shown."""
 
+import base64
 import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -27,7 +28,10 @@ CANARY = "canary-7f3a9c-of-ours"
 QUOTED = 'quo"te\\and-é-ñ'
 SECRETS = [CANARY, QUOTED]
 SPELLED = "".join(f"\\u{ord(letter):04x}" for letter in CANARY)
-BOTH = f'{CANARY} and {QUOTED}, or {{"key":"{SPELLED}"}}'
+BASIC = base64.b64encode(f"me:{CANARY}!".encode()).decode()
+IN_URL = "".join(f"%{ord(letter):02x}" for letter in CANARY)
+ENCODED = f"Basic {BASIC} {CANARY.encode().hex()} ?k={IN_URL}"
+BOTH = f'{CANARY} and {QUOTED}, or {{"key":"{SPELLED}"}}, {ENCODED}'
 
 
 def pieces(text: str, size: int = 5) -> Iterator[str]:
@@ -107,7 +111,8 @@ async def answer(task: Task, session: Session) -> None:
 
 def spellings(secret: str) -> list[bytes]:
     escaped = msgspec.json.encode(secret)[1:-1]
-    return [secret.encode(), escaped, ascii(secret)[1:-1].encode(), repr(secret)[1:-1].encode()]
+    encoded = [secret.encode().hex().encode(), IN_URL.encode(), BASIC.encode()[4:-4]]
+    return [secret.encode(), escaped, ascii(secret)[1:-1].encode(), repr(secret)[1:-1].encode(), *encoded]
 
 
 def unescaped(data: bytes) -> bytes:

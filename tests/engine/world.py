@@ -146,7 +146,10 @@ class World:
         limits: Limits | None = None,
         secrets: tuple[str, ...] = (),
         sqlite: bool = False,
+        **listeners: Any,
     ) -> None:
+        """Make a world. `listeners` are further ports: observers, subscribers, an equipper."""
+        self._listeners = listeners
         self.loop = StillLoop()
         self.loop.set_exception_handler(self._note_error)
         self.loop.set_task_factory(self._make_task)
@@ -259,7 +262,8 @@ class World:
             stamper=self.stamper,
             limits=self.limits,
             equipment=self.equipment,
-            is_workspace=lambda _: True,
+            identify=lambda workspace: workspace,
+            **self._listeners,
         )
         self.loop.run_until_complete(self._make_engine(ports))
 

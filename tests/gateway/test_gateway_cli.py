@@ -196,10 +196,10 @@ async def test_what_passed_without_being_recorded_is_told_at_the_end(tmp_path: P
         httpx2.AsyncClient() as client,
         running(tmp_path, "--record", "c.jsonl", *origins(provider.url)) as gateway,
     ):
-        await client.post(f"{gateway.base_url}/v1/embeddings", content=b"{}")
+        await client.get(f"{gateway.base_url}/v1/models")
         assert await gateway.end() == 0
     assert gateway.err.endswith(
-        "0 exchanges written to c.jsonl.\nPassed on and not recorded: POST /v1/embeddings.\n"
+        "0 exchanges written to c.jsonl.\nPassed on and not recorded: GET /v1/models.\n"
     )
 
 

@@ -143,15 +143,15 @@ async def test_a_client_that_hangs_up_before_the_first_byte_releases_the_upstrea
 async def test_a_client_that_leaves_before_its_request_is_complete_asks_nothing():
     seen = Noting()
     async with Gateway() as gateway:
-        path = gateway.admit(seen).removeprefix(gateway.url) + "/v1/anything"
+        path = gateway.admit(seen).removeprefix(gateway.url) + "/v1/models"
         reader, writer = await asyncio.open_connection(*address(gateway.url))
-        writer.write(f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nhalf".encode())
+        writer.write(f"GET {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nhalf".encode())
         await writer.drain()
         writer.close()
         await writer.wait_closed()
         del reader
         assert (await post(gateway.admit(ScriptedModel(HELLO)), "chat")).status_code == 200
-    assert seen.others == 0
+    assert seen.listed == 0
 
 
 @each_wire
@@ -295,13 +295,13 @@ class Noting:
     """Counts what reaches it."""
 
     def __init__(self) -> None:
-        self.others = 0
+        self.listed = 0
 
     async def answer(self, codec: Codec, ask: Ask, request: RawRequest) -> Reply:
         raise AssertionError
 
-    async def other(self, request: RawRequest) -> None:
-        self.others += 1
+    async def list_models(self, codec: Codec, request: RawRequest) -> None:
+        self.listed += 1
 
 
 class Broken(Noting):

@@ -1,4 +1,4 @@
-"""What the gateway passes on and what it keeps to itself: other routes, cookies, failures that may be tried again, floods."""
+"""What the gateway passes on and what it keeps to itself: lists of models, cookies, failures that may be tried again, floods."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -43,46 +43,22 @@ def apart(**peers: Peer) -> Upstream:
     return Upstream({wire: Provider(origin=origins[wire].url) for wire in WIRES})
 
 
-# --- requests of no format -------------------------------------------------------------------------
+# --- lists of models --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("method", "target", "body"),
-    [
-        ("GET", "/v1/models?limit=3&after=a%2Fb", b""),
-        ("GET", "/v1/models?flag&x=a+b&y=%7E", b""),
-        ("POST", "/v1/files/a%2Fb%3Fkey=1%20c", b"\x00\xff not json"),
-        ("DELETE", "/v1/files/file_1", b""),
-        ("PUT", "/v1/uploads/~x;y=1", b"{}"),
-    ],
-)
-async def test_a_request_of_no_format_goes_on_as_it_came_and_its_answer_comes_back(
-    method: str, target: str, body: bytes
-):
+async def test_a_list_of_models_goes_out_with_the_runtimes_login_and_comes_back_as_it_is():
     answered = say(b"\x00\xfe answer", 207, "x-own: 1", "content-type: application/x-own")
     async with peer(answered) as provider, Gateway() as gateway:
         upstream = provider.upstream()
-        url = gateway.admit(upstream) + target
-        answer = await send_raw(url, f"authorization: Bearer {LOGIN}", method=method, body=body)
+        url = gateway.admit(upstream) + "/v1/models?limit=3&after=a%2Fb"
+        answer = await send_raw(url, f"authorization: Bearer {LOGIN}", method="GET")
         await upstream.close()
     (asked,) = provider.asked
-    head, _, sent = asked.partition(b"\r\n\r\n")
-    assert head.startswith(f"{method} {target} HTTP/1.1\r\n".encode())
-    assert f"authorization: Bearer {LOGIN}".encode() in head
-    assert sent == body
+    assert asked.startswith(b"GET /v1/models?limit=3&after=a%2Fb HTTP/1.1\r\n")
+    assert f"authorization: Bearer {LOGIN}\r\n".encode() in asked
     assert answer.startswith(b"HTTP/1.1 207 ")
     assert b"x-own: 1\r\n" in answer
     assert answer.endswith(b"\x00\xfe answer\r\n0\r\n\r\n")
-
-
-async def test_a_prefix_that_is_escaped_is_still_a_prefix():
-    async with peer(say(b"{}")) as provider, Gateway() as gateway:
-        upstream = provider.upstream()
-        token = gateway.admit(upstream).rpartition("/")[2]
-        answer = await send_raw(f"{gateway.url}/g%2F{token}/v1/files/a%20b", method="GET")
-        await upstream.close()
-    assert answer.startswith(b"HTTP/1.1 200 ")
-    assert provider.asked[0].startswith(b"GET /v1/files/a%20b HTTP/1.1\r\n")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +101,7 @@ async def test_a_login_never_goes_to_another_provider_than_its_own():
 # --- what is kept between requests -----------------------------------------------------------------
 
 
-async def test_a_cookie_of_the_provider_reaches_the_client_and_no_other_request():
+async def test_a_cookie_of_the_provider_reaches_the_client_and_no_request_has_one():
     cookie = say(b"{}", 200, "set-cookie: session=of-one; Path=/", "connection: close")
     async with peer(cookie) as provider, Gateway() as gateway:
         upstream = provider.upstream()
@@ -139,7 +115,7 @@ async def test_a_cookie_of_the_provider_reaches_the_client_and_no_other_request(
         await upstream.close()
     _, second, third = provider.asked
     assert b"cookie" not in second.lower()
-    assert b"cookie: own=1\r\n" in third
+    assert b"cookie" not in third.lower()
 
 
 async def test_an_answer_has_the_date_of_the_provider_once():
@@ -195,7 +171,7 @@ class FirstThen:
         self.statuses.append(reply.status)
         return reply
 
-    async def other(self, request: RawRequest) -> None:
+    async def list_models(self, codec: Codec, request: RawRequest) -> None:
         raise AssertionError
 
 
@@ -250,7 +226,7 @@ async def test_a_body_that_fails_in_mid_stream_is_a_reset_and_is_logged_without_
 
             return Reply(status=200, headers={}, body=body())
 
-        async def other(self, request: RawRequest) -> None:
+        async def list_models(self, codec: Codec, request: RawRequest) -> None:
             raise AssertionError
 
     async with Gateway() as gateway:

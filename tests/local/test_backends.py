@@ -34,6 +34,9 @@ class ToyLog(MemoryLog):
     def blobs(self, files: Blobs) -> Blobs:
         return files
 
+    async def last_owner(self) -> str | None:
+        return None
+
     async def bytes_of(self, session_id: str) -> int:
         return sum(len(frame.data) for frame in await self.read(session_id, 0, 1_000))
 

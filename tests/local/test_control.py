@@ -31,9 +31,10 @@ from codesdk.contract.events import (
     ToolCallApproved,
     ToolCallDenied,
 )
-from codesdk.local.control import MAX_LINE_BYTES, Execute
+from codesdk.local.control import MAX_LINE_BYTES, ControlServer, Execute
 from codesdk.local.directory import SOCKET, DataDir, socket_address
 from codesdk.local.holder import HolderService, is_held
+from codesdk.serving import Limits
 
 pytestmark = pytest.mark.anyio
 
@@ -419,3 +420,41 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+@pytest.mark.parametrize(
+    "half", [b"", b'{"type": "exec', b'{"type":"put","size":9,"content_type":"text/plain"}\nabc']
+)
+async def test_a_request_that_does_not_arrive_is_refused_and_others_are_heard(tmp_path: Path, half: bytes):
+    async with CodeSDK.open(tmp_path / "state") as sdk:
+        (tmp_path / "other").mkdir()
+        server = ControlServer(sdk.engine, tmp_path / "other", Limits(head_s=0.1, body_s=0.1))
+        await server.start()
+        try:
+            with socket_address(tmp_path / "other") as address:
+                reader, writer = await asyncio.open_unix_connection(address)
+                other, telling = await asyncio.open_unix_connection(address)
+            writer.write(half)
+            telling.write(b"{}\n")
+            assert json.loads(await other.readline())["error"]["code"] == "INVALID_REQUEST"
+            assert json.loads(await reader.readline())["error"]["code"] == "TIMEOUT"
+            writer.close()
+            telling.close()
+        finally:
+            await server.close()
+
+
+async def test_too_many_connections_are_refused_with_an_error(tmp_path: Path):
+    async with CodeSDK.open(tmp_path / "state") as sdk:
+        (tmp_path / "other").mkdir()
+        server = ControlServer(sdk.engine, tmp_path / "other", Limits(per_peer=1))
+        await server.start()
+        try:
+            with socket_address(tmp_path / "other") as address:
+                _, first = await asyncio.open_unix_connection(address)
+                reader, second = await asyncio.open_unix_connection(address)
+            assert json.loads(await reader.readline())["error"]["code"] == "OVERLOADED"
+            first.close()
+            second.close()
+        finally:
+            await server.close()

@@ -211,7 +211,7 @@ async def limited(path: Path, max_pages: int | None, **ports: Any) -> AsyncItera
         "policy": ModePolicy(),
         "stamper": SystemStamper(),
         "limits": Limits(),
-        "is_workspace": lambda _: True,
+        "identify": lambda workspace: workspace,
     }
     engine = Engine(Ports(**(given | ports)), lambda _: ScriptedRuntime(), owner=directory.owner)
     try:
@@ -231,6 +231,27 @@ async def watch(session: Session, seen: list[bytes], engine: Engine) -> str:
     except CodeSDKError as error:
         return error.code
     return ""
+
+
+async def test_a_session_that_does_not_fit_on_the_disk_is_nowhere(tmp_path: Path):
+    running = asyncio.all_tasks()
+    async with limited(tmp_path / "data", 120) as sdk:
+        quiet = await create(sdk, tmp_path)
+        with pytest.raises(StorageFailure, match="full"):
+            await sdk.create_session(runtime="scripted", workspace=tmp_path, title="x" * 1_000_000)
+        assert [row.session_id for row in await sdk.sessions()] == [quiet.id]
+    assert asyncio.all_tasks() == running, "nothing is left behind"
+    checking = [
+        sys.executable,
+        "-m",
+        "codesdk.cli.main",
+        "--data-dir",
+        str(tmp_path / "data"),
+        "verify",
+        "--all",
+    ]
+    checked = await asyncio.to_thread(subprocess.run, checking, capture_output=True, text=True)
+    assert (checked.returncode, quiet.id in checked.stdout) == (0, True), checked
 
 
 async def test_a_disk_that_fills_up_fails_the_task_once_and_loses_nothing_that_was_seen(tmp_path: Path):

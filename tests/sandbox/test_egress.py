@@ -14,6 +14,7 @@ from tests.sandbox.driver import ORDINARY, Job, Report, drive, internet
 from tests.sandbox.stage import open_directory
 
 from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.workspace import Workspace
 from codesdk.sandbox.backend import Command
 from codesdk.sandbox.egress import EgressLimits, EgressProxy, check_hosts, is_public
 from codesdk.sandbox.owner import SANDBOX_USER, User
@@ -89,7 +90,7 @@ def test_from_inside_only_allowed_hosts_are_reached_and_only_through_the_proxy(w
         command = Command(
             session_id="s",
             argv=["/usr/bin/python3", "-I", "-c", FETCH, f'{{"port": {port}}}', *urls],
-            workspace=str(workspace),
+            workspace=Workspace(str(workspace)),
             hosts=["allowed.example", "*.wide.example", "inner.example"],
         )
         uid = ORDINARY if IS_ROOT and who == "ordinary" else None

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.engine.acting import create_session, start
@@ -9,7 +10,9 @@ from tests.sdk.audit_story import SANDBOX, SECRET, TOLD, story_of, story_runtime
 
 from codesdk import CodeSDK
 from codesdk.contract.errors import Busy
+from codesdk.contract.events import RuntimeNotice
 from codesdk.contract.messages import user
+from codesdk.contract.runtime import Draft
 from codesdk.contract.settings import Limits, SessionConfig
 from codesdk.engine.engine import Engine
 from codesdk.engine.permits import Permits
@@ -22,7 +25,7 @@ from codesdk.store.audit.chain import AuditRecord, Who
 from codesdk.store.audit.reading import read_audit
 from codesdk.store.audit.trail import Audit
 from codesdk.store.audit.verify import verify_audit
-from codesdk.testing.fakes import FakeTools, FrozenStamper
+from codesdk.testing.fakes import FakeRuntime, FakeTools, FrozenStamper, done
 
 
 async def tell(sdk: CodeSDK, workspace: Path) -> str:
@@ -148,7 +151,7 @@ async def test_a_log_that_cannot_be_written_is_a_storage_record(tmp_path: Path):
             broken.set()
 
     ports = Ports(
-        is_workspace=lambda _: True,
+        identify=lambda workspace: workspace,
         log=directory.log,
         blobs=directory.blobs,
         tools=FakeTools(),
@@ -179,3 +182,25 @@ async def test_an_sdk_in_memory_has_no_audit_unless_it_is_given_one(tmp_path: Pa
     told: list[AuditRecord] = await audit.read()
     await audit.close()
     assert story_of(told) == TOLD
+
+
+async def test_a_runtime_that_signs_its_notices_as_somebody_is_not_in_the_audit(tmp_path: Path):
+    eve: dict[str, Any] = {
+        "by": {"kind": "user", "id": "eve"},
+        "tool": "fake.write",
+        "restored": [],
+        "refused": [],
+    }
+    forged = [
+        Draft(RuntimeNotice(kind=kind, message="Eve did it.", details=eve))
+        for kind in ("undone", "retry", "violation", "files.undone", "task.stop_requested", "grant.revoked")
+    ]
+    runtime = FakeRuntime([*forged, done()])
+    async with CodeSDK.open(tmp_path / "data", runtimes={"fake": runtime}, principal="ann") as sdk:
+        session = await sdk.create_session(runtime="fake", workspace=tmp_path)
+        await (await session.start("Go")).result()
+        assert sdk.audit is not None
+        records = await sdk.audit.read(principal="ann", session_id=session.id)
+    assert {record.who.id for record in records} <= {None, "ann"}
+    assert records
+    assert "eve" not in "".join(path.read_text() for path in (tmp_path / "data" / "audit").iterdir()).lower()

@@ -3,6 +3,7 @@
 import json
 import os
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +46,12 @@ async def sessions(data: Path, workspace: Path, count: int) -> list[str]:
     return made
 
 
-def age(data: Path, session_id: str) -> None:
-    """Make a session look as if it was last used long ago."""
+def age(data: Path, session_id: str, **times: str) -> None:
+    """Make a session look as if it was last used long ago, or at other times."""
     db = sqlite3.connect(data / "codesdk.db")
     with db:
         (row,) = db.execute("SELECT row FROM sessions WHERE id = ?", (session_id,)).fetchone()
-        changed = json.dumps(json.loads(row) | {"updated_at": LONG_AGO}).encode()
+        changed = json.dumps(json.loads(row) | (times or {"updated_at": LONG_AGO})).encode()
         db.execute("UPDATE sessions SET row = ? WHERE id = ?", (changed, session_id))
         db.execute("UPDATE blobs SET put_at = 0")
     db.close()
@@ -107,6 +108,27 @@ async def test_a_session_that_was_not_used_for_long_goes_with_all_that_belongs_t
         "removed",
         {"reason": "age"},
     )
+
+
+async def test_a_session_that_a_wrong_clock_stamped_in_the_future_does_not_stay_for_ever(
+    data: Path, workspace: Path
+):
+    old, new = await sessions(data, workspace, 2)
+    age(data, old, created_at=LONG_AGO, updated_at="2200-01-01T00:00:00.000Z")
+    age(data, new, updated_at="2200-01-01T00:00:00.000Z")
+    async with CodeSDK.open(data, runtimes=runtime()) as sdk:
+        assert gone(await sdk.collect(Retention(max_age_days=30))) == [(old, "age")]
+
+
+async def test_a_clock_that_jumps_forward_removes_nothing(
+    data: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+):
+    await sessions(data, workspace, 1)
+    now = time.time()
+    async with CodeSDK.open(data, runtimes=runtime()) as sdk:
+        monkeypatch.setattr(time, "time", lambda: now + 100 * 365 * 86_400)
+        report = await sdk.collect(Retention(max_age_days=30, undo_max_age_days=30, audit_max_age_days=30))
+    assert (gone(report), report.blobs, report.undo_files, report.audit_segments) == ([], 0, 0, [])
 
 
 def age_uploads(data: Path, *names: str) -> None:

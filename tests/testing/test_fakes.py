@@ -20,6 +20,7 @@ from codesdk.contract.runtime import (
     ToolAnnouncement,
     ToolReply,
 )
+from codesdk.contract.workspace import Workspace
 from codesdk.testing.fakes import (
     READ,
     WRITE,
@@ -50,7 +51,7 @@ def invocation(name: str = READ.name, value: Any = None) -> ToolInvocation:
         attempt=1,
         name=name,
         input=value or {},
-        workspace=".",
+        workspace=Workspace("."),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from codesdk.contract.canonical import content_hash
 from codesdk.contract.ports import FileChange, Kept, PreparedCall, ToolInvocation, ToolRun, ToolRunner
 from codesdk.contract.tools import SandboxSummary
+from codesdk.contract.workspace import Workspace
 from codesdk.tools import builtin_registry
 
 REGISTRY = builtin_registry()
@@ -20,7 +21,7 @@ def call(name: str, workspace: Path, arguments: Any) -> ToolInvocation:
         attempt=1,
         name=name,
         input=arguments,
-        workspace=str(workspace),
+        workspace=Workspace(str(workspace)),
     )
 
 

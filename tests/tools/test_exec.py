@@ -13,7 +13,8 @@ from tests.sandbox.stage import open_directory
 from tests.tools.calling import ready, where
 
 from codesdk.contract.ports import ToolInvocation, ToolRun
-from codesdk.contract.tools import SandboxSummary, Subjects, ToolAnnotations
+from codesdk.contract.tools import OutputStream, SandboxSummary, Subjects, ToolAnnotations
+from codesdk.contract.workspace import Workspace
 from codesdk.sandbox.backend import (
     Command,
     CommandEnd,
@@ -50,7 +51,7 @@ def call(workspace: Path, argv: list[str], **more: Any) -> ToolInvocation:
         attempt=1,
         name="workspace.exec",
         input={"argv": argv, **more},
-        workspace=str(workspace),
+        workspace=Workspace(str(workspace)),
     )
 
 
@@ -257,5 +258,55 @@ async def test_there_is_no_tool_without_the_sandbox_for_it(sandbox, options, wor
 )
 async def test_an_input_that_makes_no_sense_is_explained(wrong):
     assert "The input of workspace.exec is not valid." in (
-        str((await registry()).prepare("workspace.exec", wrong))
+        (await registry()).check("workspace.exec", wrong) or ""
     )
+
+
+MAKE = {
+    "mkdir -p .git/hooks; echo x >.git/hooks/post-checkout; echo x >.git/config": ".git, .git/config, .git/hooks/",
+    "echo gitdir: elsewhere >.git": ".git",
+    "echo x >.envrc; mkdir .vscode; echo x >.vscode/tasks.json": ".envrc, .vscode/tasks.json",
+    "mkdir .elsewhere; echo x >.elsewhere/tasks.json; ln -s .elsewhere .vscode": ".vscode/tasks.json",
+    "echo y >known/settings.json; touch -r known/before known/settings.json; mv known .claude": ".claude/",
+}
+
+
+@pytest.mark.parametrize("script", MAKE)
+@pytest.mark.parametrize("sandbox", [BubblewrapSandbox, HostSandbox])
+async def test_what_programs_outside_would_run_is_told_when_a_command_makes_it(workspace, script, sandbox):
+    """In a workspace without a repository, nothing can keep a command from making one with hooks."""
+    said: list[tuple[str, str]] = []
+    tools = await registry(sandbox=sandbox())
+    prepare = "mkdir known; echo x >known/before; echo x >known/settings.json"
+    assert "Warning" not in (await execute(workspace, ["sh", "-c", prepare], tools=tools)).result
+    ran = await tools.run(call(workspace, ["sh", "-c", script]), lambda *output: said.append(output))
+    assert f"sandbox run or obey: {MAKE[script]}. Look at it before" in ran.result
+    assert [(stream, MAKE[script] in text) for stream, text in said] == [("progress", True)]
+    again = await execute(workspace, ["sh", "-c", "cat .git/config .envrc; touch ordinary"], tools=tools)
+    assert "Warning" not in again.result
+
+
+async def test_a_change_is_seen_though_its_time_and_size_are_as_before(workspace):
+    tools = await registry()
+    await execute(workspace, ["sh", "-c", "echo x >.envrc; echo x >before"], tools=tools)
+    change = "echo y >.envrc; touch -r before .envrc"
+    assert "obey: .envrc." in (await execute(workspace, ["sh", "-c", change], tools=tools)).result
+
+
+async def test_a_command_that_is_stopped_is_told_of_too(workspace):
+    said: list[tuple[str, str]] = []
+    tools = await registry()
+    script = "echo x >.envrc; echo made; sleep 1000"
+    made = asyncio.Event()
+
+    def take(stream: OutputStream, text: str) -> None:
+        said.append((stream, text))
+        if text == "made\n":
+            made.set()
+
+    running = asyncio.ensure_future(tools.run(call(workspace, ["sh", "-c", script]), take))
+    await made.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert [stream for stream, text in said if ".envrc" in text] == ["progress"]

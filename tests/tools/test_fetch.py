@@ -14,6 +14,7 @@ from tests.tools.calling import ready, where
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.ports import ToolInvocation, ToolRun
 from codesdk.contract.tools import SandboxSummary, Subjects, ToolAnnotations
+from codesdk.contract.workspace import Workspace
 from codesdk.sandbox.egress import Internet
 from codesdk.tools import ToolRegistry
 from codesdk.tools.fetch import fetch_tool, is_reachable
@@ -56,7 +57,7 @@ def call(url: str) -> ToolInvocation:
         attempt=1,
         name="http.fetch",
         input={"url": url},
-        workspace="/",
+        workspace=Workspace("/"),
     )
 
 

@@ -9,9 +9,10 @@ import msgspec
 import pytest
 from tests.tools.calling import call, ready
 
-from codesdk.contract.ports import PreparedCall, ToolRun
+from codesdk.contract.ports import ToolRun
 from codesdk.contract.tools import Subjects, ToolAnnotations, ToolSpec
 from codesdk.tools import Tool, ToolContext, ToolRegistry
+from codesdk.tools.json_input import schema_check
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -66,14 +67,14 @@ async def test_an_input_that_does_not_fit_is_explained_and_not_passed_on(
     registry, tmp_path, arguments, problem
 ):
     words = f"The input of weather.get is not valid. {problem} {TAKES}"
-    assert registry.prepare("weather.get", arguments) == words
+    assert registry.check("weather.get", arguments) == words
     run = await registry.run(call("weather.get", tmp_path, arguments), lambda *_: None)
     assert run == ToolRun(result=words, is_error=True)
 
 
 async def test_an_input_that_fits_reaches_the_function_as_it_came(registry, tmp_path):
     arguments = {"city": "Oslo", "days": None, "places": [{"x": 1.5, "more": [1]}], "anything": {"a": None}}
-    assert isinstance(registry.prepare("weather.get", arguments), PreparedCall)
+    assert registry.check("weather.get", arguments) is None
     assert ready(registry, "weather.get", arguments).subjects == Subjects(hosts=["Oslo"])
     run = await registry.run(call("weather.get", tmp_path, arguments), lambda *_: None)
     assert run == ToolRun(result={"got": arguments})
@@ -112,14 +113,14 @@ def test_a_reference_inside_is_followed_even_to_itself():
         "additionalProperties": False,
     }
     registry = ToolRegistry([tool(schema)])
-    assert isinstance(registry.prepare("weather.get", {"child": {"child": {"name": "x"}}}), PreparedCall)
-    assert str(registry.prepare("weather.get", {"child": {"child": {"name": 1}}})).startswith(
+    assert registry.check("weather.get", {"child": {"child": {"name": "x"}}}) is None
+    assert (registry.check("weather.get", {"child": {"child": {"name": 1}}}) or "").startswith(
         "The input of weather.get is not valid. child.child.name: expected string, got integer."
     )
     deep: dict[str, Any] = {}
     for _ in range(5_000):
         deep = {"child": deep}
-    assert str(registry.prepare("weather.get", deep)).startswith(
+    assert (registry.check("weather.get", deep) or "").startswith(
         "The input of weather.get is not valid. It is nested too deeply."
     )
 
@@ -127,13 +128,13 @@ def test_a_reference_inside_is_followed_even_to_itself():
 @pytest.mark.parametrize("draft", ["http://json-schema.org/draft-07/schema#", "https://example.org/unknown"])
 def test_a_schema_may_name_its_dialect(draft):
     registry = ToolRegistry([tool({"$schema": draft, "type": "object", "properties": {"a": {"const": 1}}})])
-    assert isinstance(registry.prepare("weather.get", {"a": 1}), PreparedCall)
-    assert isinstance(registry.prepare("weather.get", {"a": 2}), str)
+    assert registry.check("weather.get", {"a": 1}) is None
+    assert registry.check("weather.get", {"a": 2}) is not None
 
 
 def test_a_long_schema_and_a_long_value_are_said_in_short():
     schema = {"type": "object", "properties": {f"f{n}": {"enum": ["x" * 1_000]} for n in range(100)}}
-    words = str(ToolRegistry([tool(schema)]).prepare("weather.get", {"f0": "y" * 10_000}))
+    words = ToolRegistry([tool(schema)]).check("weather.get", {"f0": "y" * 10_000}) or ""
     assert words.startswith("The input of weather.get is not valid. f0: 'yyyy")
     assert words.endswith(", and 70 more.")
 
@@ -182,3 +183,49 @@ def test_what_a_function_returns_and_what_an_app_says_of_it_is_part_of_the_offer
         "required": ["degrees"],
     }
     assert ready(registry, "app.weather", {"city": "Oslo"}).subjects == Subjects(hosts=["Oslo"])
+
+
+FOREVER = "(a+)+$"
+SLOW = "a" * 60 + "!"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {SLOW: {"pattern": FOREVER}}},
+        {"patternProperties": {FOREVER: False}},
+        {"patternProperties": {FOREVER: {}}, "additionalProperties": False},
+        {"patternProperties": {FOREVER: {}}, "unevaluatedProperties": False},
+        {"propertyNames": {"pattern": FOREVER}},
+    ],
+)
+def test_a_regular_expression_of_a_foreign_schema_is_not_run(schema):
+    check = schema_check("mcp.outside.slow", {"type": "object", **schema}, foreign=True)
+    assert check({SLOW: SLOW}) is None
+
+
+def test_what_a_foreign_schema_says_without_regular_expressions_counts():
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False}
+    check = schema_check("mcp.outside.plain", schema, foreign=True)
+    assert [check({"a": "x"}), check({"b": 1})] == [
+        None,
+        "The input of mcp.outside.plain is not valid. The field b is unknown. It takes: a (string).",
+    ]
+
+
+def test_an_input_that_is_too_large_to_be_checked_is_refused():
+    check = schema_check("a.b", {"type": "object", "properties": {"n": {"multipleOf": 0.5}}})
+    words = "A number in it is too large."
+    assert check({"n": 10**400}) == f"The input of a.b is not valid. {words} It takes: n (any value)."
+
+
+@pytest.mark.parametrize("pattern", ["a{99999999999999}", "(" * 5_000 + ")" * 5_000])
+def test_a_schema_whose_regular_expression_cannot_be_compiled_is_refused(pattern):
+    with pytest.raises(ValueError, match=r"the input schema of a\.b is "):
+        schema_check("a.b", {"type": "object", "properties": {"n": {"pattern": pattern}}})
+
+
+def test_a_part_of_a_foreign_schema_cannot_choose_a_dialect_that_runs_regular_expressions():
+    part = {"$schema": "https://json-schema.org/draft/2020-12/schema", "pattern": FOREVER}
+    with pytest.raises(ValueError, match=r"a part of the input schema of a\.b has a \$schema of its own"):
+        schema_check("a.b", {"type": "object", "properties": {"a": part}}, foreign=True)

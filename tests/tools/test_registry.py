@@ -12,6 +12,7 @@ from tests.tools.calling import where
 from codesdk.contract.errors import Busy
 from codesdk.contract.ports import ToolInvocation, ToolRun, ToolRunner
 from codesdk.contract.tools import SandboxSummary, ToolSpec
+from codesdk.contract.workspace import Workspace
 from codesdk.tools import ToolContext, ToolError, ToolRegistry, builtin_registry
 
 
@@ -39,7 +40,7 @@ def invocation(name: str, arguments: Any) -> ToolInvocation:
         attempt=1,
         name=name,
         input=arguments,
-        workspace=".",
+        workspace=Workspace("."),
     )
 
 
@@ -133,7 +134,7 @@ TAKES = 'It takes: a (integer, required), b (integer), how (one of "down", "up")
     ],
 )
 async def test_a_bad_input_is_explained_before_and_instead_of_a_run(registry, arguments, problem):
-    assert registry.prepare("app.add", arguments) == problem
+    assert registry.check("app.add", arguments) == problem
     if problem is not None:
         run = await registry.run(invocation("app.add", arguments), ignore)
         assert run == ToolRun(result=problem, is_error=True)
@@ -141,10 +142,10 @@ async def test_a_bad_input_is_explained_before_and_instead_of_a_run(registry, ar
 
 async def test_a_tool_that_is_not_there_is_said_to_be_not_there(registry):
     problem = "There is no tool named app.sub. The tools are: app.add."
-    assert registry.prepare("app.sub", {}) == problem
+    assert registry.check("app.sub", {}) == problem
     assert await registry.run(invocation("app.sub", {}), ignore) == ToolRun(result=problem, is_error=True)
     assert registry.prepare("app.sub", {}) == problem
-    assert ToolRegistry().prepare("a.b", {}) == "There is no tool named a.b. The tools are: none."
+    assert ToolRegistry().check("a.b", {}) == "There is no tool named a.b. The tools are: none."
 
 
 async def test_a_run_gives_the_result_and_its_output(registry):

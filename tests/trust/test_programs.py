@@ -8,6 +8,7 @@ from tests.runtimes.program.test_finding import ENTRY, program
 
 from codesdk import CodeSDK
 from codesdk.contract.errors import TaskFailure
+from codesdk.contract.workspace import Workspace
 from codesdk.runtimes.program import process
 from codesdk.runtimes.program.finding import Program, find_program
 from codesdk.sandbox.bubblewrap import sandbox
@@ -71,7 +72,7 @@ async def test_what_codesdk_wraps_programs_with_is_the_systems(
     found = [process._own_tool("bwrap"), process._own_tool("setpriv"), sandbox.find_program()]
     assert [path for path in found if path is not None and not path.startswith("/usr/")] == []
     env = {"PATH": f"{hostile}/node_modules/.bin"}
-    child = await process.start_child(["/bin/true"], cwd=str(hostile), env=env)
+    child = await process.start_child(["/bin/true"], cwd=Workspace(str(hostile)), env=env)
     await child.wait()
     await child.stop()
     assert ran(hostile) == []

@@ -70,6 +70,8 @@ class _Tar:
             return None
         member = tarfile.TarInfo.frombuf(header, "utf-8", "strict")
         _check(member)
+        if member.size > self.limit - self._size:  # before anything of it is unpacked
+            raise _too_large()
         self._left, self._padding = member.size, -member.size % tarfile.BLOCKSIZE
         return member
 
@@ -96,9 +98,7 @@ class _Tar:
         data = self._source.read(size)
         self._size += len(data)
         if self._size > self.limit:
-            raise InvalidRequest(
-                "The bundle is larger than it states, or too large to read. Do not unpack it."
-            )
+            raise _too_large()
         return data
 
 
@@ -114,9 +114,13 @@ class _Reading:
         while (member := self._tar.next()) is not None:
             name = member.name.removeprefix(root)
             known = listed.pop(name, None) if member.name.startswith(root) else None
-            size, digest = self._digest(keep=name == _SUMMARY)
+            size, digest = self._digest(keep=known is not None and name == _SUMMARY)
             if known is None:
                 self._tell(f"{member.name} is not in the manifest, or is there twice")
+                if len(self._problems) == _MAX_PROBLEMS:  # an archive of nothing but names has no end
+                    raise InvalidRequest(
+                        "The bundle holds many files that it does not list. Do not unpack it."
+                    )
             elif (size, digest) != (known.size, known.sha256):
                 self._tell(f"{name} does not match the manifest: it was changed")
         for name in listed:
@@ -146,13 +150,19 @@ class _Reading:
             digest.update(chunk)
             if keep and size <= _MAX_KEPT:
                 kept += chunk
-        if keep and size <= _MAX_KEPT:
+        if keep and size > _MAX_KEPT:
+            self._tell(f"{_SUMMARY} is too large to be shown")
+        elif keep:
             self._summary = msgspec.json.decode(kept, type=dict[str, Any])
         return size, digest.hexdigest()
 
     def _tell(self, problem: str) -> None:
         if len(self._problems) < _MAX_PROBLEMS:
             self._problems.append(problem)
+
+
+def _too_large() -> InvalidRequest:
+    return InvalidRequest("The bundle is larger than it states, or too large to read. Do not unpack it.")
 
 
 def _check(member: tarfile.TarInfo) -> None:

@@ -13,10 +13,12 @@ from codesdk import __version__
 from codesdk.cli.exits import BAD_INPUT, INTERRUPTED, report_failure
 from codesdk.cli.options import (
     DEFAULT_DATA_DIR,
+    Real,
     command_options,
     data_dir_option,
     operator_options,
     policy_options,
+    whole,
 )
 from codesdk.contract.errors import CodeSDKError
 
@@ -30,9 +32,9 @@ _STARTED_BY = os.getppid()
 
 
 def _number(
-    name: str, default: float, metavar: str, help_text: str, least: float = 0
+    name: str, default: float, metavar: str, help_text: str, least: float = 0, most: float = 1e6
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    kind, words = click.FloatRange(least), f"{help_text} [default: {default:g}]"
+    kind, words = Real(least, most), f"{help_text} [default: {default:g}]"
     return click.option(name, default=float(default), type=kind, metavar=metavar, help=words)
 
 
@@ -51,6 +53,12 @@ def _number(
     help="Workspaces must be inside this directory. Repeatable. [default: anywhere]",
 )
 @click.option(
+    "--allow-script-files",
+    "script_files",
+    is_flag=True,
+    help="Sessions on the scripted runtime may name a script in their workspace.",
+)
+@click.option(
     "--allow-host",
     "hosts",
     multiple=True,
@@ -65,29 +73,42 @@ def _number(
 @click.option(
     "--request-burst",
     default=2000,
-    type=click.IntRange(1),
+    type=whole(1),
     metavar="N",
     help="How many requests may come at once before that limit applies. [default: 2000]",
 )
 @_number("--tasks-per-minute", 0, "N", "How many tasks of one runtime a principal may start; 0 for no limit.")
-@_number("--heartbeat", 15, "SECONDS", "How often an idle event stream shows that it is alive.", least=0.05)
+@click.option(
+    "--max-connections",
+    default=10_000,
+    type=whole(1),
+    metavar="N",
+    help="How many connections may be open, if the limit of open files allows it. [default: 10000]",
+)
+@click.option(
+    "--max-connections-per-peer",
+    type=whole(1),
+    metavar="N",
+    help="How many of them one address may have; raise it behind a proxy. [default: half of all]",
+)
+@_number("--heartbeat", 15, "SECONDS", "How often an idle event stream shows that it is alive.", 0.05, 86_400)
 @click.option(
     "--exit-with-parent",
     is_flag=False,
     flag_value=0,
-    type=click.IntRange(0),
+    type=whole(0),
     metavar="[PID]",
     help="Exit when the process that started the daemon ends. With its PID, even if it has ended already.",
 )
 @click.option(
     "--keep-days",
-    type=click.FloatRange(0, min_open=True),
+    type=Real(0, 36_500, min_open=True),
     metavar="N",
     help="Remove older sessions and audit records. [default: keep all]",
 )
 @click.option(
     "--keep-bytes",
-    type=click.IntRange(1),
+    type=whole(1),
     metavar="N",
     help="Remove the oldest sessions when all of them take more. [default: keep all]",
 )
@@ -130,6 +151,7 @@ def codesdkd(data_dir: str | None, exit_with_parent: int | None, **options: Any)
             runtimes=tuple(resolve(name) for name in names),
             workspace_roots=options["roots"],
             allow_yolo=options["allow_yolo"],
+            script_files=options["script_files"],
         ),
         allow_hosts=options["hosts"],
         require_token=options["require_token"],
@@ -137,6 +159,8 @@ def codesdkd(data_dir: str | None, exit_with_parent: int | None, **options: Any)
         requests_per_s=options["requests_per_second"] or None,
         request_burst=options["request_burst"],
         tasks_per_minute=options["tasks_per_minute"] or None,
+        max_connections=options["max_connections"],
+        max_connections_per_peer=options["max_connections_per_peer"],
         heartbeat_s=options["heartbeat"],
     )
 

@@ -61,11 +61,11 @@ def exit_of_ending(event: Event) -> int:
 def report(error: ErrorInfo, *, as_json: bool) -> int:
     """Write an error to stderr, in one line, and return its exit code."""
     try:
-        if as_json:
-            print(msgspec.json.encode({"error": error}).decode(), file=sys.stderr, flush=True)
-        else:
-            from codesdk.cli.view.safe import printable
+        from codesdk.cli.view.safe import printable, printable_json
 
+        if as_json:
+            print(printable_json(msgspec.json.encode({"error": error})).decode(), file=sys.stderr, flush=True)
+        else:
             print(f"error ({error.code}): {printable(error.message)}", file=sys.stderr, flush=True)
     except OSError:
         pass  # nobody reads stderr; the exit code still says it

@@ -1,5 +1,6 @@
 """Options and arguments that several commands share, and completion of session ids in the shell."""
 
+import math
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from codesdk.contract.bounds import MOST
 from codesdk.contract.errors import CodeSDKError
 
 if TYPE_CHECKING:
@@ -15,6 +17,22 @@ if TYPE_CHECKING:
 
 DEFAULT_DATA_DIR = ".codesdk"
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Real(click.FloatRange):
+    """A number between two bounds. Not nan, which is neither less nor greater than any."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number, or report what is wrong with it."""
+        found = super().convert(value, param, ctx)
+        if math.isnan(found):
+            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
+        return found
+
+
+def whole(least: int, most: int = MOST) -> click.IntRange:
+    """Return the type of an option that is a whole number."""
+    return click.IntRange(least, most)
 
 
 def data_dir_option(command: F) -> F:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SILENCE_S = 45.0
 """After this long without a sign of life (three of the daemon's heartbeats) a connection counts as dead."""
 MAX_LINE_BYTES = 128 * 1024 * 1024
+_MAX_DIGITS = 19  # of a seq; Python refuses to read a number of thousands of digits
 _TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -136,6 +137,6 @@ class Parser:
         data, seq = self._data, self._id
         self._data, self._id = [], None
         # Without an id a reader could not continue after it, so it is none of a session's events.
-        if not data or seq is None or not seq.isdigit():
+        if not data or seq is None or not seq.isdigit() or len(seq) > _MAX_DIGITS:
             return []
         return [Published(int(seq), b"\n".join(data))]

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 import msgspec
 
+from codesdk.contract.bounds import Count
 from codesdk.contract.messages import Message, user
 from codesdk.contract.records import SessionRow, TaskRow
 from codesdk.contract.settings import Budgets, OnBusy, SessionSettings, SettingsChange
@@ -163,7 +164,7 @@ class ApproveCall(Action[None], frozen=True, kw_only=True, tag="approve"):
 
     session_id: str
     tool_call_id: str
-    attempt: int | None = None
+    attempt: Count | None = None
     input_hash: str | None = None
     scope: Scope = "once"
     reason: str | None = None
@@ -178,7 +179,7 @@ class DenyCall(Action[None], frozen=True, kw_only=True, tag="deny"):
     session_id: str
     tool_call_id: str
     reason: str = "denied by the user"
-    attempt: int | None = None
+    attempt: Count | None = None
     input_hash: str | None = None
 
 
@@ -207,7 +208,7 @@ class ForkSession(Action[SessionRow], frozen=True, kw_only=True, tag="fork"):
     route: ClassVar[str] = "POST /v1/sessions/{session_id}/fork"
 
     session_id: str
-    seq: int | None = None
+    seq: Count | None = None
     title: str | None = None
 
 

@@ -70,6 +70,11 @@ class SessionRecoveredEvent(Envelope, frozen=True, kw_only=True, tag="session.re
     payload: SessionRecovered
 
 
+class ClockChangedEvent(Envelope, frozen=True, kw_only=True, tag="session.clock_changed"):
+    type: ClassVar[Literal["session.clock_changed"]] = "session.clock_changed"
+    payload: ClockChanged
+
+
 class SettingsChangedEvent(Envelope, frozen=True, kw_only=True, tag="session.settings_changed"):
     type: ClassVar[Literal["session.settings_changed"]] = "session.settings_changed"
     payload: SettingsChanged
@@ -244,6 +249,7 @@ KnownEvent = (
     | SessionResumedEvent
     | SessionClosedEvent
     | SessionRecoveredEvent
+    | ClockChangedEvent
     | SettingsChangedEvent
     | TaskQueuedEvent
     | TaskStartedEvent

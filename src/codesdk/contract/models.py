@@ -4,7 +4,7 @@ The gateway calls `ModelTap`, which the engine implements, one for each session;
 `ModelEndpoints`, which the gateway implements, to have a session's runtime pointed at it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from codesdk.contract.events import Purpose
 from codesdk.contract.settings import GatewayMode
 from codesdk.contract.tools import ManifestEntry
+from codesdk.contract.workspace import Workspace
 
 STAND_IN = "held-by-the-gateway"
 """Given to a runtime as its key: the gateway has the real one. A request with only this has no login."""
@@ -50,14 +51,26 @@ class OwnTexts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelAsked(msgspec.Struct, frozen=True, kw_only=True):
-    """A model request that has just arrived. `content` is equal for two requests that ask the same."""
+    """A request to a provider that has just arrived. `content` is equal for two requests that ask the same."""
 
     purpose: Purpose
-    model: str
-    content: int
-    priced: bool
+    model: str | None
+    content: int = 0
+    estimated_input: int = 0
+    """About how many tokens the model will read."""
+    price: "Callable[[Tokens], float | None] | None" = None
+    """Returns the list price of so many tokens, or None if it is not known."""
     lacks: str | None = None
     """The name of the key that the provider needs, if neither the gateway nor the runtime has one."""
+
+    @property
+    def asks_no_model(self) -> bool:
+        """Whether it only counts tokens or lists models, and so uses no tokens itself."""
+        return self.purpose in ("count_tokens", "models")
+
+    def price_of(self, tokens: "Tokens") -> float | None:
+        """Return the list price of so many tokens, or None if it is not known."""
+        return None if self.price is None else self.price(tokens)
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -84,6 +97,10 @@ class ExactInput(msgspec.Struct, frozen=True, kw_only=True):
     sources: dict[str, Any]
 
 
+MAX_TOKENS = 2**53 - 1
+"""More than any request has, and what every reader of JSON can hold. A larger count is not taken for one."""
+
+
 class Tokens(msgspec.Struct, frozen=True, kw_only=True):
     """Token counts without overlap, so that their sum is the provider's total.
 
@@ -98,7 +115,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelAnswered(msgspec.Struct, frozen=True, kw_only=True):
-    """How a request ended. Counts are None if the answer lacks them, the cost if the price is unknown."""
+    """How a request ended. The counts are None if it used nothing, the cost if the price is unknown."""
 
     status: RequestStatus
     duration_ms: int
@@ -106,6 +123,8 @@ class ModelAnswered(msgspec.Struct, frozen=True, kw_only=True):
     time_to_first_byte_ms: int | None = None
     model: str | None = None
     usage: Tokens | None = None
+    estimated: bool = False
+    """Whether the counts are not the provider's, because the answer was cut off or did not have them."""
     cost_usd: float | None = None
 
 
@@ -125,8 +144,11 @@ class ModelTap(Protocol):
         """Return what CodeSDK gave the runtime so far in the running task."""
         ...
 
-    def opened(self, asked: ModelAsked) -> str | Refused:
-        """Record a new request. Return its id, or why it must not go out."""
+    async def opened(self, asked: ModelAsked) -> str | Refused:
+        """Record a new request. Return its id, or why it must not go out.
+
+        Waits while open requests may use up what is left of a budget.
+        """
         ...
 
     async def taken(self, request_id: str, exact: ExactInput) -> str:
@@ -151,7 +173,7 @@ class ModelEndpoints(Protocol):
         token: str,
         tap: ModelTap,
         mode: GatewayMode,
-        workspace: str,
+        workspace: Workspace,
         sources: InstructionSources,
     ) -> str:
         """Admit a session under a token. Return the base URL for its runtime."""

@@ -13,8 +13,11 @@ from codesdk.contract.messages import ArtifactRef, AssistantBlock, Message
 from codesdk.contract.settings import Budgets, SettingsChange
 from codesdk.contract.tools import Actor, InteractionMode, ManifestEntry, PermissionMode, Record
 
-Purpose = Literal["main", "title", "router", "compaction", "count_tokens"]
-"""What a model request is for, as far as the gateway can tell. A runtime may report others."""
+Purpose = Literal["main", "title", "router", "compaction", "count_tokens", "models"]
+"""What a model request is for, as far as the gateway can tell. A runtime may report others.
+
+The last two ask no model: they count tokens, and list the models that there are.
+"""
 DeltaKind = Literal["text_delta", "json_delta", "code_delta", "reasoning_delta", "unknown_delta"]
 
 
@@ -119,6 +122,16 @@ class SessionRecovered(Record, frozen=True, kw_only=True):
     """The attempts that were open, as `id#attempt`."""
 
 
+class ClockChanged(Record, frozen=True, kw_only=True):
+    """The machine's clock was set back: the session's last event has the time `before`, and it is `after` now.
+
+    Written once for each time that happens. Only here may the times of a session's events go back.
+    """
+
+    before: str
+    after: str
+
+
 class SettingsChanged(SettingsChange, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """Somebody changed the session's settings: only the fields that are present."""
 
@@ -219,8 +232,16 @@ class OutputCompleted(Record, frozen=True, kw_only=True):
     stop_reason: str | None = None
 
 
+MAX_REPORTED_TOKENS = 100_000_000
+MAX_REPORTED_COST_USD = 10_000.0
+"""The most that one report of usage may claim. More is a mistake or a lie, and would spoil every sum."""
+
+
 class UsageReported(Record, frozen=True, kw_only=True):
-    """Tokens of one model request. `cost_usd` is null when the price is not known."""
+    """Tokens of one model request. `cost_usd` is null when the price is not known.
+
+    `source` is `gateway` only where the gateway itself saw the answer; what a runtime drafts is always its own word.
+    """
 
     model: str | None
     input: int
@@ -231,6 +252,18 @@ class UsageReported(Record, frozen=True, kw_only=True):
     cost_usd: float | None
     source: Literal["gateway", "runtime"]
     request_id: str | None = None
+    estimated: bool = False
+    """Whether the gateway counted what passed, because the provider did not get to say."""
+
+    @property
+    def is_plausible(self) -> bool:
+        """Whether no figure is negative or beyond what one report may claim."""
+        figures = (self.input, self.output, self.cache_read, self.cache_write, self.reasoning)
+        cost = 0.0 if self.cost_usd is None else self.cost_usd
+        return (
+            all(0 <= figure <= MAX_REPORTED_TOKENS for figure in figures)
+            and 0 <= cost <= MAX_REPORTED_COST_USD
+        )
 
 
 class RuntimeNotice(Record, frozen=True, kw_only=True):

@@ -37,6 +37,7 @@ from codesdk.contract.tools import (
     ToolClass,
     ToolSpec,
 )
+from codesdk.contract.workspace import Workspace
 
 if TYPE_CHECKING:
     import asyncio
@@ -191,6 +192,10 @@ class StoredLog(EventLog, Protocol):
         """Return the blobs beside this log: those in `files`, or some of them in its own tables."""
         ...
 
+    async def last_owner(self) -> str | None:
+        """Return who owns the newest session, or None if there is none."""
+        ...
+
     async def bytes_of(self, session_id: str) -> int:
         """Return about how many bytes a session takes, including its artifacts."""
         ...
@@ -331,7 +336,7 @@ class ToolInvocation(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     name: str
     input: Any
-    workspace: str
+    workspace: Workspace
 
 
 class FileChange(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,10 @@ TaskState = Literal["queued", "running", "completed", "failed", "stopped"]
 
 
 class Spent(Record, frozen=True, kw_only=True):
-    """What model requests used, as the gateway saw it. A request of unknown price adds no cost."""
+    """What model requests used. A request of unknown price adds no cost.
+
+    Of each task, the larger of what the gateway saw and what the runtime said.
+    """
 
     requests: int = 0
     tokens: int = 0
@@ -35,6 +38,22 @@ class Spent(Record, frozen=True, kw_only=True):
             requests=self.requests + other.requests,
             tokens=self.tokens + other.tokens,
             cost_usd=self.cost_usd + other.cost_usd,
+        )
+
+    def minus(self, other: "Spent") -> "Spent":
+        """Return the difference."""
+        return Spent(
+            requests=self.requests - other.requests,
+            tokens=self.tokens - other.tokens,
+            cost_usd=self.cost_usd - other.cost_usd,
+        )
+
+    def larger(self, other: "Spent") -> "Spent":
+        """Return the larger of each figure."""
+        return Spent(
+            requests=max(self.requests, other.requests),
+            tokens=max(self.tokens, other.tokens),
+            cost_usd=max(self.cost_usd, other.cost_usd),
         )
 
 
@@ -104,8 +123,16 @@ class ArtifactRow(Record, frozen=True, kw_only=True):
 
     ref: ArtifactRef
     scope: str
+    """The session that it belongs to, or the principal who uploaded it."""
     principal: str
     created_at: str
+
+    def is_open_to(self, session_id: str, principal: str) -> bool:
+        """Return whether a session of this principal may use it: its own, or an upload of its principal.
+
+        The scope alone would not do: it is also a name, and somebody's name may look like a session's id.
+        """
+        return self.principal == principal and self.scope in (session_id, principal)
 
 
 class KeyRow(Record, frozen=True, kw_only=True):

@@ -1,31 +1,28 @@
 """How long and how much is kept, and the report of what was removed. Client and daemon share these types."""
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 
+from codesdk.contract.bounds import Bytes, Days
 from codesdk.contract.tools import Record
 
 Progress = Callable[[int, int], None]
 """Called with how many of how many sessions are removed."""
 
 
-Days = Annotated[float, msgspec.Meta(ge=0)] | None
-Size = Annotated[int, msgspec.Meta(ge=0)] | None
-
-
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """How long, and how much. None means without a limit."""
 
-    max_age_days: Days = None
+    max_age_days: Days | None = None
     """Since a session was last used, or a file was uploaded."""
-    max_total_bytes: Size = None
+    max_total_bytes: Bytes | None = None
     """Of all that is stored but the audit."""
-    undo_max_age_days: Days = None
-    undo_max_bytes: Size = None
-    audit_max_age_days: Days = None
-    audit_max_bytes: Size = None
+    undo_max_age_days: Days | None = None
+    undo_max_bytes: Bytes | None = None
+    audit_max_age_days: Days | None = None
+    audit_max_bytes: Bytes | None = None
 
 
 class Removed(Record, frozen=True, kw_only=True):

@@ -34,6 +34,7 @@ from codesdk.contract.tools import (
     ToolOrigin,
     ToolSpec,
 )
+from codesdk.contract.workspace import Workspace
 
 DraftPayload = (
     OutputDelta
@@ -128,6 +129,13 @@ class RuntimeEnv(Record, frozen=True, kw_only=True):
     isolation: Isolation
     state_dir: str = ""
     """Where runtimes keep their own state; empty if none is kept."""
+    identity: tuple[int, int] | None = None
+    """The device and inode of `cwd`, if it is a session's workspace."""
+
+    @property
+    def workspace(self) -> Workspace:
+        """The directory `cwd`, to be opened as it was found."""
+        return Workspace(self.cwd, self.identity)
 
 
 class Instructions(msgspec.Struct, frozen=True):

@@ -1,11 +1,12 @@
 """Settings of a session, at its creation and later, and the limits of an engine."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from codesdk.contract.bounds import Bytes, Count, Dollars, InlineBytes, Seconds
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.tools import InteractionMode, PermissionMode, Record
 
@@ -21,9 +22,9 @@ ImplicitSources = Literal["off", "capture"]
 class Budget(Record, frozen=True, kw_only=True):
     """What may be spent. None means not limited."""
 
-    requests: int | None = None
-    tokens: int | None = None
-    cost_usd: float | None = None
+    requests: Count | None = None
+    tokens: Count | None = None
+    cost_usd: Dollars | None = None
 
 
 class Budgets(Record, frozen=True, kw_only=True):
@@ -36,16 +37,16 @@ class Budgets(Record, frozen=True, kw_only=True):
 class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Timing, context and capture of one session. Stored in `session.created`, so never a secret."""
 
-    approval_timeout_s: float = 300.0
-    stop_grace_s: float = 5.0
-    end_grace_s: float = 10.0
-    start_timeout_s: float = 60.0
-    idle_timeout_s: float = 900.0
-    context_budget_tokens: int = 100_000
+    approval_timeout_s: Seconds = 300.0
+    stop_grace_s: Seconds = 5.0
+    end_grace_s: Seconds = 10.0
+    start_timeout_s: Seconds = 60.0
+    idle_timeout_s: Seconds = 900.0
+    context_budget_tokens: Count = 100_000
     raw_capture: bool = True
-    raw_inline_bytes: int = 4096
-    input_inline_bytes: int = 16_384
-    result_inline_bytes: int = 16_384
+    raw_inline_bytes: InlineBytes = 4096
+    input_inline_bytes: InlineBytes = 16_384
+    result_inline_bytes: InlineBytes = 16_384
     runtime_config: dict[str, Any] = {}
     gateway: GatewayMode = "passthrough"
     mcp_servers: list[str] = []
@@ -64,9 +65,6 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
     native_tools: Literal["off"] | list[str] = "off"
     budgets: Budgets | None = None
     settings: SessionSettings = SessionSettings()
-
-
-Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class SettingsChange(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -117,15 +115,15 @@ def merge_values(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How much one engine takes on. Over a limit a call is refused, never silently dropped."""
 
-    max_sessions: int = 100_000
-    max_tasks: int = 1_024
-    max_tasks_per_runtime: int = 1_024
-    max_queue: int = 64
-    max_backlog_frames: int = 2_048
-    max_message_bytes: int = 4 * 1024 * 1024
-    max_event_bytes: int = 8 * 1024 * 1024
-    max_artifact_bytes: int = 256 * 1024 * 1024
+    max_sessions: Count = 100_000
+    max_tasks: Count = 1_024
+    max_tasks_per_runtime: Count = 1_024
+    max_queue: Count = 64
+    max_backlog_frames: Count = 2_048
+    max_message_bytes: Bytes = 4 * 1024 * 1024
+    max_event_bytes: Bytes = 8 * 1024 * 1024
+    max_artifact_bytes: Bytes = 256 * 1024 * 1024
     principal_budget: Budget | None = None
     """What all stored sessions of one principal together may spend."""
-    max_same_requests: int = 20
+    max_same_requests: Count = 20
     """How often a runtime may send a model the same request within a minute; more counts as a loop."""

@@ -5,6 +5,7 @@ request that is not let in has no effect and learns nothing.
 """
 
 import dataclasses
+import errno
 import logging
 import re
 import secrets
@@ -16,7 +17,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from codesdk.contract.errors import CodeSDKError, Forbidden, InvalidRequest
+from codesdk.contract.errors import Busy, CodeSDKError, Forbidden, InvalidRequest
 from codesdk.contract.ids import is_id
 from codesdk.daemon.auth import Admitted, Guard, admit
 from codesdk.daemon.limits import RateLimit
@@ -36,7 +37,9 @@ JSON = (b"content-type", b"application/json")
 _ALWAYS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 _NOBODY = admit("", ())  # who calls what needs no scope: owns nothing, may nothing
 _KEY_CHARS = 200
+_LENGTH_DIGITS = 18
 _REFUSALS = (401, 403, 421)
+_SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SINGLE = frozenset(
     (
@@ -227,7 +230,7 @@ class Seen:
 async def _read(headers: dict[bytes, bytes], receive: Receive, limit: int) -> bytes:
     # Refuse an announced length before reading anything; `read_body` counts what announces none, or less.
     announced = headers.get(b"content-length", b"0")
-    if announced.isdigit() and int(announced) > limit:
+    if announced.isdigit() and (len(announced) > _LENGTH_DIGITS or int(announced) > limit):
         raise too_large(limit)
     body = await read_body(receive, limit)
     if body is None:
@@ -272,8 +275,18 @@ def _response(operation: Operation, answer: Answer) -> Respond:
     return answer
 
 
+def _is_scarcity(error: Exception) -> bool:
+    """Return whether the process was refused memory, a thread or a descriptor."""
+    if isinstance(error, RuntimeError):  # Python has no type of its own for this
+        return str(error) == "can't start new thread"
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SCARCE)
+
+
 def _bug(error: Exception, request_id: str) -> CodeSDKError:
-    """Log a bug of ours without its message and values, which may hold secrets."""
+    """Log a bug of ours without its message and values, which may hold secrets. A lack of something is none."""
+    if _is_scarcity(error):
+        _log.warning("Request %s is refused: %s.", request_id, type(error).__name__)
+        return Busy("The daemon has no memory, thread or descriptor left for this. Try again later.")
     place = "".join(traceback.format_tb(error.__traceback__))
     _log.error("Request %s failed with %s:\n%s", request_id, type(error).__name__, place)
     return CodeSDKError(f"The daemon failed to handle this request ({type(error).__name__}). See its log.")

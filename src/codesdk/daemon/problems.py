@@ -5,7 +5,7 @@ from http import HTTPStatus
 import msgspec
 
 from codesdk.contract.api import Problem
-from codesdk.contract.errors import Busy, CodeSDKError, Forbidden, InvalidRequest, NotFound
+from codesdk.contract.errors import Busy, CodeSDKError, Forbidden, InvalidRequest, NotFound, StorageFailure
 
 STATUS: dict[str, int] = {
     "INVALID_REQUEST": 400,
@@ -86,6 +86,14 @@ def shutting_down() -> Refused:
     """Return the error for work that comes while the daemon shuts down."""
     error = Busy("The daemon is shutting down. Try again when it is back.", code="OVERLOADED")
     return Refused(503, error, ((b"retry-after", b"5"),))
+
+
+def not_ready(why: str) -> Refused:
+    """Return the error of a daemon whose store cannot be written."""
+    advice = (
+        "Work is refused until there is room and the data directory can be written; no restart is needed."
+    )
+    return Refused(503, StorageFailure(f"{why} {advice}"), ((b"retry-after", b"5"),))
 
 
 def render(

@@ -15,7 +15,7 @@ from codesdk.serving import Message, Receive, Send
 Headers = Sequence[tuple[bytes, bytes]]
 
 PIECE_BYTES = 1024 * 1024
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_RANGE = re.compile(r"bytes=(\d{0,100})-(\d{0,100})")
 _MEDIA_TYPE = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}(?:;[ -~]{0,100})?", re.ASCII)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from codesdk.contract.bounds import check_bounds
 from codesdk.contract.errors import CodeSDKError, Conflict, InvalidRequest
 from codesdk.contract.ports import Observer
 from codesdk.contract.retention import Retention
@@ -28,7 +29,7 @@ from codesdk.daemon.settings import DaemonSettings
 from codesdk.local import TokenFile, announce
 from codesdk.observe import Metrics
 from codesdk.sdk import CodeSDK
-from codesdk.serving import Serving, listen as listen_on
+from codesdk.serving import Limits, Serving, capacity, listen as listen_on
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ async def serve(
 ) -> None:
     """Run the daemon until it is told to stop. `opening` holds further options of `CodeSDK.open`."""
     settings = msgspec.structs.replace(settings, data_dir=data_dir)
+    check_bounds(settings)
     _allow_many_files()
     metrics = Metrics()
     tokens = TokenFile(data_dir)
@@ -58,7 +60,7 @@ async def serve(
         ) as sdk:
             metrics.watch(sdk.engine)
             app = App(sdk, guard, settings, metrics)
-            async with serving(app, listener) as url:
+            async with serving(app, listener, connection_limits(settings)) as url:
                 told = _signals()  # before anybody knows where we are: a signal must not be missed
                 announce(data_dir, url=url, token=guard.local_token)
                 _say_where(url)
@@ -95,14 +97,21 @@ async def _collect(sdk: CodeSDK, retention: Retention) -> None:
 
 
 @asynccontextmanager
-async def serving(app: App, listener: socket.socket) -> AsyncGenerator[str]:
+async def serving(app: App, listener: socket.socket, limits: Limits | None = None) -> AsyncGenerator[str]:
     """Serve an application on a socket. Yield its address; on exit, let streams end."""
-    server = Serving(app, listener, grace_s=FAREWELL_S)
+    server = Serving(app, listener, grace_s=FAREWELL_S, limits=limits)
     host, port = listener.getsockname()[:2]
     try:
         yield f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     finally:
         await server.end()
+
+
+def connection_limits(settings: DaemonSettings) -> Limits:
+    """Return what clients may take: without a setting, no address gets more than half of the connections."""
+    limits = Limits(connections=settings.max_connections)
+    per_peer = settings.max_connections_per_peer or max(1, capacity(limits) // 2)
+    return msgspec.structs.replace(limits, per_peer=per_peer)
 
 
 def listen(host: str, port: int) -> socket.socket:

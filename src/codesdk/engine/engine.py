@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from codesdk.contract.actions import LOCAL, Action, Caller
+from codesdk.contract.bounds import check_bounds
 from codesdk.contract.canonical import content_hash
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import ToolCalls
@@ -48,6 +49,7 @@ class Engine:
         secrets: Iterable[str] = (),
         permits: Permits | None = None,
     ) -> None:
+        check_bounds(ports.limits)
         self.ports = ports
         self.archive = Archive(ports.log, ports.blobs)
         self._secrets = SessionSecrets(secrets)

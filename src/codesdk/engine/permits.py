@@ -1,10 +1,12 @@
-"""What the operator lets sessions use: runtimes, workspaces, and the mode that never asks.
+"""What the operator lets sessions use: runtimes, workspaces, scripts in files, and the mode that never asks.
 
 A value given to the engine and checked whenever a session is created, forked, moved or given work: the
 operator may have become stricter since the session was created.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -20,6 +22,19 @@ class Permits(msgspec.Struct, frozen=True, kw_only=True):
     workspace_roots: tuple[str, ...] = ()
     """Directories that workspaces must be in; empty allows any."""
     allow_yolo: bool = False
+    script_files: bool = False
+    """Whether a session may name a script by its path, for the scripted runtime to play."""
+
+    def __post_init__(self) -> None:
+        # Once: one root may lie in another, where a session could put a link in its place.
+        roots = tuple(str(Path(root).resolve()) for root in self.workspace_roots)
+        msgspec.structs.force_setattr(self, "workspace_roots", roots)
+
+    def check(self, runtime: str, mode: PermissionMode, runtime_config: Mapping[str, Any]) -> None:
+        """Raise `Forbidden` if sessions may not use one of these."""
+        self.check_runtime(runtime)
+        self.check_mode(mode)
+        self.check_script(runtime_config)
 
     def check_runtime(self, name: str) -> None:
         """Raise `Forbidden` if sessions may not use a runtime."""
@@ -32,6 +47,14 @@ class Permits(msgspec.Struct, frozen=True, kw_only=True):
             raise Forbidden(
                 "The permission mode yolo runs every tool without asking and is not enabled here. Use auto, or"
                 " have the operator enable it: CodeSDK.open(allow_yolo=True), or --allow-yolo."
+            )
+
+    def check_script(self, runtime_config: Mapping[str, Any]) -> None:
+        """Raise `Forbidden` if a session names a script by its path and may not: no policy is asked about that file."""
+        if isinstance(runtime_config.get("script"), str) and not self.script_files:
+            raise Forbidden(
+                "Scripts are not read from files here. Give the script itself as an object, or have the operator"
+                " enable it: Permits(script_files=True), or --allow-script-files."
             )
 
     def resolve_workspace(self, given: str) -> str:
@@ -49,10 +72,9 @@ class Permits(msgspec.Struct, frozen=True, kw_only=True):
         return str(found)
 
     def check_workspace(self, path: str) -> None:
-        """Raise `Forbidden` if sessions may not work in a directory."""
-        if not self.workspace_roots:
-            return
-        # Resolved again on every check: a link may have been changed since the session was created.
-        found = Path(path).resolve()
-        if not any(found.is_relative_to(Path(root).resolve()) for root in self.workspace_roots):
+        """Raise `Forbidden` if sessions may not work in a directory, given by its resolved path.
+
+        The path is compared as it is, because workspaces are opened without following links.
+        """
+        if self.workspace_roots and not any(Path(path).is_relative_to(root) for root in self.workspace_roots):
             raise Forbidden("The workspace is outside of the directories that the operator allows.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from codesdk.contract.models import InstructionSources, ModelTap
 from codesdk.contract.settings import GatewayMode
+from codesdk.contract.workspace import Workspace
 from codesdk.gateway.providers import Provider
 from codesdk.gateway.wires.exchange import Wire
 
@@ -46,7 +47,7 @@ class GatewayService:
         token: str,
         tap: ModelTap,
         mode: GatewayMode,
-        workspace: str,
+        workspace: Workspace,
         sources: InstructionSources,
     ) -> str:
         """Serve a session under a token. Return the base URL for its runtime."""

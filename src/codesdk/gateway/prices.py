@@ -4,7 +4,6 @@ The table is a large import (a second of CPU), so it is loaded on first use, in 
 """
 
 import asyncio
-from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -43,9 +42,3 @@ def price_of(wire: Wire, model: str, tokens: Tokens) -> float | None:
     except LookupError:
         return None
     return float(found.total_price)
-
-
-@lru_cache(1024)
-def is_known(wire: Wire, model: str) -> bool:
-    """Return whether a model's price is known. Call `ready` first."""
-    return price_of(wire, model, Tokens()) is not None

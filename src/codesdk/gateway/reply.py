@@ -17,7 +17,7 @@ class Reset(Exception):
 
 
 class RawRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as it arrived, its path without prefix and token.
+    """A request: its path without prefix and token and with nothing to decode, its query reduced to what is known.
 
     Its repr shows nothing that may be secret.
     """
@@ -27,8 +27,6 @@ class RawRequest(msgspec.Struct, frozen=True, kw_only=True):
     query: str
     headers: list[tuple[str, str]]
     body: bytes
-    spelled: str = ""
-    """The path as sent, if it has escapes and so differs from `path`."""
 
     def __repr__(self) -> str:
         return f"RawRequest({self.method}, {len(self.body)} bytes)"

@@ -60,7 +60,7 @@ class ScriptedModel:
         """How many turns have been played."""
         return self._next
 
-    async def other(self, request: RawRequest) -> None:
+    async def list_models(self, codec: Codec, request: RawRequest) -> None:
         """Answer nothing: only model requests are known."""
 
     async def answer(self, codec: Codec, ask: Ask, request: RawRequest) -> Reply:

@@ -7,21 +7,25 @@ engine's process or on its own. Knows no format and no model.
 import asyncio
 import hashlib
 import logging
+import re
 import secrets
 import traceback
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, Protocol
-from urllib.parse import unquote
 
 import msgspec
 
+from codesdk.contract.errors import InvalidRequest
+from codesdk.gateway.outbound import plain_query
 from codesdk.gateway.reply import RawRequest, Reply, Reset, close_body, refuse
 from codesdk.gateway.wires.exchange import Ask, Codec, Fault
-from codesdk.gateway.wires.formats import find_route, guess_codec
+from codesdk.gateway.wires.formats import find_listing, find_route, guess_codec
 from codesdk.serving import Gone, Message, Receive, Send, Serving, listen, read_body, until_gone
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 PREFIX = "/g/"
+_PLAIN = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._~:@!$&'()*+,;=-]+)*")
+_ESCAPED_SLASH = re.compile(rb"%(?:2f|5c)", re.IGNORECASE)
 _log = logging.getLogger(__name__)
 
 
@@ -32,8 +36,8 @@ class Backend(Protocol):
         """Answer a model request."""
         ...
 
-    async def other(self, request: RawRequest) -> Reply | None:
-        """Answer a request that belongs to no wire format, or return None for "not found"."""
+    async def list_models(self, codec: Codec, request: RawRequest) -> Reply | None:
+        """Answer a request for the provider's models, or return None for "not found"."""
         ...
 
 
@@ -85,6 +89,9 @@ class Gateway:
             # Refused before its body is read, and in a shape that the client can show to its user.
             await _send_reply(_unknown_token(rest), send)
             return
+        if not _is_plain(rest, scope["raw_path"]):
+            await _send_reply(_not_plain(rest), send)
+            return
         try:
             body = await read_body(receive, self._max_body_bytes)
         except Gone:
@@ -132,20 +139,27 @@ async def _answer(backend: Backend, request: RawRequest) -> Reply:
     """Parse the request and pass it to the backend; refuse an unreadable one in the provider's shape."""
     found = find_route(request.method, request.path, request.query)
     if found is None:
-        reply = await backend.other(request)
-        message = f"{request.method} {request.path} is not a route of this gateway."
-        return reply or refuse(
-            guess_codec(request.path), Fault(status=404, kind="not_found", message=message)
-        )
+        listing = find_listing(request.method, request.path, request.headers)
+        reply = None if listing is None else await backend.list_models(listing, request)
+        return reply or _not_found(request)
     codec, route = found
     try:
         body = msgspec.json.decode(request.body, type=dict[str, Any])
         ask = codec.parse(route, body)
     except (ValueError, RecursionError) as error:
-        return refuse(
-            codec, Fault(status=400, kind="invalid", message=f"The request cannot be read: {error}")
-        )
-    return await backend.answer(codec, ask, request)
+        return _unreadable(codec, error)
+    try:
+        return await backend.answer(codec, ask, request)
+    except (
+        InvalidRequest,
+        RecursionError,
+    ) as error:  # what C decodes can be too deep for who walks through it
+        return _unreadable(codec, error)
+
+
+def _unreadable(codec: Codec, error: Exception) -> Reply:
+    message = f"The request cannot be read: {error}"
+    return refuse(codec, Fault(status=400, kind="invalid", message=message))
 
 
 async def _send_reply(reply: Reply, send: Send) -> None:
@@ -177,17 +191,32 @@ def _raw(scope: Message, path: str, body: bytes) -> RawRequest:
     return RawRequest(
         method=scope["method"],
         path=path,
-        spelled=_spelled(scope["raw_path"].decode("latin-1"), path),
-        query=scope["query_string"].decode("latin-1"),
+        query=plain_query(scope["query_string"].decode("latin-1")),
         headers=[(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]],
         body=body,
     )
 
 
-def _spelled(sent: str, path: str) -> str:
-    """Return a path as sent, without prefix and token; empty if it equals `path` or cannot be separated."""
-    rest = f"/{sent.split('/', 3)[-1]}"
-    return rest if rest != path and unquote(rest) == path else ""
+def _is_plain(path: str, sent: bytes) -> bool:
+    """Return whether every reader takes a path for the same: no escaped or doubled slashes, no dots to resolve."""
+    return _PLAIN.fullmatch(path) is not None and _ESCAPED_SLASH.search(sent) is None
+
+
+def _not_found(request: RawRequest) -> Reply:
+    message = (
+        f"{request.method} {request.path} is not a route of this gateway: it passes on model requests, token counts"
+        " and lists of models."
+    )
+    fault = Fault(status=404, kind="not_found", message=message)
+    return refuse(guess_codec(request.path, request.headers), fault)
+
+
+def _not_plain(path: str) -> Reply:
+    message = (
+        "The path has empty or dot segments, escaped slashes or characters that no route has, so it is not passed on."
+        " Check the base URL: it must not end with a slash."
+    )
+    return refuse(guess_codec(path), Fault(status=404, kind="not_found", message=message))
 
 
 def _unknown_token(path: str) -> Reply:

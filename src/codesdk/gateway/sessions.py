@@ -14,6 +14,7 @@ import msgspec
 from codesdk.contract.errors import CodeSDKError, TaskFailure
 from codesdk.contract.models import InstructionSources, ModelTap
 from codesdk.contract.settings import GatewayMode
+from codesdk.contract.workspace import Workspace
 from codesdk.gateway import prices
 from codesdk.gateway.capture.observe import ObservedBackend
 from codesdk.gateway.capture.source_files import read_sources
@@ -64,7 +65,7 @@ class SessionGateway:
         token: str,
         tap: ModelTap,
         mode: GatewayMode,
-        workspace: str,
+        workspace: Workspace,
         sources: InstructionSources,
     ) -> str:
         """Serve a session under a token. Return the base URL for its runtime."""

@@ -11,15 +11,13 @@ from contextvars import ContextVar
 from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from ssl import SSLContext
-from urllib.parse import parse_qsl, quote, urlencode
 
 import httpx2
 
-from codesdk.contract.models import STAND_IN
+from codesdk.gateway.outbound import brings_login, outbound_headers, outbound_query
 from codesdk.gateway.providers import KEY_NAMES, ORIGINS, Provider
 from codesdk.gateway.reply import RawRequest, Reply, Reset, refuse
 from codesdk.gateway.wires.exchange import Ask, Codec, Fault, Wire
-from codesdk.gateway.wires.formats import codec_for, find_provider
 from codesdk.redaction import MARKER, Redactor
 
 CONNECT_TIMEOUT_S = 15.0
@@ -31,25 +29,20 @@ _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=16, keep
 Only a few are kept, because the library checks each of them twice in every request, which takes 15 µs or
 more.
 """
-# What belongs to one connection, and what we or the HTTP library set anew on the next one.
+# What belongs to one connection, and what the server sets anew on ours.
 _HOP_BY_HOP = frozenset(
     {
         "connection",
         "content-encoding",
         "content-length",
-        "host",
         "keep-alive",
-        "proxy-authorization",
         "te",
         "trailer",
         "transfer-encoding",
         "upgrade",
-        "accept-encoding",
-        "expect",
     }
 )
 _is_passing = ContextVar("is_passing", default=False)
-_LOGINS = frozenset({"authorization", "x-api-key", "x-goog-api-key"})
 
 
 class Upstream:
@@ -95,13 +88,9 @@ class Upstream:
         """Forward a model request and return its answer, unchanged except for the login."""
         return await self._forward(codec, request)
 
-    async def other(self, request: RawRequest) -> Reply | None:
-        """Forward a request of no format to the provider whose client sent it.
-
-        Return None if that is not known.
-        """
-        wire = find_provider(request.path, request.headers)
-        return None if wire is None else await self._forward(codec_for(wire), request)
+    async def list_models(self, codec: Codec, request: RawRequest) -> Reply:
+        """Forward a request for the provider's models."""
+        return await self._forward(codec, request)
 
     async def _forward(self, codec: Codec, request: RawRequest) -> Reply:
         provider = self._providers[codec.wire]
@@ -109,14 +98,12 @@ class Upstream:
         if lacking is not None:
             message = f"There is no key for this provider; set {lacking}."
             return refuse(codec, Fault(status=401, kind="authentication", message=message))
-        query = _query(request.query)
+        query = outbound_query(request)
         sent = self._client.build_request(
             request.method,
-            provider.origin
-            # The path as the client spelled it: decoding and quoting again may give another one.
-            + (request.spelled or quote(request.path, safe="/:@!$&'()*+,;=~"))
-            + (f"?{query}" if query else ""),
-            headers=_headers(request, codec.wire, provider.key),
+            # The very path that was routed: the server lets none through that could be read in two ways.
+            provider.origin + request.path + (f"?{query}" if query else ""),
+            headers=outbound_headers(request, codec.wire, provider.key),
             content=request.body,
         )
         passing = _is_passing.set(True)
@@ -137,14 +124,6 @@ class Upstream:
         if answer.status_code < 400 or redactor is None:
             return Reply(status=answer.status_code, headers=headers, body=body)
         return Reply(status=answer.status_code, headers=headers, body=await _error_text(body, redactor))
-
-
-def brings_login(request: RawRequest) -> bool:
-    """Return whether a request has a login of its own, not only the placeholder."""
-    headers = [value for name, value in request.headers if name.lower() in _LOGINS]
-    words = [word for value in headers for word in value.split() if word.lower() != "bearer"]
-    keys = [value for name, value in parse_qsl(request.query) if name == "key"]
-    return any(word != STAND_IN for word in (*words, *keys))
 
 
 class _Chunks:
@@ -185,19 +164,6 @@ async def _error_text(body: _Chunks, redactor: Redactor) -> bytes:
     return redactor.data(data[:MAX_ERROR_BYTES])
 
 
-def _headers(request: RawRequest, wire: Wire, key: str | None) -> list[tuple[str, str]]:
-    kept = [(name, value) for name, value in request.headers if name.lower() not in _HOP_BY_HOP]
-    kept.append(("accept-encoding", "identity"))  # the answer is decoded as it passes, so it must be plain
-    if key is None:  # the runtime's own login
-        return [*kept, *_login_of_query(request, wire)]
-    kept = [(name, value) for name, value in kept if name.lower() not in _LOGINS]
-    if wire == "anthropic":
-        return [*kept, ("x-api-key", key)]
-    if wire == "gemini":
-        return [*kept, ("x-goog-api-key", key)]
-    return [*kept, ("authorization", f"Bearer {key}")]
-
-
 def _answer_headers(answer: httpx2.Response, key: str | None) -> dict[str, str]:
     """Return the headers of an answer, without the key we added."""
     headers = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP_BY_HOP}
@@ -222,17 +188,3 @@ def _may_be_logged(record: logging.LogRecord) -> bool:
     if not _is_passing.get():
         return True
     return record.name != "httpx2" and "receive_response_headers.complete" not in str(record.msg)
-
-
-def _login_of_query(request: RawRequest, wire: Wire) -> list[tuple[str, str]]:
-    """Return Gemini's `?key=` as the equivalent header: addresses end up in logs, headers do not."""
-    if wire != "gemini" or any(name.lower() == "x-goog-api-key" for name, _ in request.headers):
-        return []
-    return [("x-goog-api-key", value) for name, value in parse_qsl(request.query) if name == "key"][:1]
-
-
-def _query(query: str) -> str:
-    """Return the query without its key."""
-    if "key=" not in query:
-        return query
-    return urlencode([(name, value) for name, value in parse_qsl(query, True) if name != "key"])

@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 
 from codesdk.contract.actions import LOCAL, AnyAction, Caller
-from codesdk.contract.errors import CodeSDKError, ErrorInfo, InvalidRequest, StorageFailure
+from codesdk.contract.errors import Busy, CodeSDKError, ErrorInfo, InvalidRequest, StorageFailure
 from codesdk.engine import Engine
 from codesdk.local.directory import SOCKET, bind_socket
+from codesdk.serving import COUNTS, Acceptor, Limits, Seat
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
 
@@ -61,13 +62,17 @@ ERROR_LINE = b'{"error":'
 """Prefix of the line that ends a stream of events with an error. No stored frame begins like this."""
 
 
+_REFUSAL = Response(error=Busy("There are too many connections. Try again in 5 s.").info())
+
+
 class ControlServer:
     """Serves requests to an engine until it is closed."""
 
-    def __init__(self, engine: Engine, directory: Path) -> None:
+    def __init__(self, engine: Engine, directory: Path, limits: Limits | None = None) -> None:
         self._engine = engine
         self._directory = directory
-        self._server: asyncio.Server | None = None
+        self._limits = limits or Limits()
+        self._acceptor: Acceptor | None = None
         self._clients: set[asyncio.StreamWriter] = set()
 
     async def start(self) -> None:
@@ -76,22 +81,39 @@ class ControlServer:
             listener = bind_socket(self._directory)
         except OSError as error:
             raise StorageFailure(f"The control socket cannot be made: {error.strerror}.") from error
-        self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=MAX_LINE_BYTES)
+        refusal = msgspec.json.encode(_REFUSAL) + b"\n"
+        self._acceptor = Acceptor(listener, self._connection, self._limits, refusal)
 
     async def close(self) -> None:
         """Stop listening, remove the socket and close all connections."""
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
             (self._directory / SOCKET).unlink(missing_ok=True)
         for client in list(self._clients):
             client.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _connection(self, seat: Seat) -> asyncio.StreamReaderProtocol:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            seat.transport = writer.transport
+            seat.wait()
+            try:
+                await self._serve(seat, reader, writer)
+            finally:
+                seat.leave()
+
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(limit=MAX_LINE_BYTES), serve)
+
+    async def _serve(self, seat: Seat, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._clients.add(writer)
         try:
-            line = await _read_line(reader)
+            async with asyncio.timeout(self._limits.head_s):
+                line = await _read_line(reader)
+            seat.work()
             if line:
                 await self._answer(line, reader, writer)
+        except TimeoutError:
+            COUNTS.timed_out += 1
+            await _send(writer, Response(error=_too_slow().info()))
         except ConnectionError:
             return  # the client is gone
         finally:
@@ -115,17 +137,24 @@ class ControlServer:
             return
         except Exception as error:  # noqa: BLE001 - the client is told, and the next one is served
             answer = Response(error=CodeSDKError(f"CodeSDK failed ({type(error).__name__}: {error}).").info())
-        writer.write(msgspec.json.encode(answer) + b"\n")
-        await writer.drain()
+        await _send(writer, answer)
 
     async def _put(self, request: Put, reader: asyncio.StreamReader) -> Any:
         limit = self._engine.ports.limits.max_artifact_bytes
         if not 0 <= request.size <= limit:
             raise InvalidRequest(f"An artifact may have {limit:,} bytes; this one has {request.size:,}.")
-        data = await reader.readexactly(request.size)
+        data = await self._read_body(reader, request.size)
         return await self._engine.put_artifact(
             data, request.content_type, request.name, principal=request.principal, key=request.key
         )
+
+    async def _read_body(self, reader: asyncio.StreamReader, size: int) -> bytes:
+        try:
+            async with asyncio.timeout(self._limits.body_deadline_s(size)):
+                return await reader.readexactly(size)
+        except TimeoutError:
+            COUNTS.timed_out += 1
+            raise _too_slow() from None
 
     async def _stream(self, request: Follow, writer: asyncio.StreamWriter) -> None:
         batches = self._engine.follow(request.session_id, request.after_seq, principal=request.principal)
@@ -138,12 +167,22 @@ class ControlServer:
                 await writer.drain()
 
 
+async def _send(writer: asyncio.StreamWriter, answer: Response) -> None:
+    with contextlib.suppress(ConnectionError):  # the client may be gone
+        writer.write(msgspec.json.encode(answer) + b"\n")
+        await writer.drain()
+
+
+def _too_slow() -> CodeSDKError:
+    return CodeSDKError("The request did not arrive in time. Send it again, without pauses.", code="TIMEOUT")
+
+
 def _decoded(line: bytes) -> Request:
     if not line.endswith(b"\n"):
         raise InvalidRequest(f"A request is one line of at most {MAX_LINE_BYTES:,} bytes.")
     try:
         return msgspec.json.decode(line, type=Request)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"Invalid request: {error}.") from None
 
 

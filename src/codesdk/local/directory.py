@@ -37,7 +37,7 @@ _SUN_PATH = 100  # of 108 bytes on Linux and 104 elsewhere
 class DataDir:
     """An open data directory. Closing it, or the end of the process, admits the next writer."""
 
-    def __init__(self, path: Path, log: StoredLog, lock: int | None, owner: str = "") -> None:
+    def __init__(self, path: Path, log: StoredLog, lock: "_Lock | None", owner: str = "") -> None:
         self.path = path
         self.log = log
         self.owner = owner
@@ -56,9 +56,9 @@ class DataDir:
         lock = _acquire(path)
         try:
             log = await find_backend(backend).open(path / DATABASE, **options)
-            owner = _owner(path)
+            owner = await _owner(path, log)
         except BaseException:
-            os.close(lock)
+            lock.release()
             raise
         return cls(path, log, lock, owner)
 
@@ -78,7 +78,7 @@ class DataDir:
             await self.log.close()
         finally:
             if self._lock is not None:
-                os.close(self._lock)
+                self._lock.release()
                 self._lock = None
 
 
@@ -127,12 +127,28 @@ def bind_socket(path: Path) -> socket.socket:
     return listener
 
 
-def _acquire(path: Path) -> int:
-    """Return the open lock file of a directory, locked. The kernel releases the lock with the process."""
+class _Lock:
+    """The lock file and its directory, both locked: the file may be deleted while we work. The kernel releases
+    them with the process."""
+
+    def __init__(self, handles: list[int]) -> None:
+        self._handles = handles
+
+    def release(self) -> None:
+        for handle in self._handles:
+            os.close(handle)
+        self._handles = []
+
+
+def _acquire(path: Path) -> _Lock:
+    """Lock a directory, and write into its lock file who we are. Raise `Conflict` if somebody else has it."""
+    lock = _Lock(handles := [])
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handles.append(os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        handles.append(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
     except OSError as error:
+        lock.release()
         raise StorageFailure(
             f"cannot write in the data directory {path}: {error.strerror}; choose another one or change its "
             "permissions",
@@ -140,26 +156,27 @@ def _acquire(path: Path) -> int:
         ) from error
     try:
         # The lock and not the file says that somebody is here: the file outlives its holder.
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _sign(handle)
+        for handle in handles:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _sign(handles[0])
     except BlockingIOError:
-        holder = _holder(handle)
-        os.close(handle)
+        holder = _holder(handles[0])
+        lock.release()
         raise _in_use(path, holder) from None
     except OSError as error:
-        os.close(handle)
+        lock.release()
         raise StorageFailure(f"cannot lock the data directory {path}: {error.strerror}") from error
-    return handle
+    return lock
 
 
-def _owner(path: Path) -> str:
-    """Return the name of a directory's owner, which is made once and kept.
+async def _owner(path: Path, log: StoredLog) -> str:
+    """Return the name of a directory's owner, which is made once and kept, also if its file is deleted.
 
     It is not a pid, so that after a crash the next process knows which sessions to recover.
     """
     with contextlib.suppress(FileNotFoundError):
         return (path / OWNER).read_text().strip()
-    owner = f"dir_{secrets.token_hex(8)}"
+    owner = await log.last_owner() or f"dir_{secrets.token_hex(8)}"
     write_file(path / OWNER, owner.encode())
     return owner
 

@@ -5,7 +5,6 @@ do or that somebody follows is never touched. Each removal is in the audit.
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from stat import S_ISREG
@@ -13,13 +12,14 @@ from stat import S_ISREG
 import msgspec
 
 from codesdk.contract.actions import Caller, DeleteSession
+from codesdk.contract.bounds import check_bounds
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.records import SessionRow
 from codesdk.contract.retention import GcReport, Kept, Progress, Removed, Retention
 from codesdk.contract.tools import Actor
 from codesdk.engine import GARBAGE_GRACE_S, Engine, iso
 from codesdk.local.directory import AUDIT, DATABASE, UNDO, DataDir
-from codesdk.store import Audit, AuditEntry, storage_entry
+from codesdk.store import Audit, AuditEntry, age_time, storage_entry
 
 ENGINE = Actor(kind="engine")
 _DAY_S = 86_400.0
@@ -42,6 +42,7 @@ async def collect(
     progress: Progress | None = None,
 ) -> GcReport:
     """Remove what is over the limits, then return the space. `rewrite` is passed to the log's `vacuum`."""
+    check_bounds(retention)
     collecting = _Collecting(engine, directory, audit, folders, dry_run)
     before = await asyncio.to_thread(stored_bytes, directory.path)
     chosen = await collecting.choose(retention, before - await directory.log.unused_bytes())
@@ -102,7 +103,7 @@ class _Collecting:
         cutoff = _cutoff(retention)
         chosen: list[Removed] = []
         for row in await self._idle_rows():
-            too_old = row.updated_at < cutoff
+            too_old = _last_used(row) < cutoff
             too_much = retention.max_total_bytes is not None and stored > retention.max_total_bytes
             if not too_old and not too_much:  # nor is any that follows: rows are sorted by age
                 break
@@ -142,7 +143,7 @@ class _Collecting:
         rows = [row async for row in self._rows() if row.active_task_id is None and not row.queued]
         return sorted(
             (row for row in rows if not self._engine.in_use(row.session_id)),
-            key=lambda row: (row.updated_at, row.session_id),
+            key=lambda row: (_last_used(row), row.session_id),
         )
 
     async def _rows(self) -> AsyncIterator[SessionRow]:
@@ -177,6 +178,11 @@ def _bytes_in(places: Sequence[Path]) -> int:
     return total
 
 
+def _last_used(row: SessionRow) -> str:
+    """Return when a session was last used. A time in the future is a wrong clock's, and would keep it for ever."""
+    return row.updated_at if row.updated_at <= iso(int((age_time() + _DAY_S) * 1000)) else row.created_at
+
+
 def _cutoff(retention: Retention) -> str:
     """Return the time before which things are too old; empty, which sorts first, if there is none."""
     limit = _ago(retention.max_age_days)
@@ -184,7 +190,7 @@ def _cutoff(retention: Retention) -> str:
 
 
 def _ago(days: float | None) -> float | None:
-    return None if days is None else time.time() - days * _DAY_S
+    return None if days is None else age_time() - days * _DAY_S
 
 
 def _removed(action: str, why: str, principal: str = "", **what: object) -> AuditEntry:

@@ -15,6 +15,7 @@ import msgspec
 
 from codesdk.contract.actions import SCOPES, TokenScope
 from codesdk.contract.errors import InvalidRequest, NotFound, StorageFailure
+from codesdk.contract.ids import is_id
 from codesdk.contract.tools import Record
 from codesdk.store import now, write_file
 
@@ -65,6 +66,8 @@ class TokenFile:
             raise InvalidRequest(
                 "A principal is 1 to 64 letters, digits, _ . @ or -, and begins with a letter or a digit."
             )
+        if is_id("ses", principal):  # uploads are kept under this name, a session's artifacts under its id
+            raise InvalidRequest(f"The principal {principal} looks like a session's id. Choose another name.")
         if not scopes:
             raise InvalidRequest(f"A token needs at least one scope: {', '.join(SCOPES)}.")
         secret = PREFIX + secrets.token_urlsafe(32)

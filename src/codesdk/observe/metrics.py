@@ -18,6 +18,7 @@ from codesdk.contract.events import Event
 from codesdk.contract.figures import Spread
 from codesdk.engine import Engine, millis
 from codesdk.redaction import Redactor
+from codesdk.serving import COUNTS
 from codesdk.store import WriterStats
 
 if TYPE_CHECKING:
@@ -234,6 +235,13 @@ class Metrics:
             ("observers_dropped", "Observers that raised and were dropped.", strain.dropped_observers),
         ):
             yield _counter(name, words, (), {(): count})
+        yield _gauge("connections", "Open connections of clients, programs and other processes.", COUNTS.open)
+        ends = {
+            ("refused",): COUNTS.refused,
+            ("evicted",): COUNTS.evicted,
+            ("timed_out",): COUNTS.timed_out,
+        }
+        yield _counter("connections_cut", "Connections that were closed on them, by why.", ("why",), ends)
         stats: object = getattr(engine.ports.log, "stats", None)
         if isinstance(stats, WriterStats):
             yield _histogram("append_batch_size", "Events in one commit.", (), {(): stats.batch_frames})

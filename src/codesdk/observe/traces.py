@@ -150,7 +150,7 @@ class Traces:
     def _request_started(self, event: ev.RequestStartedEvent, task: _Open) -> None:
         started = event.payload
         model = started.model or event.runtime.model
-        operation = "count_tokens" if started.purpose == "count_tokens" else "chat"
+        operation = started.purpose if started.purpose in ("count_tokens", "models") else "chat"
         attributes: dict[str, Any] = {
             "gen_ai.operation.name": operation,
             "gen_ai.provider.name": _provider(event.runtime.name, model),

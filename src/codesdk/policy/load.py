@@ -60,8 +60,10 @@ def parse_policy(text: str, source: str) -> RulePolicy:
     """Return the policy in a text. `source` names it in errors."""
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # also a number with too many digits
         raise InvalidRequest(f"{source}: not TOML: {error}.") from None
+    except RecursionError:
+        raise InvalidRequest(f"{source}: nested too deeply for a policy.") from None
     unknown = sorted(set(document) - {"rules"})
     if unknown:
         raise InvalidRequest(f"{source}: there is no {unknown[0]!r} here; rules are written as [[rules]].")

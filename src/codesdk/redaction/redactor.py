@@ -7,15 +7,17 @@ session passes through the session's choke point, which holds its redactor. `pat
 
 import functools
 import re
+import sys
 from collections.abc import Iterable
 from typing import Any, cast
 
 from codesdk.contract.errors import InvalidRequest
+from codesdk.redaction.encodings import any_percent_escape, by_telling_character
 from codesdk.redaction.patterns import FINISHED, MARKER, find_unfinished, may_contain, rest_of
 from codesdk.redaction.spellings import Spelling
 
 _FEW = 24  # up to this many needles, one `in` each is faster than an expression of all of them
-_LONGEST_ESCAPE = 12  # a pair of `\\uXXXX`, quoted once more
+_LONGEST_ESCAPE = 20  # four bytes as `%25XX`; a pair of `\\uXXXX`, quoted once more, has 12
 _CONTEXT = 16
 _LONGEST_HOLD = 8192  # so that a stream that looks like one endless secret cannot stall
 
@@ -32,18 +34,18 @@ class Redactor:
         self.looked_at: str | None = None
         """The last text a stream released without suspicion: the choke point need not scan it again."""
         self._spellings = [Spelling(secret) for secret in self.secrets]
-        self._needles = sorted(
-            {form for spelling in self._spellings for form in spelling.usual}, key=_longest_first
-        )
-        words = list(self._needles)
-        if any(needle in MARKER for needle in words):
-            words.insert(0, MARKER)  # matched first, so no secret is found inside a marker
-        self._usual = "|".join(map(re.escape, words))
-        self._words = [(word, word[0], word[:2], len(word)) for word in words]
+        usual = {form for spelling in self._spellings for form in spelling.usual}
+        encoded = {form for spelling in self._spellings for form in spelling.encoded} - usual
+        self._needles = sorted(usual, key=_longest_first)
+        self._words = sorted(usual | encoded, key=_longest_first)
+        if any(needle in MARKER for needle in self._needles):
+            self._words.insert(0, MARKER)  # matched first, so no secret is found inside a marker
+        self._encoded = by_telling_character(encoded)
+        # No spelling is shorter than these, so most texts are seen to be free of them at once.
+        self._shortest = min(map(len, self._needles), default=sys.maxsize)
+        self._shortest_encoded = min(map(len, encoded), default=sys.maxsize)
         special = any(spelling.special for spelling in self._spellings)
         self._escapes = ("\\",) if special else ("\\u", "\\x", "\\U")
-        self._any_usual = re.compile(self._usual) if words else None
-        self._plain_pattern = re.compile((f"{self._usual}|" if words else "") + FINISHED, re.VERBOSE)
 
     def text(self, text: str) -> str:
         """Return the text without secrets; the same object if there are none."""
@@ -83,7 +85,7 @@ class Redactor:
 
     def suspects(self, text: str) -> bool:
         """Return quickly whether a secret could be in the text; False is certain."""
-        if self._any_usual is None:
+        if len(text) < self._shortest:
             return may_contain(text)
         if len(self._needles) > _FEW:
             if self._any_usual.search(text):
@@ -92,7 +94,11 @@ class Redactor:
             for needle in self._needles:
                 if needle in text:
                     return True
-        if "\\" in text and self._has_escapes(text) and self._any_escaped.search(text):
+        if len(text) >= self._shortest_encoded and self._holds_encoded(text):
+            return True
+        if "\\" in text and self._has_escapes(text) and self._any_backslashed.search(text):
+            return True
+        if "%" in text and self._percent_escape.search(text) and self._any_percented.search(text):
             return True
         return may_contain(text)
 
@@ -104,40 +110,91 @@ class Redactor:
         """Return where a secret cut off by the end of the text may begin, or the text's length."""
         cut = find_unfinished(text, start, suspected)
         size = len(text)
-        for word, first, opening, length in self._words:
-            at = text.find(opening, max(start, size - length + 1), cut + 1)
-            while at >= 0 and not word.startswith(text[at:]):
-                at = text.find(opening, at + 1, cut + 1)
-            if at >= 0:
-                cut = at
-            elif cut == size > start and text[-1] == first:
-                cut = size - 1
-        if self._spellings and "\\" in text:
-            reach = max(start, size - _LONGEST_ESCAPE * self.longest)
-            cut = min(cut, *(spelling.find_begun(text, reach) for spelling in self._spellings))
+        for word in self._by_pair.get(text[-2:], ()):
+            cut = min(cut, _find_begun(word, text, start))
+        if cut == size > start and text[-1] in self._openings:
+            cut = size - 1
+        if self._spellings and ("\\" in text or "%" in text):
+            cut = min(cut, self._find_escaped(text, start))
         return cut
 
     @property
     def longest(self) -> int:
-        """The length of the longest known value."""
-        return max((length for *_, length in self._words), default=0)
+        """The length of the longest form of a known value."""
+        return max(map(len, self._words), default=0)
 
-    # Expressions for escaped secrets are long and rarely needed, so they are compiled on first use.
+    def _holds_encoded(self, text: str) -> bool:
+        for telling, forms in self._encoded:
+            if telling in text:
+                for form in forms:
+                    if form in text:
+                        return True
+        return False
+
+    def _find_escaped(self, text: str, start: int) -> int:
+        reach = max(start, len(text) - _LONGEST_ESCAPE * self.longest)
+        cut = len(text)
+        for spelling in self._spellings:
+            if "\\" in text:
+                cut = min(cut, spelling.backslashed.find_begun(text, reach))
+            if "%" in text:
+                cut = min(cut, spelling.percented.find_begun(text, reach))
+        return cut
 
     def _has_escapes(self, text: str) -> bool:
         return any(escape in text for escape in self._escapes)
 
     def _pattern_for(self, text: str) -> re.Pattern[str]:
-        escaped = self.secrets and "\\" in text and self._has_escapes(text)
+        if not self.secrets:
+            return self._plain_pattern
+        escaped = ("\\" in text and self._has_escapes(text)) or (
+            "%" in text and self._percent_escape.search(text) is not None
+        )
         return self._full_pattern if escaped else self._plain_pattern
+
+    # What only streams or suspicious texts need is made on first use: expressions are slow to compile.
+
+    @functools.cached_property
+    def _openings(self) -> frozenset[str]:
+        return frozenset(word[0] for word in self._words)
+
+    @functools.cached_property
+    def _by_pair(self) -> dict[str, list[str]]:
+        """The words by each two characters in a row: a text that ends with others cuts none of them off."""
+        found: dict[str, list[str]] = {}
+        for word in self._words:
+            for pair in {word[at : at + 2] for at in range(len(word) - 2)}:
+                found.setdefault(pair, []).append(word)
+        return found
+
+    @functools.cached_property
+    def _any_usual(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(re.escape, self._needles)))
+
+    @functools.cached_property
+    def _percent_escape(self) -> re.Pattern[str]:
+        return any_percent_escape(spelling.plain for spelling in self._spellings)
+
+    @functools.cached_property
+    def _any_backslashed(self) -> re.Pattern[str]:
+        return re.compile("|".join(spelling.backslashed.expression for spelling in self._spellings))
+
+    @functools.cached_property
+    def _any_percented(self) -> re.Pattern[str]:
+        return re.compile("|".join(spelling.percented.expression for spelling in self._spellings))
+
+    @functools.cached_property
+    def _plain_pattern(self) -> re.Pattern[str]:
+        return re.compile("|".join([*map(re.escape, self._words), FINISHED]), re.VERBOSE)
 
     @functools.cached_property
     def _known(self) -> str:
-        return "|".join([self._usual, *(spelling.escaped for spelling in self._spellings)])
-
-    @functools.cached_property
-    def _any_escaped(self) -> re.Pattern[str]:
-        return re.compile("|".join(spelling.escaped for spelling in self._spellings))
+        escaped = [
+            expression
+            for spelling in self._spellings
+            for expression in (spelling.backslashed.expression, spelling.percented.expression)
+        ]
+        return "|".join([*map(re.escape, self._words), *escaped])
 
     @functools.cached_property
     def _full_pattern(self) -> re.Pattern[str]:
@@ -240,6 +297,14 @@ class StreamRedactor:
 
 def _replace(match: re.Match[str]) -> str:
     return (match["user"] or "") + MARKER
+
+
+def _find_begun(word: str, text: str, start: int) -> int:
+    """Return where the word begins that the text's end cuts off, or the text's length."""
+    at = text.find(word[:2], max(start, len(text) - len(word) + 1))
+    while at >= 0 and not word.startswith(text[at:]):
+        at = text.find(word[:2], at + 1)
+    return at if at >= 0 else len(text)
 
 
 def _longest_first(word: str) -> tuple[int, str]:

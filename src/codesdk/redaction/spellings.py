@@ -1,19 +1,20 @@
-"""A known secret → its spellings: plain, as JSON and Python quote it, and with any of its characters escaped.
+"""A known secret → its spellings: plain, as JSON and Python quote it, encoded, and with characters escaped.
 
-The usual forms are found by a plain search. Others (`\\u0073`, `\\/`, quotes inside quotes) contain a
-backslash; only then is one expression per secret tried. It reads a run of backslashes as one, since each
-level of quoting doubles them.
+The usual and the encoded forms are found by a plain search. Others (`\\u0073`, `\\/`, quotes inside quotes)
+contain a backslash, or a % as in URLs; only then is one expression per secret tried. It reads a run of
+backslashes as one, since each level of quoting doubles them.
 """
 
 import functools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 import msgspec
 
 from codesdk.contract.errors import InvalidRequest
+from codesdk.redaction.encodings import UNFINISHED_PERCENT, encoded_forms, percent_tokens
 from codesdk.redaction.patterns import MARKER
 
 SHORTEST = 4
@@ -48,22 +49,45 @@ class Spelling:
         """The usual forms, for a plain search."""
         self.special = any(character in _SHORT or character == "\\" for character in plain)
         """Whether it has a character that a single backslash can escape."""
-        self._plain = _apart_from_marker(plain)
+        self.plain = _apart_from_marker(plain)
+        """The secret itself."""
+        self.encoded = encoded_forms(self.plain)
+        """It in base64 and hexadecimal, for a plain search, too."""
 
     @functools.cached_property
-    def escaped(self) -> str:
-        """An expression for the secret with any mixture of escapes."""
-        return "".join(_tokens(self._plain))
+    def backslashed(self) -> "Escaped":
+        """The secret with any mixture of backslash escapes."""
+        return Escaped(_tokens(self.plain), _UNFINISHED)
+
+    @functools.cached_property
+    def percented(self) -> "Escaped":
+        """The secret with any mixture of the escapes of URLs."""
+        return Escaped(percent_tokens(self.plain), UNFINISHED_PERCENT)
+
+
+class Escaped:
+    """A secret as expressions, one for each character, each escaped or not."""
+
+    def __init__(self, tokens: Iterable[str], unfinished: re.Pattern[str]) -> None:
+        self._tokens = list(tokens)
+        self._unfinished = unfinished
+
+    @property
+    def expression(self) -> str:
+        """An expression for the whole secret."""
+        return "".join(self._tokens)
 
     @functools.cached_property
     def _each(self) -> list[re.Pattern[str]]:
-        return [re.compile(token) for token in _tokens(self._plain)]
+        return [re.compile(token) for token in self._tokens]
 
     def find_begun(self, text: str, start: int) -> int:
         """Return where the escaped secret may begin, cut off by the text's end; else the text's length."""
-        cut = _UNFINISHED.search(text, start)
+        cut = self._unfinished.search(text, start)
         end = len(text) if cut is None else cut.start()
-        for found in self._each[0].finditer(text, start, end):
+        for found in self._each[0].finditer(text, start):
+            if found.start() >= end:
+                break
             if self._reaches(end, text, found.start()):
                 return found.start()
         return end

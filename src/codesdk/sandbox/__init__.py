@@ -41,11 +41,16 @@ if TYPE_CHECKING:
         Opened as Opened,
         PathRefused as PathRefused,
         TooLarge as TooLarge,
+        enter as enter,
+        identify as identify,
+        open_workspace as open_workspace,
         read_regular as read_regular,
+        reopened as reopened,
         split as split,
         split_folder as split_folder,
     )
     from codesdk.sandbox.files.tree import Entry as Entry, Seen as Seen, entries as entries, walk as walk
     from codesdk.sandbox.host import HostSandbox as HostSandbox
+    from codesdk.sandbox.triggers import TriggerWatch as TriggerWatch
 
 __all__, __getattr__, __dir__ = open_door(__name__, __file__)

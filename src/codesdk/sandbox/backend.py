@@ -11,6 +11,7 @@ import msgspec
 
 from codesdk.contract.errors import InvalidRequest, SandboxUnavailable as SandboxUnavailable
 from codesdk.contract.tools import ExecutionEnv
+from codesdk.contract.workspace import Workspace
 from codesdk.sandbox.egress import check_hosts
 
 SandboxKind = Literal["bubblewrap", "oci", "host"]
@@ -39,7 +40,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
     session_id: str
     argv: Sequence[str]
-    workspace: str
+    workspace: Workspace
     cwd: str = "."
     env: Mapping[str, str] = {}
     writable: bool = True
@@ -124,7 +125,7 @@ def require(command: Command, found: SandboxCapabilities) -> None:
         )
     if not command.argv or not command.argv[0]:
         raise InvalidRequest("The command is empty; its first part names a program.")
-    if any("\0" in part for part in (*command.argv, command.cwd, command.workspace)):
+    if any("\0" in part for part in (*command.argv, command.cwd, command.workspace.path)):
         raise InvalidRequest("The command contains a NUL character, which no argument can have.")
     if command.cwd.startswith("/") or ".." in command.cwd.split("/"):
         raise InvalidRequest("The working directory must be inside the workspace, given relative to it.")

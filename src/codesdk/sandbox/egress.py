@@ -22,6 +22,7 @@ _MAX_HEAD = 16 * 1024
 _HEAD_S = 30.0
 _CONNECT_S = 20.0
 _CHUNK = 1 << 16
+_PORT_DIGITS = 5
 _MAX_NAMED = 100
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -165,7 +166,7 @@ class EgressProxy:
                 if not addresses or not all(is_public(address) for address in addresses):
                     raise Refused("403 Forbidden", "the name leads to a private address")
                 return await self._internet.connect(addresses[0], target.port)
-        except (OSError, TimeoutError):
+        except (OSError, TimeoutError, ValueError):  # ValueError: a name that no resolver is asked for
             raise Refused("502 Bad Gateway", "the host cannot be reached") from None
 
     def _allows(self, host: str) -> bool:
@@ -216,7 +217,7 @@ def _split(place: str, default: int) -> tuple[str, int]:
     host, colon, port = place.rpartition(":")
     if not colon or place.endswith("]"):
         host, port = place, str(default)
-    if not host or not (port.isascii() and port.isdigit()) or "@" in host:
+    if not host or not (port.isascii() and port.isdigit() and len(port) <= _PORT_DIGITS) or "@" in host:
         raise Refused("400 Bad Request", "that is no host and port")
     return _plain(host.strip("[]")), int(port)
 

@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 from codesdk.contract.errors import InvalidRequest
 from codesdk.sandbox.backend import (
@@ -23,6 +22,7 @@ from codesdk.sandbox.backend import (
     require,
 )
 from codesdk.sandbox.bubblewrap.confinement import PATH, PRLIMIT, limited
+from codesdk.sandbox.files.paths import Beneath, Missing, NotAFolder, PathRefused, split_folder
 from codesdk.sandbox.process import HIT_BY_SIGNAL, overseen, readable, to_the_end
 
 _TRIES = 100
@@ -103,10 +103,17 @@ async def _ended(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _start(command: Command) -> "subprocess.Popen[bytes]":
-    workspace = Path(command.workspace)
-    where = workspace / command.cwd
-    if not where.resolve().is_relative_to(workspace.resolve()) or not where.is_dir():
-        raise InvalidRequest(f'There is no directory "{command.cwd}" in the workspace.')
+    try:
+        with Beneath(command.workspace) as files, files.folder(split_folder(command.cwd)) as folder:
+            return _start_in(folder, command)
+    except (Missing, NotAFolder):
+        raise InvalidRequest(f'There is no directory "{command.cwd}" in the workspace.') from None
+    except PathRefused as error:
+        raise InvalidRequest(f"The command was not run: {error}.") from None
+
+
+def _start_in(folder: int, command: Command) -> "subprocess.Popen[bytes]":
+    """Start it in an open directory: by its path, it could be another one by then."""
     limits = command.limits
     plain = SandboxLimits(file_bytes=limits.file_bytes, open_files=limits.open_files, cpu_s=limits.cpu_s)
     argv = list(command.argv)
@@ -117,7 +124,7 @@ def _start(command: Command) -> "subprocess.Popen[bytes]":
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        cwd=where,
+        cwd=f"/proc/self/fd/{folder}",  # entered before the new process closes what it inherited
         env={"PATH": PATH, "LANG": "C.UTF-8"} | dict(command.env),
         start_new_session=True,
     )

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.workspace import Workspace
 from codesdk.sandbox.backend import Command
-from codesdk.sandbox.files.paths import DATA_MARK
+from codesdk.sandbox.files.paths import DATA_MARK, PathRefused, open_workspace
 from codesdk.sandbox.owner import User, give, require_access, user_for
 
 MAX_SHIELDED = 64
@@ -72,7 +73,7 @@ class Workspaces:
         self._user = user
         self._give = give_workspace
         self._links = protect_links
-        self._surveys: dict[tuple[str, str], Survey] = {}
+        self._surveys: dict[tuple[str, Workspace], Survey] = {}
 
     async def look(self, command: Command, place: int) -> tuple[User, Survey]:
         """Return both for a command, whose workspace is an open directory. Raise if it cannot run there."""
@@ -93,12 +94,25 @@ class Workspaces:
         self._surveys = {key: found for key, found in self._surveys.items() if key[0] != session_id}
 
 
-def open_workspace(path: str) -> int:
-    """Return a descriptor of a workspace, for the caller to close."""
+def open_for_commands(workspace: Workspace) -> int:
+    """Return a descriptor of a workspace, for the caller to close. Raise `InvalidRequest` if it cannot be used."""
     try:
-        return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise InvalidRequest(f"The workspace cannot be opened: {os.strerror(error.errno or 0)}.") from None
+        return open_workspace(workspace)
+    except PathRefused as error:
+        raise InvalidRequest(f"The command was not run: {error}.") from None
+
+
+def open_found(workspace: int, found: Found) -> int:
+    """Return a descriptor of what a survey found, for the caller to close.
+
+    The way to it may lead elsewhere by now, so what was opened is compared with what was found.
+    """
+    fd = os.open(found.path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=workspace)
+    info = os.fstat(fd)
+    if (info.st_dev, info.st_ino) != found.inode:
+        os.close(fd)
+        raise InvalidRequest(f"{found.path} was replaced while a command was about to start; try again.")
+    return fd
 
 
 class _Walk:

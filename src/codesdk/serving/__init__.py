@@ -1,10 +1,17 @@
-"""The HTTP server that the daemon, the gateway and the MCP host share."""
+"""What all listeners share: how connections are accepted, and the HTTP server of daemon, gateway and MCP host."""
 
 from typing import TYPE_CHECKING
 
 from codesdk.doors import open_door
 
 if TYPE_CHECKING:
+    from codesdk.serving.accepting import (
+        COUNTS as COUNTS,
+        Acceptor as Acceptor,
+        Limits as Limits,
+        Seat as Seat,
+        capacity as capacity,
+    )
     from codesdk.serving.asgi import (
         Gone as Gone,
         Message as Message,

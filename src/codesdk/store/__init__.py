@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from codesdk.doors import open_door
 
 if TYPE_CHECKING:
+    from codesdk.store.age import age_time as age_time
     from codesdk.store.audit.chain import (
         AuditEntry as AuditEntry,
         AuditRecord as AuditRecord,

@@ -9,12 +9,12 @@ import contextlib
 import os
 import re
 import threading
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from codesdk.contract.canonical import content_hash as hash_of
 from codesdk.contract.errors import NotFound, StorageFailure
+from codesdk.store.age import age_time
 from codesdk.store.durable import TEMPORARY, make_directory, write_file
 
 Keep = Callable[[Sequence[str]], Awaitable[set[str]]]
@@ -32,7 +32,7 @@ class MemoryBlobs:
     async def put(self, data: bytes) -> str:
         """Keep bytes and return their content hash."""
         name = hash_of(data)
-        self._blobs[name] = (data, time.time())
+        self._blobs[name] = (data, age_time())
         return name
 
     async def get(self, content_hash: str, start: int = 0, end: int | None = None) -> bytes:
@@ -48,7 +48,7 @@ class MemoryBlobs:
 
     async def sweep(self, keep: Keep, older_than_s: float) -> int:
         """Remove old blobs that `keep` does not return. Return how many were removed."""
-        limit = time.time() - older_than_s
+        limit = age_time() - older_than_s
         old = [name for name, (_, put_at) in self._blobs.items() if put_at <= limit]
         kept = await keep(old) if old else set[str]()
         gone = [name for name in old if name not in kept and self._blobs[name][1] <= limit]
@@ -79,7 +79,7 @@ class FileBlobs:
 
     async def sweep(self, keep: Keep, older_than_s: float) -> int:
         """Remove older blobs that `keep` does not return, and leftovers of broken writes."""
-        limit = time.time() - older_than_s
+        limit = age_time() - older_than_s
         old = await asyncio.to_thread(self._old, limit)
         removed = 0
         for at in range(0, len(old), _SWEEP_PAGE):
@@ -115,7 +115,8 @@ class FileBlobs:
             try:
                 if path.stat().st_size != size:
                     return False
-                os.utime(path)
+                now = age_time()
+                os.utime(path, (now, now))
             except FileNotFoundError:
                 return False
         return True

@@ -21,6 +21,7 @@ from codesdk.sandbox import (
     SandboxLimits,
     SandboxUnavailable,
     Stream,
+    TriggerWatch,
 )
 from codesdk.tools.registry import Tool, ToolContext, ToolError, make_tool
 
@@ -88,9 +89,16 @@ async def exec_tool(
             required=required,
         )
         said = _Said(context.output)
-        end = await sandbox.run(command, said.take)
+        watch = TriggerWatch(command.workspace)
+        try:
+            end = await sandbox.run(command, said.take)
+        finally:
+            # Also if it was stopped: then there is no result that could say it, but output is recorded.
+            warning = watch.warning()
+            if warning is not None:
+                context.output("progress", f"{warning}\n")
         said.finish()
-        return ToolRun(result=_told(end, said), is_error=end.exit_code != 0, exit_code=end.exit_code)
+        return ToolRun(result=_told(end, said, warning), is_error=end.exit_code != 0, exit_code=end.exit_code)
 
     tool = make_tool(
         run,
@@ -197,7 +205,7 @@ class _HeadAndTail:
         return f"{self._head}{gap}{self._tail}"
 
 
-def _told(end: CommandEnd, said: _Said) -> str:
+def _told(end: CommandEnd, said: _Said, warning: str | None) -> str:
     """Return how a command ended, in words, then its output."""
     lines = [f"Exit code {end.exit_code} after {end.duration_ms / 1000:.1f} s."]
     lines += [_IN_WORDS.get(limit, f"It reached the limit on {limit}.") for limit in end.limits_hit]
@@ -205,7 +213,7 @@ def _told(end: CommandEnd, said: _Said) -> str:
         lines.append(f"Processes killed because memory ran out: {end.oom_kills}.")
     if end.refused_hosts:
         lines.append(f"Hosts that it may not reach: {', '.join(end.refused_hosts)}.")
-    parts = [" ".join(lines)]
+    parts = [" ".join(lines), *([warning] if warning else [])]
     for stream in _STREAMS:
         if text := said.shown(stream):
             parts.append(f"--- {stream} ---\n{text.removesuffix(chr(10))}")

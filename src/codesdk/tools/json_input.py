@@ -25,8 +25,20 @@ Check = Callable[[Any], str | None]
 """Takes an input; returns what is wrong with it, for a model to read, or None."""
 
 
-def schema_check(name: str, schema: dict[str, Any]) -> Check:
-    """Return the check. Raise `ValueError`, naming the tool, if the schema is not a valid object schema."""
+def schema_check(name: str, schema: dict[str, Any], *, foreign: bool = False) -> Check:
+    """Return the check. Raise `ValueError`, naming the tool, if the schema is not a valid object schema.
+
+    The regular expressions of a `foreign` schema are not run: one can be made to take forever.
+    """
+    try:
+        return _schema_check(name, schema, foreign)
+    except (RecursionError, ArithmeticError):
+        raise ValueError(
+            f"the input schema of {name} is nested too deeply, or has a number that is too large"
+        ) from None
+
+
+def _schema_check(name: str, schema: dict[str, Any], foreign: bool) -> Check:
     exceptions, validators = _load("jsonschema.exceptions"), _load("jsonschema.validators")
     kind = validators.validator_for(schema, default=validators.Draft202012Validator)
     try:
@@ -39,6 +51,9 @@ def schema_check(name: str, schema: dict[str, Any]) -> Check:
     if schema.get("type") != "object":
         raise ValueError(f'the input schema of {name} must have "type": "object"')
     # Without this registry the library would fetch what a reference names.
+    if foreign:
+        _require_one_dialect(name, schema)
+        kind = _without_patterns(kind)
     validator = kind(schema, registry=_load("jsonschema_specifications").REGISTRY)
     _require_references(name, schema)
 
@@ -47,9 +62,39 @@ def schema_check(name: str, schema: dict[str, Any]) -> Check:
             found: Any = exceptions.best_match(validator.iter_errors(arguments))
         except RecursionError:
             return say(name, schema, None, "it is nested too deeply")
+        except ArithmeticError:
+            return say(name, schema, None, "a number in it is too large")
         return None if found is None else say(name, schema, found.json_path[1:].lstrip("."), _words(found))
 
     return check
+
+
+def _without_patterns(kind: Any) -> Any:
+    """Return a validator that skips what would run a regular expression. The tool's own server checks it."""
+
+    def skip(validator: Any, value: Any, instance: Any, schema: Any) -> tuple[()]:
+        return ()
+
+    def additional(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
+        known = kind.VALIDATORS["additionalProperties"]
+        return () if "patternProperties" in schema else known(validator, value, instance, schema)
+
+    skipped = dict.fromkeys(("pattern", "patternProperties", "unevaluatedProperties"), skip)
+    return _load("jsonschema.validators").extend(kind, {**skipped, "additionalProperties": additional})
+
+
+def _require_one_dialect(name: str, schema: dict[str, Any]) -> None:
+    """Refuse a part with a `$schema` of its own: the library would check it with a validator that skips nothing."""
+    waiting: list[Any] = list(schema.values())
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            entries = cast("dict[str, Any]", value)
+            if isinstance(entries.get("$schema"), str):
+                raise ValueError(f"a part of the input schema of {name} has a $schema of its own")
+            waiting += entries.values()
+        elif isinstance(value, list):
+            waiting += cast("list[Any]", value)
 
 
 def _load(module: str) -> Any:

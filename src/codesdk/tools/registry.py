@@ -12,6 +12,7 @@ from typing import Any, Required, TypedDict, TypeVar, Unpack, cast, get_type_hin
 
 import msgspec
 
+from codesdk import foreign
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.ports import PreparedCall, ToolInvocation, ToolRun, ToolSink
 from codesdk.contract.tools import (
@@ -73,6 +74,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     sandbox: SandboxSummary = _HOST
     subjects: SubjectsOf | None = None
     close_session: Callable[[str], Awaitable[None]] | None = None
+    foreign: bool = False
+    """Whether its JSON Schema was written by somebody who is not trusted: an attached MCP server."""
 
 
 class ToolRegistry:
@@ -94,7 +97,7 @@ class ToolRegistry:
         if taken is not None:
             raise ValueError(f"the tool {name} cannot be added: {taken} has the same name for a model")
         if tool.input_type is None:
-            self._checks[name] = schema_check(name, tool.spec.input_schema)
+            self._checks[name] = schema_check(name, tool.spec.input_schema, foreign=tool.foreign)
         self._tools[name] = tool
 
     def tool(self, **offer: Unpack[Offer]) -> Callable[[F], F]:
@@ -112,6 +115,11 @@ class ToolRegistry:
 
     def specs(self) -> Sequence[ToolSpec]:
         return [tool.spec for tool in self._tools.values()]
+
+    def check(self, name: str, arguments: Any) -> str | None:
+        """Return what is wrong with an input, for the model to read, or None."""
+        taken = self._take(name, arguments)
+        return taken if isinstance(taken, str) else None
 
     def prepare(self, name: str, arguments: Any) -> PreparedCall | str:
         """Validate an input. Return the call, ready to run, or what is wrong, for the model to read."""
@@ -152,24 +160,36 @@ class ToolRegistry:
         """Release what tools hold for a session."""
         for tool in self._tools.values():
             if tool.close_session is not None:
-                await tool.close_session(session_id)
+                await _release(tool.spec.name, tool.close_session, session_id)
+
+
+async def _release(name: str, close: Callable[[str], Awaitable[None]], session_id: str) -> None:
+    """Release what one tool holds. Its failure must not keep the others from releasing theirs."""
+    try:
+        await foreign.call(close, session_id)
+    except Exception:  # noqa: BLE001 - whatever it raises
+        _log.exception("The tool %s did not release what it holds for session %s", name, session_id)
 
 
 async def _run(tool: Tool, value: Any, call: ToolInvocation, output: ToolSink) -> ToolRun:
     """Run a tool. Any failure except cancellation is a result with `is_error`."""
     try:
-        result = await tool.function(value, ToolContext(call, output))
+        result = await foreign.call(tool.function, value, ToolContext(call, output))
     except ToolError as error:
         return ToolRun(result=str(error), is_error=True)
     except CodeSDKError as error:
         return ToolRun(result=error.message, is_error=True)
     except Exception as error:  # noqa: BLE001 - whatever an app's tool raises must not end the task
         _log.exception("The tool %s failed", call.name)
-        message = (
-            f"The tool {call.name} failed unexpectedly ({type(error).__name__}). Its log has the details."
-        )
+        message = f"The tool {call.name} failed unexpectedly ({_kind(error)}). Its log has the details."
         return ToolRun(result=message, is_error=True)
     return result if isinstance(result, ToolRun) else ToolRun(result=result)
+
+
+def _kind(error: Exception) -> str:
+    """Return the name of what a tool raised, and not its text, which may quote anything."""
+    source = error.__cause__ if isinstance(error, foreign.ForeignCrash) else None
+    return type(source or error).__name__
 
 
 def make_tool(function: ToolFunction, **offer: Unpack[Offer]) -> Tool:

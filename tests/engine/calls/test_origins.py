@@ -247,4 +247,4 @@ async def test_the_tracer_sees_a_task_and_a_hop():
             task.emit(announced("stream"))
             await task.reply("c1")
         assert "codesdk.engine.calls.calls → codesdk.engine.calls.ledger request" in tracer.hops
-        assert tracer.tasks == ["Calls._answer", "_run"]
+        assert tracer.tasks == ["Calls._answer", "call"]

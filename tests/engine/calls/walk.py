@@ -1,7 +1,7 @@
 """The walk of one tool call, traced: which modules call which from the runtime's word to the reply, and how many tasks that takes.
 
 A hop is a call from one module into another, or a coroutine that one hands to a task of its own. Reading a property is
-none, nor is a call of what everything stands on: the contract, redaction, policy, the store and the log. Run as a
+none, nor is a call of what everything stands on: the contract, the guard around foreign code, redaction, policy, the store and the log. Run as a
 program it prints the walks.
 """
 
@@ -23,7 +23,17 @@ from codesdk.tools.mcp.memory import in_memory
 
 GROUND = tuple(
     f"codesdk.{room}"
-    for room in ("contract", "redaction", "policy", "store", "engine.log", "doors", "testing", "sdk")
+    for room in (
+        "contract",
+        "foreign",
+        "redaction",
+        "policy",
+        "store",
+        "engine.log",
+        "doors",
+        "testing",
+        "sdk",
+    )
 )
 HYBRID = msgspec.structs.replace(
     FAKE_CAPABILITIES, tool_execution_model="hybrid", native_tools={"Bash": "dangerous"}

@@ -74,7 +74,7 @@ class Rig:
             self._add_gate(name)
         self.engine = Engine(
             Ports(
-                is_workspace=lambda _: True,
+                identify=lambda workspace: workspace,
                 log=self.log,
                 blobs=self.blobs,
                 tools=self.tools,

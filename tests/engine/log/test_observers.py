@@ -21,7 +21,7 @@ from codesdk.policy.modes import ModePolicy
 from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 from codesdk.script import parse_object
 from codesdk.sdk import CodeSDK
-from codesdk.testing.fakes import FakeTools, FrozenStamper
+from codesdk.testing.fakes import FakeRuntime, FakeTools, FrozenStamper, done
 
 
 class Listener:
@@ -56,7 +56,7 @@ async def test_an_observer_hears_that_a_session_could_not_be_stored(tmp_path: Pa
     script = parse_object({"name": "flood", "turns": [{"steps": [{"text": "x" * 400_000}]}]}, "flood")
     directory = await DataDir.open_writer(tmp_path, max_pages=60)
     ports = Ports(
-        is_workspace=lambda _: True,
+        identify=lambda workspace: workspace,
         log=directory.log,
         blobs=directory.blobs,
         tools=FakeTools(),
@@ -116,3 +116,73 @@ def test_an_observer_that_cannot_hear_of_a_failure_is_dropped_too():
         observers.failed("local", "ses_1", CodeSDKError("no room"))
     assert strain.dropped_observers == 1
     assert len(listener.failures) == 2
+
+
+async def test_closing_the_sdk_does_not_wait_for_an_observer_that_raised(caplog: pytest.LogCaptureFixture):
+    """It raises at the first event, the end of the task and at the closing, and hangs none of them."""
+    async with asyncio.timeout(30):
+        async with CodeSDK.open(runtimes={"fake": FakeRuntime()}, observers=[Leaving()]) as sdk:
+            session = await sdk.create_session(runtime="fake")
+            await session.start("Go")  # and it still runs when the SDK is closed
+    assert [record.name for record in caplog.records if "Leaving" in record.getMessage()] == [
+        "codesdk.observers"
+    ]
+
+
+class Leaving(Listener):
+    """An observer that raises whenever it is told something."""
+
+    def committed(self, principal: str, events: Sequence[Event]) -> None:
+        raise RuntimeError("an observer of mine")
+
+
+class Hanging(Listener):
+    """An observer whose methods are coroutines that never end: it is called, and nobody waits for it."""
+
+    async def committed(self, principal: str, events: Sequence[Event]) -> None:
+        await asyncio.Event().wait()
+
+
+class Insisting(Listener):
+    """An observer that waits for the SDK inside of the SDK's own call, which cannot be."""
+
+    sdk: CodeSDK
+
+    def committed(self, principal: str, events: Sequence[Event]) -> None:
+        coroutine = self.sdk.sessions()
+        try:
+            asyncio.get_running_loop().run_until_complete(coroutine)
+        finally:
+            coroutine.close()
+
+
+@pytest.mark.parametrize("kind", [Hanging, Insisting])
+async def test_an_observer_that_hangs_or_waits_for_the_sdk_is_dropped_and_reported(
+    kind: type[Listener], caplog: pytest.LogCaptureFixture
+):
+    observer = kind()
+    async with CodeSDK.open(runtimes={"fake": FakeRuntime([done()])}, observers=[observer]) as sdk:
+        if isinstance(observer, Insisting):
+            observer.sdk = sdk
+        session = await sdk.create_session(runtime="fake")
+        await (await session.start("Go")).result()
+        assert sdk.engine.ports.strain.dropped_observers == 1
+    assert [kind.__name__ in record.getMessage() for record in caplog.records] == [True]
+
+
+async def test_an_observer_may_act_on_the_sdk_in_a_task_of_its_own():
+    class Acting(Listener):
+        closing: asyncio.Task[None]
+
+        def committed(self, principal: str, events: Sequence[Event]) -> None:
+            super().committed(principal, events)
+            if any(event.type == "task.completed" for event in events):
+                self.closing = asyncio.create_task(session.close())
+
+    acting = Acting()
+    async with CodeSDK.open(runtimes={"fake": FakeRuntime([done()])}, observers=[acting]) as sdk:
+        session = await sdk.create_session(runtime="fake")
+        await (await session.start("Go")).result()
+        await acting.closing
+        assert (await session.info()).status == "closed"
+    assert acting.heard[-1][1].type == "session.closed"

@@ -291,18 +291,18 @@ async def test_what_cannot_be_kept_passes_all_the_same_and_is_said():
     assert "nested too deeply" in error_text("chat", refused.content)
 
 
-async def test_a_request_of_no_format_passes_is_noted_and_not_kept():
+async def test_a_list_of_models_passes_is_noted_and_not_kept():
     async with (
         peer(say(b'{"data":[]}')) as provider,
         recording(provider) as recorder,
         httpx2.AsyncClient() as client,
     ):
-        answer = await client.post(f"{recorder.base_url}/v1/embeddings?key={CANARY}", content=b"{}")
+        answer = await client.get(f"{recorder.base_url}/v1/models?key={CANARY}")
     assert answer.content == b'{"data":[]}'
-    assert recorder.backend.others == ["POST /v1/embeddings"]
+    assert recorder.backend.others == ["GET /v1/models"]
     assert recorder.cassette == []
     async with serving(ReplayBackend([])) as base_url, httpx2.AsyncClient() as client:
-        assert (await client.post(f"{base_url}/v1/embeddings", content=b"{}")).status_code == 404
+        assert (await client.get(f"{base_url}/v1/models")).status_code == 404
 
 
 # --- canaries ---

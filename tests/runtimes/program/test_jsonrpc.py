@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from codesdk.contract.errors import TaskFailure
+from codesdk.contract.workspace import Workspace
 from codesdk.runtimes.program.jsonrpc import Connection, Garbage, Gone, RequestFailed
 from codesdk.runtimes.program.process import start_child
 
@@ -40,7 +41,7 @@ def answer(method: str, params: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def talk(**options: Any) -> AsyncIterator[Connection]:
-    child = await start_child([sys.executable, "-c", PEER], cwd="/", env={})
+    child = await start_child([sys.executable, "-c", PEER], cwd=Workspace("/"), env={})
     connection = Connection(child, answer, **options)
     try:
         async with asyncio.timeout(60):

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from codesdk.contract.errors import TaskFailure
+from codesdk.contract.workspace import Workspace
 from codesdk.runtimes.program import process
 from codesdk.runtimes.program.process import TAIL_BYTES, Child, start_child
+from codesdk.sandbox import identify
 
 GRANDCHILD = """
 import os, subprocess, sys, time
@@ -48,7 +50,7 @@ def hosting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 async def child_of(code: str, *args: str, cwd: Path | str = "/", **options: object) -> Child:
     env = {"MARK": MARK, "PYTHONDONTWRITEBYTECODE": "1"}
-    return await start_child([sys.executable, "-c", code, *args], cwd=str(cwd), env=env, **options)  # type: ignore[arg-type]
+    return await start_child([sys.executable, "-c", code, *args], cwd=Workspace(str(cwd)), env=env, **options)  # type: ignore[arg-type]
 
 
 MARK = f"codesdk-test-{os.getpid()}"
@@ -166,11 +168,12 @@ async def gone() -> None:
 async def test_a_child_dies_with_its_parent(hosting: str):
     code = f"""
 import asyncio, os, signal
+from codesdk.contract.workspace import Workspace
 from codesdk.runtimes.program import process
 async def none(): return False
 if {hosting == "group"}: process.has_namespaces = none
 async def main():
-    child = await process.start_child({[sys.executable, "-c", GRANDCHILD]!r}, cwd="/", env={{"MARK": {MARK!r}}})
+    child = await process.start_child({[sys.executable, "-c", GRANDCHILD]!r}, cwd=Workspace("/"), env={{"MARK": {MARK!r}}})
     await child.stdout.readline()
     os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(main())
@@ -200,7 +203,7 @@ async def test_the_end_of_stderr_is_kept_in_whole_lines_and_without_secrets(host
 async def test_a_program_that_is_not_there_is_unavailable(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(process.shutil, "which", lambda name, path: None)
     with pytest.raises(TaskFailure, match="No such file") as raised:
-        await start_child(["/no/such/program"], cwd="/", env={})
+        await start_child(["/no/such/program"], cwd=Workspace("/"), env={})
     assert raised.value.code == "RUNTIME_UNAVAILABLE"
 
 
@@ -209,3 +212,21 @@ async def test_a_bubblewrap_that_may_not_make_namespaces_is_not_used(tmp_path: P
     write_program(useless, "#!/bin/sh\nexit 1\n")
     assert await process._try_namespace(str(useless)) is False
     assert await process.has_namespaces() is True
+
+
+async def test_a_program_runs_only_in_the_directory_that_is_meant(hosting: str, tmp_path: Path):
+    """Somebody may put another directory in its place after it was looked at and before the program is in it."""
+    code = "import os; print(os.getcwd(), sorted(os.environ))"
+    argv, env = [sys.executable, "-c", code], {"MARK": MARK}
+    meant = identify(Workspace(str(tmp_path)))
+    child = await start_child(argv, cwd=meant, env=env)
+    try:
+        assert (await child.stdout.read()).decode().split(" ", 1) == [str(tmp_path), "['LC_CTYPE', 'MARK']\n"]
+    finally:
+        await child.stop()
+    other = await start_child(argv, cwd=Workspace(str(tmp_path), (1, 2)), env=env)
+    try:
+        assert (await other.stdout.read(), await other.wait()) == (b"", 126)
+        assert other.stderr_tail() == "The workspace was replaced by another directory."
+    finally:
+        await other.stop()

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from codesdk import CodeSDK
+from codesdk.contract.workspace import Workspace
 from codesdk.runtimes.program import process, sweep
 from codesdk.runtimes.program.process import start_child
 from codesdk.runtimes.program.sweep import PROCESSES, Note, write_note
@@ -26,6 +27,7 @@ time.sleep(1000)
 PARENT = """
 import asyncio, os, shutil, signal, sys
 from codesdk import CodeSDK
+from codesdk.contract.workspace import Workspace
 from codesdk.runtimes.program import process
 
 async def none():
@@ -40,7 +42,7 @@ async def main():
         state_dir = sdk.engine.ports.state_dir
         env = {"HOME": sys.argv[3]}
         child = await process.start_child(
-            [sys.executable, "-c", sys.argv[4]], cwd="/", env=env, state_dir=state_dir
+            [sys.executable, "-c", sys.argv[4]], cwd=Workspace("/"), env=env, state_dir=state_dir
         )
         inner = (await child.stdout.readline()).decode().strip()
         print(child.pid, inner, flush=True)
@@ -83,7 +85,7 @@ async def test_a_child_that_was_stopped_leaves_no_note(tmp_path: Path, monkeypat
         return False
 
     monkeypatch.setattr(process, "has_namespaces", none)
-    child = await start_child(["sleep", "1000"], cwd="/", env={}, state_dir=str(tmp_path))
+    child = await start_child(["sleep", "1000"], cwd=Workspace("/"), env={}, state_dir=str(tmp_path))
     (note,) = (tmp_path / PROCESSES).iterdir()
     assert msgspec.json.decode(note.read_bytes(), type=Note).pid == child.pid
     await child.stop(0)
@@ -91,7 +93,7 @@ async def test_a_child_that_was_stopped_leaves_no_note(tmp_path: Path, monkeypat
 
 
 async def test_a_child_in_a_namespace_needs_no_note(tmp_path: Path):
-    child = await start_child(["sleep", "1000"], cwd="/", env={}, state_dir=str(tmp_path))
+    child = await start_child(["sleep", "1000"], cwd=Workspace("/"), env={}, state_dir=str(tmp_path))
     await child.stop(0)
     assert not (tmp_path / PROCESSES).exists()
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -508,7 +510,7 @@ async def test_the_script_of_a_session_can_be_a_file_or_an_object(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(data))
     env = RuntimeEnv(cwd=str(tmp_path), env={}, credential_namespace="x", isolation=ENV.isolation)
     runtime = ScriptedRuntime()
-    for given in ("a.json", str(tmp_path / "a.json"), data):
+    for given in ("a.json", data):
         task = await runtime.start_task(HOST, task_input(env=env, runtime_config={"script": given}))
         assert texts(await collect(task)) == ["hi"]
 
@@ -516,7 +518,8 @@ async def test_the_script_of_a_session_can_be_a_file_or_an_object(tmp_path):
 async def test_a_session_plays_on_with_the_script_it_loaded_until_it_is_closed(tmp_path):
     path = tmp_path / "a.json"
     runtime = ScriptedRuntime()
-    changes: dict[str, Any] = {"runtime_config": {"script": str(path)}}
+    env = RuntimeEnv(cwd=str(tmp_path), env={}, credential_namespace="x", isolation=ENV.isolation)
+    changes: dict[str, Any] = {"env": env, "runtime_config": {"script": path.name}}
 
     async def played(text: str, session: str) -> list[str]:
         path.write_text(json.dumps({"turns": [{"steps": [{"text": text}]}]}))
@@ -537,7 +540,10 @@ async def test_a_session_plays_on_with_the_script_it_loaded_until_it_is_closed(t
     [
         ({}, "The scripted runtime needs a script"),
         ({"script": 5}, "The scripted runtime needs a script"),
-        ({"script": "missing.yaml"}, "missing.yaml: there is no script file here"),
+        (
+            {"script": "missing.yaml"},
+            'The script "missing.yaml" cannot be read: missing.yaml does not exist.',
+        ),
         (
             {"script": {"turns": []}},
             'runtime_config["script"]: turns: expected at least one entry, got an empty list',
@@ -553,6 +559,47 @@ async def test_a_session_without_a_script_that_can_be_played_does_not_start(conf
     with pytest.raises(InvalidRequest) as caught:
         await ScriptedRuntime().start_task(HOST, task_input(env=env, runtime_config=config))
     assert caught.value.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("/etc/passwd", "the path is absolute"),
+        ("../secret.yaml", 'the path contains ".."'),
+        ("link.yaml", "link.yaml is a symbolic link"),
+        ("up/secret.yaml", "up is a symbolic link"),
+        ("fifo.yaml", "fifo.yaml is not a regular file"),
+        ("large.yaml", "files over 10000000 bytes are not opened"),
+        ("words.yaml", "is not a valid script"),
+        ("words.json", "is not a valid script"),
+        ("bytes.yaml", "is not a valid script"),
+        ("keys.yaml", "is not a valid script"),
+    ],
+)
+async def test_a_script_is_a_plain_file_of_the_workspace_and_no_error_quotes_it(path, why, tmp_path):
+    folder = str(_traps(tmp_path))
+    env = RuntimeEnv(cwd=folder, env={}, credential_namespace="x", isolation=ENV.isolation)
+    with pytest.raises(InvalidRequest) as caught:
+        await ScriptedRuntime().start_task(HOST, task_input(env=env, runtime_config={"script": path}))
+    assert why in caught.value.message
+    assert "hunter2" not in f"{caught.value.message} {caught.value.__cause__}"
+
+
+def _traps(home: Path) -> Path:
+    """Make a workspace with files that are not scripts, next to one that is."""
+    (home / "secret.yaml").write_text("turns: [{steps: [{text: hunter2}]}]")
+    folder = home / "workspace"
+    folder.mkdir()
+    (folder / "link.yaml").symlink_to(home / "secret.yaml")
+    (folder / "up").symlink_to(home)
+    os.mkfifo(folder / "fifo.yaml")
+    with (folder / "large.yaml").open("wb") as file:
+        file.truncate(10_000_001)
+    for name in ("words.yaml", "words.json"):
+        (folder / name).write_text("hunter2")
+    (folder / "bytes.yaml").write_bytes(b"hunter2 \xff")
+    (folder / "keys.yaml").write_text("turns: [{steps: [{hunter2: 1}]}]")
+    return folder
 
 
 async def test_it_describes_itself_without_a_model_or_an_account():

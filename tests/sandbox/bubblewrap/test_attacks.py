@@ -12,6 +12,7 @@ from tests.sandbox.attacks import ATTACKS, SECRET, Attack, Defence, Words
 from tests.sandbox.driver import ORDINARY, Job, Report, Reports, drive, identity
 from tests.sandbox.stage import Stage, open_directory, set_stage
 
+from codesdk.contract.workspace import Workspace
 from codesdk.sandbox.backend import Command, SandboxLimits
 from codesdk.sandbox.bubblewrap.confinement import Confinement, Descriptors, arguments, limited
 from codesdk.sandbox.bubblewrap.seccomp import compile_filter
@@ -43,7 +44,7 @@ def reports(request: pytest.FixtureRequest) -> Generator[Reports]:
                 Command(
                     session_id="s",
                     argv=[*attack.argv, stage.argument()],
-                    workspace=str(stage.workspace),
+                    workspace=Workspace(str(stage.workspace)),
                     limits=attack.limits,
                 ),
             )

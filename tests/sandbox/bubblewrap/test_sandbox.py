@@ -20,6 +20,7 @@ from tests.sandbox.driver import ORDINARY, Job, Report, any_python, drive, envir
 from tests.sandbox.stage import open_directory
 
 from codesdk.contract.errors import CodeSDKError, InvalidRequest
+from codesdk.contract.workspace import Workspace
 from codesdk.sandbox.backend import (
     Command,
     CommandEnd,
@@ -56,7 +57,7 @@ def _give(*paths: Path, owner: User = OWNER) -> None:
 
 
 def _command(workspace: Path, *argv: str, **fields: Any) -> Command:
-    return Command(session_id="s", argv=argv, workspace=str(workspace), **fields)
+    return Command(session_id="s", argv=argv, workspace=Workspace(str(workspace)), **fields)
 
 
 def _python(program: str, *more: str, told: str = "{}") -> list[str]:
@@ -258,11 +259,15 @@ python3 -c 'import pty; pty.spawn(["echo", "pty"])'
         ({"env": {"A=B": "c"}}, "cannot be the name or value"),
         ({"argv": ["true", "x" * 3_000_000]}, "too long for the system"),
         ({"hosts": ["*"]}, "cannot be allowed"),
-        ({"workspace": "/nowhere/at/all"}, "workspace cannot be opened: No such file or directory"),
+        ({"workspace": Workspace("/nowhere/at/all")}, "workspace cannot be opened: nowhere does not exist"),
     ],
 )
 async def test_a_command_that_makes_no_sense_is_refused_in_words(fields, words, sandbox, workspace):
-    good: dict[str, Any] = {"session_id": "s", "argv": ["touch", "ran"], "workspace": str(workspace)}
+    good: dict[str, Any] = {
+        "session_id": "s",
+        "argv": ["touch", "ran"],
+        "workspace": Workspace(str(workspace)),
+    }
     with pytest.raises(InvalidRequest, match=words.replace("*", r"\*")):
         await sandbox.run(Command(**good | fields), Said())
     assert list(workspace.iterdir()) == []
@@ -427,9 +432,10 @@ async def test_25_a_daemon_ends_with_its_command_even_if_it_holds_the_output(san
 
 DIES = """
 import asyncio, sys
+from codesdk.contract.workspace import Workspace
 from codesdk.sandbox.backend import Command
 from codesdk.sandbox.bubblewrap.sandbox import BubblewrapSandbox
-command = Command(session_id="s", argv=sys.argv[2:], workspace=sys.argv[1])
+command = Command(session_id="s", argv=sys.argv[2:], workspace=Workspace(sys.argv[1]))
 asyncio.run(BubblewrapSandbox().run(command, lambda stream, data: (sys.stdout.buffer.write(data), sys.stdout.flush())))
 """
 
@@ -489,13 +495,14 @@ async def test_42_the_first_process_of_the_sandbox_holds_nothing_of_the_host_eit
 
 FIRST = """
 import asyncio, pathlib, sys
+from codesdk.contract.workspace import Workspace
 from codesdk.sandbox.backend import Command, SandboxLimits
 from codesdk.sandbox.bubblewrap.sandbox import BubblewrapSandbox
 
 async def main():
     sandbox = BubblewrapSandbox()
     for argv in (["true"], ["sh", "-c", "sleep 300 &"], ["sleep", "300"]):
-        command = Command(session_id="s", argv=argv, workspace=sys.argv[1], limits=SandboxLimits(wall_s=2))
+        command = Command(session_id="s", argv=argv, workspace=Workspace(sys.argv[1]), limits=SandboxLimits(wall_s=2))
         print((await sandbox.run(command, lambda stream, data: None)).exit_code)
     print(sorted(path.name for path in pathlib.Path("/proc").iterdir() if path.name.isdigit()))
 

@@ -10,6 +10,7 @@ import pytest
 from tests.sandbox.files.test_paths import ATTACKS
 from tests.sandbox.traps import SECRET, set_traps, tree
 
+from codesdk.contract.workspace import Workspace
 from codesdk.sandbox.files import batch as module, kernel
 from codesdk.sandbox.files.batch import Batch, Written
 from codesdk.sandbox.files.paths import Beneath, Changed, Opened, PathRefused
@@ -33,7 +34,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def commit(root: Path, *changes: tuple[str, str], before: Opened | None = None, **options: Any) -> bool:
     """Make changes: `replace` and `remove` files as they are or as `before` says, `create` new ones."""
-    with Beneath(str(root)) as files, Batch(files) as batch:
+    with Beneath(Workspace(str(root))) as files, Batch(files) as batch:
         for kind, path in changes:
             if kind == "create":
                 batch.write(path, None, b"new\n", **options)
@@ -73,7 +74,7 @@ def test_a_path_that_leads_elsewhere_is_refused_for_every_change(root, path, rea
 
 @pytest.mark.parametrize("path", sorted(CREATED_AT))
 def test_a_new_file_appears_with_its_folders_and_never_in_place_of_another(root, path):
-    with Beneath(str(root)) as files, Batch(files) as batch:
+    with Beneath(Workspace(str(root))) as files, Batch(files) as batch:
         assert batch.write(path, None, b"new\n") == Written(b"new\n", 0o644, path.count("/"))
         assert batch.commit()
     assert (root / path).read_bytes() == b"new\n"
@@ -110,7 +111,7 @@ def test_a_file_is_replaced_with_its_mode_kept_and_nothing_left_behind(root):
     path = root / "sub" / "deep" / "b.txt"
     path.chmod(0o4751)
     inode = path.stat().st_ino
-    with Beneath(str(root)) as files, Batch(files) as batch:
+    with Beneath(Workspace(str(root))) as files, Batch(files) as batch:
         assert batch.write("sub/deep/b.txt", files.read("sub/deep/b.txt", 1000), b"new\n") == Written(
             b"new\n", 0o751
         )
@@ -149,7 +150,7 @@ def test_what_is_new_belongs_to_whom_the_directory_belongs_to(root):
 @pytest.mark.parametrize("other", [b"else\n", b"", b"longer than before\n"])
 @pytest.mark.parametrize("change", ["write", "remove"])
 def test_a_file_that_someone_else_changed_is_left_alone(root, other, change):
-    with Beneath(str(root)) as files, Batch(files) as batch:
+    with Beneath(Workspace(str(root))) as files, Batch(files) as batch:
         before = files.read("a.txt", 1000)
         batch.remove("a.txt", before) if change == "remove" else batch.write("a.txt", before, b"mine\n")
         (root / "a.txt").write_bytes(other)
@@ -180,7 +181,7 @@ def test_a_change_in_the_last_moment_is_seen_and_put_back(root, monkeypatch):
 
 
 def test_a_file_that_turned_into_a_link_is_left_alone(root):
-    with Beneath(str(root)) as files, Batch(files) as batch:
+    with Beneath(Workspace(str(root))) as files, Batch(files) as batch:
         batch.write("a.txt", files.read("a.txt", 1000), b"mine\n")
         (root / "a.txt").unlink()
         (root / "a.txt").symlink_to(root.parent / "secret.txt")
@@ -193,7 +194,7 @@ def test_a_file_that_turned_into_a_link_is_left_alone(root):
 def test_a_batch_that_may_not_go_on_or_is_not_committed_changes_nothing(root):
     before = tree(root)
     for go_on in (False, None):
-        with Beneath(str(root)) as files, Batch(files) as batch:
+        with Beneath(Workspace(str(root))) as files, Batch(files) as batch:
             batch.write("a.txt", files.read("a.txt", 1000), b"mine\n")
             batch.write("x/y/z.txt", None, b"mine\n")
             batch.remove("sub/deep/b.txt", files.read("sub/deep/b.txt", 1000))

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, strategies as st
 from tests.sandbox.traps import set_traps
 
+from codesdk.contract.workspace import Workspace
 from codesdk.local.directory import DATABASE
 from codesdk.sandbox.files import paths
 from codesdk.sandbox.files.kernel import Unsupported, open_beneath
-from codesdk.sandbox.files.paths import Beneath, PathRefused, TooLarge, split
+from codesdk.sandbox.files.paths import Beneath, PathRefused, TooLarge, identify, split
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ ATTACKS = {
 
 @pytest.mark.parametrize(("path", "reason"), ATTACKS.items(), ids=[ascii(path)[:40] for path in ATTACKS])
 def test_a_path_that_leads_elsewhere_is_refused_with_the_reason(root, path, reason):
-    with Beneath(str(root)) as files, pytest.raises(PathRefused) as caught:
+    with Beneath(Workspace(str(root))) as files, pytest.raises(PathRefused) as caught:
         files.read(path, 1000)
     assert str(caught.value) == reason
 
@@ -82,32 +83,52 @@ def test_a_socket_and_a_device_are_refused(root, monkeypatch):
     monkeypatch.chdir(root)  # the address of a socket may be no longer than about 100 bytes
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("socket")
-        with Beneath(".") as files, pytest.raises(PathRefused, match="socket is not a regular file"):
+        with (
+            Beneath(Workspace(".")) as files,
+            pytest.raises(PathRefused, match="socket is not a regular file"),
+        ):
             files.read("socket", 1000)
-    with Beneath("/dev") as files, pytest.raises(PathRefused, match="null is not a regular file"):
+    with Beneath(Workspace("/dev")) as files, pytest.raises(PathRefused, match="null is not a regular file"):
         files.read("null", 1000)
 
 
 def test_ordinary_paths_open_in_every_spelling(root):
-    with Beneath(str(root)) as files:
+    with Beneath(Workspace(str(root))) as files:
         for path in ("sub/deep/b.txt", "./sub//deep/./b.txt"):
             assert files.read(path, 1000).data == b"deep\n"
 
 
-def test_the_workspace_itself_may_be_a_link(root, tmp_path):
+@pytest.mark.parametrize("path", ["alias", "up/workspace"])
+def test_no_link_is_followed_on_the_way_to_the_workspace(root, tmp_path, path):
     (tmp_path / "alias").symlink_to(root)
-    with Beneath(str(tmp_path / "alias")) as files:
+    (tmp_path / "up").symlink_to(tmp_path)
+    link = path.partition("/")[0]
+    with pytest.raises(PathRefused, match=f"cannot be opened: {link} is a symbolic link"):
+        Beneath(Workspace(str(tmp_path / path)))
+
+
+def test_only_the_directory_that_was_found_is_opened(root):
+    """Whoever can write beside a workspace can put another directory in its place."""
+    found = identify(Workspace(str(root)))
+    with Beneath(found) as files:
         assert files.read("a.txt", 1000).data == b"inside\n"
+    root.rename(root.parent / "before")
+    root.mkdir()
+    with pytest.raises(PathRefused, match="replaced by another directory; put it back"):
+        Beneath(found)
+    root.rmdir()
+    (root.parent / "before").rename(root)
+    assert identify(found) == found
 
 
 @pytest.mark.parametrize("path", ["missing", "workspace/a.txt", "\0"])
 def test_a_workspace_that_is_no_directory_is_refused(root, path):
-    with pytest.raises(PathRefused, match="the workspace directory cannot be opened"):
-        Beneath(str(root.parent / path))
+    with pytest.raises(PathRefused, match="the workspace cannot be opened"):
+        Beneath(Workspace(str(root.parent / path)))
 
 
 def test_a_file_over_the_limit_is_refused_and_one_at_the_limit_is_not(root):
-    with Beneath(str(root)) as files:
+    with Beneath(Workspace(str(root))) as files:
         assert files.read("a.txt", 7).data == b"inside\n"
         with pytest.raises(TooLarge, match=r"a\.txt has 7 bytes; files over 6 bytes are not opened"):
             files.read("a.txt", 6)
@@ -119,7 +140,7 @@ def test_no_descriptor_stays_open(root):
 
     before = count()
     for path in [*ATTACKS, "a.txt", "sub/deep/b.txt"]:
-        with Beneath(str(root)) as files, contextlib.suppress(PathRefused):
+        with Beneath(Workspace(str(root))) as files, contextlib.suppress(PathRefused):
             files.read(path, 1000)
     assert count() == before
 
@@ -155,11 +176,15 @@ def test_a_directory_that_left_the_workspace_is_not_worked_in(root, monkeypatch)
 
     def moved(directory: int, path: str, flags: int) -> int:
         fd = real(directory, path, flags)
-        (root / "sub").rename(root.parent / "moved")
+        if path == "sub/deep":
+            (root / "sub").rename(root.parent / "moved")
         return fd
 
     monkeypatch.setattr(paths, "open_beneath", moved)
-    with Beneath(str(root)) as files, pytest.raises(PathRefused, match="was moved out of the workspace"):
+    with (
+        Beneath(Workspace(str(root))) as files,
+        pytest.raises(PathRefused, match="was moved out of the workspace"),
+    ):
         files.read("sub/deep/b.txt", 1000)
 
 
@@ -183,10 +208,10 @@ def test_a_data_directory_in_the_workspace_is_closed_to_tools(tmp_path: Path) ->
     (data / "lock").write_text("x")
     (data / "blobs" / "ab" / "cd").write_text("another session's words")
     (tmp_path / "mine.txt").write_text("mine")
-    with Beneath(str(tmp_path)) as files:
+    with Beneath(Workspace(str(tmp_path))) as files:
         assert files.read("mine.txt", 100).data == b"mine"
         for path in (".codesdk/codesdk.db", ".codesdk/lock", ".codesdk/blobs/ab/cd"):
             with pytest.raises(PathRefused, match="closed to tools"):
                 files.read(path, 100)
-    with Beneath(str(data)) as files, pytest.raises(PathRefused, match="closed to tools"):
+    with Beneath(Workspace(str(data))) as files, pytest.raises(PathRefused, match="closed to tools"):
         files.read("lock", 100)

@@ -16,6 +16,7 @@ from tests.counts import COUNTS
 from tests.sandbox.traps import SECRET, tree
 
 from codesdk.contract.ports import ToolInvocation
+from codesdk.contract.workspace import Workspace
 from codesdk.sandbox.files import paths
 from codesdk.sandbox.files.batch import Batch
 from codesdk.sandbox.files.kernel import Unsupported
@@ -96,14 +97,14 @@ def test_resolving_a_path_and_then_opening_it_leads_outside(root: Path):
 
 
 def test_reading_never_leads_outside(root: Path, way: str):
-    with Beneath(str(root)) as files:
+    with Beneath(Workspace(str(root))) as files:
         expected = {"inside\n", "refused"}
         found = attempt(READS, expected, lambda _: files.read("swap/file.txt", 1000).data.decode())
     assert found == expected
 
 
 def test_listing_never_leads_outside(root: Path, way: str):
-    with Beneath(str(root)) as files:
+    with Beneath(Workspace(str(root))) as files:
         expected = {"file.txt", "refused"}
         found = attempt(LISTS, expected, lambda _: " ".join(entry.name for entry in entries(files, ["swap"])))
     assert found == expected
@@ -111,7 +112,7 @@ def test_listing_never_leads_outside(root: Path, way: str):
 
 def test_no_change_ever_happens_outside(root: Path, way: str):
     def change(number: int) -> str:
-        with Beneath(str(root)) as files, Batch(files) as batch:
+        with Beneath(Workspace(str(root))) as files, Batch(files) as batch:
             kind = ("replace", "create", "remove")[number % 3]
             if kind == "replace":
                 batch.write("swap/file.txt", files.read("swap/file.txt", 1000), b"%d\n" % number)
@@ -152,7 +153,7 @@ def test_the_tools_themselves_stay_inside(root: Path):
                 attempt=1,
                 name=name,
                 input=arguments,
-                workspace=str(root),
+                workspace=Workspace(str(root)),
             )
             results.add(str((await registry.run(call, lambda *_: None)).result))
         return results

@@ -16,6 +16,7 @@ from tests.sandbox.oci.engine import RunningEngine
 from tests.sandbox.ran import run
 from tests.sandbox.stage import Stage, open_directory, set_stage
 
+from codesdk.contract.workspace import Workspace
 from codesdk.sandbox.backend import Command, SandboxLimits
 from codesdk.sandbox.oci import config as oci_config
 from codesdk.sandbox.oci.sandbox import OciSandbox
@@ -39,7 +40,7 @@ def reports(request: pytest.FixtureRequest, engine: RunningEngine) -> Generator[
                 Command(
                     session_id="ses_1",
                     argv=[*attack.argv, stage.argument()],
-                    workspace=str(stage.workspace),
+                    workspace=Workspace(str(stage.workspace)),
                     limits=attack.limits,
                 ),
             )
@@ -65,7 +66,7 @@ def program(text: str, stage: Stage, *, limits: SandboxLimits | None = None, **t
     return Command(
         session_id="ses_1",
         argv=["/usr/bin/python3", "-I", "-c", PRELUDE + text, stage.argument(**told)],
-        workspace=str(stage.workspace),
+        workspace=Workspace(str(stage.workspace)),
         limits=limits or SandboxLimits(wall_s=60),
     )
 

@@ -19,6 +19,8 @@ from tests.sandbox.ran import run
 from tests.sandbox.stage import open_directory
 
 from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.workspace import Workspace
+from codesdk.sandbox import identify
 from codesdk.sandbox.backend import Command, SandboxCapabilities, SandboxLimits, SandboxUnavailable
 from codesdk.sandbox.oci import facts as oci_facts, owner as oci_owner
 from codesdk.sandbox.oci.config import ContainerSpec, container_config, container_spec, seccomp_option
@@ -59,7 +61,7 @@ def sh(script: str, workspace: Path, **more: Any) -> Command:
 
 def command(argv: list[str], workspace: Path, **more: Any) -> Command:
     more = {"session_id": "ses_1", "limits": SandboxLimits(wall_s=60)} | more
-    return Command(argv=argv, workspace=str(workspace), **more)
+    return Command(argv=argv, workspace=Workspace(str(workspace)), **more)
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -287,13 +289,14 @@ async def test_closing_ends_what_runs_and_what_is_kept(engine, workspace):
 
 OWNER = """
 import asyncio, sys
+from codesdk.contract.workspace import Workspace
 from codesdk.sandbox.backend import Command, SandboxLimits
 from codesdk.sandbox.oci.sandbox import OciSandbox
 
 async def main():
     image, socket, workspace = sys.argv[1:]
-    run = Command(session_id="ses_1", argv=["/bin/sh", "-c", "echo up; sleep 1000 # mark-orphan"], workspace=workspace,
-                  limits=SandboxLimits(wall_s=600))
+    run = Command(session_id="ses_1", argv=["/bin/sh", "-c", "echo up; sleep 1000 # mark-orphan"],
+                  workspace=Workspace(workspace), limits=SandboxLimits(wall_s=600))
     await OciSandbox(image, engine=socket).run(run, lambda *_: print("up", flush=True))
 
 asyncio.run(main())
@@ -359,7 +362,7 @@ async def test_a_command_that_needs_hosts_is_refused(sandbox, workspace):
         ({"argv": ["-c", "x"]}, "not with an option"),
         ({"argv": ["echo", "a\0b"]}, "NUL"),
         ({"cwd": "sub/../.."}, "must be inside the workspace"),
-        ({"workspace": "/nowhere/at/all"}, "cannot be opened: No such file or directory"),
+        ({"workspace": Workspace("/nowhere/at/all")}, "cannot be opened: nowhere does not exist"),
     ],
 )
 async def test_a_command_that_makes_no_sense_is_refused(sandbox, workspace, change, words):
@@ -488,3 +491,23 @@ def test_the_profile_names_every_call_once_per_meaning():
     judged = {name for rule in profile["syscalls"] if "args" in rule for name in rule["names"]}
     assert len(plain) == len(set(plain))
     assert judged.isdisjoint(plain)  # a rule without conditions would win over those with some
+
+
+@pytest.mark.parametrize("how", ["by a link", "by another directory"])
+async def test_a_workspace_that_was_replaced_is_not_mounted(sandbox, engine, workspace, how):
+    held = identify(Workspace(str(workspace)))
+    wanted = msgspec.structs.replace(command(["true"], workspace), workspace=held)
+    assert (await run(sandbox, wanted)).end.exit_code == 0
+    before = engine.containers()
+    replace(workspace, how)
+    with pytest.raises(InvalidRequest, match="The command was not run: the workspace"):
+        await run(sandbox, wanted)
+    assert engine.containers() == before
+
+
+def replace(workspace: Path, how: str) -> None:
+    other = workspace.rename(workspace.parent / "before")
+    if how == "by a link":
+        workspace.symlink_to(other)
+    else:
+        workspace.mkdir()

@@ -331,6 +331,28 @@ async def test_a_full_disk_fails_what_does_not_fit_and_spares_the_neighbours(pat
     await log.close()
 
 
+@pytest.mark.parametrize("between", [0, 2_500])
+async def test_a_session_whose_first_events_do_not_fit_is_not_created(path: Path, between: int):
+    """Also when more is queued between the two than one batch takes."""
+    log = await SqliteLog.open(path, max_pages=200)
+    await log.create(session("ses_1"), "me")
+    creating = [asyncio.ensure_future(log.create(session(name), "me")) for name in ("ses_2", "ses_3")]
+    await asyncio.sleep(0)  # both are queued, not yet sent
+    results = await asyncio.gather(
+        *(log.append("ses_1", 1, number + 1, [b"a"], durable=False) for number in range(between)),
+        log.append("ses_2", 1, 1, [b"x" * 1_000_000], durable=True),
+        log.append("ses_3", 1, 1, [b"b"], durable=True),
+        *creating,
+        return_exceptions=True,
+    )
+    kinds = [type(result).__name__ for result in results[between:]]
+    assert kinds == ["StorageFailure", "NoneType", "StorageFailure", "int"]
+    assert await log.session("ses_2") is None
+    assert await log.head("ses_1") == between
+    assert (await log.create(session("ses_2"), "me"), await log.head("ses_3")) == (1, 1)
+    await log.close()
+
+
 async def test_a_full_disk_recovers_when_something_is_deleted(path: Path):
     log = await SqliteLog.open(path, max_pages=200)
     for name in ("ses_1", "ses_2"):
@@ -490,13 +512,13 @@ async def test_the_write_ahead_log_is_merged_beside_the_writer_and_begun_anew(
 ):
     monkeypatch.setattr(merging, "MERGE_PAGES", 200)
     merged: list[str] = []
-    merge = merging._merge
+    merge = merging.merge
 
     def noted(db: sqlite3.Connection) -> None:
         merged.append(threading.current_thread().name)
         merge(db)
 
-    monkeypatch.setattr(merging, "_merge", noted)
+    monkeypatch.setattr(merging, "merge", noted)
     log = await SqliteLog.open(path)
     await log.create(session(), "me")
     seq = 0

@@ -8,6 +8,7 @@ from typing import Any
 from codesdk.contract.ports import ToolInvocation
 from codesdk.contract.runtime import ToolReply
 from codesdk.contract.tools import ToolClass, ToolSpec
+from codesdk.contract.workspace import Workspace
 from codesdk.tools.registry import ToolRegistry
 
 PATIENCE_S = 120.0
@@ -43,7 +44,7 @@ class RunnerCalls:
             attempt=1,
             name=name,
             input=arguments,
-            workspace=self.workspace,
+            workspace=Workspace(self.workspace),
         )
         run = await self.runner.run(call, lambda stream, text: None)
         return ToolReply(result=run.result, is_error=run.is_error)

@@ -20,6 +20,7 @@ from tests.tools.mcp.tool_calls import HeldCalls, RecordingCalls, spec, within
 from codesdk.contract.errors import CodeSDKError, InvalidRequest
 from codesdk.contract.ports import ToolInvocation, ToolRun
 from codesdk.contract.tools import SandboxSummary, Subjects
+from codesdk.contract.workspace import Workspace
 from codesdk.tools import builtin_registry
 from codesdk.tools.mcp.host import McpHost, bearer
 from codesdk.tools.mcp_client.attached import AttachedTools
@@ -42,7 +43,7 @@ async def run(tools: AttachedTools, name: str, output: Any = silent, **arguments
         attempt=1,
         name=name,
         input=arguments,
-        workspace="/",
+        workspace=Workspace("/"),
     )
     prepared = tools.prepare(name, arguments)
     if isinstance(prepared, str):
@@ -138,7 +139,7 @@ async def test_the_other_tools_are_still_there(tmp_path: Path):
             attempt=1,
             name="workspace.read",
             input={"path": "a.txt"},
-            workspace=str(tmp_path),
+            workspace=Workspace(str(tmp_path)),
         )
         read = ready(tools, "workspace.read", {"path": "a.txt"})
         assert (await read.run(call, silent)).result == "     1\thello"

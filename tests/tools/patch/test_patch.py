@@ -121,6 +121,13 @@ async def test_files_are_made_removed_renamed_copied_and_made_executable(tmp_pat
     ]  # fmt: skip
 
 
+async def test_a_copy_is_of_the_file_before_the_patch_that_changes_it_too(tmp_path: Path):
+    fill(tmp_path, {"a.txt": TEN})
+    copy = "diff --git a/a.txt b/b.txt\nsimilarity index 100%\ncopy from a.txt\ncopy to b.txt\n"
+    await apply(tmp_path, CHANGE_FIVE + copy)
+    assert files_of(tmp_path) == {"a.txt": TEN.replace(b"5\n", b"five\n"), "b.txt": TEN}
+
+
 async def test_a_file_may_be_changed_by_two_parts_of_a_patch(tmp_path):
     fill(tmp_path, {"a.txt": TEN})
     again = CHANGE_FIVE.replace("-5\n+five", " five\n+more").replace("@@ -4,3 +4,3 @@", "@@ -4,3 +4,4 @@")

@@ -112,7 +112,7 @@ async def test_neither_tool_leaves_the_workspace(tmp_path, path):
 
 async def test_a_workspace_that_is_gone_is_said_to_be_gone(tmp_path):
     assert await read(tmp_path / "gone") == error(
-        'Cannot use the path "a.txt": the workspace directory cannot be opened.'
+        'Cannot use the path "a.txt": the workspace cannot be opened: gone does not exist.'
     )
 
 

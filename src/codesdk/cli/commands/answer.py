@@ -11,10 +11,10 @@ import msgspec
 
 from codesdk.cli.app import Setup
 from codesdk.cli.loop import run_async
-from codesdk.cli.options import json_option, session_argument
+from codesdk.cli.options import json_option, session_argument, whole
 from codesdk.cli.target.lookup import find, find_call, find_session, short, waiting
 from codesdk.cli.target.place import open_reader, open_sdk
-from codesdk.cli.view.out import write_json
+from codesdk.cli.view.out import write_json, write_line
 from codesdk.client import CodeSDKClient
 from codesdk.contract.actions import Action, ApproveCall, DenyCall, RevokeGrant, SteerTask, StopTask
 from codesdk.contract.records import ApprovalRow
@@ -31,7 +31,7 @@ Reached = Literal["running", "stored"]
 
 def _guard_options(command: F) -> F:
     """Add the options that say which call is meant, so that an answer is refused if it has changed."""
-    attempt = click.option("--attempt", type=int, metavar="N", help=_ATTEMPT_HELP)
+    attempt = click.option("--attempt", type=whole(1), metavar="N", help=_ATTEMPT_HELP)
     return attempt(click.option("--input-hash", metavar="HASH", help=_HASH_HELP)(command))
 
 
@@ -143,7 +143,7 @@ async def _answer(setup: Setup, action: ApproveCall | DenyCall, as_json: bool) -
     if as_json:
         write_json({"ok": True, "session_id": session, "tool_call_id": call, "reached": done.reached})
     else:
-        click.echo(words)
+        write_line(words)
     return 0
 
 
@@ -154,7 +154,7 @@ async def _tell(setup: Setup, action: StopTask | SteerTask | RevokeGrant, words:
     if as_json:
         write_json({"ok": True, "session_id": session, "reached": done.reached})
     else:
-        click.echo(words)
+        write_line(words)
     return 0
 
 

@@ -11,7 +11,7 @@ from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
 from codesdk.cli.target.lookup import all_artifacts, find_artifact, find_session, short
 from codesdk.cli.target.place import open_reader, reading
-from codesdk.cli.view.out import write_bytes, write_json, write_text
+from codesdk.cli.view.out import write_bytes, write_json, write_line, write_text
 from codesdk.cli.view.safe import is_text, printable
 from codesdk.contract.errors import InvalidRequest
 
@@ -99,5 +99,5 @@ async def _collect(setup: Setup, as_json: bool) -> int:
     if as_json:
         write_json({"removed": removed})
     else:
-        click.echo(f"Removed {removed} stored {'file' if removed == 1 else 'files'} that nothing needs.")
+        write_line(f"Removed {removed} stored {'file' if removed == 1 else 'files'} that nothing needs.")
     return OK

@@ -14,11 +14,11 @@ import msgspec
 from codesdk.cli.app import Setup
 from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.loop import run_async
-from codesdk.cli.options import json_option, session_argument
+from codesdk.cli.options import json_option, session_argument, whole
 from codesdk.cli.target.lookup import find_session
 from codesdk.cli.target.place import connected, reading
 from codesdk.cli.view.gist import local_time, plural
-from codesdk.cli.view.out import write_json, write_mark, write_text
+from codesdk.cli.view.out import write_json, write_line, write_mark, write_text
 from codesdk.cli.view.safe import one_line
 from codesdk.contract.errors import NotFound
 from codesdk.local import AUDIT
@@ -39,10 +39,8 @@ _BAD = frozenset({"denied", "failed", "refused", "lost", "unknown"})
     type=click.Choice(["request", "tool", "runtime", "storage"]),
     help="Only records of this kind.",
 )
-@click.option(
-    "--after", type=click.IntRange(0), default=0, metavar="N", help="Only records with a greater number."
-)
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="How many, the newest.")
+@click.option("--after", type=whole(0), default=0, metavar="N", help="Only records with a greater number.")
+@click.option("--limit", type=whole(1), default=50, show_default=True, help="How many, the newest.")
 @click.option("--follow", is_flag=True, help="Keep showing new records, until Ctrl-C.")
 @click.option(
     "--verify", is_flag=True, help="Check the whole chain. Exits 1 if a record is missing or changed."
@@ -98,7 +96,7 @@ async def _show(
             limit = None  # from now on, everything that is new
             await asyncio.sleep(POLL_S)
     if not after and not as_json:
-        click.echo("No audit records.")
+        write_line("No audit records.")
     return OK
 
 
@@ -175,13 +173,13 @@ async def _verify(setup: Setup, known: Place | None, as_json: bool) -> int:
     elif report.ok:
         signed = f"signed up to {report.signed:,}" if report.records else "nothing was recorded yet"
         write_mark(True, f"audit: {report.records:,} records, the chain is whole, {signed}")
-        click.echo(f"  end {report.end.n}:{report.end.hash}")
+        write_line(f"  end {report.end.n}:{report.end.hash}")
     else:
         problems = plural(len(report.findings), "problem")
         write_mark(False, f"audit: {problems} in {report.records:,} records")
         for finding in report.findings:
             place = f" ({finding.segment})" if finding.segment else ""
-            click.echo(f"  {finding.kind}: {one_line(finding.message)}{place}")
+            write_line(f"  {finding.kind}: {one_line(finding.message)}{place}")
     return OK if report.ok else FAILED
 
 

@@ -14,7 +14,7 @@ from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
 from codesdk.cli.target.lookup import find_session, short
 from codesdk.cli.target.place import connected, reading, runner
-from codesdk.cli.view.out import write_bytes, write_json, write_mark
+from codesdk.cli.view.out import write_bytes, write_json, write_line, write_mark
 from codesdk.cli.view.safe import printable
 from codesdk.contract.errors import InvalidRequest
 
@@ -76,9 +76,9 @@ async def _write(setup: Setup, given: str, output: str | None, max_bytes: int, a
     if as_json:
         write_json({"file": str(target), "size": size, "manifest": manifest})
     else:
-        click.echo(f"{target}: {size:,} bytes, {len(manifest.files):,} files, {manifest.last_seq:,} events")
+        write_line(f"{target}: {size:,} bytes, {len(manifest.files):,} files, {manifest.last_seq:,} events")
         _tell_left_out(manifest)
-        click.echo(f"\n  codesdk bundle --show {target}")
+        write_line(f"\n  codesdk bundle --show {target}")
     return OK
 
 
@@ -146,24 +146,24 @@ def _explain(path: Path, opened: "OpenedBundle") -> None:
         f"  codesdk {manifest.codesdk_version} · {row.get('runtime')} · {row.get('model') or 'no model named'} · {row.get('title') or 'no title'}"
     )
     tasks = _list(summary.get("tasks"))
-    click.echo(f"\nTasks: {len(tasks)}, tool calls: {summary.get('tool_calls', 0)}")
+    write_line(f"\nTasks: {len(tasks)}, tool calls: {summary.get('tool_calls', 0)}")
     for task in tasks[-_SHOWN:]:
         error = _mapping(task.get("error"))
         why = f": {error.get('code')}: {error.get('message')}" if error else ""
         _say(f"  {task.get('started_at')}  {task.get('state')}  {task.get('duration_ms', '?')} ms{why}")
     errors = _list(summary.get("errors"))
-    click.echo(f"\nErrors: {len(errors)}")
+    write_line(f"\nErrors: {len(errors)}")
     for error in errors[-_SHOWN:]:
         _say(f"  seq {error.get('seq')}  {error.get('kind')}: {error.get('message')}")
-    click.echo("\nFiles:")
+    write_line("\nFiles:")
     plain = [file for file in manifest.files if file.path.count("/") == 0]
     for file in plain:
         _say(f"  {file.size:>12,}  {file.path:20}  {file.what}")
     for folder in ("events", "tools", "artifacts"):
         sizes = [file.size for file in manifest.files if file.path.startswith(f"{folder}/")]
-        click.echo(f"  {sum(sizes):>12,}  {folder + '/':20}  {len(sizes):,} files")
+        write_line(f"  {sum(sizes):>12,}  {folder + '/':20}  {len(sizes):,} files")
     _tell_left_out(manifest)
-    click.echo()
+    write_line("")
     for problem in opened.problems[:_SHOWN]:
         write_mark(False, _safe(problem))
     if not opened.problems:
@@ -173,7 +173,7 @@ def _explain(path: Path, opened: "OpenedBundle") -> None:
 def _tell_left_out(manifest: "Manifest") -> None:
     if not manifest.left_out:
         return
-    click.echo(f"\nLeft out: {len(manifest.left_out):,}")
+    write_line(f"\nLeft out: {len(manifest.left_out):,}")
     for left in manifest.left_out[:_SHOWN]:
         size = "" if left.size is None else f" ({left.size:,} bytes)"
         _say(f"  {left.what}{size}: {left.why}")
@@ -187,7 +187,7 @@ def _bytes(given: str) -> int:
 
 
 def _say(text: str) -> None:
-    click.echo(_safe(text))
+    write_line(_safe(text))
 
 
 def _safe(text: str) -> str:

@@ -18,7 +18,7 @@ from codesdk.cli.options import json_option, session_argument
 from codesdk.cli.target.lookup import all_sessions, find_session
 from codesdk.cli.target.place import connected, reading, runner
 from codesdk.cli.view.gist import plural
-from codesdk.cli.view.out import write_json, write_mark, write_text
+from codesdk.cli.view.out import write_json, write_line, write_mark, write_text
 from codesdk.cli.view.safe import one_line
 from codesdk.contract.ports import EventLog
 from codesdk.contract.records import StoredFrame
@@ -86,7 +86,7 @@ async def _check(setup: Setup, given: str | None, kind: Kind, as_json: bool) -> 
             good = f"{session_id}: {events:,} events, {_WORDS[kind].good}"
             write_mark(not found, f"{session_id}: {plural(len(found), 'problem')}" if found else good)
             for each in found:
-                click.echo(f"  {one_line(_line(**msgspec.to_builtins(each)))}")
+                write_line(f"  {one_line(_line(**msgspec.to_builtins(each)))}")
     return code
 
 

@@ -11,7 +11,7 @@ from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
 from codesdk.cli.target.place import connected, reading, served
 from codesdk.cli.view.gist import plural, size
-from codesdk.cli.view.out import write_json, write_text
+from codesdk.cli.view.out import write_json, write_line, write_text
 from codesdk.cli.view.safe import one_line
 from codesdk.contract.retention import GcReport, Progress, Retention
 
@@ -136,9 +136,9 @@ def _progress() -> Progress | None:
 def _tell(report: GcReport) -> None:
     verb = "would remove" if report.dry_run else "removed"
     for session in report.sessions:
-        click.echo(f"{verb}  {session.session_id}  {size(session.bytes):>9}  {session.why}")
+        write_line(f"{verb}  {session.session_id}  {size(session.bytes):>9}  {session.why}")
     for kept in report.kept:
-        click.echo(f"kept  {kept.session_id}: {one_line(kept.reason)}", err=True)
+        write_line(f"kept  {kept.session_id}: {one_line(kept.reason)}", err=True)
     counts = {
         "undo file": report.undo_files,
         "uploaded file": report.uploads,
@@ -148,4 +148,4 @@ def _tell(report: GcReport) -> None:
     parts = [plural(len(report.sessions), "session")]
     parts += [plural(count, noun) for noun, count in counts.items() if count]
     after = "" if report.dry_run else f", now {size(report.bytes_after)}"
-    click.echo(f"{verb} {', '.join(parts)}; it was {size(report.bytes_before)}{after}")
+    write_line(f"{verb} {', '.join(parts)}; it was {size(report.bytes_before)}{after}")

@@ -12,10 +12,10 @@ import msgspec
 from codesdk.cli.app import Setup
 from codesdk.cli.exits import OK, STORAGE
 from codesdk.cli.loop import run_async
-from codesdk.cli.options import json_option, session_argument
+from codesdk.cli.options import json_option, session_argument, whole
 from codesdk.cli.target.lookup import find_session, waiting
 from codesdk.cli.target.place import open_reader, runner
-from codesdk.cli.view.out import write_bytes, write_json, write_text
+from codesdk.cli.view.out import write_encoded, write_json, write_text
 from codesdk.contract.codec import decode
 from codesdk.contract.events import Event
 from codesdk.contract.records import SessionRow, SessionStatus, StoredFrame
@@ -25,7 +25,7 @@ LINES_AT_ONCE = 200
 
 
 @click.command()
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many at most.")
+@click.option("--limit", type=whole(1), default=20, show_default=True, help="How many at most.")
 @click.option("--status", type=click.Choice(["open", "closed"]), help="Only sessions with this status.")
 @json_option("Print one session per line as JSON.")
 @click.pass_obj
@@ -37,9 +37,7 @@ def sessions(setup: Setup, limit: int, status: SessionStatus | None, as_json: bo
 @click.command()
 @session_argument()
 @click.option("--follow", is_flag=True, help="Keep showing new events until the session closes, or Ctrl-C.")
-@click.option(
-    "--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Only events with a greater seq."
-)
+@click.option("--after", type=whole(0), default=0, metavar="SEQ", help="Only events with a greater seq.")
 @click.option(
     "--type", "types", multiple=True, metavar="GLOB", help="Only these types, such as 'tool.*'; repeatable."
 )
@@ -97,7 +95,7 @@ async def _events(
         chosen = stored.read(archive.frames(session.session_id, after_seq=after, follow=follow))
         if as_json:
             async for frame, _ in chosen:
-                write_bytes(frame.data + b"\n")
+                write_encoded([frame.data])
         else:
             await _print_events(chosen, follow)
     return STORAGE if stored.damaged else OK

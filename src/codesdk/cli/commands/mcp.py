@@ -10,7 +10,9 @@ from codesdk.cli.exits import OK
 from codesdk.cli.loop import run_async
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.tools import PermissionMode
+from codesdk.contract.workspace import Workspace
 from codesdk.policy import ModePolicy
+from codesdk.sandbox import identify
 from codesdk.tools import PROGRESS_S, DirectoryTools, builtin_registry
 
 
@@ -60,4 +62,4 @@ def _directory(workspace: str, mode: PermissionMode) -> DirectoryTools:
     path = Path(workspace)
     if not path.is_dir():
         raise InvalidRequest(f"The workspace {workspace} is not a directory.")
-    return DirectoryTools(builtin_registry(), ModePolicy(), str(path.resolve()), mode)
+    return DirectoryTools(builtin_registry(), ModePolicy(), identify(Workspace(str(path.resolve()))), mode)

@@ -14,11 +14,13 @@ from codesdk.cli.exits import exit_of_ending
 from codesdk.cli.interrupts import Interrupts
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import (
+    Real,
     command_options,
     json_option,
     operator_options,
     policy_options,
     session_argument,
+    whole,
 )
 from codesdk.cli.target.lookup import find_session, short
 from codesdk.cli.target.place import Runner, open_reader, open_sdk, runner
@@ -74,9 +76,9 @@ _OF_NEW = frozenset(
 @click.option(
     "--record", is_flag=True, help="Keep the model's answers, so that `codesdk rerun` can play them."
 )
-@click.option("--max-requests", type=click.IntRange(1), metavar="N", help="Model requests that it may make.")
-@click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Tokens that it may use.")
-@click.option("--max-cost", type=click.FloatRange(0, min_open=True), metavar="USD", help="What it may cost.")
+@click.option("--max-requests", type=whole(1), metavar="N", help="Model requests that it may make.")
+@click.option("--max-tokens", type=whole(1), metavar="N", help="Tokens that it may use.")
+@click.option("--max-cost", type=Real(0, 1e9, min_open=True), metavar="USD", help="What it may cost.")
 @click.option("--session", metavar="SESSION", help="Go on in this session instead of a new one.")
 @click.option("--interactive", is_flag=True, help=_INTERACTIVE_HELP)
 @json_option(_JSON_HELP)

@@ -10,10 +10,10 @@ from codesdk.cli.app import Setup
 from codesdk.cli.commands.answer import deliver
 from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.loop import run_async
-from codesdk.cli.options import json_option, session_argument
+from codesdk.cli.options import json_option, session_argument, whole
 from codesdk.cli.target.lookup import find, find_changed_call, find_session, short
 from codesdk.cli.target.place import open_reader
-from codesdk.cli.view.out import write_json
+from codesdk.cli.view.out import write_json, write_line
 from codesdk.cli.view.safe import one_line
 from codesdk.contract.actions import (
     ChangeSettings,
@@ -33,7 +33,7 @@ SessionAction = ForkSession | ChangeSettings | MoveSession | CloseSession
 
 @click.command()
 @session_argument()
-@click.option("--seq", type=int, metavar="N", help="At this event. [default: now]")
+@click.option("--seq", type=whole(0), metavar="N", help="At this event. [default: now]")
 @click.option("--title", metavar="TEXT", help="What the new session is called.")
 @json_option("Print the new session as JSON.")
 @click.pass_obj
@@ -112,7 +112,7 @@ async def _change(setup: Setup, action: SessionAction, words: str, as_json: bool
     if as_json:
         write_json(row)
     else:
-        click.echo(words.format(row=row))
+        write_line(words.format(row=row))
     return 0
 
 
@@ -137,7 +137,7 @@ async def _delete(setup: Setup, given: str, yes: bool) -> int:
             f"Delete session {short(row.session_id)} ({row.title or 'untitled'}) for good?", abort=True
         )
     await deliver(setup, DeleteSession(session_id=row.session_id))
-    click.echo("Deleted.")
+    write_line("Deleted.")
     return 0
 
 
@@ -155,6 +155,6 @@ async def _undo(setup: Setup, given: str, given_call: str | None, as_json: bool)
 
 def _show_undone(report: UndoReport) -> None:
     for file in report.restored:
-        click.echo(f"{'removed ' if file.removed else 'restored'}  {one_line(file.path)}")
+        write_line(f"{'removed ' if file.removed else 'restored'}  {one_line(file.path)}")
     for refusal in report.refused:
-        click.echo(f"not undone: {refusal.tool_call_id}: {one_line(refusal.reason)}", err=True)
+        write_line(f"not undone: {refusal.tool_call_id}: {one_line(refusal.reason)}", err=True)

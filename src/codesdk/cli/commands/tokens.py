@@ -13,7 +13,7 @@ from codesdk.cli.app import Setup
 from codesdk.cli.exits import OK
 from codesdk.cli.options import json_option
 from codesdk.cli.view.gist import local_time
-from codesdk.cli.view.out import write_json, write_text
+from codesdk.cli.view.out import write_json, write_line, write_text
 from codesdk.cli.view.safe import one_line
 from codesdk.contract.actions import SCOPES
 from codesdk.contract.api import TokenScope
@@ -88,7 +88,7 @@ def revoke(setup: Setup, token_id: str, as_json: bool) -> int:
     if as_json:
         write_json(_row(token))
     else:
-        click.echo(f"{token.token_id} of {token.principal} is revoked.")
+        write_line(f"{token.token_id} of {token.principal} is revoked.")
     return OK
 
 
@@ -100,7 +100,7 @@ def _list(setup: Setup | None, as_json: bool) -> None:
             write_json(_row(token))
         return
     if not found:
-        click.echo(f"No tokens. codesdk{setup.shown} tokens add PRINCIPAL --scope read makes one.")
+        write_line(f"No tokens. codesdk{setup.shown} tokens add PRINCIPAL --scope read makes one.")
         return
     now = datetime.now(UTC)
     for token in found:
@@ -108,7 +108,7 @@ def _list(setup: Setup | None, as_json: bool) -> None:
         if not token.valid(now):
             ends = ", expired"
         label = f"  {one_line(token.label)}" if token.label else ""
-        click.echo(f"{token.token_id}  {token.principal}  {' '.join(token.scopes)}{ends}{label}")
+        write_line(f"{token.token_id}  {token.principal}  {' '.join(token.scopes)}{ends}{label}")
 
 
 def _row(token: Token) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from rich.text import Text
 from codesdk.cli.app import Setup
 from codesdk.cli.exits import OK
 from codesdk.cli.loop import run_async
-from codesdk.cli.options import json_option
+from codesdk.cli.options import Real, json_option
 from codesdk.cli.target.lookup import waiting
 from codesdk.cli.target.place import open_reader, runner
 from codesdk.cli.view.gist import money, plural
@@ -56,7 +56,7 @@ class Look(msgspec.Struct, kw_only=True):
 @click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="Sessions to show.")
 @click.option(
     "--interval",
-    type=click.FloatRange(0.1, 3600),
+    type=Real(0.1, 3600),
     default=1.0,
     show_default=True,
     metavar="SECONDS",

@@ -118,6 +118,8 @@ def _session(payload: object) -> str | None:
             why = "the process had ended" if p.cause == "INTERRUPTED" else "the log could not be written"
             open_calls = f", {plural(len(p.open_calls), 'call')} open" if p.open_calls else ""
             return f"closes {p.task_id}: {why}{open_calls}"
+        case ev.ClockChanged() as p:
+            return f"the clock was set back, from {p.before} to {p.after}"
         case ev.SettingsChanged() as p:
             return f"{brief(msgspec.to_builtins(p.given()))} by {who(p.by)}"
         case ev.GrantRevoked() as p:

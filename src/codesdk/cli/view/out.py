@@ -2,12 +2,14 @@
 
 import errno
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Any, TextIO
 
 import click
 import msgspec
+
+from codesdk.cli.view.safe import printable, printable_json
 
 
 class ReaderGone(Exception):
@@ -32,15 +34,26 @@ def write_bytes(data: bytes) -> None:
         sys.stdout.buffer.flush()
 
 
+def write_line(text: str, *, err: bool = False) -> None:
+    """Write a line for people. Whoever the words are from, a terminal only shows them."""
+    click.echo(printable(text), err=err)
+
+
 def write_json(value: Any) -> None:
     """Write a value to stdout as one line of JSON."""
-    write_bytes(msgspec.json.encode(value) + b"\n")
+    write_encoded([msgspec.json.encode(value)])
+
+
+def write_encoded(lines: Iterable[bytes]) -> None:
+    """Write lines of JSON to stdout: as they are for a program, harmless for a terminal."""
+    safe = map(printable_json, lines) if sys.stdout.isatty() else lines
+    write_bytes(b"".join([line + b"\n" for line in safe]))
 
 
 def write_mark(good: bool, text: str) -> None:
     """Write a line with a sign before it that says whether something is as it should be."""
     click.secho("✓ " if good else "✗ ", fg="green" if good else "red", nl=False)
-    click.echo(text)
+    write_line(text)
 
 
 @contextmanager

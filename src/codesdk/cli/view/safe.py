@@ -14,6 +14,12 @@ def printable(text: str) -> str:
     return _UNSAFE.sub(_picture, text.replace("\r\n", "\n"))
 
 
+def printable_json(data: bytes) -> bytes:
+    """Return JSON that means the same, with everything that could steer a terminal as `\\uXXXX`."""
+    text = data.decode(errors="replace")
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found.group()):04x}", text).encode()
+
+
 def one_line(text: str, limit: int | None = None) -> str:
     """Return the text on one line, cut to `limit` characters if given."""
     if limit is not None and len(text) > 4 * limit:

@@ -6,11 +6,14 @@ A slow terminal or pipe then delays only what is shown, never the task behind it
 import asyncio
 import os
 import sys
+from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, TextIO, cast
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from codesdk.cli.view.out import ReaderGone, write_text
+from codesdk.cli.view.safe import printable
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -75,7 +78,17 @@ class Screen:
             await self.send()
 
 
+class PlainConsole(Console):
+    """Styles what it is given. Nothing in a text can steer the terminal, wherever the text came from."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Yield the segments of what is printed, each harmless; rich's own controls stay."""
+        for segment in super().render(renderable, options):
+            text = segment.text if segment.control else printable(segment.text)
+            yield segment if text is segment.text else segment._replace(text=text)
+
+
 def make_console(file: IO[str], terminal: bool) -> Console:
     """Return a console that styles what it is given and otherwise changes nothing."""
     width = None if terminal or "COLUMNS" in os.environ else WIDTH_OF_FILES
-    return Console(file=file, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
+    return PlainConsole(file=file, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)

@@ -28,6 +28,7 @@ _STYLES = {
     "approval.requested": "yellow",
     "runtime.notice": "yellow",
     "session.recovered": "yellow",
+    "session.clock_changed": "yellow",
     "model.output.delta": "dim",
 }
 _ROLES = {"user": "bold green", "assistant": "bold cyan", "tool": "bold magenta", "system": "bold"}

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from codesdk.cli.interrupts import Interrupts
-from codesdk.cli.view.out import ReaderGone, write_bytes
+from codesdk.cli.view.out import ReaderGone, write_encoded
 from codesdk.contract.errors import CodeSDKError, InvalidRequest, StorageFailure
 from codesdk.contract.events import TERMINAL_TYPES, ApprovalRequested, Event
 from codesdk.contract.runtime import Runtime
@@ -44,7 +44,7 @@ class JsonView:
 
     async def show(self, items: Sequence[Published]) -> None:
         """Write a batch."""
-        await asyncio.to_thread(write_bytes, b"".join(item.frame + b"\n" for item in items))
+        await asyncio.to_thread(write_encoded, [item.frame for item in items])
 
     async def remark(self, text: str) -> None:
         """Keep quiet."""

@@ -1,5 +1,6 @@
 """Operations about the daemon itself: health, readiness, runtimes, metrics, clean-up, who the caller is."""
 
+import asyncio
 import tempfile
 
 import msgspec
@@ -16,14 +17,19 @@ from codesdk.contract.api import (
 )
 from codesdk.contract.capabilities import Isolation
 from codesdk.contract.entry import RuntimeEntry
-from codesdk.contract.errors import NotFound
+from codesdk.contract.errors import NotFound, StorageFailure
 from codesdk.contract.events import CONTRACT_VERSION
+from codesdk.contract.ports import EventLog
 from codesdk.contract.retention import GcReport
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.daemon.operations.operation import Call, Operation, get
+from codesdk.daemon.problems import not_ready
 from codesdk.daemon.responses import Whole
+from codesdk.foreign import call as call_foreign
 from codesdk.observe import CONTENT_TYPE
 from codesdk.runtimes import create_runtime, entries
+
+PROBE_S = 5.0
 
 
 async def health(call: Call) -> Health:
@@ -34,12 +40,26 @@ async def health(call: Call) -> Health:
 async def ready(call: Call) -> Readiness:
     """Does the daemon take work.
 
-    Problems that do not stop it are in the answer; any other is raised.
+    Problems that do not stop it are in the answer. With any other it is 503: the daemon shuts down, or what it
+    is told cannot be stored.
     """
     call.refuse_late()
-    await call.sdk.archive.log.count_sessions("open")  # raises if the store cannot be read
+    await _probe(call.sdk.archive.log)
     trouble = None if call.sdk.audit is None else call.sdk.audit.trouble
     return Readiness(ready=True, problems=[] if trouble is None else [trouble])
+
+
+async def _probe(log: EventLog) -> None:
+    """Write something small to the store. A read would not notice a full disk."""
+    try:
+        async with asyncio.timeout(PROBE_S):
+            await log.keep_cursor("readiness probe", 0)
+    except TimeoutError:
+        raise not_ready(f"The store did not take a write within {PROBE_S:g} s.") from None
+    except StorageFailure as error:
+        # Anyone may ask, so the reason is named without the path that the error's own words hold.
+        reason = (error.details or {}).get("sqlite", "the cause is in the daemon's log")
+        raise not_ready(f"The store refused a write ({reason}).") from error
 
 
 async def whoami(call: Call) -> TokenInfo:
@@ -91,7 +111,7 @@ async def runtime_auth(call: Call) -> RuntimeAuth:
             isolation=Isolation(level="namespaced", mode="subprocess"),
             state_dir=engine.ports.state_dir or folder,
         )
-        return RuntimeAuth(name=name, auth=await create_runtime(name).auth_status(env))
+        return RuntimeAuth(name=name, auth=await call_foreign(create_runtime(name).auth_status, env))
 
 
 def _enabled(call: Call) -> list[RuntimeEntry]:

@@ -123,7 +123,7 @@ class Approvals:
 
     def _expiry(self) -> str:
         timeout_s = self._scope.settings.approval_timeout_s
-        return iso(millis(self._scope.journal.stamper.now()) + int(timeout_s * 1000))
+        return iso(millis(self._scope.journal.now()) + int(timeout_s * 1000))
 
     def _nobody(self) -> str:
         return f"Nobody answered within {self._scope.settings.approval_timeout_s:g} s."

@@ -12,6 +12,7 @@ from codesdk.contract.ports import PolicyQuestion
 from codesdk.contract.tools import Evaluation, Subjects, ToolClass, ToolIdentity, ToolSpec, Verdict
 from codesdk.engine.calls.inputs import LiveCall
 from codesdk.engine.sessions.scope import SessionScope
+from codesdk.foreign import Contained
 from codesdk.policy import MODE, all_opinions
 
 LISTED = f"{MODE}native_tools"
@@ -51,7 +52,8 @@ def judge(scope: SessionScope, tools: KnownTools, call: LiveCall) -> list[Evalua
     if name not in tools.owned:
         known = ", ".join(sorted(tools.owned)) or "none"
         return [_opinion("deny", "tool:unknown", f"There is no tool {name}. On offer: {known}.")]
-    prepared = scope.tools.prepare(name, call.input.value)
+    with Contained():
+        prepared = scope.tools.prepare(name, call.input.value)
     if isinstance(prepared, str):
         return [_opinion("deny", "input:invalid", prepared)]
     call.prepared = prepared
@@ -81,7 +83,8 @@ def _opinions(scope: SessionScope, call: LiveCall, subjects: Subjects) -> list[E
         permission_mode=call.state.permission_mode,
         subjects=subjects,
     )
-    ruled = scope.ports.policy.evaluate(question)
+    with Contained():
+        ruled = scope.ports.policy.evaluate(question)
     redact = scope.redactor.value  # a policy may quote the input; grants hold redacted rules, too
     ruled = msgspec.structs.replace(ruled, rule=redact(ruled.rule), reason=redact(ruled.reason))
     granted = {grant.rule for grant in scope.state.grants if grant.tool == call.state.name}

@@ -20,6 +20,7 @@ from codesdk.engine.log.state import CallState
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
 from codesdk.engine.tasks.validation import is_deep, mend
+from codesdk.foreign import call as run_foreign, name_of
 from codesdk.redaction import StreamRedactor
 
 MAX_DELTA_BYTES = 1024 * 1024
@@ -62,7 +63,9 @@ class Executions:
             return execution.finish_unrun(f"{lifecycle.STOP_REASON}.")
         if call.left_because is not None:
             return execution.finish_unrun(call.left_because)
-        running = call.tool = asyncio.create_task(tool.run(self._invocation(call), execution.take_output))
+        running = call.tool = asyncio.create_task(
+            run_foreign(tool.run, self._invocation(call), execution.take_output)
+        )
         self.running.add(running)
         try:
             await asyncio.wait([running])
@@ -80,7 +83,7 @@ class Executions:
             attempt=identity.attempt,
             name=call.state.name,
             input=call.input.value,
-            workspace=state.config.workspace,
+            workspace=self._scope.workspace,
         )
 
 
@@ -216,4 +219,4 @@ def _outcome(running: asyncio.Task[ToolRun]) -> ToolRun:
         return running.result()
     if isinstance(error, CodeSDKError):
         return ToolRun(result=error.message, is_error=True)
-    return ToolRun(result=f"The tool failed: {type(error).__name__}: {error}", is_error=True)
+    return ToolRun(result=f"The tool failed: {name_of(error)}", is_error=True)

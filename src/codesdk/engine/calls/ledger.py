@@ -184,7 +184,7 @@ def completed(
 ) -> None:
     """End a started call."""
     snapshot = call.policy or _snapshot(call, "allow")
-    now = journal.stamper.now()
+    now = journal.now()
     journal.write(
         ev.ToolCallCompleted(
             **_identity(call),

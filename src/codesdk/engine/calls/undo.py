@@ -17,6 +17,7 @@ from codesdk.contract.ports import EventLog, Kept
 from codesdk.contract.records import KeyRow
 from codesdk.contract.service import SessionReader
 from codesdk.contract.tools import Actor, UndoneFile, UndoRefusal, UndoReport
+from codesdk.contract.workspace import Workspace
 from codesdk.engine.log.feed import PAGE_EVENTS
 from codesdk.engine.sessions.session import LiveSession
 from codesdk.sandbox import Batch, Beneath, Missing, Opened, PathRefused, TooLarge, remove_folders, split
@@ -47,6 +48,7 @@ async def undo(
     Raise `Conflict` if nothing could be undone. What was undone is in the log when this returns.
     """
     _require_idle(session)
+    session.scope.hold_workspace()
     # Checked again inside: a task may have started while this waited for the files.
     async with session.queue.writes:
         _require_idle(session)
@@ -97,7 +99,7 @@ class _Undoing:
             self._refuse(call, "what that takes is not kept any more")
             return
         try:
-            await asyncio.to_thread(_restore, self._session.state.config.workspace, kept)
+            await asyncio.to_thread(_restore, self._session.scope.workspace, kept)
         except PathRefused as error:
             self._refuse(call, str(error))
             return
@@ -137,7 +139,7 @@ class _Undoing:
         return Conflict(f"Nothing was undone. {reasons}.")
 
 
-def _restore(workspace: str, kept: Sequence[Kept]) -> None:
+def _restore(workspace: Workspace, kept: Sequence[Kept]) -> None:
     """Put the files of one call back, all or none. Raise `PathRefused`."""
     with Beneath(workspace) as files:
         with Batch(files) as batch:

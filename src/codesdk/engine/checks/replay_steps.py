@@ -55,7 +55,7 @@ class Tape:
                 self._take(frames)
                 if len(self._events) >= LOOK_AHEAD:
                     break
-        return self._place < len(self._events)
+        return self.peek() is not None
 
     def _take(self, frames: list[StoredFrame]) -> None:
         for frame in frames:
@@ -66,9 +66,15 @@ class Tape:
                 self._events.append((decode(frame.data), frame.data))
 
     def peek(self, ahead: int = 0) -> Event | None:
-        """Return an event without taking it."""
-        place = self._place + ahead
-        return self._events[place][0] if place < len(self._events) else None
+        """Return an event without taking it. The journal itself notes again that a clock was set back."""
+        for place in range(self._place, len(self._events)):
+            event = self._events[place][0]
+            if isinstance(event.payload, ev.ClockChanged):
+                continue
+            if not ahead:
+                return event
+            ahead -= 1
+        return None
 
     def next(self) -> tuple[Event, bytes] | None:
         """Take the next event."""

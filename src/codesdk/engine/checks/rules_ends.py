@@ -1,4 +1,4 @@
-"""The terminal event of a task, checked against everything that was seen of the task.
+"""The terminal event of a task, checked against everything that was seen of the task, and what its totals sum up.
 
 Covers what invariants 7 and 8 say about ends, and 9 about their totals. `rules_calls` checks that all calls
 are over by then.
@@ -17,6 +17,16 @@ def check_end(report: Report, event: Event, payload: Any, task: TaskCheck) -> No
         report(7, f"{event.type} of {task.task_id}, while message {message_id} still streams")
     _check_kind(report, event, payload, task)
     _check_totals(report, event, payload, task)
+
+
+def check_usage(report: Report, payload: ev.UsageReported, requests: set[str] | None) -> None:
+    """Check a report that goes into the totals. `requests` are those that the gateway has not counted yet."""
+    if not payload.is_plausible:
+        report(9, "usage.reported has a figure that is negative or beyond its bound")
+    if payload.source == "gateway" and requests is not None:
+        if payload.request_id not in requests:
+            report(9, "usage.reported has the source gateway, but no request that it did not count yet")
+        requests.discard(payload.request_id or "")
 
 
 def _check_kind(report: Report, event: Event, payload: Any, task: TaskCheck) -> None:

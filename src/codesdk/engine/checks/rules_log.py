@@ -1,10 +1,9 @@
 """A stored log, checked frame by frame against the nine invariants of the contract.
 
 Pure and streaming: it remembers the open task, the queue, the carried questions and the ids of finished tasks
-and calls, never events. `verify` adds what only rows and artifacts can show.
+and calls and of uncounted requests, never events. `verify` adds what only rows and artifacts can show.
 """
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,11 +13,11 @@ from codesdk.contract.events import EVENT_TYPES, TERMINAL_TYPES, Event
 from codesdk.contract.messages import Message, text_of
 from codesdk.contract.records import StoredFrame
 from codesdk.engine.checks.rules_calls import CallChecks
-from codesdk.engine.checks.rules_ends import check_end
+from codesdk.engine.checks.rules_ends import check_end, check_usage
 from codesdk.engine.checks.rules_state import Finding, TaskCheck
+from codesdk.engine.checks.rules_times import TimeChecks
 from codesdk.engine.log.state import add_usage
 
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _OUTSIDE = {
     "session.created": 2,
     "session.resumed": 3,
@@ -72,9 +71,11 @@ class Checker:
         self._passing: TaskCheck | None = None
         self._ended: set[str] = set()
         self._queue: dict[str, list[Message]] = {}
+        self._requests: set[str] = set()  # not counted yet
         self._created = False
         self._closed = False
         self._resuming = False
+        self._times = TimeChecks(self._report)
         self._handlers: dict[str, Callable[[Event, Any, Any], None]] = {
             "session.closed": self._close,
             "task.queued": self._queued,
@@ -85,6 +86,7 @@ class Checker:
             "model.output.delta": self._delta,
             "model.output.retracted": self._retracted,
             "model.output.completed": self._completed,
+            "runtime.request.started": self._requested,
             "usage.reported": self._used,
             "task.completed": self._end,
             "task.failed": self._end,
@@ -149,6 +151,7 @@ class Checker:
         return event
 
     def _hole(self) -> None:
+        self._times.forget()
         self._blurred = True
         self._created = True
         self._calls.whole = False
@@ -164,9 +167,11 @@ class Checker:
         self._created = True
         if event.type != "approval.carried" and self._task is None:
             self._check_owed()
+        self._times.check(event)
+        if isinstance(event.payload, ev.ClockChanged):
+            return  # it may stand anywhere, and means nothing to what surrounds it
         self._check_passing(event)
         placed, task = self._place(event)
-        self._check_time(event, task)
         if placed:
             self._calls.take(event, event.payload, task)
             handler = self._handlers.get(event.type)
@@ -210,15 +215,6 @@ class Checker:
         self._report(3, f"{event.type} belongs to {task_id}, which {why}")
         return False, None
 
-    def _check_time(self, event: Event, task: TaskCheck | None) -> None:
-        """Check the time. Within a task it never goes back, up to the event that closes it after a crash."""
-        if _TIME.fullmatch(event.time) is None:
-            self._report(1, f"{event.type} has the time {event.time!r}, which is not UTC with milliseconds")
-        elif task is not None:
-            if event.time < task.time:
-                self._report(1, f"{event.type} has a time before that of the event it follows")
-            task.time = event.time
-
     # --- sessions and tasks ------------------------------------------------------------------------------
 
     def _close(self, event: Event, payload: ev.SessionClosed, _: TaskCheck | None) -> None:
@@ -255,7 +251,6 @@ class Checker:
             task_id=task_id,
             seq=event.seq,
             started_at=event.time,
-            time=event.time,
             executed=payload.executed,
         )
         if not payload.executed:
@@ -303,7 +298,6 @@ class Checker:
             if self.whole and payload.open_calls != sorted(task.calls):
                 self._report(8, f"session.recovered names other open calls than {payload.task_id} had")
             task.recovered = payload
-            task.time = event.time  # another process stamps what follows
 
     def _undone(self, event: Event, payload: ev.FilesUndone, _: TaskCheck | None) -> None:
         busy = self._task.task_id if self._task is not None else next(iter(self._queue), None)
@@ -340,6 +334,10 @@ class Checker:
         task.blocks = {block: owner for block, owner in task.blocks.items() if owner != message_id}
         task.text = text_of(payload.content) or task.text
 
+    def _requested(self, event: Event, payload: ev.RequestStarted, _: TaskCheck | None) -> None:
+        self._requests.add(payload.request_id)
+
     def _used(self, event: Event, payload: ev.UsageReported, task: TaskCheck | None) -> None:
+        check_usage(self._report, payload, self._requests if self.whole else None)
         if task is not None:
             task.usage = add_usage(task.tallies, payload)

@@ -50,7 +50,6 @@ class TaskCheck(msgspec.Struct, kw_only=True):
     task_id: str
     seq: int
     started_at: str
-    time: str
     executed: bool = True
     stop: ev.TaskStopRequested | None = None
     recovered: ev.SessionRecovered | None = None

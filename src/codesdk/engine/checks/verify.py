@@ -42,7 +42,7 @@ async def verify_session(
     if row is None:
         raise NotFound(f"There is no session {session_id}. `codesdk sessions` lists those there are.")
     checker = Checker(session_id)
-    artifacts = _Artifacts(log, blobs, session_id)
+    artifacts = _Artifacts(log, blobs, row)
     rows = _Rows(log, row, await log.snapshot(session_id))
     findings: list[Finding] = []
     after = 0
@@ -88,10 +88,11 @@ def _part_hashes(exact: _Exact) -> Iterator[str]:
 class _Artifacts:
     """The artifacts that events name, each looked up once."""
 
-    def __init__(self, log: EventLog, blobs: Blobs, session_id: str) -> None:
+    def __init__(self, log: EventLog, blobs: Blobs, session: SessionRow) -> None:
         self._log = log
         self._blobs = blobs
-        self._session_id = session_id
+        self._session_id = session.session_id
+        self._principal = session.principal
         self._seen: set[tuple[str, str | None]] = set()
         self._parts: set[str] = set()
 
@@ -115,7 +116,8 @@ class _Artifacts:
 
     async def _problem(self, ref: ArtifactRef | ArtifactBlock) -> str | None:
         row = await self._log.artifact(ref.artifact_id)
-        if row is None:
+        # A runtime can name what is somebody else's; whether there is such a thing is not told.
+        if row is None or row.principal != self._principal:
             return "which is not stored"
         if isinstance(ref, ArtifactRef) and ref != row.ref:
             return "which is stored as something else"

@@ -27,6 +27,7 @@ Handler = Callable[[SessionState, Event, Any, Changes], None]
 def fold(state: SessionState, event: Event, changes: Changes) -> None:
     """Apply an event. Add the rows that change with it to `changes`."""
     state.seq = event.seq
+    state.time = event.time
     runtime = event.runtime
     if runtime.runtime_session_id is not None:
         state.runtime_session_id = runtime.runtime_session_id
@@ -169,8 +170,7 @@ def _request_started(state: SessionState, event: Event, payload: ev.RequestStart
     task = state.task if event.trace.task_id is not None else None
     if task is not None:
         task.requests.append(payload.request_id)
-    if payload.purpose != "count_tokens":
-        _spend(state, task, Spent(requests=1))
+    _spend(state, task, Spent(requests=1))
 
 
 def _request_completed(state: SessionState, event: Event, payload: ev.RequestCompleted, _: Changes) -> None:
@@ -221,14 +221,26 @@ def _usage(state: SessionState, event: Event, payload: ev.UsageReported, _: Chan
     task = state.task if event.trace.task_id is not None else None
     if payload.source == "gateway":
         _spend(state, task, Spent.of(payload))
+    elif task is not None:
+        task.claimed = task.claimed.plus(Spent.of(payload))
+        _count(state, task)
     if task is not None:
         task.usage = add_usage(task.tallies, payload)
 
 
 def _spend(state: SessionState, task: ActiveTask | None, spent: Spent) -> None:
-    state.spent = state.spent.plus(spent)
-    if task is not None:
-        task.spent = task.spent.plus(spent)
+    if task is None:
+        state.spent = state.spent.plus(spent)
+    else:
+        task.seen = task.seen.plus(spent)
+        _count(state, task)
+
+
+def _count(state: SessionState, task: ActiveTask) -> None:
+    """Count the larger of what gateway and runtime say: both speak of the same requests, so never the sum."""
+    spent = task.seen.larger(task.claimed)
+    state.spent = state.spent.plus(spent.minus(task.spent))
+    task.spent = spent
 
 
 def _stop_requested(state: SessionState, event: Event, payload: ev.TaskStopRequested, _: Changes) -> None:

@@ -10,11 +10,12 @@ from typing import Any
 import msgspec
 
 from codesdk.contract.actions import LOCAL
-from codesdk.contract.events import EVENT_OF, SCHEMA_VERSION, Event, RuntimeInfo, Trace
+from codesdk.contract.events import EVENT_OF, SCHEMA_VERSION, ClockChanged, Event, RuntimeInfo, Trace
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import Stamper
 from codesdk.contract.records import Changes
 from codesdk.engine.log.choke_point import ChokePoint
+from codesdk.engine.log.clock import is_set_back
 from codesdk.engine.log.fold import fold
 from codesdk.engine.log.state import SessionState
 
@@ -52,6 +53,11 @@ class Journal:
         self._runtime_session_id = clean(runtime_session_id) or self._runtime_session_id
         self._info = None
 
+    def now(self) -> str:
+        """Return the time for the next event. It is not before the last one's, unless the clock was set back."""
+        now, last = self.stamper.now(), self.state.time
+        return last if now < last and not is_set_back(last, now) else now
+
     def write(
         self,
         payload: Any,
@@ -66,17 +72,24 @@ class Journal:
         """Make the next event of the session, pass it to the sink and fold it. Return it as it is stored.
 
         It belongs to the running task unless `in_task` is false; `task_id` names the task for the one event
-        that comes before it runs. Pass `time` where the payload depends on it, and `make` where the payload's
+        that comes before it runs. Pass `time`, got from `now`, where the payload depends on it, and `make` where the payload's
         type does not determine the event's.
         """
         state = self.state
+        if time is None:
+            time = self.stamper.now()
+        if time < state.time:
+            time = self._keep_order(time)
         if in_task and task_id is None and state.task is not None:
             task_id = state.task.task_id
+        trace = self._trace
+        if trace is None or trace.task_id != task_id:
+            trace = self._trace_for(task_id)
         event = (make or EVENT_OF[type(payload)])(
             schema_version=SCHEMA_VERSION,
             seq=state.seq + 1,
-            time=time or self.stamper.now(),
-            trace=self._trace_for(task_id),
+            time=time,
+            trace=trace,
             runtime=self._info_for(raw, raw_ref),
             payload=payload,
         )
@@ -85,19 +98,26 @@ class Journal:
         fold(state, event, self.changes)
         return event
 
+    def _keep_order(self, time: str) -> str:
+        """Return the time of an event that would come before the last one. Record a clock that was set back."""
+        last = self.state.time
+        if not is_set_back(last, time):
+            return last
+        self.state.time = time  # so that this one event is not late itself
+        self.write(ClockChanged(before=last, after=time), in_task=False, time=time)
+        return time
+
     def take_changes(self) -> Changes:
         """Return the row changes since the last call."""
         changes, self.changes = self.changes, Changes()
         return changes
 
     def _trace_for(self, task_id: str | None) -> Trace:
-        trace = self._trace
-        if trace is None or trace.task_id != task_id:
-            if task_id is not None:
-                self.choke_point.check_task_id(task_id)
-            trace = Trace(session_id=self.state.session_id, task_id=task_id, user_id=self._user)
-            self._trace = trace
-        return trace
+        """Return the trace of the events of a task, which they share, and keep it for those that follow."""
+        if task_id is not None:
+            self.choke_point.check_task_id(task_id)
+        self._trace = Trace(session_id=self.state.session_id, task_id=task_id, user_id=self._user)
+        return self._trace
 
     def _check_name(self) -> None:
         """Forget the runtime's session id and model when the session has moved to another runtime."""
@@ -107,7 +127,8 @@ class Journal:
             self._model = self._runtime_session_id = self._info = None
 
     def _info_for(self, raw: Any, raw_ref: ArtifactRef | None) -> RuntimeInfo:
-        self._check_name()
+        if self._name != self.state.runtime_name:  # compared here, too, because this runs for every event
+            self._check_name()
         info = self._info
         if info is None:
             info = RuntimeInfo(

@@ -1,5 +1,6 @@
 """`Observers`: all observers of an engine behind one guard. One that raises is reported and dropped."""
 
+import inspect
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
@@ -31,10 +32,13 @@ class Observers:
         for observer in tuple(self._observers):
             self._call(observer, lambda: observer.failed(principal, session_id, error))  # noqa: B023 - called at once
 
-    def _call(self, observer: Observer, tell: Callable[[], None]) -> None:
+    def _call(self, observer: Observer, tell: Callable[[], object]) -> None:
         try:
-            tell()
-        except Exception:  # noqa: BLE001 - somebody else's code: whatever it raises must not stop a session
+            told: object = tell()
+            if inspect.iscoroutine(told):
+                told.close()
+                raise TypeError("an observer's methods are not async: nobody would wait for them")
+        except BaseException:  # noqa: BLE001 - somebody else's code: not even SystemExit may stop a session
             if observer in self._observers:
                 self._observers.remove(observer)
             self._strain.dropped_observers += 1

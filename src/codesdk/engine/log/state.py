@@ -123,7 +123,12 @@ class ActiveTask(msgspec.Struct, kw_only=True):
     parts: list[Part] = []
     usage: UsageTotals = UsageTotals()
     tallies: dict[str, Tally] = {}
+    seen: Spent = Spent()
+    """What the gateway saw."""
+    claimed: Spent = Spent()
+    """What the runtime said."""
     spent: Spent = Spent()
+    """The larger of both, which is what budgets count."""
     text: str = ""
     stop: StopAsked | None = None
     resumes: str | None = None
@@ -174,6 +179,8 @@ class SessionState(msgspec.Struct, kw_only=True):
     session_id: str
     principal: str
     seq: int = 0
+    time: str = ""
+    """The time of the last event."""
     created: SessionCreated | None = None
     created_at: str = ""
     updated_at: str = ""

@@ -15,6 +15,7 @@ from codesdk.contract.errors import CodeSDKError, StorageFailure
 from codesdk.contract.events import Event
 from codesdk.contract.ports import EventLog, Subscriber
 from codesdk.contract.records import StoredFrame
+from codesdk.foreign import call
 
 PAGE_FRAMES = 200
 RETRY_S = 1.0
@@ -93,7 +94,7 @@ class Subscription:
         while frames := await log.read_all(cursor, PAGE_FRAMES, deltas=False):
             events = [event for frame in frames if (event := _read(frame)) and event.type in self._types]
             if events:
-                await self._subscriber.take(events)
+                await call(self._subscriber.take, events)
             cursor = frames[-1].cursor
             await log.keep_cursor(name, cursor)
 

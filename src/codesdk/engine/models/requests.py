@@ -16,10 +16,18 @@ from codesdk.contract import events as ev
 from codesdk.contract.canonical import hash_json
 from codesdk.contract.errors import CodeSDKError, ErrorInfo
 from codesdk.contract.messages import ArtifactBlock, Code, Message, Text, ToolResult
-from codesdk.contract.models import ExactInput, ExactPart, ModelAnswered, ModelAsked, OwnTexts, Refused
-from codesdk.contract.records import Spent
+from codesdk.contract.models import (
+    ExactInput,
+    ExactPart,
+    ModelAnswered,
+    ModelAsked,
+    OwnTexts,
+    Refused,
+    Tokens,
+)
 from codesdk.contract.tools import ToolSpec
 from codesdk.engine.models.limits import Spending, Standing, find_over, limits_cost
+from codesdk.engine.models.reservations import Reservations
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
 
@@ -43,6 +51,7 @@ class SessionTap:
         self._tools: Sequence[ToolSpec] = ()
         self._results: list[str] = []
         self._recent: deque[tuple[float, int]] = deque(maxlen=256)
+        self._reservations = Reservations(scope, spending, self._refuse)
         self._open = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -64,7 +73,8 @@ class SessionTap:
         self._results.append(_as_text(result))
 
     async def idle(self, timeout_s: float) -> None:
-        """Wait until no request is open, at most `timeout_s`."""
+        """Wait until no request is open, at most `timeout_s`: the task ends. What waits for a budget is refused."""
+        self._reservations.turn_away()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), timeout_s)
 
@@ -93,22 +103,25 @@ class SessionTap:
             attachments=attachments,
         )
 
-    def opened(self, asked: ModelAsked) -> str | Refused:
-        """Record a new request. Return its id, or why it must not go out."""
+    async def opened(self, asked: ModelAsked) -> str | Refused:
+        """Record a new request. Return its id, or why it must not go out.
+
+        Waits while open requests may use up what is left of a budget.
+        """
         scope = self._scope
-        # Counting tokens costs nothing, so no budget and no loop check applies.
-        counts = asked.purpose != "count_tokens"
-        refused = self._no_login(asked) or (self._refusal(asked) if counts else None)
+        refused = self._no_login(asked) or self._refusal(asked) or await self._reservations.room(asked)
         if refused is not None:
             return refused
+        # No await from here on: what was found to fit still does when it is reserved.
         state = scope.state
+        before = state.spent
         request_id = scope.ports.stamper.mint("req")
         self._tasks[request_id] = state.task.task_id if state.task else None
         scope.journal.write(
             ev.RequestStarted(request_id=request_id, purpose=asked.purpose, model=asked.model)
         )
-        if counts:
-            self._spending.add(state.principal, Spent(requests=1))
+        self._spending.follow(state, before)
+        self._reservations.take(request_id, asked)
         if asked.purpose in _HIDDEN:
             message = f"The runtime asked the model for {_HIDDEN[asked.purpose]}."
             details = {"request_id": request_id, "purpose": asked.purpose}
@@ -158,8 +171,14 @@ class SessionTap:
         in_task = self._is_current(request_id)
         self._tasks.pop(request_id, None)
         self._end()
-        if scope.recorder.broken is not None:
-            return
+        try:
+            if scope.recorder.broken is None:
+                self._write_end(request_id, answered, in_task=in_task)
+        finally:  # after its usage is counted, so that in between nothing else takes the room
+            self._reservations.settle(request_id, answered.usage)
+
+    def _write_end(self, request_id: str, answered: ModelAnswered, *, in_task: bool) -> None:
+        scope = self._scope
         scope.journal.write(
             ev.RequestCompleted(
                 request_id=request_id,
@@ -172,15 +191,9 @@ class SessionTap:
         )
         if answered.usage is None:
             return
-        reported = ev.UsageReported(
-            **msgspec.structs.asdict(answered.usage),
-            model=answered.model,
-            cost_usd=answered.cost_usd,
-            source="gateway",
-            request_id=request_id,
-        )
-        scope.journal.write(reported, in_task=in_task)
-        self._spending.add(scope.state.principal, Spent.of(reported))
+        before = scope.state.spent
+        scope.journal.write(_usage(request_id, answered, answered.usage), in_task=in_task)
+        self._spending.follow(scope.state, before)
 
     async def keep(self, exchange: bytes) -> None:
         """Store a recorded exchange as an artifact of the session."""
@@ -208,11 +221,15 @@ class SessionTap:
         scope = self._scope
         principal = self._spending.standing(scope.state.principal)
         standing = find_over(scope.state, principal)
+        if standing is not None and asked.asks_no_model:  # a runtime can go on without an answer to these
+            return Refused(standing.error.message)
         if standing is not None:
             return self._refuse(standing.error, standing)
-        if not asked.priced and limits_cost(scope.state, principal):
+        if asked.asks_no_model:  # these have no price, and asking again changes nothing
+            return None
+        if limits_cost(scope.state, principal) and asked.price_of(Tokens()) is None:
             message = (
-                f"The price of the model {scope.redactor.text(asked.model)} is not known, so a cost budget cannot be kept."
+                f"The price of the model {scope.redactor.text(asked.model or '')} is not known, so a cost budget cannot be kept."
                 " Limit tokens or requests instead."
             )
             return self._refuse(ErrorInfo(code="BUDGET_EXCEEDED", message=message, retryable=False))
@@ -249,6 +266,20 @@ class SessionTap:
         self._open -= 1
         if not self._open:
             self._idle.set()
+
+
+def _usage(request_id: str, answered: ModelAnswered, tokens: Tokens) -> ev.UsageReported:
+    """Return what the gateway saw. A provider's figures are bounded as a runtime's are, but never dropped."""
+    counts = msgspec.structs.asdict(tokens)
+    cost = answered.cost_usd
+    return ev.UsageReported(
+        **{name: min(max(0, count), ev.MAX_REPORTED_TOKENS) for name, count in counts.items()},
+        model=answered.model,
+        cost_usd=None if cost is None else min(max(0.0, cost), ev.MAX_REPORTED_COST_USD),
+        source="gateway",
+        request_id=request_id,
+        estimated=answered.estimated,
+    )
 
 
 def _parts(exact: ExactInput) -> Iterable[bytes]:

@@ -12,12 +12,14 @@ import msgspec
 
 from codesdk.contract import actions as act
 from codesdk.contract.actions import Action, Caller, Equipment, messages_of
+from codesdk.contract.bounds import check_bounds
 from codesdk.contract.errors import Busy, CodeSDKError, Conflict, Forbidden, InvalidRequest
 from codesdk.contract.events import SessionCreated
 from codesdk.contract.ids import is_task_id
 from codesdk.contract.records import Changes, KeyRow, SessionRow, TaskRow
 from codesdk.contract.settings import SessionConfig
 from codesdk.contract.tools import UndoReport
+from codesdk.contract.workspace import Workspace
 from codesdk.engine.calls.undo import undo
 from codesdk.engine.log.archive import unknown_session
 from codesdk.engine.log.fold import session_row
@@ -29,6 +31,7 @@ from codesdk.engine.sessions.keys import Keys
 from codesdk.engine.sessions.registry import SessionRegistry
 from codesdk.engine.sessions.session import LiveSession
 from codesdk.engine.tasks.validation import check_settings, check_size
+from codesdk.sandbox import PathRefused
 
 R = TypeVar("R")
 Handler = Callable[[Any, Caller, KeyRow | None], Awaitable[Any]]
@@ -79,6 +82,7 @@ class SessionActions:
         """Carry out an action once per principal and key. Raise `Conflict` if the key is another action's."""
         if not caller.may(action.needs):
             raise Forbidden(f"This needs the scope {action.needs}.")
+        check_bounds(action)
         kind = type(action)
         handler = self._handlers[kind]
         body = None if key is None else _said(action)
@@ -113,14 +117,17 @@ class SessionActions:
         )
         check_settings(config, "The settings of a session", self._ports.limits.max_message_bytes)
         runtime = self._find_runtime(config.runtime)
-        self._permits.check_runtime(runtime.name)
-        self._permits.check_mode(config.permission_mode)
-        if not self._ports.is_workspace(config.workspace):
-            raise InvalidRequest(f"The workspace {action.workspace[:200]!r} is not a directory.")
+        self._permits.check(runtime.name, config.permission_mode, config.settings.runtime_config)
+        try:
+            workspace = self._ports.identify(Workspace(config.workspace))
+        except PathRefused:
+            raise InvalidRequest(f"The workspace {action.workspace[:200]!r} is not a directory.") from None
         payload = first_event(config, runtime, caller.principal, equipment.kinds)
         session_id = self._ports.stamper.mint("ses")
         row = await self._begin(session_id, payload, caller.principal, equipment, Changes(), key)
-        await self._equipping.give(await self._registry.acquire(session_id), prepared)
+        live = await self._registry.acquire(session_id)
+        live.scope.workspace = workspace
+        await self._equipping.give(live, prepared)
         return row
 
     async def _equip(self, action: act.EquipSession, caller: Caller, _: KeyRow | None) -> SessionRow:
@@ -259,15 +266,15 @@ class SessionActions:
         self._refuse_if_closing()
         live = await self._acquire(session_id, caller)
         self._check_session(live)
+        live.scope.hold_workspace()
         await self._equipping.restore(live)
         return live
 
     def _check_session(self, live: LiveSession) -> None:
         """Raise `Forbidden` if the operator no longer permits what a session uses."""
-        config = live.state.config
+        config, used = live.state.config, live.scope.settings.runtime_config
         self._permits.check_workspace(config.workspace)
-        self._permits.check_runtime(live.state.runtime_name)
-        self._permits.check_mode(config.permission_mode)
+        self._permits.check(live.state.runtime_name, config.permission_mode, used)
 
     async def _begin(
         self,

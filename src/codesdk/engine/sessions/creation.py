@@ -1,18 +1,32 @@
 """How sessions begin: the first event and the first row of a new one, and of one forked from another."""
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, ParamSpec, TypeVar
 
 import msgspec
 
 from codesdk.contract.capabilities import Isolation
-from codesdk.contract.errors import Forbidden, InvalidRequest
+from codesdk.contract.errors import CodeSDKError, Forbidden, InvalidRequest
 from codesdk.contract.events import CONTRACT_VERSION, SessionCreated
 from codesdk.contract.records import SessionRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import ImplicitSources, SessionConfig
 from codesdk.engine.log.journal import LOCAL
-from codesdk.engine.sessions.resources import tool_transport
+from codesdk.engine.sessions.resources import capabilities_of, tool_transport
+from codesdk.foreign import call, name_of
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def equip(method: Callable[P, Awaitable[T]], *args: P.args, **options: P.kwargs) -> T:
+    """Call a method of the equipper. Whatever it raises is an error of the one action that needs it."""
+    try:
+        return await call(method, *args, **options)
+    except CodeSDKError:
+        raise
+    except Exception as error:
+        raise CodeSDKError(f"The session could not be equipped ({name_of(error)}).") from error
 
 
 def first_event(
@@ -33,7 +47,7 @@ def first_event(
         title=config.title,
         model=config.model,
         budgets=config.budgets,
-        mcp_transport=tool_transport(runtime.capabilities()),
+        mcp_transport=tool_transport(capabilities_of(runtime)),
         sealed=list(sealed),
     )
 
@@ -42,7 +56,7 @@ def check_fit(
     runtime: Runtime, native_tools: Literal["off"] | list[str], implicit_sources: ImplicitSources
 ) -> None:
     """Raise `InvalidRequest` if a runtime cannot do what a session needs."""
-    able = runtime.capabilities()
+    able = capabilities_of(runtime)
     if native_tools != "off":
         if not isinstance(native_tools, list):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidRequest('native_tools is "off" or a list of names.')
@@ -62,7 +76,7 @@ def check_fit(
 
 def _isolation(runtime: Runtime, principal: str) -> Isolation:
     """Return how a session is isolated. Principals share no state, and no process that holds credentials."""
-    able = runtime.capabilities()
+    able = capabilities_of(runtime)
     mode = able.recommended_isolation_mode
     if principal != LOCAL and mode == "in_process" and able.auth_model not in ("none", "api_key"):
         if "subprocess" not in able.supported_isolation_modes:

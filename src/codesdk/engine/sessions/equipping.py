@@ -11,6 +11,7 @@ from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.events import SettingsChanged
 from codesdk.contract.ports import Prepared
 from codesdk.contract.tools import Actor
+from codesdk.engine.sessions.creation import equip
 from codesdk.engine.sessions.scope import Ports
 from codesdk.engine.sessions.sealing import seal
 from codesdk.engine.sessions.secrets import SessionSecrets
@@ -30,7 +31,7 @@ class SessionEquipping:
             return equipment, None
         if self._ports.equipper is None:
             raise InvalidRequest("Scripts, recordings and MCP servers cannot be given to sessions here.")
-        prepared = await self._ports.equipper.prepare(equipment, principal=principal)
+        prepared = await equip(self._ports.equipper.prepare, equipment, principal=principal)
         secrets = list(dict.fromkeys((*equipment.secrets, *prepared.secrets)))
         return msgspec.structs.replace(equipment, secrets=secrets), prepared
 
@@ -80,7 +81,7 @@ class SessionEquipping:
         live.equipment.hold(equipment, sealed)
 
     async def _attach(self, live: LiveSession, prepared: Prepared | None, *, again: bool) -> None:
-        attached = None if prepared is None else await prepared.attach(live.session_id, again=again)
+        attached = None if prepared is None else await equip(prepared.attach, live.session_id, again=again)
         if attached is not None:
             await live.resources.attach(*attached)
 

@@ -35,7 +35,7 @@ async def forked_event(
         )
     taken = await transcript_at(ports.log, source, ports.stamper, at)
     session_id = ports.stamper.mint("ses")
-    rows, artifacts = await adopt_rows(ports.log, taken, session_id, ports.stamper.now())
+    rows, artifacts = await adopt_rows(ports.log, taken, source, session_id, ports.stamper.now())
     kept = await store_artifact(
         ports,
         redactor,
@@ -111,7 +111,7 @@ def _stop_short(journal: Journal) -> None:
 
 
 async def adopt_rows(
-    log: EventLog, rows: list[MessageRow], session_id: str, now: str
+    log: EventLog, rows: list[MessageRow], source: SessionState, session_id: str, now: str
 ) -> tuple[list[MessageRow], list[ArtifactRow]]:
     """Return a transcript as a fork keeps it, and the fork's own rows for the artifacts that it names.
 
@@ -122,7 +122,9 @@ async def adopt_rows(
 
     async def own(name: str) -> ArtifactRef | None:
         row = await log.artifact(name)
-        if row is None or row.scope == row.principal:
+        if row is None or row.principal != source.principal:
+            return None  # a runtime can name anything, and what it names may be somebody else's
+        if row.scope == row.principal:
             return None  # an upload belongs to no session
         adopted = adopt_artifact(row, session_id, now)
         artifacts[adopted.ref.artifact_id] = adopted

@@ -62,6 +62,7 @@ class TaskQueue:
         scope = self._scope
         try:
             runtime = self._resources.runtime
+            self._resources.capabilities()  # asked here, because it may fail and nothing is written yet
         except CodeSDKError:
             self._slots.give_back(scope.state.runtime_name)
             raise

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from codesdk.contract.actions import Equipment
-from codesdk.contract.errors import CodeSDKError, Conflict, StorageFailure
+from codesdk.contract.errors import CodeSDKError, Conflict, NotFound, StorageFailure
 from codesdk.contract.events import SessionCreated
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import FIRST_EPOCH
@@ -22,6 +22,7 @@ from codesdk.contract.records import Changes, KeyRow, SessionRow
 from codesdk.contract.runtime import Runtime, ToolReply
 from codesdk.contract.settings import SessionSettings
 from codesdk.contract.tools import ToolSpec
+from codesdk.contract.workspace import Workspace
 from codesdk.engine.log.archive import unknown_session
 from codesdk.engine.log.choke_point import ChokePoint
 from codesdk.engine.log.feed import Feeds
@@ -221,6 +222,7 @@ class SessionRegistry:
             ports=self.ports,
             recorder=recorder,
             settings=msgspec.convert(state.config.settings, type=SessionSettings),
+            workspace=Workspace(state.config.workspace),
         )
         live = LiveSession(scope, self.slots, self.find_runtime, self._spending, self, held)
         recorder.on_broken = lambda error: self._drop(live, error)
@@ -255,8 +257,12 @@ class SessionRegistry:
     async def _recover_when_possible(self, session_id: str) -> None:
         while session_id in self._unstored:
             await asyncio.sleep(RETRY_S)
-            with contextlib.suppress(CodeSDKError):
+            try:
                 await self.acquire(session_id)
+            except NotFound:  # not even its first event could be written
+                self._unstored.discard(session_id)
+            except CodeSDKError:
+                pass  # later, then
 
     def _require(self, session_id: str) -> LiveSession:
         live = self._live.get(session_id)

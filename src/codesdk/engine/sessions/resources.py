@@ -6,12 +6,13 @@ a secret of the session from then on, redacted like any other. `RuntimeHost` is 
 
 import asyncio
 import contextlib
+import logging
 import secrets
 from collections.abc import Awaitable, Callable
 
 from codesdk.contract.capabilities import Capabilities, McpTransport
 from codesdk.contract.entry import ANY_CLIENT, McpClient
-from codesdk.contract.errors import InvalidRequest, TaskFailure
+from codesdk.contract.errors import CodeSDKError, InvalidRequest, TaskFailure
 from codesdk.contract.events import ArtifactCreated
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.models import NO_SOURCES, InstructionSources
@@ -20,6 +21,7 @@ from codesdk.contract.runtime import Runtime, ToolAnnouncement
 from codesdk.engine.models.limits import Spending, Standing, find_near, is_asked
 from codesdk.engine.models.requests import SessionTap
 from codesdk.engine.sessions.scope import SessionScope
+from codesdk.foreign import Contained, call, name_of
 
 TOKEN_CHARS = 24
 """A part of a URL that has at least this many characters is a token."""
@@ -27,12 +29,26 @@ TOKEN_CHARS = 24
 SERVED: tuple[McpTransport, ...] = ("http",)
 """The MCP transports that are served here."""
 
+_log = logging.getLogger("codesdk.resources")
+
 
 def tool_transport(capabilities: Capabilities) -> McpTransport | None:
     """Return a runtime's first MCP transport that is served here, or None if it takes no tools over MCP."""
     if capabilities.tool_execution_model != "external_mcp":
         return None
     return next((transport for transport in capabilities.mcp_transports if transport in SERVED), None)
+
+
+def capabilities_of(runtime: Runtime) -> Capabilities:
+    """Return what a runtime can do. Raise `TaskFailure` if it does not say, whatever the cause."""
+    try:
+        with Contained():
+            return runtime.capabilities()
+    except CodeSDKError:
+        raise
+    except Exception as error:
+        why = f"The runtime {runtime.name} does not say what it can do ({name_of(error)}). Use another one."
+        raise TaskFailure(why, code="RUNTIME_CRASHED", runtime=runtime.name) from error
 
 
 class Resources:
@@ -47,9 +63,10 @@ class Resources:
     ) -> None:
         self._scope = scope
         self._find_runtime = find_runtime
-        self._spending = spending
+        self.spending = spending
         self._tool_calls = tool_calls
         self._runtime: Runtime | None = None
+        self._capabilities: Capabilities | None = None
         self._tap: SessionTap | None = None
         self._tool_url: str | None = None
         self._model_url: str | None = None
@@ -72,21 +89,23 @@ class Resources:
     def tap(self) -> SessionTap:
         """The session's model requests. Lazy: most sessions in memory never make any."""
         if self._tap is None:
-            self._tap = SessionTap(self._scope, self._spending)
+            self._tap = SessionTap(self._scope, self.spending)
         return self._tap
 
     def capabilities(self) -> Capabilities:
-        """Return what the runtime can do."""
-        return self.runtime.capabilities()
+        """Return what the runtime can do. It is asked once, so that it cannot fail later in a task."""
+        if self._capabilities is None:
+            self._capabilities = capabilities_of(self.runtime)
+        return self._capabilities
 
     def use(self, runtime: Runtime) -> None:
         """Run on another runtime from now on. The caller has already released the previous one."""
-        self._runtime = runtime
+        self._runtime, self._capabilities = runtime, None
 
     def near_budget(self) -> Standing | None:
         """Return a budget that is nearly used up and that nobody was asked to raise yet."""
         state = self._scope.state
-        standing = find_near(state, self._spending.standing(state.principal))
+        standing = find_near(state, self.spending.standing(state.principal))
         return None if standing is None or is_asked(state, standing.level) else standing
 
     async def model_url(self, sources: InstructionSources) -> str:
@@ -98,7 +117,7 @@ class Resources:
             )
         async with self._opening:
             if self._model_url is None:
-                await self._spending.load(scope.state.principal)
+                await self.spending.load(scope.state.principal)
                 token = secrets.token_urlsafe(24)
                 # Learned before anyone gets it, so that no event can hold it.
                 scope.learn([token])
@@ -107,7 +126,7 @@ class Resources:
                     token,
                     self.tap,
                     scope.settings.gateway,
-                    scope.state.config.workspace,
+                    scope.workspace,
                     sources,
                 )
         return self._model_url
@@ -131,8 +150,7 @@ class Resources:
         """Offer these tools from the next task on, replacing earlier ones. `close` ends their servers."""
         detach, self._detach = self._detach, close
         self._scope.attached = tools
-        if detach is not None:
-            await detach()
+        await _detach(detach)
 
     def require_attached(self) -> None:
         """Raise `InvalidRequest` if the session uses MCP servers that are not attached."""
@@ -151,8 +169,7 @@ class Resources:
         finally:
             await self._scope.ports.tools.close_session(self._scope.state.session_id)
             detach, self._detach = self._detach, None
-            if detach is not None:
-                await detach()
+            await _detach(detach)
 
     async def release_runtime(self) -> None:
         """Have the runtime close its session within the grace period of a stop, and revoke its URLs."""
@@ -184,7 +201,17 @@ class Resources:
 async def _let_go(runtime: Runtime, session_id: str) -> None:
     """Close what a runtime keeps of a session. Its errors are dropped: other sessions must be closed, too."""
     with contextlib.suppress(Exception):
-        await runtime.close_session(session_id)
+        await call(runtime.close_session, session_id)
+
+
+async def _detach(close: Callable[[], Awaitable[None]] | None) -> None:
+    """End attached servers. A failure is logged only: whatever else is held must be released, too."""
+    if close is None:
+        return
+    try:
+        await call(close)
+    except Exception:  # noqa: BLE001 - whatever it raises
+        _log.exception("attached MCP servers could not be ended")
 
 
 class RuntimeHost:

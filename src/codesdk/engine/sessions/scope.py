@@ -5,14 +5,13 @@ The session's first event is written before its scope is made, so a scope is com
 
 import asyncio
 import dataclasses
-import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from codesdk.contract.actions import Caller
-from codesdk.contract.errors import ErrorInfo, InvalidRequest, NotFound
+from codesdk.contract.errors import Conflict, ErrorInfo, InvalidRequest, NotFound
 from codesdk.contract.figures import Strain
 from codesdk.contract.ids import artifact_id
 from codesdk.contract.messages import ArtifactRef
@@ -32,11 +31,13 @@ from codesdk.contract.ports import (
 )
 from codesdk.contract.records import ArtifactRow
 from codesdk.contract.settings import Limits, SessionSettings
+from codesdk.contract.workspace import Workspace
 from codesdk.engine.log.journal import Journal
 from codesdk.engine.log.recorder import Recorder
 from codesdk.engine.log.state import SessionState
 from codesdk.engine.models.limits import Standing
 from codesdk.redaction import Redactor
+from codesdk.sandbox import PathRefused, identify
 from codesdk.store import MemoryEquipment, MemoryUndo
 
 AT_ONCE_BYTES = 256 * 1024
@@ -64,7 +65,8 @@ class Ports:
     observers: Sequence[Observer] = ()
     subscribers: Sequence[Subscriber] = ()
     equipper: Equipper | None = None
-    is_workspace: Callable[[str], bool] = os.path.isdir
+    identify: Callable[[Workspace], Workspace] = identify
+    """Looks which directory a workspace is. Raises `PathRefused` if there is none, or another than before."""
     forget: Callable[[Caller, str], Awaitable[None]] | None = None
     """Called for each deleted session, to remove what is kept of it elsewhere."""
     alone: bool = True
@@ -80,13 +82,15 @@ Halt = Callable[[ErrorInfo, Standing | None], None]
 class SessionScope:
     """One live session's share of the engine.
 
-    Three fields change: `settings`, when somebody changes them; `attached`, the tools including those of MCP
-    servers, when servers are attached; and `halt`, which the session's queue sets once.
+    Four fields change: `settings`, when somebody changes them; `workspace`, which learns its identity before the
+    first work; `attached`, the tools including those of MCP servers, when servers are attached; and `halt`, which
+    the session's queue sets once.
     """
 
     ports: Ports
     recorder: Recorder
     settings: SessionSettings
+    workspace: Workspace
     attached: ToolRunner | None = None
     halt: Halt = lambda cause, excess: None
     """Ends the running task for a reason that the engine knows."""
@@ -94,6 +98,13 @@ class SessionScope:
     def learn(self, secrets: Iterable[str]) -> None:
         """Redact these secrets, too, from now on."""
         self.recorder.choke_point.redactor = Redactor((*self.redactor.secrets, *secrets))
+
+    def hold_workspace(self) -> None:
+        """Raise `Conflict` unless the workspace is the directory that it was. The first call finds out which."""
+        try:
+            self.workspace = self.ports.identify(self.workspace)
+        except PathRefused as error:
+            raise Conflict(f"Nothing was done: {error}.") from None
 
     @property
     def state(self) -> SessionState:
@@ -136,7 +147,7 @@ class SessionScope:
     async def read_artifact(self, artifact_id: str) -> bytes:
         """Return the bytes of an artifact of this session, or of an upload of its principal."""
         row = await self.ports.log.artifact(artifact_id)
-        if row is None or row.scope not in (self.state.session_id, self.state.principal):
+        if row is None or not row.is_open_to(self.state.session_id, self.state.principal):
             raise NotFound(f"There is no artifact {artifact_id} in this session.")
         return await self.ports.blobs.get(row.ref.content_hash)
 

@@ -26,7 +26,7 @@ from codesdk.engine.log.state import SessionState
 from codesdk.engine.models.limits import Spending
 from codesdk.engine.sessions.creation import check_fit
 from codesdk.engine.sessions.queue import Slots, TaskQueue
-from codesdk.engine.sessions.resources import Resources, tool_transport
+from codesdk.engine.sessions.resources import Resources, capabilities_of, tool_transport
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.sessions.sealing import Held
 from codesdk.engine.tasks import lifecycle
@@ -201,7 +201,7 @@ class LiveSession:
             raise InvalidRequest(f"Session {self.session_id} is a session of {before} already.")
         check_fit(found, state.config.native_tools, self.scope.settings.implicit_sources)
         await self.resources.release_runtime()
-        journal, transport = self.recorder.journal, tool_transport(found.capabilities())
+        journal, transport = self.recorder.journal, tool_transport(capabilities_of(found))
         lost = ["reasoning", f"what {before} kept of the conversation on its own"]
         lifecycle.resume_from_transcript(journal, found.name, transport, lost=lost)
         if model is not None:

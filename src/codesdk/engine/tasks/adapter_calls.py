@@ -9,6 +9,7 @@ import msgspec
 from codesdk.contract.errors import CodeSDKError, ErrorInfo, TaskFailure
 from codesdk.contract.runtime import Failed, Finished, Host, Runtime, RuntimeTask, TaskInput
 from codesdk.engine.tasks.validation import mend
+from codesdk.foreign import call, name_of
 
 Ending = Finished | Failed
 
@@ -18,7 +19,7 @@ async def start(runtime: Runtime, host: Host, task: TaskInput, limit_s: float) -
     deadline = asyncio.timeout(limit_s)
     try:
         async with deadline:
-            return await runtime.start_task(host, task)
+            return await call(runtime.start_task, host, task)
     except CodeSDKError:
         raise
     except Exception as error:
@@ -28,20 +29,6 @@ async def start(runtime: Runtime, host: Host, task: TaskInput, limit_s: float) -
         raise TaskFailure(why, code="RUNTIME_UNAVAILABLE", retryable=True, runtime=runtime.name) from error
 
 
-async def call(method: Callable[..., Awaitable[None]], *args: object) -> None:
-    """Call a method of an adapter, so that even what it raises before its first await is raised here.
-
-    A cancellation that nobody asked for is a failure of the adapter and must not end the caller.
-    """
-    try:
-        await method(*args)
-    except asyncio.CancelledError as error:
-        here = asyncio.current_task()
-        if here is None or here.cancelling():
-            raise
-        raise RuntimeError("it was cancelled from inside") from error
-
-
 async def call_within(timeout_s: float, method: Callable[..., Awaitable[None]], *args: object) -> None:
     """Call a method of an adapter, ignoring the outcome, and cancel it after `timeout_s`."""
     calling = asyncio.create_task(call(method, *args))
@@ -49,11 +36,6 @@ async def call_within(timeout_s: float, method: Callable[..., Awaitable[None]], 
         await asyncio.wait([calling], timeout=timeout_s)
     finally:
         forget(calling)
-
-
-def name_of(error: BaseException) -> str:
-    """Return an error as one line of text."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def forget(future: "asyncio.Future[Ending] | asyncio.Future[None]") -> None:

@@ -229,6 +229,7 @@ def task_input(
         task_id=task_id,
         env=RuntimeEnv(
             cwd=config.workspace,
+            identity=scope.workspace.identity,
             env={},
             credential_namespace=config.credential_namespace,
             isolation=config.isolation,

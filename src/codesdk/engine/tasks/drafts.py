@@ -8,9 +8,18 @@ from typing import Any, get_args
 
 import msgspec
 
-from codesdk.contract.events import TYPE_OF, OutputCompleted, OutputDelta, OutputRetracted
+from codesdk.contract.events import (
+    MAX_REPORTED_COST_USD,
+    MAX_REPORTED_TOKENS,
+    TYPE_OF,
+    OutputCompleted,
+    OutputDelta,
+    OutputRetracted,
+    UsageReported,
+)
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.runtime import Draft, DraftPayload
+from codesdk.engine.models.limits import Spending
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
 from codesdk.engine.tasks.validation import MAX_DEPTH, is_deep, is_text, mend
@@ -33,8 +42,9 @@ class _Stream:
 class Intake:
     """Takes the drafts of one task."""
 
-    def __init__(self, scope: SessionScope) -> None:
+    def __init__(self, scope: SessionScope, spending: Spending) -> None:
         self._scope = scope
+        self._spending = spending
         self._max_bytes = scope.ports.limits.max_event_bytes
         self._streams: dict[str, _Stream] = {}
 
@@ -64,6 +74,9 @@ class Intake:
             await self.malformed(str(problem), draft)
             return
         raw, raw_ref = await self.raw(draft.raw)
+        if isinstance(payload, UsageReported):
+            self._used(payload, raw, raw_ref)
+            return
         if type(payload) is OutputDelta:
             payload = self._delta(payload)
             if not payload.delta and raw is None and raw_ref is None:
@@ -74,6 +87,20 @@ class Intake:
             for block_id in payload.block_ids:
                 self._streams.pop(block_id, None)
         lifecycle.draft(self._scope.journal, payload, raw, raw_ref)
+
+    def _used(self, payload: UsageReported, raw: Any, raw_ref: ArtifactRef | None) -> None:
+        """Write what the runtime says it used, as its own word, whatever source it names."""
+        scope, before = self._scope, self._scope.state.spent
+        if payload.is_plausible:
+            own = msgspec.structs.replace(payload, source="runtime")
+            lifecycle.draft(scope.journal, own, raw, raw_ref)
+            self._spending.follow(scope.state, before)
+            return
+        message = (
+            f"The runtime reported usage that cannot be: a figure is negative, above {MAX_REPORTED_TOKENS:,} tokens"
+            f" or above {MAX_REPORTED_COST_USD:,.0f} dollars. It does not count."
+        )
+        lifecycle.notice(scope.journal, "violation", message, {"type": "usage.reported"}, raw, raw_ref)
 
     def release(self, message_id: str | None = None) -> None:
         """Write what was held back of one message's blocks, or of all."""

@@ -5,17 +5,16 @@ no links, nothing that such a file refers to. CodeSDK reads them, and the runtim
 """
 
 import asyncio
-import os
-import stat
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from codesdk.contract.canonical import content_hash
 from codesdk.contract.runtime import Instructions
+from codesdk.contract.workspace import Workspace
 from codesdk.engine.sessions.scope import SessionScope
+from codesdk.sandbox import Beneath, Missing, PathRefused, TooLarge
 
 MAX_BYTES = 64 * 1024
 
@@ -31,8 +30,7 @@ async def capture(scope: SessionScope, names: Sequence[str]) -> Captured | None:
     """Read the workspace's instruction files, redacted, if the session captures them."""
     if scope.settings.implicit_sources != "capture":
         return None
-    workspace = Path(scope.state.config.workspace)
-    read = await asyncio.to_thread(lambda: [(name, _read(workspace / name)) for name in names])
+    read = await asyncio.to_thread(_read_all, scope.workspace, names)
     files = [
         Instructions(name, scope.redactor.text(found.text)) for name, found in read if found.text.strip()
     ]
@@ -46,21 +44,23 @@ class _Found(msgspec.Struct, frozen=True):
     problem: str | None = None
 
 
-def _read(path: Path) -> _Found:
+def _read_all(workspace: Workspace, names: Sequence[str]) -> list[tuple[str, _Found]]:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
+        with Beneath(workspace) as files:
+            return [(name, _read(files, name)) for name in names]
+    except PathRefused as error:
+        return [(name, _Found(problem=f"It was not read: {error}.")) for name in names]
+
+
+def _read(files: Beneath, name: str) -> _Found:
+    try:
+        text = files.read(name, MAX_BYTES).data.decode()
+    except Missing:
         return _Found()
-    except OSError:
-        return _Found(problem="It is a link, or cannot be read.")
-    with os.fdopen(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return _Found(problem="It is no plain file.")
-        data = file.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
+    except TooLarge:
         return _Found(problem=f"It is longer than {MAX_BYTES:,} bytes.")
-    try:
-        text = data.decode()
+    except PathRefused as error:
+        return _Found(problem=f"It was not read: {error}.")
     except UnicodeDecodeError:
         return _Found(problem="It is not UTF-8 text.")
     return _Found(problem="It is not plain text.") if "\0" in text else _Found(text)

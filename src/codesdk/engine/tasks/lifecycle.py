@@ -230,7 +230,7 @@ def _close_streams(journal: Journal, task: ActiveTask) -> str:
     """Write the messages that still stream. Return the time at which the task ends."""
     for message in cut_off(task):
         journal.write(message)
-    return journal.stamper.now()
+    return journal.now()
 
 
 def _content(block: OpenBlock) -> Sequence[AssistantBlock]:

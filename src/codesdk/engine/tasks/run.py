@@ -33,19 +33,18 @@ from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
 from codesdk.engine.tasks.adapter_calls import (
     Ending,
-    call,
     call_within,
     crash,
     ending_of,
     forget,
     legible_ending,
-    name_of,
     start,
 )
 from codesdk.engine.tasks.context import Window, task_input, write_input
 from codesdk.engine.tasks.drafts import Intake
 from codesdk.engine.tasks.instructions import capture
 from codesdk.engine.tasks.validation import is_text
+from codesdk.foreign import call, name_of
 
 YIELD_EVERY = 64
 
@@ -70,7 +69,7 @@ class TaskRun:
         self._resources = resources
         self._cause: ErrorInfo | None = None
         self._excess: Standing | None = None
-        self._intake = Intake(scope)
+        self._intake = Intake(scope, resources.spending)
         self._halted: asyncio.Future[Failed] = asyncio.get_running_loop().create_future()
         self._handle: RuntimeTask | None = None
         self._last_item_s = 0.0
@@ -137,7 +136,7 @@ class TaskRun:
             self._halted.set_result(ending)
 
     async def _guarded(self) -> Ending:
-        playing = asyncio.create_task(self._play())
+        playing = asyncio.create_task(call(self._play))
         idle = asyncio.create_task(self._watch_silence())
         try:
             await asyncio.wait([playing, self._halted], return_when=asyncio.FIRST_COMPLETED)
@@ -158,7 +157,8 @@ class TaskRun:
                 await self.calls.run_carried(carried)
         if self._is_stopping():
             return Finished(stop_reason="stopped")
-        capabilities = self._runtime.capabilities()
+        self._scope.hold_workspace()
+        capabilities = self._resources.capabilities()
         captured = await capture(self._scope, capabilities.instruction_files)
         compiled, self._input_seq = await write_input(
             self._scope, self._window, capabilities.input_capture, captured
@@ -308,7 +308,7 @@ class TaskRun:
 
     def _on_fault(self, error: BaseException) -> None:
         if not isinstance(error, CodeSDKError):
-            error = CodeSDKError(f"CodeSDK failed in a tool call ({type(error).__name__}: {error}).")
+            error = CodeSDKError(f"CodeSDK failed in a tool call ({name_of(error)}).")
         self.abort(error)
 
     def _is_stopping(self) -> bool:

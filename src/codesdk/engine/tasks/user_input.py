@@ -82,7 +82,7 @@ async def _take_attachments(
 async def _take_file(scope: SessionScope, able: Capabilities, block: ArtifactBlock) -> ArtifactBlock:
     state = scope.state
     row = await scope.ports.log.artifact(block.artifact_id)
-    if row is None or row.scope not in (state.session_id, state.principal):
+    if row is None or not row.is_open_to(state.session_id, state.principal):
         raise NotFound(f"There is no artifact {block.artifact_id} to attach.")
     _check_kind(able, state.runtime_name, row.ref)
     ref = row.ref

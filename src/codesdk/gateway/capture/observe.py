@@ -21,6 +21,7 @@ from codesdk.contract.models import (
     OwnTexts,
     Refused,
     RequestStatus,
+    Tokens,
 )
 from codesdk.contract.tools import ManifestEntry
 from codesdk.gateway import prices
@@ -28,10 +29,11 @@ from codesdk.gateway.capture.exact import Split, Splitter
 from codesdk.gateway.capture.purpose import purpose_of
 from codesdk.gateway.capture.sources import implicit_sources, sources_document
 from codesdk.gateway.capture.sources_blocks import blocks_of
+from codesdk.gateway.capture.usage import count_usage
 from codesdk.gateway.cassettes.scrub import logins_of
 from codesdk.gateway.reply import BodyEnd, RawRequest, Reply, Watched, close_body, refuse
 from codesdk.gateway.server import Backend
-from codesdk.gateway.wires.exchange import Ask, Codec, Decoder, Fault, Wire
+from codesdk.gateway.wires.exchange import Ask, Codec, Fault, Seen, Wire
 from codesdk.gateway.wires.formats import find_route
 from codesdk.redaction import Redactor
 
@@ -79,14 +81,17 @@ class ObservedBackend:
             purpose=purpose_of(ask),
             model=ask.model,
             content=_content(ask),
-            priced=prices.is_known(ask.wire, ask.model),
+            estimated_input=len(request.body) // 4,
+            price=lambda tokens: prices.price_of(ask.wire, ask.model, tokens),
             lacks=None if self._lacks is None else self._lacks(ask.wire, request),
         )
-        opened = self._tap.opened(asked)
+        opened = await self._tap.opened(asked)
         if isinstance(opened, Refused):
             return refuse(codec, _refusal(codec, opened))
         # Storing runs beside the request, so that a log does not delay the model.
-        passing = _Passing(opened, codec.decoder(), ask, self._tap)
+        passing = _Passing(opened, codec, ask.model, self._tap, stream=ask.stream)
+        if ask.kind == "generate":
+            passing.estimated_input = asked.estimated_input
         self._passed += 1
         storing = asyncio.create_task(self._store(opened, self._passed, ask, request))
         reply: Reply | None = None
@@ -96,20 +101,31 @@ class ObservedBackend:
             await storing  # no byte of the answer reaches the runtime before its request is in the log
         except BaseException as error:
             storing.cancel()
-            if reply is not None:
-                await close_body(reply.body)
+            try:
+                if reply is not None:
+                    await close_body(reply.body)
+            finally:  # what it has reserved of a budget must be given back in any case
+                passing.end("abandoned" if isinstance(error, asyncio.CancelledError) else "failed")
+            raise
+        return _watch(reply, passing)
+
+    async def list_models(self, codec: Codec, request: RawRequest) -> Reply | None:
+        """Forward a request for the provider's models. It is recorded, too: it goes out with the same key."""
+        # A missing key does not end the task: a runtime may ask a provider whose models it will not use.
+        opened = await self._tap.opened(ModelAsked(purpose="models", model=None))
+        if isinstance(opened, Refused):
+            return refuse(codec, _refusal(codec, opened))
+        passing = _Passing(opened, codec, None, self._tap, stream=False)
+        try:
+            reply = await self._inner.list_models(codec, request)
+        except BaseException as error:
             passing.end("abandoned" if isinstance(error, asyncio.CancelledError) else "failed")
             raise
-        if isinstance(reply.body, bytes):
-            passing.take(reply.body)
-            passing.end("completed")
-            return reply
-        body = Watched(reply.body, passing.take, lambda ending: passing.end(_STATUSES[ending]))
-        return Reply(status=reply.status, headers=reply.headers, body=body)
-
-    async def other(self, request: RawRequest) -> Reply | None:
-        """Forward a request that belongs to no format."""
-        return await self._inner.other(request)
+        if reply is None:
+            passing.end("failed")
+            return None
+        passing.status = reply.status
+        return _watch(reply, passing)
 
     async def _store(self, request_id: str, number: int, ask: Ask, request: RawRequest) -> None:
         if ask.kind == "count_tokens":  # the model reads nothing, so there is no exact input to keep
@@ -158,23 +174,34 @@ class ObservedBackend:
 
 
 class _Passing:
-    """One request in flight: when it began, when the first byte arrived, what the answer says."""
+    """One request in flight: when it began, when the first byte arrived, what the answer says.
 
-    def __init__(self, request_id: str, decoder: Decoder, ask: Ask, tap: ModelTap) -> None:
+    Without a model, as for a list of them, the answer says nothing about usage and is not read.
+    """
+
+    def __init__(
+        self, request_id: str, codec: Codec, model: str | None, tap: ModelTap, *, stream: bool
+    ) -> None:
         self._id = request_id
-        self._decoder = decoder
-        self._ask = ask
+        self._wire: Wire = codec.wire
+        self._decoder = None if model is None else codec.decoder()
+        self._model = model
         self._tap = tap
+        self._stream = stream
         self._began = time.monotonic()
         self._first: int | None = None
         self.status: int | None = None
+        self.estimated_input: int | None = None
+        """Of a request that a model answers, and so uses tokens."""
         self._kept: list[bytes] = []
         self._room = MAX_WHOLE_BYTES
 
     def take(self, chunk: bytes) -> None:
         if self._first is None:
             self._first = self._elapsed_ms()
-        if self._is_good() and self._ask.stream:
+        if self._decoder is None:
+            return
+        if self._is_good() and self._stream:
             self._decoder.feed(chunk)
         elif self._room > 0:
             self._room -= len(chunk)  # an error, or an unstreamed answer, is decoded as a whole at the end
@@ -182,14 +209,12 @@ class _Passing:
 
     def end(self, status: RequestStatus) -> None:
         """Report the end to the tap."""
-        if self._kept:
-            self._decoder.whole(b"".join(self._kept))
-        seen = self._decoder.result()
+        seen = self._read()
         # A provider may also report an error inside a stream that began with status 200.
         if status == "completed" and (seen.error is not None or not self._is_good()):
             status = "failed"
-        model = seen.model or self._ask.model
-        tokens = seen.tokens
+        model = seen.model or self._model
+        tokens, estimated = self._count(seen, status)
         self._tap.closed(
             self._id,
             ModelAnswered(
@@ -199,15 +224,44 @@ class _Passing:
                 time_to_first_byte_ms=self._first,
                 model=model,
                 usage=tokens,
-                cost_usd=None if tokens is None else prices.price_of(self._ask.wire, model, tokens),
+                estimated=estimated,
+                cost_usd=None if tokens is None else prices.price_of(self._wire, model or "", tokens),
             ),
         )
+
+    def _read(self) -> Seen:
+        if self._decoder is None:
+            return Seen()
+        if self._kept:
+            self._decoder.whole(b"".join(self._kept))
+        return self._decoder.result()
+
+    def _count(self, seen: Seen, status: RequestStatus) -> tuple[Tokens | None, bool]:
+        if self.estimated_input is None:
+            return seen.tokens, False
+        if self.status is None:  # no answer yet: a provider that was asked has at least read the request
+            return (Tokens(input=self.estimated_input), True) if status == "abandoned" else (None, False)
+        if not self._is_good():
+            return seen.tokens, False
+        cut = status == "abandoned" and not self._stream  # half of an unstreamed answer cannot be decoded
+        unread = sum(map(len, self._kept)) if cut else 0
+        return count_usage(seen, self.estimated_input, unread)
 
     def _is_good(self) -> bool:
         return self.status is not None and self.status < 400
 
     def _elapsed_ms(self) -> int:
         return round(1000 * (time.monotonic() - self._began))
+
+
+def _watch(reply: Reply, passing: _Passing) -> Reply:
+    """Return a reply that reports to `passing` what it brings and how it ends."""
+    if isinstance(reply.body, bytes):
+        passing.take(reply.body)
+        passing.end("completed")
+        return reply
+    body = Watched(reply.body, passing.take, lambda ending: passing.end(_STATUSES[ending]))
+    return Reply(status=reply.status, headers=reply.headers, body=body)
 
 
 def _refusal(codec: Codec, refused: Refused) -> Fault:

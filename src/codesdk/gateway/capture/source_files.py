@@ -4,13 +4,15 @@ Read without following links and within bounds. Text of a file that is not among
 reaches a model, with the runtime as its origin.
 """
 
+import contextlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import islice
-from pathlib import Path
 
 from codesdk.contract.models import InstructionSources
+from codesdk.contract.workspace import Workspace
+from codesdk.sandbox import Beneath, PathRefused, enter, reopened
 
 MAX_FILES = 256
 MAX_FILE_BYTES = 256 * 1024
@@ -19,15 +21,15 @@ MAX_ENTRIES = 5_000
 _SKIPPED = frozenset({".git", "node_modules", ".venv", "__pycache__"})
 
 
-def read_sources(workspace: str, sources: InstructionSources) -> dict[str, bytes]:
+def read_sources(workspace: Workspace, sources: InstructionSources) -> dict[str, bytes]:
     """Return the candidates in a workspace and in the runtime's own folders. Blocking. Must not raise."""
     found: dict[str, bytes] = {}
-    for label, root in {"workspace": workspace, **sources.outside}.items():
-        walk = _Walk(sources)
-        for path in islice(walk.candidates(Path(root), MAX_DEPTH, label != "workspace"), MAX_FILES):
-            data = _read(path)
-            if data:
-                found[f"{label}/{path.relative_to(root).as_posix()}"] = data
+    # The runtime's folders are the operator's own: links on the way to them are followed.
+    outside = {label: Workspace(os.path.realpath(root)) for label, root in sources.outside.items()}
+    for label, root in {"workspace": workspace, **outside}.items():
+        with contextlib.suppress(PathRefused), Beneath(root) as files, files.folder(()) as folder:
+            read = _Walk(sources).files(folder, "", MAX_DEPTH, label != "workspace")
+            found |= {f"{label}/{path}": data for path, data in islice(read, MAX_FILES) if data}
     return found
 
 
@@ -40,30 +42,49 @@ class _Walk:
         self._folders = {name.lower() for name in sources.folders}
         self._left = MAX_ENTRIES
 
-    def candidates(self, folder: Path, depth: int, inside: bool) -> Iterator[Path]:
+    def files(self, folder: int, path: str, depth: int, inside: bool) -> Iterator[tuple[str, bytes]]:
         """Yield files with known names; inside a runtime's folder, every Markdown file."""
+        for name, is_folder in self._list(folder):
+            known = name.lower()
+            if not is_folder:
+                if known in self._names or (inside and known.endswith((".md", ".mdc"))):
+                    yield path + name, _read(folder, name)
+            elif depth and self._is_entered(known, inside):
+                with contextlib.suppress(PathRefused), _entered(folder, name) as below:
+                    deeper = inside or known in self._folders
+                    yield from self.files(below, f"{path}{name}/", depth - 1, deeper)
+
+    def _list(self, folder: int) -> list[tuple[str, bool]]:
+        """Return names of files, then of directories, each with whether it is a directory. Links are left out."""
         try:
-            with os.scandir(folder) as listing:
-                entries = sorted(islice(listing, self._left), key=lambda entry: (entry.is_dir(), entry.name))
+            with reopened(folder) as fd, os.scandir(fd) as listing:
+                entries = list(islice(listing, self._left))
         except OSError:
-            return
+            return []
         self._left -= len(entries)
-        for entry in entries:
-            name = entry.name.lower()
-            if entry.is_file(follow_symlinks=False):
-                if name in self._names or (inside and name.endswith((".md", ".mdc"))):
-                    yield Path(entry.path)
-            elif depth and entry.is_dir(follow_symlinks=False) and self._is_entered(name, inside):
-                yield from self.candidates(Path(entry.path), depth - 1, inside or name in self._folders)
+        kept = [
+            (entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries if not entry.is_symlink()
+        ]
+        return sorted(kept, key=lambda entry: (entry[1], entry[0]))
 
     def _is_entered(self, name: str, inside: bool) -> bool:
         return name not in _SKIPPED and (inside or name in self._folders or not name.startswith("."))
 
 
-def _read(path: Path) -> bytes:
+@contextlib.contextmanager
+def _entered(folder: int, name: str) -> Generator[int]:
+    fd = enter(folder, name)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _read(folder: int, name: str) -> bytes:
+    """Return the beginning of a regular file; nothing if it cannot be read."""
     try:
         # Since it was listed, the entry may have become a link (NOFOLLOW) or a pipe, which blocks (NONBLOCK).
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
         return b""
     try:

@@ -31,7 +31,7 @@ class RecordingBackend:
     """Forwards requests to another backend and passes each exchange to `keep` when it has ended.
 
     `secrets` and the login that a request brings are redacted. What could not be kept is in `problems`;
-    `others` are the requests that belong to no format, which are forwarded but not kept.
+    `others` are the requests for lists of models, which are forwarded but not kept.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class RecordingBackend:
         body = Watched(reply.body, taken.add, lambda ending: self._finish(taken, ending))
         return Reply(status=reply.status, headers=reply.headers, body=body)
 
-    async def other(self, request: RawRequest) -> Reply | None:
-        """Forward a request that belongs to no format."""
+    async def list_models(self, codec: Codec, request: RawRequest) -> Reply | None:
+        """Forward a request for the provider's models."""
         self.others.append(f"{request.method} {self._scrubber.for_request(request).text(request.path)}")
-        return await self._inner.other(request)
+        return await self._inner.list_models(codec, request)
 
     def _finish(self, taken: "_Taken", ending: Ending) -> None:
         """Keep an exchange. Must not raise: the client gets its answer, whatever happens to the record."""

@@ -63,7 +63,7 @@ class ReplayBackend:
             return self._miss(codec, self._used_up(key, request.method, path))
         return self._miss(codec, self._unknown(request.method, path, flatten(normalize(body))))
 
-    async def other(self, request: RawRequest) -> None:
+    async def list_models(self, codec: Codec, request: RawRequest) -> None:
         """Answer nothing: only model requests are known."""
 
     def _reply(self, exchange: Exchange) -> Reply:

@@ -142,6 +142,7 @@ class AnthropicDecoder:
             reasoning="".join(self._texts["thinking"]),
             calls=list(self._seen.calls),
             tokens=_tokens(self._usage) if self._usage else None,
+            unfinished=sum(len(piece) for call in self._unfinished.values() for piece in call.pieces),
         )
 
     def _take(self, event: dict[str, Any]) -> None:

@@ -199,6 +199,7 @@ class ChatDecoder:
         self._reasoning: list[str] = []
         self._refusal: list[str] = []
         self._calls: dict[int, _Call] = {}
+        self._alternatives = 0  # characters
         self._seen = Seen()
 
     def feed(self, chunk: bytes) -> None:
@@ -220,7 +221,8 @@ class ChatDecoder:
         Calls count once the answer has ended: only then are they surely complete.
         """
         has_ended = self._seen.stop_reason is not None
-        calls = [self._calls[index] for index in sorted(self._calls)] if has_ended else []
+        arrived = [self._calls[index] for index in sorted(self._calls)]
+        calls, unfinished = (arrived, []) if has_ended else ([], arrived)
         refusal = "".join(self._refusal) or None
         return msgspec.structs.replace(
             self._seen,
@@ -229,6 +231,7 @@ class ChatDecoder:
             calls=[call.made() for call in calls if call.name],
             refusal=refusal,
             stop_reason="refusal" if has_ended and refusal else self._seen.stop_reason,
+            unfinished=self._alternatives + sum(len(piece) for call in unfinished for piece in call.pieces),
         )
 
     def _take(self, fields: dict[str, Any], key: str) -> None:
@@ -242,6 +245,8 @@ class ChatDecoder:
                 self._take_message(mapping(choice.get(key)))
                 reason = string(choice.get("finish_reason"))
                 self._seen.stop_reason = _STOPS.get(reason, reason) or self._seen.stop_reason
+            else:
+                self._alternatives += len(string(mapping(choice.get(key)).get("content")))
 
     def _take_message(self, message: dict[str, Any]) -> None:
         self._text.append(string(message.get("content")))

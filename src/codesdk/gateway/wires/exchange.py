@@ -172,6 +172,8 @@ class Seen(msgspec.Struct, kw_only=True):
     """A `StopReason`, or the provider's own word if none corresponds."""
     tokens: Tokens | None = None
     error: str | None = None
+    unfinished: int = 0
+    """How many characters there are of calls that are not complete, and of alternatives that are not read."""
 
 
 class Decoder(Protocol):

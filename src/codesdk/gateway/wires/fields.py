@@ -8,6 +8,8 @@ from typing import Any, cast
 
 import msgspec
 
+from codesdk.contract.models import MAX_TOKENS
+
 _MOST_PIECES = 8
 _LEAST_PIECE = 16
 
@@ -36,9 +38,9 @@ def string(value: object) -> str:
 
 
 def count(value: object) -> int:
-    """Return a positive integer; zero instead of anything else."""
+    """Return a positive integer that can be a count; zero instead of anything else."""
     # A bool is an int in Python, but not a count.
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_TOKENS else 0
 
 
 def error_text(error: object, kind: str) -> str:

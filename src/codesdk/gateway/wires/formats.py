@@ -1,5 +1,6 @@
 """The path of a request → its wire format and codec. Each codec is loaded when first needed."""
 
+import re
 from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
@@ -20,6 +21,12 @@ _SIGNS: tuple[tuple[Wire, tuple[str, ...], tuple[str, ...]], ...] = (
     ("chat", ("openai-",), ("openai", "codex")),
 )
 """How to recognize a provider's clients: by header prefixes, and by words in the user agent."""
+_LISTINGS: dict[Wire, re.Pattern[str]] = {
+    "anthropic": re.compile(r"/v1/models(?:/[^/]+)?"),
+    "gemini": re.compile(r"/v1(?:beta|alpha)?/models(?:/[^/]+)?"),
+    "chat": re.compile(r"(?:/v1)?/models(?:/[^/]+)?"),
+}
+"""What agents read besides asking models: which there are. Nothing else of a provider's API is passed on."""
 
 
 @cache
@@ -39,12 +46,21 @@ def find_route(method: str, path: str, query: str) -> tuple[Codec, Route] | None
     return None
 
 
-def guess_codec(path: str) -> Codec:
+def find_listing(method: str, path: str, headers: Iterable[tuple[str, str]]) -> Codec | None:
+    """Return the codec of the provider whose models are asked for, or None if it is not such a request."""
+    wire = find_provider(path, headers)
+    allowed = None if wire is None else _LISTINGS.get(wire)
+    if wire is None or allowed is None or method != "GET" or allowed.fullmatch(path) is None:
+        return None
+    return codec_for(wire)
+
+
+def guess_codec(path: str, headers: Iterable[tuple[str, str]] = ()) -> Codec:
     """Return the codec whose errors the sender of a request is most likely to understand."""
     for sign, wire in _FAMILIES:
         if sign in path:
             return codec_for(wire)
-    return codec_for("chat")
+    return codec_for(find_provider(path, headers) or "chat")
 
 
 def find_provider(path: str, headers: Iterable[tuple[str, str]]) -> Wire | None:

@@ -6,7 +6,7 @@ written and read in `gemini_answer`. `formats` loads `CODEC`.
 
 import re
 from typing import Any, Literal
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs
 
 import msgspec
 
@@ -62,7 +62,7 @@ def _route(method: str, path: str, query: str) -> Route | None:
         return None
     return Route(
         kind="count_tokens" if found[2] == "countTokens" else "generate",
-        model=unquote(found[1]),
+        model=found[1],
         stream=found[2] == "streamGenerateContent",
         sse=parse_qs(query).get("alt") == ["sse"],
     )

@@ -68,6 +68,8 @@ def _route(method: str, path: str, query: str) -> Route | None:
 def _parse(route: Route, body: dict[str, Any]) -> Ask:
     """Parse a request. Raise `ValueError`, naming the field, if no provider would accept it."""
     is_count = route.kind == "count_tokens"
+    if body.get("background"):  # it goes on after its answer, where nobody sees what it costs
+        raise ValueError("background: this gateway passes on only requests that are answered at once")
     stream = is_streamed(body)
     model: object = body.get("model")
     return Ask(

@@ -20,6 +20,7 @@ _DELTAS = {
     "response.reasoning_summary_text.delta": "reasoning",
     "response.reasoning_text.delta": "reasoning",
 }
+_INPUTS = ("response.function_call_arguments.delta", "response.custom_tool_call_input.delta")
 _FINAL = ("response.completed", "response.incomplete", "response.failed")
 _STOPS = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}
 _PARTS = {
@@ -37,6 +38,7 @@ class _Item:
     def __init__(self) -> None:
         self.texts: dict[str, list[str]] = {"text": [], "refusal": [], "reasoning": []}
         self.call: Call | None = None
+        self.unfinished = 0  # characters of a call's input
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> "_Item":
@@ -90,7 +92,12 @@ class ResponsesDecoder:
         refusal = texts.pop("refusal") or None
         stop_reason = self._stop_reason(bool(calls), bool(refusal))
         return msgspec.structs.replace(
-            self._seen, **texts, calls=calls, refusal=refusal, stop_reason=stop_reason
+            self._seen,
+            **texts,
+            calls=calls,
+            refusal=refusal,
+            stop_reason=stop_reason,
+            unfinished=sum(item.unfinished for item in found),
         )
 
     def _take(self, event: dict[str, Any]) -> None:
@@ -98,6 +105,8 @@ class ResponsesDecoder:
         index = count(event.get("output_index"))
         if (holds := _DELTAS.get(kind)) is not None:
             self._items.setdefault(index, _Item()).texts[holds].append(string(event.get("delta")))
+        elif kind in _INPUTS:
+            self._items.setdefault(index, _Item()).unfinished += len(string(event.get("delta")))
         elif kind == "response.output_item.done":
             self._items[index] = _Item.of(mapping(event.get("item")))
         elif kind == "error" or event.get("error"):

@@ -25,6 +25,7 @@ from codesdk.contract.runtime import (
     ToolReply,
 )
 from codesdk.contract.tools import ToolIdentity
+from codesdk.contract.workspace import Workspace
 from codesdk.runtimes.claude import ENTRY, NAME
 from codesdk.runtimes.claude.input import Content, content_of, new_for_process
 from codesdk.runtimes.claude.live import Live, begin, launch_of
@@ -248,10 +249,10 @@ def _label(told: Mapping[str, Any]) -> str:
 
 
 async def _run(argv: list[str], cwd: str, env: Mapping[str, str]) -> dict[str, Any]:
-    child = await start_child(argv, cwd=cwd, env=env)
+    child = await start_child(argv, cwd=Workspace(cwd), env=env)
     try:
         child.stdin.close()
-        with contextlib.suppress(TimeoutError, msgspec.DecodeError):
+        with contextlib.suppress(TimeoutError, ValueError, RecursionError):
             async with asyncio.timeout(ASK_S):
                 return msgspec.json.decode(await child.stdout.read(), type=dict[str, Any])
         return {}

@@ -168,7 +168,7 @@ def _holds(data: bytes, answer: Message) -> bool:
 def _blocks(line: bytes, message_id: str | None) -> Iterator[dict[str, Any]]:
     try:
         record = msgspec.json.decode(line, type=_Line)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return
     if record.message is not None and record.message.id == message_id:
         yield from record.message.content

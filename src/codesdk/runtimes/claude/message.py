@@ -5,6 +5,7 @@ from typing import Any
 
 from codesdk.contract.events import DeltaKind, OutputCompleted, OutputDelta, OutputRetracted, UsageReported
 from codesdk.contract.messages import AssistantBlock
+from codesdk.contract.models import MAX_TOKENS
 from codesdk.contract.runtime import Draft
 
 Frame = dict[str, Any]
@@ -62,11 +63,15 @@ class OpenMessage:
     def _used(self) -> UsageReported:
         return UsageReported(
             model=self.model,
-            input=self.usage.get("input_tokens") or 0,
-            output=self.usage.get("output_tokens") or 0,
-            cache_read=self.usage.get("cache_read_input_tokens") or 0,
-            cache_write=self.usage.get("cache_creation_input_tokens") or 0,
+            input=self._count("input_tokens"),
+            output=self._count("output_tokens"),
+            cache_read=self._count("cache_read_input_tokens"),
+            cache_write=self._count("cache_creation_input_tokens"),
             reasoning=0,
             cost_usd=None,
             source="runtime",
         )
+
+    def _count(self, name: str) -> int:
+        value = self.usage.get(name)
+        return value if isinstance(value, int) and 0 < value <= MAX_TOKENS else 0

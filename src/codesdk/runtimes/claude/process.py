@@ -246,7 +246,7 @@ async def start_claude(
     natives: Sequence[str] = (),
 ) -> ClaudeProcess:
     """Start claude and wait until it is ready. Raise `TaskFailure` if it is not in time, or ends instead."""
-    child = await start_child(argv, cwd=where.cwd, env=env, secrets=secrets, state_dir=where.state_dir)
+    child = await start_child(argv, cwd=where.workspace, env=env, secrets=secrets, state_dir=where.state_dir)
     process = ClaudeProcess(child, natives)
     try:
         await process.ask("initialize", timeout_s, hooks=hooks(natives))
@@ -272,5 +272,5 @@ def _decode(line: bytes | TooLong) -> Any:
     try:
         frame = msgspec.json.decode(line)
         return "null" if frame is None else frame  # None is what comes after the last frame
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return {"not_json": line.decode("utf-8", "replace")[:4096]}

@@ -31,6 +31,7 @@ from codesdk.contract.runtime import (
     ToolReply,
 )
 from codesdk.contract.tools import ToolIdentity
+from codesdk.contract.workspace import Workspace
 from codesdk.runtimes.codex import ENTRY, NAME
 from codesdk.runtimes.codex.config import DEFAULT_MODEL, list_models
 from codesdk.runtimes.codex.input import history, since_answer, split, turn_input
@@ -82,7 +83,11 @@ class CodexRuntime:
                 for folder in (places.home, places.tmp):
                     folder.mkdir()
                 setup = Setup(
-                    program=program.path, cwd=scratch, model=DEFAULT_MODEL, model_url=_NOWHERE, tool_url=None
+                    program=program.path,
+                    cwd=Workspace(scratch),
+                    model=DEFAULT_MODEL,
+                    model_url=_NOWHERE,
+                    tool_url=None,
                 )
                 server = await CodexServer.start(setup, places, env, await self._known_models(program))
                 try:
@@ -137,7 +142,7 @@ class CodexRuntime:
         sources = ENTRY.sources(str(places.home), str(home_of(places)))
         setup = Setup(
             program=program.path,
-            cwd=task.env.cwd,
+            cwd=task.env.workspace,
             model=task.model or DEFAULT_MODEL,
             model_url=await host.model_endpoint(sources),
             tool_url=await host.tool_endpoint(ENTRY.mcp),

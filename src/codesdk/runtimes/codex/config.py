@@ -162,7 +162,7 @@ async def list_models(program: str) -> list[dict[str, Any]]:
     """Ask codex for the models it knows. It answers from what is built in, without a connection."""
     homes = ("HOME", "CODEX_HOME")
     told = await told_by(program, "debug", "models", "--bundled", timeout_s=_CATALOG_S, homes=homes)
-    with contextlib.suppress(ValueError, KeyError, TypeError):
+    with contextlib.suppress(ValueError, RecursionError, KeyError, TypeError):
         models: list[dict[str, Any]] = json.loads(told)["models"]
         if any(entry["slug"] == DEFAULT_MODEL for entry in models):
             return models

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from codesdk.contract.events import OutputDelta, OutputRetracted, RuntimeNotice, UsageReported
+from codesdk.contract.models import MAX_TOKENS
 from codesdk.contract.runtime import (
     Draft,
     Failed,
@@ -196,6 +197,11 @@ def _usage(state: State, params: Frame, frame: Frame) -> Items:
     last = params["tokenUsage"]["last"]
     cached, written = last.get("cachedInputTokens", 0), last.get("cacheWriteInputTokens", 0)
     reasoning = last.get("reasoningOutputTokens", 0)
+    if not all(
+        0 <= count <= MAX_TOKENS
+        for count in (cached, written, reasoning, last["inputTokens"], last["outputTokens"])
+    ):
+        return [_unknown("counts that cannot be", frame)]
     usage = UsageReported(
         model=state.model,
         input=max(0, last["inputTokens"] - cached - written),

@@ -16,6 +16,7 @@ from codesdk.contract.errors import TaskFailure
 from codesdk.contract.messages import Message
 from codesdk.contract.models import STAND_IN
 from codesdk.contract.runtime import RuntimeEnv
+from codesdk.contract.workspace import Workspace
 from codesdk.runtimes.codex import ENTRY, NAME
 from codesdk.runtimes.codex.config import forget_tokens, thread_options, write_config
 from codesdk.runtimes.codex.errors import shorten
@@ -34,7 +35,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     """What a server is started with. Another setup needs another server."""
 
     program: str
-    cwd: str
+    cwd: Workspace
     model: str
     model_url: str
     tool_url: str | None
@@ -179,7 +180,9 @@ class CodexServer:
 
     def _options(self) -> dict[str, Any]:
         setup = self.setup
-        return thread_options(setup.cwd, setup.model, setup.tool_url, setup.native_tools, setup.instructions)
+        return thread_options(
+            setup.cwd.path, setup.model, setup.tool_url, setup.native_tools, setup.instructions
+        )
 
 
 def home_of(places: Places) -> Path:

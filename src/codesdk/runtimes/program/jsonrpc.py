@@ -159,7 +159,7 @@ def _decode(line: bytes | TooLong) -> Frame | Garbage:
         return Garbage(line.size, line.start.decode("utf-8", "replace"))
     try:
         return msgspec.json.decode(line, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return Garbage(len(line), line[:_SHOWN].decode("utf-8", "replace"))
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from codesdk.contract.errors import TaskFailure
+from codesdk.contract.workspace import Workspace
 from codesdk.redaction import Redactor
 from codesdk.runtimes.program.environment import SEARCH_PATH
 from codesdk.runtimes.program.sweep import write_note
@@ -27,6 +28,12 @@ _WRAPPER_S = 1.0
 _LAST_WORDS_S = 1.0
 _PROBE_S = 10.0
 _NAMESPACE = ("--dev-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "--die-with-parent")
+
+# The shell sets variables of its own, which are not the program's.
+_GUARD = """
+[ "$(command -p stat -c '%d %i' .)" = "$1" ] || { echo "The workspace was replaced by another directory." >&2; exit 126; }
+shift; unset PWD OLDPWD SHLVL _; exec "$@"
+"""
 
 
 class Child:
@@ -118,21 +125,35 @@ class Child:
 async def start_child(
     argv: Sequence[str],
     *,
-    cwd: str,
+    cwd: Workspace,
     env: Mapping[str, str],
     secrets: Iterable[str] = (),
     state_dir: str = "",
 ) -> Child:
     """Start a program with this environment and no other. Raise `TaskFailure` if it cannot be started.
 
+    In a directory whose identity is not that of `cwd` it ends at once, with a message on stderr.
     If it gets no namespace and could outlive us, a note is kept below `state_dir` while it runs.
     """
+    argv = _guarded(argv, cwd)
     if await has_namespaces():
-        return await _start_apart(argv, cwd, env, secrets)
+        return await _start_apart(argv, cwd.path, env, secrets)
     setpriv = _own_tool("setpriv")
     wrapped = [setpriv, "--pdeathsig", "KILL", "--", *argv] if setpriv else argv
-    process = await _spawn(wrapped, cwd, env, ())
+    process = await _spawn(wrapped, cwd.path, env, ())
     return Child(process, None, secrets, write_note(state_dir, process.pid, env.get("HOME", "")))
+
+
+def _guarded(argv: Sequence[str], cwd: Workspace) -> Sequence[str]:
+    """Return a command that runs only in the directory that is meant.
+
+    Programs are started by path, and bubblewrap can enter a directory in no other way. What a process has once
+    entered stays the same, so a shell looks at that, and becomes the program.
+    """
+    if cwd.identity is None:
+        return argv
+    device, inode = cwd.identity
+    return ["/bin/sh", "-c", _GUARD, "sh", f"{device} {inode}", *argv]
 
 
 async def _start_apart(

@@ -7,7 +7,6 @@ points at, so that a session continues where it was after a restart, too.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from itertools import repeat
-from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -27,6 +26,7 @@ from codesdk.contract.runtime import (
     ToolReply,
 )
 from codesdk.contract.tools import ToolIdentity
+from codesdk.contract.workspace import Workspace
 from codesdk.runtimes.scripted import NAME
 from codesdk.runtimes.scripted.turn import (
     AwaitReplies,
@@ -37,7 +37,8 @@ from codesdk.runtimes.scripted.turn import (
     TurnPlay,
     failed,
 )
-from codesdk.script import Script, Seen, load_script, model, parse_object, unmet
+from codesdk.sandbox import Beneath, PathRefused
+from codesdk.script import MAX_BYTES, Script, Seen, model, parse_object, parse_script, unmet
 
 _CAPABILITIES = Capabilities(supports_artifacts=False, supports_images=False)
 
@@ -77,13 +78,13 @@ class ScriptedRuntime:
         if known is not None and known[0] == given:
             return known[1]
         if isinstance(given, str):
-            script = await asyncio.to_thread(load_script, Path(task.env.cwd) / given, given)
+            script = await asyncio.to_thread(_load, task.env.workspace, given)
         elif isinstance(given, dict):
             script = parse_object(given, 'runtime_config["script"]')
         else:
             raise InvalidRequest(
                 'The scripted runtime needs a script: give runtime_config["script"] the path of a script file'
-                " or a script as an object.",
+                " in the workspace, or a script as an object.",
                 runtime=NAME,
             )
         _refuse_unplayable(script)
@@ -235,6 +236,24 @@ class ScriptedTask:
         if call.runtime_tool_call_id is not None:
             self._replies[call.runtime_tool_call_id] = text
             self._wake.set()
+
+
+def _load(workspace: Workspace, path: str) -> Script:
+    """Return the script in a file of the workspace. Blocking.
+
+    No error quotes the file: whoever names it need not be allowed to read it.
+    """
+    try:
+        with Beneath(workspace) as files:
+            text = files.read(path, MAX_BYTES).data.decode("utf-8-sig")
+        return parse_script(text, path)
+    except PathRefused as error:
+        raise InvalidRequest(f'The script "{path[:200]}" cannot be read: {error}.', runtime=NAME) from None
+    except (UnicodeDecodeError, InvalidRequest):
+        raise InvalidRequest(
+            f'"{path[:200]}" is not a valid script. `codesdk run --script FILE` names what is wrong, and where.',
+            runtime=NAME,
+        ) from None
 
 
 def _refuse_unplayable(script: Script) -> None:

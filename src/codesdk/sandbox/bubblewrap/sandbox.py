@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack
 from typing import Literal
 
 from codesdk.contract.errors import CodeSDKError, InvalidRequest
+from codesdk.contract.workspace import Workspace
 from codesdk.sandbox.backend import (
     Command,
     CommandEnd,
@@ -33,7 +34,7 @@ from codesdk.sandbox.bubblewrap.seccomp import compile_filter
 from codesdk.sandbox.egress import INTERNET, EgressProxy, Internet, proxy_environment
 from codesdk.sandbox.owner import SANDBOX_USER, User, unreachable, user_for
 from codesdk.sandbox.process import HIT_BY_SIGNAL, Overseer, Pipes, overseen, to_the_end
-from codesdk.sandbox.survey import Workspaces, open_workspace
+from codesdk.sandbox.survey import Workspaces, open_for_commands, open_found
 
 PROGRAMS = ("/usr/local/bin/bwrap", "/usr/bin/bwrap", "/bin/bwrap")
 NOT_INSTALLED = "bubblewrap is not installed; on Debian or Ubuntu: apt install bubblewrap."
@@ -113,7 +114,9 @@ class BubblewrapSandbox:
         fds = Descriptors()
         try:
             place = fds.keep(os.open("/usr", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
-            command = Command(session_id="", argv=["/usr/bin/true"], workspace="/usr", writable=False)
+            command = Command(
+                session_id="", argv=["/usr/bin/true"], workspace=Workspace("/usr"), writable=False
+            )
             wanted = Confinement(user_for(os.fstat(place), self._user), place, False, ".", {}, command.limits)
             end = await self._run(command, wanted, fds, _ignore)
         except CodeSDKError as error:
@@ -158,7 +161,7 @@ class BubblewrapSandbox:
 
     async def _confine(self, command: Command, fds: Descriptors) -> Confinement:
         """Open the workspace and the files in it that need protection."""
-        workspace = fds.keep(open_workspace(command.workspace))
+        workspace = fds.keep(open_for_commands(command.workspace))
         user, found = await self._workspaces.look(command, workspace)
         shielded = found.linked if self._protect_links and command.writable else ()
         return Confinement(
@@ -168,8 +171,8 @@ class BubblewrapSandbox:
             cwd=command.cwd,
             env=(proxy_environment() if command.hosts else {}) | dict(command.env),
             limits=command.limits,
-            git=_open_inside(workspace, ".git", fds) if found.has_git and command.writable else None,
-            shielded=[(_open_inside(workspace, each.path, fds), each.path) for each in shielded],
+            git=fds.keep(_open_git(workspace)) if found.has_git and command.writable else None,
+            shielded=[(fds.keep(open_found(workspace, each)), each.path) for each in shielded],
             covered=[each.path for each in found.covered],
             readable=self._readable,
         )
@@ -274,7 +277,7 @@ class _Life:
         words = said.rpartition("bwrap: ")[2].strip()
         if words.startswith("Can't chdir"):
             return InvalidRequest(f'There is no directory "{self._command.cwd}" in the workspace.')
-        if os.geteuid() == 0 and (place := unreachable(self._command.workspace, self._user)):
+        if os.geteuid() == 0 and (place := unreachable(self._command.workspace.path, self._user)):
             return InvalidRequest(
                 f"Commands run as user {self._user.uid}, who may not pass {place} on the way to the workspace. "
                 f"Move the workspace, or allow that: chmod o+x {place}."
@@ -304,8 +307,8 @@ def _counts_by_namespace() -> bool:
     return (int(major), int("".join(filter(str.isdigit, minor)))) >= (5, 14)
 
 
-def _open_inside(workspace: int, path: str, fds: Descriptors) -> int:
-    return fds.keep(os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=workspace))
+def _open_git(workspace: int) -> int:
+    return os.open(".git", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=workspace)
 
 
 async def _remove(group: cgroups.Group) -> None:

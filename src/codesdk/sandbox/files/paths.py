@@ -1,8 +1,8 @@
 """Files beneath an open directory: a relative path to the bytes of a regular file, or a refusal in words.
 
-The kernel resolves the path from the directory's descriptor (`openat2`), through no link and never out of it;
-where it cannot, each component is opened from the one before. Blocking; run it in a thread. `batch` changes
-files, `tree` lists them.
+The directory is the one that a `Workspace` names, reached through no link. The kernel resolves paths from its
+descriptor (`openat2`), through no link and never out of it; where it cannot, each component is opened from the one
+before. Blocking; run it in a thread. `batch` changes files, `tree` lists them.
 """
 
 import contextlib
@@ -13,6 +13,7 @@ from collections.abc import Generator, Sequence
 
 import msgspec
 
+from codesdk.contract.workspace import Workspace
 from codesdk.sandbox.files.kernel import Unsupported, open_beneath
 
 MAX_PATH_BYTES = 4096
@@ -81,14 +82,54 @@ def split_folder(path: str) -> list[str]:
     return parts
 
 
-class Beneath:
-    """An open directory. Use it in a `with`; paths are relative to it."""
+def open_workspace(workspace: Workspace) -> int:
+    """Return a descriptor of a workspace, for the caller to close. Raise `PathRefused` if it is not there any more.
 
-    def __init__(self, root: str) -> None:
+    No link is followed, not even above it: others may be able to write there.
+    """
+    folders = [part for part in os.path.abspath(workspace.path).split("/") if part]  # noqa: PTH100 - never touches the disk
+    fd = _open_from_root(folders)
+    if workspace.identity not in (None, _identity(fd)):
+        os.close(fd)
+        raise PathRefused(
+            "the workspace was replaced by another directory; put it back, or continue in a fork of the session"
+        )
+    return fd
+
+
+def identify(workspace: Workspace) -> Workspace:
+    """Return a workspace with the identity of the directory that is there now. Raise `PathRefused`."""
+    fd = open_workspace(workspace)
+    try:
+        return Workspace(workspace.path, _identity(fd))
+    finally:
+        os.close(fd)
+
+
+def _open_from_root(folders: Sequence[str]) -> int:
+    """Descend from the root of the file system: with one call, or component by component, which shows what is wrong."""
+    try:
+        fd = os.open("/", _DIRECTORY)
         try:
-            self._fd = os.open(root, _DIRECTORY)
-        except (OSError, ValueError):
-            raise PathRefused("the workspace directory cannot be opened") from None
+            with contextlib.suppress(OSError, Unsupported):
+                return open_beneath(fd, "/".join(folders) or ".", _DIRECTORY)
+            for folder in folders:
+                fd, above = enter(fd, folder), fd
+                os.close(above)
+            return os.dup(fd)
+        finally:
+            os.close(fd)
+    except (OSError, ValueError):
+        raise PathRefused("the workspace cannot be opened") from None
+    except PathRefused as error:
+        raise PathRefused(f"the workspace cannot be opened: {error}") from None
+
+
+class Beneath:
+    """An open workspace. Use it in a `with`; paths are relative to it."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._fd = open_workspace(workspace)
         self._identity = _identity(self._fd)
 
     def __enter__(self) -> "Beneath":

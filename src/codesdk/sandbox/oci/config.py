@@ -65,7 +65,7 @@ def container_spec(command: Command, place: int, user: User, found: Survey, *, l
     seen += [Seen(each.path, each.inode, covered=True) for each in found.covered]
     same = SandboxLimits()
     return ContainerSpec(
-        workspace=os.path.realpath(command.workspace),
+        workspace=command.workspace.path,
         writable=command.writable,
         user=user,
         seen=tuple(seen),

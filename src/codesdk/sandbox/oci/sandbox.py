@@ -33,7 +33,7 @@ from codesdk.sandbox.oci.facts import Facts, ask, require_possible
 from codesdk.sandbox.oci.owner import labels
 from codesdk.sandbox.owner import SANDBOX_USER, User
 from codesdk.sandbox.process import HIT_BY_SIGNAL, to_the_end
-from codesdk.sandbox.survey import Workspaces, open_workspace
+from codesdk.sandbox.survey import Workspaces, open_for_commands
 
 _MAX_IDLE = 16
 _CPU_LOOK_S = 0.1
@@ -193,7 +193,7 @@ class OciSandbox:
 
     async def _confine(self, command: Command) -> ContainerSpec:
         """Look at the workspace, and at the files in it that need protection."""
-        place = open_workspace(command.workspace)
+        place = open_for_commands(command.workspace)
         try:
             user, found = await self._workspaces.look(command, place)
             return container_spec(command, place, user, found, links=self._links)

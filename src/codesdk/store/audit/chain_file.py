@@ -5,6 +5,7 @@ start and recorded. A chain that was changed meanwhile goes on from its signed h
 visible.
 """
 
+import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -142,6 +143,10 @@ class ChainFile:
         write_head(self._head, Head(end=self.end, start=self._start), self._key)
 
     def _write(self, data: bytes) -> None:
+        if os.fstat(self._segment).st_nlink == 0:  # what is written there is gone when the process ends
+            raise FileNotFoundError(
+                errno.ENOENT, "its file was deleted while it was in use. End this process and start it again"
+            )
         if self._torn:
             os.ftruncate(self._segment, self._size)
         self._torn = True  # until everything is written

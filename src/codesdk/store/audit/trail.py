@@ -24,6 +24,7 @@ import msgspec
 from codesdk.contract.errors import CodeSDKError, StorageFailure
 from codesdk.contract.events import Event
 from codesdk.redaction import Redactor
+from codesdk.store.age import age_time
 from codesdk.store.audit.chain import AuditEntry, AuditRecord, Category, Segment, Who, segments, storage_entry
 from codesdk.store.audit.chain_file import SEGMENT_BYTES, ChainFile
 from codesdk.store.audit.entries import (
@@ -300,7 +301,7 @@ class Audit:
 
 def _over(found: Sequence[Segment], max_age_s: float | None, max_bytes: int | None) -> list[Segment]:
     """Return the oldest segments that are over the age or the size limit, never the newest."""
-    before = None if max_age_s is None else time.time() - max_age_s
+    before = None if max_age_s is None else age_time() - max_age_s
     chosen = {path for path, _ in oldest_over((segment.path for segment in found), before, max_bytes)}
     # Only from the first one on: a chain may lose its beginning, not its middle.
     return list(takewhile(lambda segment: segment.path in chosen, found[:-1]))

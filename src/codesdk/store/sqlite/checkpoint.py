@@ -37,7 +37,7 @@ class Merger:
         if self._thread is not None:
             if not self._thread.is_alive():
                 self._thread = None
-                _merge(self._db)
+                merge(self._db)
         elif self._pages >= MERGE_PAGES:
             self._pages = 0
             self._begin()
@@ -47,7 +47,7 @@ class Merger:
         try:
             thread.start()
         except RuntimeError:  # no thread can be started; what was committed must not fail for that
-            _merge(self._db)
+            merge(self._db)
         else:
             self._thread = thread
 
@@ -58,10 +58,10 @@ class Merger:
 
     def _run(self) -> None:
         with contextlib.suppress(sqlite3.Error), contextlib.closing(connect(self._path, "rw")) as db:
-            _merge(db)
+            merge(db)
 
 
-def _merge(db: sqlite3.Connection) -> None:
+def merge(db: sqlite3.Connection) -> None:
     """Copy everything that no reader still needs in the log. The rest stays there and counts as stored."""
     with contextlib.suppress(sqlite3.Error):
         db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()

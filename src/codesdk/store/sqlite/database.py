@@ -16,9 +16,10 @@ from typing import Any, Self, TypeVar
 from codesdk.contract.errors import CodeSDKError
 from codesdk.store import refusals
 from codesdk.store.sqlite.connection import Synchronous, connect_reader, connect_writer, explain
+from codesdk.store.sqlite.requests import Append, Call, Close, Outcome, Request, Vacuum
 from codesdk.store.sqlite.schema import MIGRATIONS, Migration
 from codesdk.store.sqlite.tables import Tables
-from codesdk.store.sqlite.writer import Append, Call, Close, Outcome, Request, Vacuum, Writer, WriterStats
+from codesdk.store.sqlite.writer import Writer, WriterStats
 
 T = TypeVar("T")
 
@@ -96,10 +97,15 @@ class Database:
 
     # --- writing ---------------------------------------------------------------------------------
 
-    async def change(self, run: Callable[[Tables], T], *, durable: bool = True) -> T:
-        """Change the tables in the writer's thread, in order of calls. Done when it is committed."""
+    async def change(
+        self, run: Callable[[Tables], T], *, durable: bool = True, creates: str | None = None
+    ) -> T:
+        """Change the tables in the writer's thread, in order of calls. Done when it is committed.
+
+        A change that `creates` a session fails with the session's first append, if that is queued by then.
+        """
         done: asyncio.Future[T] = self._loop.create_future()
-        self._send(done, Call(done, run, durable))
+        self._send(done, Call(done, run, durable, creates))
         return await done
 
     async def vacuum(self, *, rewrite: bool = False) -> int:

@@ -3,15 +3,16 @@
 import asyncio
 import functools
 import sqlite3
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from types import CoroutineType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from codesdk.contract.ports import Blobs
 from codesdk.contract.records import ArtifactRow, Changes, KeyRow, SessionRow
 from codesdk.store.sqlite import reading
 from codesdk.store.sqlite.database import Database
+from codesdk.store.sqlite.requests import Append, Delete
 from codesdk.store.sqlite.split_blobs import SplitBlobs
-from codesdk.store.sqlite.writer import Append, Delete
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -19,7 +20,7 @@ T = TypeVar("T")
 
 def _asks(
     question: Callable[Concatenate[sqlite3.Connection, P], tuple[T, int]],
-) -> Callable[Concatenate[Database, P], Coroutine[Any, Any, T]]:
+) -> Callable[Concatenate[Database, P], "CoroutineType[Any, Any, T]"]:
     """Return a query as a method: run in a reader's thread, on its connection."""
 
     @functools.wraps(question)
@@ -56,7 +57,7 @@ class SqliteLog(Database):
 
     async def create(self, session: SessionRow, owner: str) -> int:
         """Register a session before its first append."""
-        return await self.change(lambda tables: tables.create(session, owner))
+        return await self.change(lambda tables: tables.create(session, owner), creates=session.session_id)
 
     async def take(self, session_id: str, owner: str) -> int:
         """Raise a session's epoch, so that appends under the old one are refused."""
@@ -95,6 +96,7 @@ class SqliteLog(Database):
     session = _asks(reading.session)
     sessions = _asks(reading.sessions)
     count_sessions = _asks(reading.count_sessions)
+    last_owner = _asks(reading.last_owner)
     interrupted = _asks(reading.interrupted)
     snapshot = _asks(reading.snapshot)
     task = _asks(reading.task)

@@ -206,6 +206,12 @@ def count_sessions(db: sqlite3.Connection, status: str) -> tuple[int, int]:
     return int(db.execute("SELECT count(*) FROM sessions WHERE status = ?", (status,)).fetchone()[0]), 1
 
 
+def last_owner(db: sqlite3.Connection) -> tuple[str | None, int]:
+    """Return who owns the newest session, or None if there is none."""
+    found = db.execute("SELECT owner FROM sessions ORDER BY key DESC LIMIT 1").fetchone()
+    return (str(found[0]), 1) if found is not None else (None, 0)
+
+
 def interrupted(db: sqlite3.Connection, owner: str) -> tuple[list[str], int]:
     """Return the ids of an owner's sessions with an active or queued task, or without any event."""
     rows = db.execute("SELECT id FROM sessions WHERE pending AND owner = ? ORDER BY id", (owner,)).fetchall()

@@ -6,10 +6,10 @@ log. Small contents that an earlier version kept in files are still found there.
 """
 
 import sqlite3
-import time
 
 from codesdk.contract.canonical import content_hash as hash_of
 from codesdk.contract.ports import Blobs
+from codesdk.store.age import age_time
 from codesdk.store.blobs import Keep, checked
 from codesdk.store.sqlite import reading
 from codesdk.store.sqlite.database import Database
@@ -33,7 +33,7 @@ class SplitBlobs:
 
         def store(tables: Tables) -> str:
             name = hash_of(data)
-            tables.put_blob(name, data, time.time())
+            tables.put_blob(name, data, age_time())
             return name
 
         # Not flushed by itself: the commit that names it comes later, and takes this one to disk.
@@ -51,7 +51,7 @@ class SplitBlobs:
 
     async def sweep(self, keep: Keep, older_than_s: float) -> int:
         """Remove older blobs that `keep` does not return, and leftovers of broken writes."""
-        limit = time.time() - older_than_s
+        limit = age_time() - older_than_s
         removed = place = 0
         while page := await self._database.ask(reading.old_blobs, place, limit, _SWEEP_PAGE):
             place = page[-1][0]

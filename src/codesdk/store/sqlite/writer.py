@@ -1,8 +1,9 @@
 """Requests from the loop to transactions in one thread, and results back to the loop.
 
 The thread takes everything that waits, commits it once, and reports the whole batch in one call. If the batch
-fails, each request gets its own transaction, so that one that cannot be stored does not fail the others. (A
-savepoint would not do: SQLite may roll back the whole transaction when the disk is full.)
+fails, each request gets its own transaction, so that one that cannot be stored does not fail the others; only a
+session's creation and its first events stay together. (A savepoint would not do: SQLite may roll back the whole
+transaction when the disk is full.)
 """
 
 import queue
@@ -10,84 +11,35 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.errors import CodeSDKError, StorageFailure
 from codesdk.contract.figures import FRAMES, Spread
-from codesdk.contract.records import Changes
 from codesdk.store import refusals
-from codesdk.store.sqlite.checkpoint import Merger
+from codesdk.store.sqlite.checkpoint import Merger, merge
 from codesdk.store.sqlite.connection import Synchronous, explain
+from codesdk.store.sqlite.presence import Presence
+from codesdk.store.sqlite.requests import (
+    Append,
+    Call,
+    Close,
+    Delete,
+    Outcome,
+    Request,
+    Vacuum,
+    note_birth,
+    units,
+)
 from codesdk.store.sqlite.tables import Tables
 from codesdk.store.sqlite.vacuum import free_bytes, give_back
 
 _BATCH_FRAMES = 2_000
 _CLOSING_BUSY_MS = 200
 _PURGED_BYTES = 1024 * 1024  # about how much one purge step changes
-
-Token = Any
-"""Returned to the caller with the result, such as a future."""
-
-
-class Append(msgspec.Struct, frozen=True):
-    """Frames for a session. `round` counts the failures that the caller knew of when it queued them."""
-
-    token: Token
-    session_id: str
-    epoch: int
-    first_seq: int
-    frames: Sequence[bytes]
-    durable: bool
-    changes: Changes | None
-    round: int
-
-    @property
-    def writer(self) -> tuple[str, int]:
-        """Identifies the writer: what the same writer queued after a failure fails, too."""
-        return (self.session_id, self.epoch)
-
-
-class Call(msgspec.Struct, frozen=True):
-    """Any other change of the tables."""
-
-    token: Token
-    run: Callable[[Tables], Any]
-    durable: bool
-
-
-class Delete(msgspec.Struct, frozen=True):
-    """A session to remove: hidden at once, its events removed step by step between other requests."""
-
-    token: Token
-    session_id: str
-
-
-class Vacuum(msgspec.Struct, frozen=True):
-    """Return free pages step by step between other requests. `rewrite` an older file in one go."""
-
-    token: Token
-    rewrite: bool
-
-
-class Close(msgspec.Struct, frozen=True):
-    """The end: nothing may follow."""
-
-    token: Token
-
-
-Request = Append | Call | Delete | Vacuum | Close
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    """The result or the error of a request."""
-
-    request: Request
-    value: Any = None
-    error: CodeSDKError | None = None
 
 
 class WriterStats(msgspec.Struct):
@@ -127,6 +79,7 @@ class Writer:
         self._level = ""
         self._tables = Tables(db)
         self._merger = Merger(db, path)
+        self._presence = Presence(path)
         self._inbox: queue.SimpleQueue[list[Request]] = queue.SimpleQueue()
         self._waiting: deque[Request] = deque()
         self._graves: deque[tuple[int, Delete | None]] = deque((key, None) for key in self._tables.graves())
@@ -168,8 +121,9 @@ class Writer:
         """Take what waits, up to a number of frames. Block only if there is nothing else to do."""
         batch: list[Request] = []
         frames = 0
+        unborn: set[str] = set()  # created in this batch, and the first events are not in it yet
         block = not self._waiting and not self._graves and not self._vacuums
-        while frames < _BATCH_FRAMES:
+        while frames < _BATCH_FRAMES or unborn:
             if not self._waiting:
                 try:
                     self._waiting.extend(self._inbox.get(block))
@@ -180,6 +134,7 @@ class Writer:
             request = self._waiting.popleft()
             batch.append(request)
             frames += len(request.frames) if isinstance(request, Append) else 1
+            note_birth(request, unborn)
             if isinstance(request, Close):
                 break
         return batch
@@ -193,17 +148,19 @@ class Writer:
             if len(batch) == 1:
                 return [self._failure(batch[0], explain(error, self._path))]
         outcomes: list[Outcome] = []
-        for request in batch:
+        for unit in units(batch):
             try:
-                outcomes += self._commit([request])
+                outcomes += self._commit(unit)
             except Exception as error:  # noqa: BLE001 - as above
                 self._undo()
-                outcomes.append(self._failure(request, explain(error, self._path)))
+                outcomes += [self._failure(request, explain(error, self._path)) for request in unit]
         return outcomes
 
     def _commit(self, batch: list[Request]) -> list[Outcome]:
         """Do all requests in one transaction. Raise, with nothing done, if the database refuses one."""
         durable = any(not isinstance(request, Append | Call) or request.durable for request in batch)
+        if durable:
+            self._check_files()
         self._set_level("FULL" if durable else "NORMAL")
         outcomes: list[Outcome] = []
         failed: dict[tuple[str, int], CodeSDKError] = {}
@@ -225,6 +182,15 @@ class Writer:
         self._merger.note(self._tables.take_size())
         self._tables.trim()
         return self._settle(outcomes)
+
+    def _check_files(self) -> None:
+        """Raise if a file of the database is not there any more; first save what only a nameless one holds."""
+        try:
+            self._presence.check()
+        except StorageFailure:
+            self._merger.wait()
+            merge(self._db)
+            raise
 
     def _apply(self, request: Request, failed: dict[tuple[str, int], CodeSDKError]) -> Any:
         if isinstance(request, Append):

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from codesdk.contract.actions import Caller
+from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.ports import Blobs, EventLog, Policy, Stamper, ToolRunner
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import Limits
@@ -56,10 +57,16 @@ async def memory_sdk(
         models=door,
         mcp=host,
         state_dir=state_dir,
-        is_workspace=lambda _: True,
+        identify=lambda workspace: workspace,
     )
+
+    def find(name: str) -> Runtime:
+        if name not in found:
+            raise InvalidRequest(f"There is no runtime {name} here. There are: {', '.join(found) or 'none'}.")
+        return found[name]
+
     permits = Permits(allow_yolo=True)
-    engine = Engine(ports, found.__getitem__, owner="test", secrets=secrets, permits=permits)
+    engine = Engine(ports, find, owner="test", secrets=secrets, permits=permits)
     await engine.open()
     try:
         yield CodeSDK(EngineService(engine, Caller()), engine, gateway=door)

@@ -11,13 +11,16 @@ from typing import Any
 from codesdk.contract.ports import Policy, PolicyQuestion, ToolInvocation, ToolRunner
 from codesdk.contract.runtime import ToolReply
 from codesdk.contract.tools import Evaluation, OutputStream, PermissionMode, Subjects, ToolClass, ToolSpec
+from codesdk.contract.workspace import Workspace
 from codesdk.policy import all_opinions, decide
 
 
 class DirectoryTools:
     """Runs what the policy allows. What it would ask about is refused, with a text that says what to do."""
 
-    def __init__(self, runner: ToolRunner, policy: Policy, workspace: str, mode: PermissionMode) -> None:
+    def __init__(
+        self, runner: ToolRunner, policy: Policy, workspace: Workspace, mode: PermissionMode
+    ) -> None:
         self._runner = runner
         self._policy = policy
         self._workspace = workspace

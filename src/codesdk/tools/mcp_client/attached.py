@@ -111,6 +111,7 @@ def _tool(connection: "Connection", name: str, offered: Any) -> Tool:
             tool_class=server.tool_classes.get(offered.name, server.tool_class),
         ),
         function=call,
+        foreign=True,
         execution_env="codesdk_host" if isinstance(server, StdioServer) else "unknown",
         sandbox=SandboxSummary(network=True, timeout_ms=int(server.timeout_s * 1000)),
         subjects=lambda _: Subjects(hosts=[host] if host else []),

@@ -9,7 +9,7 @@ from typing import NoReturn
 import msgspec
 
 MAX_FILES = 500
-_HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_HUNK = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
 _LETTERS = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 _NOWHERE = "/dev/null"
@@ -54,7 +54,7 @@ def parse(text: bytes) -> list[FilePatch]:
 class _Reader:
     def __init__(self, text: bytes) -> None:
         self._lines = text.split(b"\n")
-        # The text ends with a line feed, which begins no further line.
+        # A line feed at the end begins no further line.
         if self._lines[-1] == b"":
             self._lines.pop()
         self._at = 0

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from codesdk.contract.ports import ToolRun
 from codesdk.contract.tools import Subjects
+from codesdk.contract.workspace import Workspace
 from codesdk.sandbox import Batch, Beneath, Missing, Opened, PathRefused, Written, split
 from codesdk.tools.patch.hunks import DoesNotApply, apply_hunks
 from codesdk.tools.patch.parsing import BadPatch, FilePatch, parse
@@ -67,7 +68,7 @@ def _subjects(args: PatchInput) -> Subjects:
     )
 
 
-def _apply(workspace: str, args: PatchInput, go_on: GoOn) -> ToolRun:
+def _apply(workspace: Workspace, args: PatchInput, go_on: GoOn) -> ToolRun:
     try:
         wanted = parse(encode(args.patch, "patch"))
     except BadPatch as error:
@@ -167,7 +168,9 @@ class _Plan:
     def _move(self, wanted: FilePatch) -> None:
         old, source = self._present(wanted.old or "")
         new, target = self._absent(wanted.new or "")
-        target.data, offsets = self._result(source.data or b"", wanted)
+        # git means the file before the patch, which may have changed it already in an earlier part.
+        copied = source.before.data if wanted.copy and source.before else source.data
+        target.data, offsets = self._result(copied or b"", wanted)
         target.executable, target.words = wanted.executable, f"Copied {old} to {new}{_moved(offsets)}"
         if source.before is not None and wanted.executable is None:
             target.mode = source.before.mode

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from codesdk.contract.ports import ToolRun
+from codesdk.contract.workspace import Workspace
 from codesdk.sandbox import Batch, Beneath, Missing, Opened, split
 from codesdk.tools.patch.tool import patch_tools
 from codesdk.tools.registry import Tool, ToolContext, ToolError, ToolRegistry
@@ -95,7 +96,7 @@ def builtin_registry() -> ToolRegistry:
     return ToolRegistry([*workspace_tools(), *finding_tools(), *patch_tools()])
 
 
-def _read(workspace: str, args: ReadInput) -> str:
+def _read(workspace: Workspace, args: ReadInput) -> str:
     with opened(workspace, args.path) as files:
         data = files.read(args.path, MAX_FILE_BYTES).data
     text, notes = _as_text(args.path, data)
@@ -148,7 +149,7 @@ def _number(lines: list[str], args: ReadInput) -> tuple[list[str], int]:
     return shown, last
 
 
-def _write(workspace: str, args: WriteInput, go_on: GoOn) -> ToolRun:
+def _write(workspace: Workspace, args: WriteInput, go_on: GoOn) -> ToolRun:
     data = encode(args.content, "content")
     _require_size(args.path, data)
     path = args.path
@@ -168,7 +169,7 @@ def _existing(files: Beneath, path: str) -> Opened | None:
         return None
 
 
-def _edit(workspace: str, args: EditInput, go_on: GoOn) -> ToolRun:
+def _edit(workspace: Workspace, args: EditInput, go_on: GoOn) -> ToolRun:
     if args.old == args.new:
         raise ToolError("old and new are the same text; nothing would change.")
     old, new = encode(args.old, "old"), encode(args.new, "new")

@@ -13,6 +13,7 @@ from msgspec import Meta
 from codesdk.contract.canonical import content_hash
 from codesdk.contract.ports import FileChange, Kept, ToolRun
 from codesdk.contract.tools import SandboxSummary, Subjects, ToolAnnotations
+from codesdk.contract.workspace import Workspace
 from codesdk.sandbox import Beneath, Opened, PathRefused, Written, split_folder
 from codesdk.tools.registry import SubjectsOf, Tool, ToolError, ToolFunction, make_tool
 from codesdk.tools.workspace.diff import unified
@@ -60,7 +61,7 @@ async def in_thread(work: Callable[[GoOn], T]) -> T:
 
 
 @contextmanager
-def opened(workspace: str, path: str | None = None) -> Generator[Beneath]:
+def opened(workspace: Workspace, path: str | None = None) -> Generator[Beneath]:
     """Hold the workspace open. A refusal becomes an error for the model, with the path as given."""
     try:
         with Beneath(workspace) as files:

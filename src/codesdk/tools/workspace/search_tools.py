@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from codesdk.contract.workspace import Workspace
 from codesdk.sandbox import (
     Beneath,
     Entry,
@@ -111,7 +112,7 @@ def finding_tools() -> list[Tool]:
     ]
 
 
-def _list(workspace: str, args: ListInput) -> str:
+def _list(workspace: Workspace, args: ListInput) -> str:
     with opened(workspace, args.path) as files:
         found = entries(files, split_folder(args.path))
     if not found:
@@ -133,7 +134,7 @@ def _line(entry: Entry) -> str:
     )
 
 
-def _glob(workspace: str, args: GlobInput, go_on: GoOn) -> str:
+def _glob(workspace: Workspace, args: GlobInput, go_on: GoOn) -> str:
     wanted = _wanted(args.pattern)
     found: list[str] = []
     outing = _Outing(go_on)
@@ -148,7 +149,7 @@ def _glob(workspace: str, args: GlobInput, go_on: GoOn) -> str:
     return "\n".join([*sorted(found), *outing.notes] if found else ["No file matches.", *outing.notes])
 
 
-def _search(workspace: str, args: SearchInput, go_on: GoOn) -> str:
+def _search(workspace: Workspace, args: SearchInput, go_on: GoOn) -> str:
     wanted = _wanted(args.glob) if args.glob else None
     outing = _Outing(go_on)
     lines: list[str] = []

@@ -1,0 +1,95 @@
+"""Places in a workspace whose content programs outside of the sandbox run: how they look, and which ones changed.
+
+A command cannot be kept from making them: to cover a name in a bind mount, it must exist on the host first. So
+they are looked at before and after a command, and what changed is told. Blocking, but a few dozen `stat` calls.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Mapping
+from itertools import islice
+
+from codesdk.contract.workspace import Workspace
+from codesdk.sandbox.files.paths import PathRefused, open_workspace
+
+TRIGGERS: Mapping[str, str] = {
+    ".git": "git",
+    ".git/config": "git",
+    ".git/hooks/": "git",
+    ".husky/": "git",
+    ".envrc": "direnv",
+    ".vscode/tasks.json": "VS Code",
+    ".vscode/settings.json": "VS Code",
+    ".vscode/launch.json": "VS Code",
+    ".devcontainer.json": "VS Code",
+    ".devcontainer/": "VS Code",
+    ".idea/runConfigurations/": "JetBrains IDEs",
+    ".cursor/": "Cursor",
+    ".mcp.json": "agents",
+    ".claude/": "claude",
+    ".claude/hooks/": "claude",
+    ".codex/": "codex",
+    ".gemini/": "gemini",
+}
+"""Each place, and what runs or obeys it when somebody works in the workspace. With a slash: what is in that directory.
+
+Not here is what people run on purpose, as a part of the work: Makefile, package.json, tests.
+"""
+MAX_ENTRIES = 256
+
+
+class TriggerWatch:
+    """The places as they look when it is made, before a command."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._before = _look_at_all(workspace)
+
+    def warning(self) -> str | None:
+        """Return what to tell people if places are new or look different by now."""
+        now = _look_at_all(self._workspace)
+        places = [place for place in now if now[place] != self._before.get(place)]
+        if not places:
+            return None
+        programs = ", ".join(sorted({TRIGGERS[place] for place in places}))
+        return (
+            "Warning: while this ran, there was a change to what programs outside of the sandbox run or obey:"
+            f" {', '.join(places)}. Look at it before {programs} is used in this workspace."
+        )
+
+
+def _look_at_all(workspace: Workspace) -> dict[str, object]:
+    """Return how each place looks that is there; nothing if the workspace cannot be opened."""
+    try:
+        fd = open_workspace(workspace)
+    except PathRefused:
+        return {}
+    try:
+        looks = {place: _look(fd, place) for place in TRIGGERS}
+    finally:
+        os.close(fd)
+    return {place: found for place, found in looks.items() if found}
+
+
+def _look(workspace: int, place: str) -> object:
+    """Return what changes with a place: when it was last changed is the kernel's word, which no command can set."""
+    with contextlib.suppress(OSError):
+        if place.endswith("/"):
+            return _listed(workspace, place)
+        info = os.stat(place, dir_fd=workspace, follow_symlinks=False)
+        # A repository's directory changes with every git command, and none of that runs anything.
+        return "directory" if stat.S_ISDIR(info.st_mode) else (info.st_ino, info.st_ctime_ns)
+    return None
+
+
+def _listed(workspace: int, place: str) -> object:
+    fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=workspace)
+    try:
+        with os.scandir(fd) as entries:
+            found = [
+                (entry.name, entry.stat(follow_symlinks=False)) for entry in islice(entries, MAX_ENTRIES)
+            ]
+    finally:
+        os.close(fd)
+    return sorted((name, info.st_ino, info.st_ctime_ns) for name, info in found)

@@ -1,0 +1,40 @@
+"""The files of an open database, to notice that somebody deleted or replaced one of them.
+
+SQLite goes on writing into a file that has no name any more: all is well until the process ends, then it is gone.
+"""
+
+from pathlib import Path
+
+from codesdk.contract.errors import StorageFailure
+
+Identity = tuple[int, int]
+
+
+class Presence:
+    """Remembers which files a database has. Call all methods in the writer's thread."""
+
+    def __init__(self, path: Path) -> None:
+        wal = path.with_name(f"{path.name}-wal")
+        self._known: dict[Path, Identity | None] = {path: _identity(path), wal: _identity(wal)}
+
+    def check(self) -> None:
+        """Raise `StorageFailure` if a file is not the one that is open. The log appears with the first commit."""
+        for path, known in self._known.items():
+            found = _identity(path)
+            if known is None:
+                self._known[path] = found
+            elif found != known:
+                raise StorageFailure(
+                    f"{path} was deleted or replaced while it was in use. Nothing more is stored; what was stored"
+                    " so far is put into the database if that is still there. End this process, look at the data"
+                    " directory, and start it again.",
+                    details={"path": str(path)},
+                )
+
+
+def _identity(path: Path) -> Identity | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
