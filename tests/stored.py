@@ -5,10 +5,13 @@ from pathlib import Path
 
 
 def stored(root: Path) -> dict[str, bytes]:
-    """Return the bytes of all files by their names, and of a database also its tables."""
+    """Return the bytes of all files by their names, and of a database also its tables.
+
+    Without sealed equipment, which is there to hold secrets.
+    """
     found: dict[str, bytes] = {}
     for path in sorted(root.rglob("*")):
-        if path.is_file():
+        if path.is_file() and path.parent != root / "equipment":
             name = str(path.relative_to(root))
             found[name] = path.read_bytes()
             if found[name].startswith(b"SQLite format 3"):

@@ -1,4 +1,4 @@
-"""What a session is equipped with and what is not in its log: a script or a recording, MCP servers.
+"""What a session is equipped with and its log does not hold: a script or a recording, MCP servers.
 
 Implements `Equipper` for an engine of this process: checked first, then given to the gateway and to the session.
 """
@@ -28,19 +28,17 @@ class SessionEquipper:
         self._tools = tools
         self._archive = archive
 
-    async def prepare(
-        self, equipment: Equipment, *, principal: str, recording: str | None = None
-    ) -> "PreparedEquipment":
+    async def prepare(self, equipment: Equipment, *, principal: str) -> "PreparedEquipment":
         """Check equipment before anything is written. Raise `InvalidRequest` if it cannot be used."""
         # Imports are below, where they are needed: few sessions play something or have servers.
         settings: dict[str, Any] = {}
         plays: Source | None = None
-        if recording is not None:
+        if equipment.recording is not None:
             from codesdk.gateway import session_cassette
 
             archive = self._archive.as_principal(principal)
-            await archive.session(recording)
-            plays = await session_cassette(archive, recording)
+            await archive.session(equipment.recording)
+            plays = await session_cassette(archive, equipment.recording)
             settings["gateway"] = "replay"
         elif equipment.script is not None:
             from codesdk.script import parse_object
@@ -72,9 +70,10 @@ class PreparedEquipment:
 
         return secrets_of(self.servers)
 
-    async def attach(self, session_id: str) -> Attached | None:
+    async def attach(self, session_id: str, *, again: bool = False) -> Attached | None:
         """Give it to a session. Return the tools of its servers with all others, and what ends the servers."""
-        if self.plays is not None:
+        # After a restart a script plays from its first turn; in the same process it goes on where it was.
+        if self.plays is not None and not (again and self.gateway.plays(session_id)):
             self.gateway.choose(session_id, self.plays)
         if not self.servers:
             return None

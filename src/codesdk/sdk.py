@@ -22,7 +22,7 @@ from codesdk.contract.errors import Conflict, InvalidRequest, StorageFailure
 from codesdk.contract.ports import Observer, Policy, Subscriber, ToolRunner
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import GatewayMode, Limits
-from codesdk.engine import Archive, Engine, EngineService, Permits, Ports, SystemStamper
+from codesdk.engine import Archive, Engine, EngineService, Permits, Ports, SystemStamper, unseal
 from codesdk.equipment import SessionEquipper
 from codesdk.gateway import GatewayService, Provider, providers_from
 from codesdk.handles import Handles, Session, Task, TaskResult
@@ -30,7 +30,7 @@ from codesdk.local import AUDIT, RUNTIMES, ControlServer, DataDir, HolderService
 from codesdk.policy import ModePolicy
 from codesdk.redaction import Redactor
 from codesdk.runtimes import clean_session, create_runtime, forget_session, resolve, session_folders, sweep
-from codesdk.store import Audit, MemoryBlobs, MemoryLog, MemoryUndo, deletion_entry
+from codesdk.store import Audit, MemoryBlobs, MemoryEquipment, MemoryLog, MemoryUndo, deletion_entry
 from codesdk.tools import McpHost, ToolRegistry, builtin_registry
 
 __all__ = ["CodeSDK", "Session", "Task", "TaskResult"]
@@ -192,7 +192,7 @@ class CodeSDK(Handles):
                 await self._engine.settle_subscribers()
         origin = Origin(
             archive=self.archive,
-            redactor=self._engine.redactor_of(session_id) if self._engine else Redactor(()),
+            redactor=await self._redactor_of(session_id),
             data_dir=self._directory.path if self._directory else None,
             running=True,
             health=health,
@@ -200,6 +200,12 @@ class CodeSDK(Handles):
         return await write_bundle(
             target, origin, session_id, max_bytes=MAX_BYTES if max_bytes is None else max_bytes
         )
+
+    async def _redactor_of(self, session_id: str) -> Redactor:
+        if self._engine is not None:
+            return await self._engine.redactor_of(session_id)
+        assert self._directory is not None, "without an engine there is a directory"
+        return Redactor((await unseal(self._directory.equipment, session_id)).secrets)
 
     async def collect(
         self,
@@ -230,14 +236,21 @@ class CodeSDK(Handles):
         )
 
     def _playable(self, plays: "Source | None") -> tuple[dict[str, Any] | None, GatewayMode | None]:
-        if plays is None or self._gateway is None:
+        if plays is None or self._gateway is None or _is_script(plays):
             return super()._playable(plays)
-        # The gateway is here, so it can be given the very object, whatever it is.
+        # The gateway is here, so it can be given the very object. No action carries it, so it is not sealed either.
         return None, "replay" if isinstance(plays, Sequence) else "scripted"
 
     def _play(self, session_id: str, plays: "Source | None") -> None:
-        if plays is not None and self._gateway is not None:
+        if plays is not None and self._gateway is not None and not _is_script(plays):
             self._gateway.choose(session_id, plays)
+
+
+def _is_script(plays: "Source") -> bool:
+    """Return whether an action can carry what is to be played, so that it is sealed with the session."""
+    from codesdk.script import Script
+
+    return isinstance(plays, Script)
 
 
 class _Runtimes:
@@ -323,6 +336,7 @@ async def _ports(
         models=gateway,
         mcp=host,
         undo=directory.undo if directory else MemoryUndo(),
+        equipment=directory.equipment if directory else MemoryEquipment(),
         state_dir=state_dir,
         clean=functools.partial(clean_session, state_dir) if state_dir else None,
         observers=[*observers, audit] if audit else observers,

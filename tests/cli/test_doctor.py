@@ -75,3 +75,16 @@ def test_on_a_narrow_terminal_the_table_still_fits(shell: Shell):
     with Terminal(shell, "doctor", columns=60) as terminal:
         assert terminal.end() == 0
         assert max(len(line) for line in terminal.plain.splitlines()) <= 60
+
+
+def test_secrets_that_others_could_read_are_a_problem(shell: Shell):
+    shell.run("turns: [{steps: [{text: Hello.}]}]")
+    folder = shell.data / "equipment"
+    folder.mkdir(mode=0o700)
+    folder.chmod(0o755)
+    problem = ".codesdk/equipment is open to others (mode 0755); run chmod 700 on it"
+    (report,) = shell.codesdk("doctor", "--json").lines
+    state = f"sessions' secrets are not for their owner only: {problem}"
+    assert (report["ok"], report["data_dir"]) == (False, {"path": ".codesdk", "ok": False, "state": state})
+    verified = shell.codesdk("verify", "last")
+    assert (verified.code, verified.out.splitlines()[1:]) == (1, [f"  {problem}"])

@@ -192,3 +192,9 @@ def test_whatever_changes_a_session_goes_through_execute():
     assert not {"LiveSession", "SessionRegistry", "undo"} & set(codesdk.engine.__all__)
     handlers = inspect.getsource(SessionActions.__init__)
     assert all(f"act.{kind.__name__}: " in handlers for kind in ACTIONS)
+
+
+def test_the_repr_of_equipment_names_its_kinds_and_shows_none_of_it():
+    server = {"type": "http", "url": "http://x", "headers": {"authorization": "canary-1"}}
+    action = act.EquipSession(session_id="ses_1", secrets=["canary-2"], mcp_servers={"canary-3": server})
+    assert repr(action) == "EquipSession(mcp_servers, secrets)"

@@ -102,7 +102,7 @@ def files(root: Path) -> Iterator[tuple[str, bytes]]:
     for path in sorted(root.rglob("*")):
         name = str(path.relative_to(root))
         yield f"name {name}", name.encode()
-        if not path.is_file() or name.split("/")[0] == "undo":
+        if not path.is_file() or name.split("/")[0] in ("undo", "equipment"):
             continue
         try:
             data = path.read_bytes()

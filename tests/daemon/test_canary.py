@@ -2,8 +2,8 @@
 
 A known value (a session's `secrets`, a provider's key, what MCP servers are given, a token) and anything that looks
 like a key must be nowhere: not in an answer, a log, a metric, the audit, a bundle, or any file of the data directory.
-Two places hold what a user has, as it is: the workspace, and `undo/`, which keeps files byte for byte as they
-were before a tool changed them, for the owner only.
+Three places hold what a user has, as it is: the workspace, `undo/`, which keeps files byte for byte as they
+were before a tool changed them, and `equipment/`, where sessions' secrets are sealed; both for the owner only.
 """
 
 import os
@@ -160,7 +160,7 @@ def _knock(spy: Spy, session: str) -> None:
         )
 
 
-@pytest.mark.parametrize("name", ["undo", "lock", "tokens.json", "codesdk.db", "blobs"])
+@pytest.mark.parametrize("name", ["undo", "equipment", "lock", "tokens.json", "codesdk.db", "blobs"])
 def test_what_is_stored_is_for_its_owner_only(tmp_path: Path, name: str):
     TokenFile(tmp_path / "data").add("someone", ["admin"])
     with daemon(tmp_path / "data") as running:

@@ -203,7 +203,7 @@ def test_a_session_found_again_by_its_key_has_its_secrets_again():
         wanted = SessionConfig(runtime="fake", workspace="/workspace")
         first = r.get(create_session(r.engine, wanted, secrets=iter([CANARY]), key="k"))
         r.reopen()
-        again = r.get(create_session(r.engine, wanted, secrets=iter([CANARY]), key="k"))
+        again = r.get(create_session(r.engine, wanted, key="k"))
         assert again.session_id == first.session_id
         session = r.handle(again.session_id)
         r.start(session, CANARY)

@@ -32,6 +32,7 @@ from codesdk.engine.sessions.scope import Ports
 from codesdk.engine.sessions.session import LiveSession
 from codesdk.policy.modes import ModePolicy
 from codesdk.store.blobs import MemoryBlobs
+from codesdk.store.equipment import MemoryEquipment
 from codesdk.store.memory import MemoryLog
 from codesdk.store.sqlite.log import SqliteLog
 from codesdk.testing.fakes import FakeRuntime, FakeTools, FrozenStamper
@@ -162,6 +163,7 @@ class World:
         self.secrets = secrets
         self.flaky = Flaky()
         self.blobs = FlakyBlobs(self.flaky)
+        self.equipment = MemoryEquipment()
         self.directory = Path(tempfile.mkdtemp()) if sqlite else None
         self.readers: list[Reader] = []
         self.calls: list[asyncio.Task[Any]] = []
@@ -259,6 +261,7 @@ class World:
             policy=self.policy,
             stamper=self.stamper,
             limits=self.limits,
+            equipment=self.equipment,
             identify=lambda workspace: workspace,
             **self._listeners,
         )

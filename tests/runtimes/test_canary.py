@@ -79,9 +79,9 @@ async def talk(sdk: CodeSDK, runtime: Runtime, workspace: Path, plays: Script) -
     return session
 
 
-def tokens(sdk: CodeSDK, session: Session) -> list[str]:
+async def tokens(sdk: CodeSDK, session: Session) -> list[str]:
     """Return the tokens that the session gave its program: its address at the gateway, and at the tools."""
-    known = sdk.engine.redactor_of(session.id).secrets
+    known = (await sdk.engine.redactor_of(session.id)).secrets
     found = [secret for secret in known if secret not in (KNOWN, SAID, PROVIDER, LATER, STAND_IN)]
     assert len(found) == 2
     return found
@@ -117,7 +117,7 @@ async def test_what_the_model_says_is_in_the_programs_folder_while_the_session_i
     async with CodeSDK.open(data, runtimes={runtime.name: runtime}, secrets=[LATER], allow_yolo=True) as sdk:
         session = await talk(sdk, runtime, workspace, plays)
         assert (workspace / "out.txt").read_text() == SAID, "what the model wants is done as it is"
-        own = tokens(sdk, session)
+        own = await tokens(sdk, session)
         await until_written(data, "*.jsonl", SAID)
         assert places(data, told) == set()
         assert {word for _, word in places(data, [SAID, KEY])} == {SAID, KEY}
@@ -147,7 +147,7 @@ async def test_what_a_program_wrote_down_stays_if_the_model_said_no_secret_and_h
     runtime, data = PROGRAMS[program](), tmp_path / "data"
     async with CodeSDK.open(data, runtimes={runtime.name: runtime}, secrets=[LATER], allow_yolo=True) as sdk:
         session = await talk(sdk, runtime, workspace, script([READS], [{"text": "Done."}]))
-        own = tokens(sdk, session)
+        own = await tokens(sdk, session)
         if program == "codex":
             await until_written(data, "logs_*", *own)
     assert leaks(dict(files(data)), [*own, KNOWN, PROVIDER, PASSWORD, *PATTERNS.values()]) == []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.tools.mcp.tool_calls import RecordingCalls, spec
 
-from codesdk import CodeSDK, InvalidRequest
+from codesdk import CodeSDK
 from codesdk.contract.codec import decode
 from codesdk.contract.events import RuntimeNotice, ToolCallCompleted
 from codesdk.engine.checks.replay import replay_session
@@ -109,10 +109,10 @@ async def test_the_tools_of_an_attached_server_are_called_under_the_same_policy_
         assert (done.name, done.is_error) == ("mcp.outside.echo", False)
         assert "hello" in str(done.result_preview)
     async with CodeSDK.open(tmp_path / "data", runtimes={"scripted": runtime}) as sdk:
-        with pytest.raises(InvalidRequest, match="outside"):
-            await (await sdk.session(session.id)).start("Again")
-        again = await sdk.session(session.id, mcp_servers=servers)
+        again = await sdk.session(session.id)
         assert (await (await again.start("Again")).result()).state == "completed"
+        live = await sdk.engine._registry.acquire(session.id)
+        assert "mcp.outside.echo" in {spec.name for spec in live.scope.tools.specs()}
 
 
 async def test_a_tool_whose_schema_cannot_be_used_is_left_out_with_a_notice_and_the_session_goes_on(

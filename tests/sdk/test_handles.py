@@ -207,7 +207,7 @@ async def test_what_cannot_be_attached_is_said_before_the_task_starts():
 # --- secrets -------------------------------------------------------------------------------------
 
 
-async def test_secrets_are_not_stored_and_have_to_be_given_again(tmp_path: Path):
+async def test_secrets_are_sealed_beside_the_log_and_known_again_after_a_restart(tmp_path: Path):
     def runtimes() -> dict[str, FakeRuntime]:
         return {"fake": FakeRuntime([delta(f"It is {SECRET}."), done()])}
 
@@ -215,14 +215,12 @@ async def test_secrets_are_not_stored_and_have_to_be_given_again(tmp_path: Path)
         session = await sdk.create_session(runtime="fake", workspace=tmp_path, secrets=[SECRET])
         first = await (await session.start(f"Keep {SECRET}")).result()
     assert SECRET not in first.text
-    assert files_with(tmp_path, SECRET.encode()) == []
+    assert files_with(tmp_path, SECRET.encode()) == [tmp_path / "equipment" / session.id]
     async with CodeSDK.open(tmp_path, runtimes=runtimes()) as sdk:
-        again = await sdk.session(session.id, secrets=[SECRET])
-        assert (await (await again.start("Again")).result()).text == first.text
+        again = await sdk.session(session.id)
+        assert (await (await again.start(f"Again {SECRET}")).result()).text == first.text
         assert SECRET not in json.dumps([str(each) for each in await again.transcript()])
-    async with CodeSDK.open(tmp_path, runtimes=runtimes()) as sdk:
-        forgotten = await sdk.session(session.id)
-        assert SECRET in (await (await forgotten.start("Once more")).result()).text
+    assert files_with(tmp_path, SECRET.encode()) == [tmp_path / "equipment" / session.id]
 
 
 async def test_secrets_given_for_a_session_that_is_loaded_already_count():

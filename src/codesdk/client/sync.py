@@ -110,7 +110,11 @@ class SyncClient:
         plays: "Source | None" = None,
         mcp_servers: "Mapping[str, McpServer] | None" = None,
     ) -> "SyncSession":
-        """Return a stored session. Its secrets, its servers and what it plays are not stored: give them again."""
+        """Return a stored session, and equip it with what is given, if anything.
+
+        Its equipment is kept beside it over restarts, except for a cassette or a model of one's own to play.
+        Secrets are added to those that it has; servers and a script replace its own.
+        """
         return SyncSession(
             self._loop,
             self._loop.wait(

@@ -66,14 +66,25 @@ class Action(
 
 
 class Equipment(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session needs but does not store: give it again after a restart."""
+    """What a session needs and its log must not hold. It is kept sealed beside the log."""
 
     script: dict[str, Any] | None = None
     """Played by the model gateway in place of a provider."""
+    recording: str | None = None
+    """A recorded session whose model answers are replayed in place of a provider's."""
     mcp_servers: dict[str, Any] = {}
     """MCP servers whose tools the session offers. Needs the scope admin: they run outside of any sandbox."""
     secrets: list[str] = []
     """Values that never reach an event, a log or an artifact."""
+
+    def __repr__(self) -> str:
+        """Name only what is given: a repr ends up in logs and tracebacks."""
+        return f"{type(self).__name__}({', '.join(self.kinds)})"
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The names of what is given. They are no secret."""
+        return tuple(name for name in Equipment.__struct_fields__ if getattr(self, name))
 
 
 class CreateSession(Action[SessionRow], Equipment, frozen=True, kw_only=True, tag="create"):
@@ -91,12 +102,10 @@ class CreateSession(Action[SessionRow], Equipment, frozen=True, kw_only=True, ta
     """The runtime's own tools that it may use. Needs the scope admin: they run outside of any sandbox."""
     budgets: Budgets | None = None
     settings: SessionSettings = SessionSettings()
-    recording: str | None = None
-    """A recorded session whose model answers are replayed in place of a provider's."""
 
 
 class EquipSession(Action[SessionRow], Equipment, frozen=True, kw_only=True, tag="equip"):
-    """Give a session what is not stored with it: secrets, a script, MCP servers."""
+    """Equip a session: secrets are added; servers, a script or a recording replace those it had."""
 
     route: ClassVar[str] = "POST /v1/sessions/{session_id}/equipment"
     lasts: ClassVar[bool] = False

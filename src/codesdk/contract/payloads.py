@@ -5,6 +5,8 @@ Those of tool calls and approvals are in `call_payloads`; `events` puts each int
 
 from typing import Any, Literal
 
+from msgspec import UNSET, UnsetType
+
 from codesdk.contract.capabilities import Isolation, McpTransport, ResumeModel
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.messages import ArtifactRef, AssistantBlock, Message
@@ -90,6 +92,8 @@ class SessionCreated(Record, frozen=True, kw_only=True):
     budgets: Budgets | None = None
     parent: Parent | None = None
     mcp_transport: McpTransport | None = None
+    sealed: list[str] = []  # noqa: RUF012 - msgspec copies it, and leaves out an empty one
+    """What the session is equipped with (`secrets`, `mcp_servers`, `script`, `recording`): kept beside the log."""
 
 
 class SessionResumed(Record, frozen=True, kw_only=True):
@@ -132,6 +136,13 @@ class SettingsChanged(SettingsChange, frozen=True, kw_only=True, forbid_unknown_
     """Somebody changed the session's settings: only the fields that are present."""
 
     by: Actor
+    sealed: list[str] | UnsetType = UNSET
+    """What the session is equipped with from now on, if that changed."""
+
+    def given(self) -> dict[str, Any]:
+        """Return the fields that changed, by name."""
+        sealed: dict[str, Any] = {} if self.sealed is UNSET else {"sealed": self.sealed}
+        return SettingsChange.given(self) | sealed
 
 
 class TaskQueued(Record, frozen=True, kw_only=True):

@@ -269,6 +269,26 @@ class UndoStore(Protocol):
         ...
 
 
+class EquipmentStore(Protocol):
+    """What sessions are equipped with: sealed, for the owner only, never served, logged or bundled."""
+
+    async def save(self, session_id: str, sealed: bytes) -> None:
+        """Store a session's equipment durably, replacing what was kept. Raise `StorageFailure`."""
+        ...
+
+    async def load(self, session_id: str) -> bytes | None:
+        """Return what was saved last, or None. Raise `StorageFailure` if it cannot be read."""
+        ...
+
+    async def forget(self, session_id: str) -> None:
+        """Remove what is kept of a session. Repeating it is no error."""
+        ...
+
+    async def sessions(self) -> list[str]:
+        """Return the sessions of which something is kept."""
+        ...
+
+
 class Observer(Protocol):
     """Is told what an engine has committed, for metrics, logs and traces. Nothing is repeated after a crash.
 
@@ -417,17 +437,18 @@ class Prepared(Protocol):
         """The secrets in it that must be kept out of the log."""
         ...
 
-    async def attach(self, session_id: str) -> Attached | None:
-        """Give it to a session. Return its tools, if it has any."""
+    async def attach(self, session_id: str, *, again: bool = False) -> Attached | None:
+        """Give it to a session. Return its tools, if it has any.
+
+        `again` means that the session had it before: what it already plays is not begun from the start.
+        """
         ...
 
 
 class Equipper(Protocol):
     """Prepares what a session is equipped with and what is not in its log."""
 
-    async def prepare(
-        self, equipment: Equipment, *, principal: str, recording: str | None = None
-    ) -> Prepared:
+    async def prepare(self, equipment: Equipment, *, principal: str) -> Prepared:
         """Check equipment before anything is written. Raise `InvalidRequest` if it cannot be used."""
         ...
 

@@ -26,5 +26,6 @@ if TYPE_CHECKING:
     from codesdk.engine.log.subscription import Subscription as Subscription
     from codesdk.engine.permits import Permits as Permits
     from codesdk.engine.sessions.scope import Ports as Ports
+    from codesdk.engine.sessions.sealing import unseal as unseal
 
 __all__, __getattr__, __dir__ = open_door(__name__, __file__)

@@ -26,6 +26,7 @@ from codesdk.engine.permits import Permits
 from codesdk.engine.sessions.actions import SessionActions
 from codesdk.engine.sessions.registry import SessionRegistry
 from codesdk.engine.sessions.scope import Ports, store_artifact
+from codesdk.engine.sessions.sealing import sweep, unseal
 from codesdk.engine.sessions.secrets import SessionSecrets
 from codesdk.engine.sessions.session import LiveSession
 from codesdk.engine.tasks import lifecycle
@@ -63,6 +64,8 @@ class Engine:
     async def open(self) -> None:
         """Close what a crash left open in this owner's sessions, then start the subscriptions."""
         await self._registry.recover_all()
+        if self.ports.alone:  # else a session that another engine is just creating would lose its equipment
+            await sweep(self.ports.equipment, self.ports.log)
         self._actions.open_sessions = await self.ports.log.count_sessions("open")
         for subscription in self._subscriptions:
             subscription.start()
@@ -168,10 +171,12 @@ class Engine:
     def _redactor_for(self, principal: str) -> Redactor:
         return self._secrets.of_principal(principal, self._registry)
 
-    def redactor_of(self, session_id: str) -> Redactor:
+    async def redactor_of(self, session_id: str) -> Redactor:
         """Return the redactor for a session's secrets, including those learned while it ran."""
         live = self._registry.get(session_id)
-        return live.scope.redactor if live is not None else self._secrets.of_session(session_id)
+        if live is not None:
+            return live.scope.redactor
+        return self._secrets.plus(tuple((await unseal(self.ports.equipment, session_id)).secrets))
 
     def in_use(self, session_id: str) -> bool:
         """Return whether a session has work to do, or somebody follows its events."""

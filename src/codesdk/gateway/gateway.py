@@ -33,6 +33,10 @@ class GatewayService:
         if self._gateway is not None:
             self._gateway.restart(session_id)
 
+    def plays(self, session_id: str) -> bool:
+        """Return whether it was set what a session plays."""
+        return session_id in self._sources
+
     def problems(self, session_id: str) -> Sequence[str]:
         """Return the mismatches between a session's requests and what it plays."""
         return () if self._gateway is None else self._gateway.problems(session_id)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         RUNTIMES as RUNTIMES,
         DataDir as DataDir,
         announce as announce,
+        equipment_in as equipment_in,
         find_daemon as find_daemon,
     )
     from codesdk.local.holder import (

@@ -1,4 +1,4 @@
-"""A path to one open data directory: database, blobs, undo content, runtimes' state, audit, control socket.
+"""A path to one open data directory: database, blobs, undo content, equipment, runtimes' state, audit, control socket.
 
 A lock admits one writer. Any number of readers may open the directory beside it.
 """
@@ -17,11 +17,12 @@ from typing import Any, cast
 
 from codesdk.contract.errors import Conflict, NotFound, StorageFailure
 from codesdk.contract.ports import StoredLog
-from codesdk.store import FileBlobs, FileUndo, find_backend, write_file
+from codesdk.store import FileBlobs, FileEquipment, FileUndo, find_backend, write_file
 
 DATABASE = "codesdk.db"
 BLOBS = "blobs"
 UNDO = "undo"
+EQUIPMENT = "equipment"
 RUNTIMES = "runtimes"
 AUDIT = "audit"
 LOCK = "lock"
@@ -43,6 +44,7 @@ class DataDir:
         """Whose sessions the writer's are: the same for every process that writes here, also after a crash."""
         self.blobs = log.blobs(FileBlobs(path / BLOBS))
         self.undo = FileUndo(path / UNDO)
+        self.equipment = equipment_in(path)
         self._lock = lock
 
     @classmethod
@@ -78,6 +80,11 @@ class DataDir:
             if self._lock is not None:
                 self._lock.release()
                 self._lock = None
+
+
+def equipment_in(path: Path) -> FileEquipment:
+    """Return the sealed equipment of a data directory, which need not be open."""
+    return FileEquipment(path / EQUIPMENT)
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from codesdk.store.backends import BACKENDS as BACKENDS, find_backend as find_backend
     from codesdk.store.blobs import FileBlobs as FileBlobs, MemoryBlobs as MemoryBlobs
     from codesdk.store.durable import write_file as write_file
+    from codesdk.store.equipment import FileEquipment as FileEquipment, MemoryEquipment as MemoryEquipment
     from codesdk.store.memory import MemoryLog as MemoryLog
     from codesdk.store.sqlite.connection import Synchronous as Synchronous
     from codesdk.store.sqlite.log import SqliteLog as SqliteLog

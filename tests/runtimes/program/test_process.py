@@ -201,7 +201,7 @@ async def test_the_end_of_stderr_is_kept_in_whole_lines_and_without_secrets(host
 
 
 async def test_a_program_that_is_not_there_is_unavailable(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(process.shutil, "which", lambda name: None)
+    monkeypatch.setattr(process.shutil, "which", lambda name, path: None)
     with pytest.raises(TaskFailure, match="No such file") as raised:
         await start_child(["/no/such/program"], cwd=Workspace("/"), env={})
     assert raised.value.code == "RUNTIME_UNAVAILABLE"

@@ -35,7 +35,7 @@ async def none():
 
 process.has_namespaces = none
 if sys.argv[1] == "the child lives on":
-    process.shutil.which = lambda name: None
+    process.shutil.which = lambda name, path: None
 
 async def main():
     async with CodeSDK.open(sys.argv[2]) as sdk:

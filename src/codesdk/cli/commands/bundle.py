@@ -85,15 +85,18 @@ async def _write(setup: Setup, given: str, output: str | None, max_bytes: int, a
 async def _pack(setup: Setup, given: str, max_bytes: int, spool: BinaryIO) -> str:
     """Write a bundle from the data directory. Return the session's id."""
     from codesdk.bundle import Origin, write_bundle
+    from codesdk.engine import unseal
     from codesdk.gateway import providers_from
+    from codesdk.local import equipment_in
     from codesdk.redaction import Redactor
 
     keys = {provider.key for provider in providers_from().values() if provider.key}
     async with reading(setup.data_dir) as archive:
         row = await find_session(archive, given)
+        equipment = await unseal(equipment_in(Path(setup.data_dir)), row.session_id)
         origin = Origin(
             archive=archive,
-            redactor=Redactor(sorted(keys)),
+            redactor=Redactor([*sorted(keys), *equipment.secrets]),
             data_dir=Path(setup.data_dir),
             running=await runner(setup) != "nobody",
         )

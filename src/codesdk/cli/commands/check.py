@@ -5,6 +5,7 @@ import contextlib
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import click
@@ -95,20 +96,27 @@ async def _checker(setup: Setup, kind: Kind) -> AsyncGenerator[tuple[SessionRead
     if setup.url is None:
         async with reading(setup.data_dir) as archive:
             owned = await runner(setup) != "nobody"
-            yield archive, lambda session_id: _check_here(archive, session_id, kind, running=owned)
+            path = Path(setup.data_dir)
+            yield archive, lambda session_id: _check_here(archive, path, session_id, kind, running=owned)
         return
     async with connected(setup) as client:
         yield client.daemon, lambda session_id: _check_there(client.daemon, session_id, kind)
 
 
-async def _check_here(archive: "Archive", session_id: str, kind: Kind, *, running: bool) -> Checked:
+async def _check_here(
+    archive: "Archive", data_dir: Path, session_id: str, kind: Kind, *, running: bool
+) -> Checked:
     from codesdk.engine import replay_session, verify_session
+    from codesdk.local import equipment_in
 
     head = await archive.log.head(session_id)
     async with _progress(archive.log, head, _WORDS[kind].done) as log:
         if kind == "replay":
             return await replay_session(log, archive.blobs, session_id)
-        return head, await verify_session(log, archive.blobs, session_id, running=running)
+        found = await verify_session(log, archive.blobs, session_id, running=running)
+        # Not a law of the log, but of what lies beside it.
+        exposed = [{"message": sentence} for sentence in equipment_in(data_dir).exposed(session_id)]
+        return head, [*found, *exposed]
 
 
 async def _check_there(daemon: "HttpService", session_id: str, kind: Kind) -> Checked:

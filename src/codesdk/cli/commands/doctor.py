@@ -55,6 +55,7 @@ async def _data_dir(path: Path) -> tuple[bool, str]:
     """Return whether the data directory can be used, and what is in it."""
     from codesdk.cli.target.lookup import all_sessions
     from codesdk.cli.target.place import reading
+    from codesdk.local import equipment_in
 
     try:
         async with reading(str(path)) as archive:
@@ -65,6 +66,8 @@ async def _data_dir(path: Path) -> tuple[bool, str]:
         return False, error.message
     if not os.access(path, os.W_OK):
         return False, "it can be read but not written"
+    if exposed := equipment_in(path).exposed():
+        return False, f"sessions' secrets are not for their owner only: {'; '.join(exposed)}"
     return True, f"{count:,} {'session' if count == 1 else 'sessions'}"
 
 

@@ -19,7 +19,7 @@ from codesdk.engine.log.fold_calls import HANDLERS, drop_carried, seal_done
 from codesdk.engine.log.state import ActiveTask, OpenBlock, QueuedTask, SessionState, StopAsked, add_usage
 
 NOTHING = Spent()
-_CHANGEABLE = ("title", "model", "permission_mode", "budgets")
+_CHANGEABLE = ("title", "model", "permission_mode", "budgets", "sealed")
 """The fields of `session.created` that can change, apart from its settings."""
 Handler = Callable[[SessionState, Event, Any, Changes], None]
 

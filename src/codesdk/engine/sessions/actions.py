@@ -16,7 +16,6 @@ from codesdk.contract.bounds import check_bounds
 from codesdk.contract.errors import Busy, CodeSDKError, Conflict, Forbidden, InvalidRequest
 from codesdk.contract.events import SessionCreated
 from codesdk.contract.ids import is_task_id
-from codesdk.contract.ports import Prepared
 from codesdk.contract.records import Changes, KeyRow, SessionRow, TaskRow
 from codesdk.contract.settings import SessionConfig
 from codesdk.contract.tools import UndoReport
@@ -25,7 +24,8 @@ from codesdk.engine.calls.undo import undo
 from codesdk.engine.log.archive import unknown_session
 from codesdk.engine.log.fold import session_row
 from codesdk.engine.permits import Permits
-from codesdk.engine.sessions.creation import equip, first_event
+from codesdk.engine.sessions.creation import first_event
+from codesdk.engine.sessions.equipping import SessionEquipping, equipment_of
 from codesdk.engine.sessions.fork import forked_event
 from codesdk.engine.sessions.keys import Keys
 from codesdk.engine.sessions.registry import SessionRegistry
@@ -36,7 +36,6 @@ from codesdk.sandbox import PathRefused
 R = TypeVar("R")
 Handler = Callable[[Any, Caller, KeyRow | None], Awaitable[Any]]
 
-_EQUIPMENT = frozenset(Equipment.__struct_fields__)
 _UNSAID = ("secrets",)
 """Fields that an idempotency key does not cover: they hold secrets, and not even their hash is stored."""
 
@@ -58,6 +57,7 @@ class SessionActions:
         self._find_runtime = registry.find_runtime
         self._registry = registry
         self._secrets = registry.secrets
+        self._equipping = SessionEquipping(registry.ports, registry.secrets)
         self._permits = permits
         self._settle_subscribers = settle_subscribers
         self._handlers: dict[type[Action[Any]], Handler] = {
@@ -95,18 +95,15 @@ class SessionActions:
             passing=not kind.lasts,
         )
         # What was stored under a key comes back as plain data.
-        result: R = msgspec.convert(answer, type=kind.result_type()) if isinstance(answer, dict) else answer
-        # Equipment is not stored: a session found under its key after a restart gets it again here.
-        if isinstance(action, act.CreateSession) and isinstance(result, SessionRow):
-            await self._equip_created(action, caller, result.session_id)
-        return result
+        return msgspec.convert(answer, type=kind.result_type()) if isinstance(answer, dict) else answer
 
     # --- sessions ---------------------------------------------------------------------------------------
 
     async def _create(self, action: act.CreateSession, caller: Caller, key: KeyRow | None) -> SessionRow:
         if action.native_tools != "off":
             _demand_admin(caller, "A session with native_tools")
-        prepared = await self._prepare(action, caller, action.recording)
+        _check_equipment(action, caller)
+        equipment, prepared = await self._equipping.prepare(equipment_of(action), caller.principal)
         config = SessionConfig(
             runtime=action.runtime,
             workspace=self._permits.resolve_workspace(action.workspace),
@@ -125,54 +122,19 @@ class SessionActions:
             workspace = self._ports.identify(Workspace(config.workspace))
         except PathRefused:
             raise InvalidRequest(f"The workspace {action.workspace[:200]!r} is not a directory.") from None
-        payload = first_event(config, runtime, caller.principal)
-        secrets = (*action.secrets, *(prepared.secrets if prepared else ()))
+        payload = first_event(config, runtime, caller.principal, equipment.kinds)
         session_id = self._ports.stamper.mint("ses")
-        row = await self._begin(session_id, payload, caller.principal, secrets, Changes(), key)
+        row = await self._begin(session_id, payload, caller.principal, equipment, Changes(), key)
         live = await self._registry.acquire(session_id)
         live.scope.workspace = workspace
-        await self._give(live, prepared, action.secrets)
+        await self._equipping.give(live, prepared)
         return row
 
-    async def _equip_created(self, action: act.CreateSession, caller: Caller, session_id: str) -> None:
-        """Equip a session that this key created before a restart. One that was just created is equipped already."""
-        if action.recording is None and not any(getattr(action, name) for name in _EQUIPMENT):
-            return
-        live = await self._acquire(session_id, caller)
-        if not live.equipped:
-            await self._give(live, await self._prepare(action, caller, action.recording), action.secrets)
-
     async def _equip(self, action: act.EquipSession, caller: Caller, _: KeyRow | None) -> SessionRow:
-        prepared = await self._prepare(action, caller)
-        live = await self._acquire(action.session_id, caller)
-        await self._give(live, prepared, action.secrets)
+        _check_equipment(action, caller)
+        live = await self._acquire(action.session_id, caller, equipped=False)
+        await self._equipping.add(live, equipment_of(action), caller.actor)
         return session_row(live.state)
-
-    async def _prepare(
-        self, equipment: Equipment, caller: Caller, recording: str | None = None
-    ) -> Prepared | None:
-        if equipment.mcp_servers:
-            _demand_admin(caller, "A session with mcp_servers")
-        if equipment.script is None and not equipment.mcp_servers and recording is None:
-            return None
-        if self._ports.equipper is None:
-            raise InvalidRequest("Scripts, recordings and MCP servers cannot be given to sessions here.")
-        prepare = self._ports.equipper.prepare
-        return await equip(prepare, equipment, principal=caller.principal, recording=recording)
-
-    async def _give(self, live: LiveSession, prepared: Prepared | None, secrets: list[str]) -> None:
-        """Give a session what is not stored with it. A task that already runs does not get new secrets."""
-        known = self._secrets.of(live.session_id)
-        added = [
-            secret for secret in (*secrets, *(prepared.secrets if prepared else ())) if secret not in known
-        ]
-        if added:
-            live.scope.learn(added)
-            self._secrets.keep(live.session_id, live.state.principal, (*known, *added))
-        attached = None if prepared is None else await equip(prepared.attach, live.session_id)
-        if attached is not None:
-            await live.resources.attach(attached)
-        live.equipped = True
 
     async def _fork(self, action: act.ForkSession, caller: Caller, key: KeyRow | None) -> SessionRow:
         check_size(action.title, "The title", self._ports.limits.max_message_bytes)
@@ -181,12 +143,14 @@ class SessionActions:
         self._check_session(source)
         if source.state.config.native_tools != "off":
             _demand_admin(caller, "A session with native_tools")
+        # A fork is a new session with all that its parent is equipped with, so the rule for new ones holds.
+        equipment = source.equipment.equipment
+        _check_equipment(equipment, caller)
         await source.recorder.settle()  # a fork reads the store, so all that is shown must be there
         new_id, payload, changes = await forked_event(
             self._ports, self._secrets.own, source.state, action.seq, action.title
         )
-        secrets = self._secrets.of(action.session_id)
-        return await self._begin(new_id, payload, caller.principal, secrets, changes, key)
+        return await self._begin(new_id, payload, caller.principal, equipment, changes, key)
 
     async def _change_settings(
         self, action: act.ChangeSettings, caller: Caller, key: KeyRow | None
@@ -205,7 +169,7 @@ class SessionActions:
         return await live.move(action.runtime, action.model, key)
 
     async def _close(self, action: act.CloseSession, caller: Caller, key: KeyRow | None) -> SessionRow:
-        live = await self._acquire(action.session_id, caller)
+        live = await self._acquire(action.session_id, caller, equipped=False)
         was_open = not live.state.closed
         row = await live.close(action.reason, caller.actor, key)
         if was_open:
@@ -213,7 +177,7 @@ class SessionActions:
         return row
 
     async def _delete(self, action: act.DeleteSession, caller: Caller, _: KeyRow | None) -> None:
-        live = await self._acquire(action.session_id, caller)
+        live = await self._acquire(action.session_id, caller, equipped=False)
         if not live.idle:
             raise Conflict(f"Session {action.session_id} is running. Close it first.")
         await self._settle_subscribers()  # they read the store, and would miss what is deleted before
@@ -226,8 +190,10 @@ class SessionActions:
         self._registry.forget(action.session_id)
         self._registry.feeds.drop(action.session_id)
         self._secrets.forget(action.session_id)
-        # The log first: after a crash in between, the garbage collection finds what is left of the undo store.
+        # The log first: after a crash in between, the next start finds what is left of the equipment, and the
+        # garbage collection what is left of the undo store.
         await self._ports.log.delete(action.session_id)
+        await self._ports.equipment.forget(action.session_id)
         await self._ports.undo.drop(action.session_id)
         await live.resources.release()
         if self._ports.forget is not None:
@@ -282,19 +248,26 @@ class SessionActions:
 
     # --- inside -----------------------------------------------------------------------------------------
 
-    async def _acquire(self, session_id: str, caller: Caller) -> LiveSession:
-        """Return one of the caller's sessions. Another principal's is not found, and not acquired either."""
+    async def _acquire(self, session_id: str, caller: Caller, *, equipped: bool = True) -> LiveSession:
+        """Return one of the caller's sessions. Another principal's is not found, and not acquired either.
+
+        One whose equipment is lost can only be equipped again, closed or deleted.
+        """
         live = self._registry.get(session_id)
         found = live.state if live is not None else await self._ports.log.session(session_id)
         if found is not None and found.principal != caller.principal:
             raise unknown_session(session_id)
-        return await self._registry.acquire(session_id)
+        live = await self._registry.acquire(session_id)
+        if equipped:
+            live.equipment.require(session_id)
+        return live
 
     async def _acquire_for_work(self, session_id: str, caller: Caller) -> LiveSession:
         self._refuse_if_closing()
         live = await self._acquire(session_id, caller)
         self._check_session(live)
         live.scope.hold_workspace()
+        await self._equipping.restore(live)
         return live
 
     def _check_session(self, live: LiveSession) -> None:
@@ -308,7 +281,7 @@ class SessionActions:
         session_id: str,
         payload: SessionCreated,
         principal: str,
-        secrets: tuple[str, ...],
+        equipment: Equipment,
         changes: Changes,
         key: KeyRow | None,
     ) -> SessionRow:
@@ -322,7 +295,7 @@ class SessionActions:
         # Counted before the first await, so that creations at the same time cannot exceed the limit together.
         self.open_sessions += 1
         try:
-            return await self._registry.create(session_id, payload, principal, secrets, changes, key)
+            return await self._registry.create(session_id, payload, principal, equipment, changes, key)
         except CodeSDKError:
             self.open_sessions -= 1
             await self._registry.take_back(session_id)
@@ -347,6 +320,11 @@ def _said(action: Action[Any]) -> Any:
     if "mcp_servers" in plain:  # how they are reached is secret: only their names count
         plain["mcp_servers"] = sorted(plain["mcp_servers"])
     return {name: value for name, value in plain.items() if name not in _UNSAID}
+
+
+def _check_equipment(equipment: Equipment, caller: Caller) -> None:
+    if equipment.mcp_servers:
+        _demand_admin(caller, "A session with mcp_servers")
 
 
 def _demand_admin(caller: Caller, what: str) -> None:

@@ -1,6 +1,6 @@
 """How sessions begin: the first event and the first row of a new one, and of one forked from another."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, ParamSpec, TypeVar
 
 import msgspec
@@ -29,8 +29,10 @@ async def equip(method: Callable[P, Awaitable[T]], *args: P.args, **options: P.k
         raise CodeSDKError(f"The session could not be equipped ({name_of(error)}).") from error
 
 
-def first_event(config: SessionConfig, runtime: Runtime, principal: str) -> SessionCreated:
-    """Return the `session.created` event for this configuration."""
+def first_event(
+    config: SessionConfig, runtime: Runtime, principal: str, sealed: Sequence[str] = ()
+) -> SessionCreated:
+    """Return the `session.created` event for this configuration. `sealed` names what it is equipped with."""
     check_fit(runtime, config.native_tools, config.settings.implicit_sources)
     return SessionCreated(
         contract_version=CONTRACT_VERSION,
@@ -46,6 +48,7 @@ def first_event(config: SessionConfig, runtime: Runtime, principal: str) -> Sess
         model=config.model,
         budgets=config.budgets,
         mcp_transport=tool_transport(capabilities_of(runtime)),
+        sealed=list(sealed),
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from codesdk.contract.actions import Equipment
 from codesdk.contract.errors import CodeSDKError, Conflict, NotFound, StorageFailure
 from codesdk.contract.events import SessionCreated
 from codesdk.contract.messages import ArtifactRef
@@ -34,6 +35,7 @@ from codesdk.engine.models.limits import Spending
 from codesdk.engine.sessions.creation import first_row
 from codesdk.engine.sessions.queue import Slots
 from codesdk.engine.sessions.scope import Ports, SessionScope
+from codesdk.engine.sessions.sealing import Held, hold, seal
 from codesdk.engine.sessions.secrets import SessionSecrets
 from codesdk.engine.sessions.session import LiveSession
 from codesdk.engine.tasks import lifecycle
@@ -98,20 +100,22 @@ class SessionRegistry:
         session_id: str,
         payload: SessionCreated,
         principal: str,
-        secrets: tuple[str, ...],
+        equipment: Equipment,
         changes: Changes,
         key: KeyRow | None,
     ) -> SessionRow:
         """Register a session and write its first event, with the rows that come with it. Return its row."""
+        # Sealed first: whoever is told of the session can rely on it, and a seal without a session is swept.
+        await seal(self.ports.equipment, session_id, equipment)
         state = SessionState(session_id=session_id, principal=principal)
-        recorder = self._recorder(state, FIRST_EPOCH, secrets)
+        recorder = self._recorder(state, FIRST_EPOCH, equipment)
         payload = recorder.choke_point.clean(payload)  # the row is stored before the event
         row = first_row(session_id, principal, payload, self.ports.stamper.now())
         # Not awaited yet: the registration and the first event then travel in one commit.
         registering = asyncio.ensure_future(self.ports.log.create(row, self._owner))
         recorder.journal.changes = changes
         lifecycle.create(recorder.journal, payload)
-        self._adopt(recorder, secrets)
+        self._adopt(recorder, Held(equipment, [], given=False))
         row = session_row(state)
         if key is not None:
             recorder.add_key(key, row)
@@ -125,6 +129,7 @@ class SessionRegistry:
         with contextlib.suppress(CodeSDKError):
             if await self.ports.log.head(session_id) == 0:
                 await self.ports.log.delete(session_id)
+                await self.ports.equipment.forget(session_id)
 
     async def recover_all(self) -> None:
         """Close what a crash left open in the sessions that this owner held, and in no others."""
@@ -188,14 +193,15 @@ class SessionRegistry:
         # Ownership first: the log then refuses the previous owner's writes, so what is read next stays true.
         epoch = await self.ports.log.take(session_id, self._owner)
         state = await load_state(self.ports.log, session_id, row.principal)
-        secrets = self.secrets.of(session_id)
-        live = self._adopt(self._recorder(state, epoch, secrets), secrets)
+        # Its secrets are known before anything of it is written or shown again.
+        held = await hold(self.ports.equipment, session_id, state.config.sealed)
+        live = self._adopt(self._recorder(state, epoch, held.equipment), held)
         # Before anyone acts on it: no task is running now, whatever the log says.
         await _close_interrupted(live.scope, unstored=session_id in self._unstored)
         self._unstored.discard(session_id)
         return live
 
-    def _recorder(self, state: SessionState, epoch: int, secrets: tuple[str, ...]) -> Recorder:
+    def _recorder(self, state: SessionState, epoch: int, equipment: Equipment) -> Recorder:
         ports = self.ports
         return Recorder(
             ports.log,
@@ -203,13 +209,13 @@ class SessionRegistry:
             epoch,
             ports.stamper,
             self.feeds.of_writer(state.session_id, state.seq),
-            choke_point=ChokePoint(self.secrets.plus(secrets), ports.strain),
+            choke_point=ChokePoint(self.secrets.plus(tuple(equipment.secrets)), ports.strain),
             max_backlog=ports.limits.max_backlog_frames,
             observers=self._observers,
             strain=ports.strain,
         )
 
-    def _adopt(self, recorder: Recorder, secrets: tuple[str, ...]) -> LiveSession:
+    def _adopt(self, recorder: Recorder, held: Held) -> LiveSession:
         """Build the live session for a recorder that has its first event."""
         state = recorder.state
         scope = SessionScope(
@@ -218,10 +224,10 @@ class SessionRegistry:
             settings=msgspec.convert(state.config.settings, type=SessionSettings),
             workspace=Workspace(state.config.workspace),
         )
-        live = LiveSession(scope, self.slots, self.find_runtime, self._spending, self)
+        live = LiveSession(scope, self.slots, self.find_runtime, self._spending, self, held)
         recorder.on_broken = lambda error: self._drop(live, error)
-        if secrets:
-            self.secrets.keep(state.session_id, state.principal, secrets)
+        if held.equipment.secrets:
+            self.secrets.keep(state.session_id, state.principal, tuple(held.equipment.secrets))
         self._live[state.session_id] = live
         if len(self._live) > KEEP_LOADED:
             self._unload()

@@ -161,8 +161,8 @@ class Resources:
         missing = scope.settings.mcp_servers if scope.attached is None else []
         if missing:
             raise InvalidRequest(
-                f"The session uses the MCP servers {', '.join(missing)}, and how to reach them is not stored."
-                " Open it with mcp_servers again."
+                f"The session uses the MCP servers {', '.join(missing)}, and nobody has said how to reach"
+                " them. Open it with mcp_servers."
             )
 
     async def release(self) -> None:

@@ -18,6 +18,7 @@ from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.models import ModelEndpoints
 from codesdk.contract.ports import (
     Blobs,
+    EquipmentStore,
     Equipper,
     EventLog,
     McpEndpoints,
@@ -37,7 +38,7 @@ from codesdk.engine.log.state import SessionState
 from codesdk.engine.models.limits import Standing
 from codesdk.redaction import Redactor
 from codesdk.sandbox import PathRefused, identify
-from codesdk.store import MemoryUndo
+from codesdk.store import MemoryEquipment, MemoryUndo
 
 AT_ONCE_BYTES = 256 * 1024
 """Up to this size, bytes are searched for secrets on the event loop; larger ones in a thread."""
@@ -56,6 +57,7 @@ class Ports:
     models: ModelEndpoints | None = None
     mcp: McpEndpoints | None = None
     undo: UndoStore = dataclasses.field(default_factory=MemoryUndo)
+    equipment: EquipmentStore = dataclasses.field(default_factory=MemoryEquipment)
     state_dir: str = ""
     """Where runtimes keep their own state; empty if none is kept."""
     clean: Callable[[str, Redactor], None] | None = None

@@ -1,6 +1,6 @@
 """Secrets of the engine and its sessions to redactors that remove them from values.
 
-They are never stored. A session's secrets stay here while it is unloaded, for when it is loaded again.
+Kept here once a session was loaded; beside the log they are part of its sealed equipment.
 """
 
 from collections.abc import Container, Iterable
@@ -19,10 +19,6 @@ class SessionSecrets:
     def plus(self, secrets: tuple[str, ...]) -> Redactor:
         """Return a redactor for the engine's secrets and these."""
         return Redactor((*self.own.secrets, *secrets)) if secrets else self.own
-
-    def of_session(self, session_id: str) -> Redactor:
-        """Return a redactor for the secrets that a session was given."""
-        return self.plus(self.of(session_id))
 
     def of_principal(self, principal: str, loaded: Container[str]) -> Redactor:
         """Return a redactor for the secrets of all sessions of a principal that are in memory."""

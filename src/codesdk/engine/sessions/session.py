@@ -28,6 +28,7 @@ from codesdk.engine.sessions.creation import check_fit
 from codesdk.engine.sessions.queue import Slots, TaskQueue
 from codesdk.engine.sessions.resources import Resources, capabilities_of, tool_transport
 from codesdk.engine.sessions.scope import SessionScope
+from codesdk.engine.sessions.sealing import Held
 from codesdk.engine.tasks import lifecycle
 from codesdk.engine.tasks.user_input import take_change, take_messages, take_words
 
@@ -44,11 +45,11 @@ class LiveSession:
         find_runtime: Callable[[str], Runtime],
         spending: Spending,
         tool_calls: ToolCalls,
+        equipment: Held,
     ) -> None:
         self.session_id = scope.state.session_id
         self.scope = scope
-        self.equipped = False
-        """Whether it was given what is not stored with it, since it was loaded."""
+        self.equipment = equipment
         self._find_runtime = find_runtime
         self.resources = Resources(scope, find_runtime, spending, tool_calls)
         self.queue = TaskQueue(scope, self.resources, slots)

@@ -68,9 +68,9 @@ class ClaudeRuntime:
     def capabilities(self) -> Capabilities:
         return _CAPABILITIES
 
-    async def find(self) -> Program:
+    async def find(self, workspace: str | None = None) -> Program:
         """Return the program that is driven. Raise `TaskFailure` if there is none, or not the tested version."""
-        return await find_program(ENTRY, self._program)
+        return await find_program(ENTRY, self._program, workspace=workspace)
 
     async def auth_status(self, env: RuntimeEnv) -> AuthStatus:
         """Ask claude itself. The details say so if the program is missing."""
@@ -96,7 +96,7 @@ class ClaudeRuntime:
         fresh = new_for_process(live.told, messages) if live is not None and live.fits(launch) else None
         if live is None or fresh is None:
             await self.close_session(task.session_id)
-            program = (await self.find()).path
+            program = (await self.find(task.env.cwd)).path
             live, content = await begin(host, task, launch, messages, program, self._max_retries)
             self._live[task.session_id] = live
         else:

@@ -135,7 +135,7 @@ class CodexRuntime:
 
     async def _server(self, host: Host, task: TaskInput) -> CodexServer:
         """Return the session's server. Start one if there is none, or if the task needs it set up in another way."""
-        program = await self.find()
+        program = await self.find(task.env.cwd)
         places = self._places.get(task.session_id)
         if places is None:
             places = self._places[task.session_id] = make_places(task.env, NAME, task.session_id)
@@ -158,9 +158,9 @@ class CodexRuntime:
         self._servers[task.session_id] = server
         return server
 
-    async def find(self) -> Program:
+    async def find(self, workspace: str | None = None) -> Program:
         """Return the program that is driven. Raise `TaskFailure` if there is none, or not the tested version."""
-        return await find_program(ENTRY, self._given)
+        return await find_program(ENTRY, self._given, workspace=workspace)
 
     async def _known_models(self, program: Program) -> list[dict[str, Any]]:
         if self._models is None:

@@ -28,13 +28,16 @@ class Program(msgspec.Struct, frozen=True):
     version: str
 
 
-async def find_program(entry: RuntimeEntry, given: str | None = None) -> Program:
+async def find_program(
+    entry: RuntimeEntry, given: str | None = None, *, workspace: str | None = None
+) -> Program:
     """Return the program: the one given, else the one of the package, else the one on the search path.
 
+    None of a workspace: a search path may lead into it, by a relative folder or by `node_modules/.bin`.
     Raise `TaskFailure` with RUNTIME_UNAVAILABLE if there is none, or another version than the tested one.
     """
     wanted = _program_of(entry)
-    found = await _look(entry, wanted, given)
+    found = await _look(entry, wanted, given, workspace)
     if found.version != wanted.version:
         problem = f"{found.path} is version {found.version}, and {wanted.version} is the one that was tested"
         raise _unavailable(entry, problem)
@@ -56,12 +59,14 @@ def _program_of(entry: RuntimeEntry) -> ProgramEntry:
     return entry.program
 
 
-async def _look(entry: RuntimeEntry, wanted: ProgramEntry, given: str | None) -> Program:
+async def _look(
+    entry: RuntimeEntry, wanted: ProgramEntry, given: str | None, workspace: str | None
+) -> Program:
     if given is None:
         bundled: Program | None = load(wanted.bundled)()
         if bundled is not None:
             return bundled
-        given = shutil.which(wanted.command)
+        given = shutil.which(wanted.command, path=_search_path(workspace))
         if given is None:
             raise _unavailable(entry, f"the program {wanted.command} is not installed")
     elif not os.access(given, os.X_OK):
@@ -70,6 +75,15 @@ async def _look(entry: RuntimeEntry, wanted: ProgramEntry, given: str | None) ->
     if version is None:
         raise _unavailable(entry, f"{given} does not say its version, so it is not the program")
     return Program(given, version.group().decode())
+
+
+def _search_path(workspace: str | None) -> str:
+    """Return the folders of our own search path that are absolute and outside of a workspace."""
+    inside = None if workspace is None else Path(workspace).resolve()
+    folders = [Path(folder) for folder in os.get_exec_path() if Path(folder).is_absolute()]
+    return os.pathsep.join(
+        str(folder) for folder in folders if inside is None or not folder.resolve().is_relative_to(inside)
+    )
 
 
 async def told_by(*argv: str, timeout_s: float, homes: Sequence[str] = ("HOME",)) -> bytes:

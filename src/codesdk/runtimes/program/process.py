@@ -19,6 +19,7 @@ import msgspec
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.workspace import Workspace
 from codesdk.redaction import Redactor
+from codesdk.runtimes.program.environment import SEARCH_PATH
 from codesdk.runtimes.program.sweep import write_note
 
 TAIL_BYTES = 8 * 1024
@@ -137,7 +138,7 @@ async def start_child(
     argv = _guarded(argv, cwd)
     if await has_namespaces():
         return await _start_apart(argv, cwd.path, env, secrets)
-    setpriv = shutil.which("setpriv")
+    setpriv = _own_tool("setpriv")
     wrapped = [setpriv, "--pdeathsig", "KILL", "--", *argv] if setpriv else argv
     process = await _spawn(wrapped, cwd.path, env, ())
     return Child(process, None, secrets, write_note(state_dir, process.pid, env.get("HOME", "")))
@@ -158,7 +159,7 @@ def _guarded(argv: Sequence[str], cwd: Workspace) -> Sequence[str]:
 async def _start_apart(
     argv: Sequence[str], cwd: str, env: Mapping[str, str], secrets: Iterable[str]
 ) -> Child:
-    bwrap = shutil.which("bwrap")
+    bwrap = _own_tool("bwrap")
     assert bwrap is not None
     told, tell = os.pipe()
     try:
@@ -212,9 +213,14 @@ async def _spawn(argv: Sequence[str], cwd: str, env: Mapping[str, str], fds: Seq
         ) from error
 
 
+def _own_tool(name: str) -> str | None:
+    """Return a program that CodeSDK itself runs. Our search path may lead into a workspace, so it is not asked."""
+    return shutil.which(name, path=SEARCH_PATH)
+
+
 async def has_namespaces() -> bool:
     """Return whether a process namespace can be made here. Each bubblewrap is tried once."""
-    bwrap = shutil.which("bwrap")
+    bwrap = _own_tool("bwrap")
     if bwrap is None:
         return False
     if bwrap not in _tried:

@@ -1,0 +1,106 @@
+"""Equipment given to sessions: checked, sealed, named in the log, and attached.
+
+Secrets are known from the moment a session is loaded (`registry`). Servers and what a session plays are attached when it
+is created or equipped and, after a restart, when it is next given work.
+"""
+
+import msgspec
+
+from codesdk.contract.actions import Equipment
+from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.events import SettingsChanged
+from codesdk.contract.ports import Prepared
+from codesdk.contract.tools import Actor
+from codesdk.engine.sessions.creation import equip
+from codesdk.engine.sessions.scope import Ports
+from codesdk.engine.sessions.sealing import seal
+from codesdk.engine.sessions.secrets import SessionSecrets
+from codesdk.engine.sessions.session import LiveSession
+
+
+class SessionEquipping:
+    """Equips the sessions of one engine."""
+
+    def __init__(self, ports: Ports, secrets: SessionSecrets) -> None:
+        self._ports = ports
+        self._secrets = secrets
+
+    async def prepare(self, equipment: Equipment, principal: str) -> tuple[Equipment, Prepared | None]:
+        """Check equipment before anything is written. Return it with the secrets found in it, ready to be given."""
+        if not _attachable(equipment):
+            return equipment, None
+        if self._ports.equipper is None:
+            raise InvalidRequest("Scripts, recordings and MCP servers cannot be given to sessions here.")
+        prepared = await equip(self._ports.equipper.prepare, equipment, principal=principal)
+        secrets = list(dict.fromkeys((*equipment.secrets, *prepared.secrets)))
+        return msgspec.structs.replace(equipment, secrets=secrets), prepared
+
+    async def give(self, live: LiveSession, prepared: Prepared | None) -> None:
+        """Give a session that was just created what was prepared for it."""
+        await self._attach(live, prepared, again=False)
+        live.equipment.given = True
+
+    async def restore(self, live: LiveSession) -> None:
+        """Give a session that was loaded its servers and what it plays, before its first task."""
+        held = live.equipment
+        async with held.lock:
+            if not held.given:
+                _, prepared = await self.prepare(held.equipment, live.state.principal)
+                await self._attach(live, prepared, again=True)
+                held.given = True
+
+    async def add(self, live: LiveSession, given: Equipment, by: Actor) -> None:
+        """Equip a session that exists. A task that already runs does not get new secrets or tools."""
+        given, prepared = await self.prepare(given, live.state.principal)
+        held = live.equipment
+        async with held.lock:
+            merged = _merge(held.equipment, given)
+            self._learn(live, merged)
+            # Sealed before the log names it: a crash in between leaves more than is named, never less.
+            await seal(self._ports.equipment, live.session_id, merged)
+            await self._note(live, merged, by)
+            given_all = held.given or _attachable(merged) <= _attachable(given)
+            held.given = False  # until it is attached: if that fails, the next task tries again
+            await self._attach(live, prepared, again=False)
+            held.given = given_all
+
+    def _learn(self, live: LiveSession, equipment: Equipment) -> None:
+        known = self._secrets.of(live.session_id)
+        added = [secret for secret in equipment.secrets if secret not in known]
+        if added:
+            live.scope.learn(added)
+            self._secrets.keep(live.session_id, live.state.principal, (*known, *added))
+
+    async def _note(self, live: LiveSession, equipment: Equipment, by: Actor) -> None:
+        """Name in the log what a session has now, if that is more than before."""
+        before = live.state.config.sealed
+        sealed = [*before, *(kind for kind in equipment.kinds if kind not in before)]
+        if sealed != before:
+            live.recorder.journal.write(SettingsChanged(by=by, sealed=sealed), in_task=False)
+            await live.recorder.settle()
+        live.equipment.hold(equipment, sealed)
+
+    async def _attach(self, live: LiveSession, prepared: Prepared | None, *, again: bool) -> None:
+        attached = None if prepared is None else await equip(prepared.attach, live.session_id, again=again)
+        if attached is not None:
+            await live.resources.attach(attached)
+
+
+def equipment_of(action: Equipment) -> Equipment:
+    """Return the equipment that an action carries, without the rest of the action."""
+    return Equipment(**{name: getattr(action, name) for name in Equipment.__struct_fields__})
+
+
+def _merge(kept: Equipment, given: Equipment) -> Equipment:
+    """Return what is kept with what is given in its place. Secrets are only added: an old one may still turn up."""
+    plays = given if given.script or given.recording else kept
+    return Equipment(
+        script=plays.script,
+        recording=plays.recording,
+        mcp_servers=given.mcp_servers or kept.mcp_servers,
+        secrets=list(dict.fromkeys((*kept.secrets, *given.secrets))),
+    )
+
+
+def _attachable(equipment: Equipment) -> set[str]:
+    return set(equipment.kinds) - {"secrets"}
