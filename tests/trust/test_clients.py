@@ -45,10 +45,9 @@ class House:
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     root = tmp_path_factory.mktemp("clients")
     tokens = TokenFile(root / "data")
-    ann, worker, eve = (
-        tokens.add(principal, scopes)[0]
-        for principal, scopes in (("ann", ["admin"]), ("ann", ["read", "run"]), ("eve", ["admin"]))
-    )
+    ann, _ = tokens.add("ann", ["admin"])
+    worker, _ = tokens.add("ann", ["read", "run"])
+    eve, _ = tokens.add("eve", ["admin"])
     with daemon(root / "data") as running:
         yield House(running, root, ann, worker, eve)
 
