@@ -1,7 +1,8 @@
 """`python -m tests.soak [--write FILE] [NAME …]`: everything with the large counts, and a table of what ran.
 
 Each row of `ROWS` is one run of pytest on some tests, so that its time and its outcome are known; a new kind of soak
-adds a row, and the figures it needs to `tests.counts`. The whole table takes about 40 minutes on two cores.
+adds a row, and the figures it needs to `tests.counts`. The whole table takes about an hour on two
+cores, so rows can be run one by one: the page keeps the others, and each says at which commit it ran.
 """
 
 import argparse
@@ -11,7 +12,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +21,9 @@ from tests.counts import SOAK
 ROOT = Path(__file__).parents[1]
 FIGURES = "figures"
 """The property under which a test records what it counted, for the table: `record_property(FIGURES, ...)`."""
+
+
+HEAD = "| what | how much | tests | outcome | seconds | commit |\n|---|---|---|---|---|---|"
 
 
 class Row(NamedTuple):
@@ -121,25 +125,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = [row.name for row in ROWS]
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description="Run the large counts.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which rows: {', '.join(names)} (all)")
-    parser.add_argument("--write", metavar="FILE", type=Path, help="put the table into this page as well")
+    parser.add_argument(
+        "--write", metavar="FILE", type=Path, help="put what ran into the table of this page as well"
+    )
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.names if name not in names]:
         parser.error(f"there is no {', '.join(unknown)}; there are {', '.join(names)}")
     chosen = [row for row in ROWS if not options.names or row.name in options.names]
-    lines = [
-        "| what | how much | tests | outcome | seconds |",
-        "|---|---|---|---|---|",
-    ]
-    print("\n".join(lines), flush=True)
-    failed = False
+    print(HEAD, flush=True)
+    failed, commit = False, commit_here()
     for row in chosen:
         outcome = run(row)
         failed = failed or outcome.failed > 0
-        lines.append(line_of(row, outcome))
-        print(lines[-1], flush=True)
-    if options.write:
-        options.write.write_text(page(lines))
+        print(line := line_of(row, outcome, commit), flush=True)
+        if options.write:  # at once, so that a run that is broken off leaves what it did
+            before = options.write.read_text() if options.write.exists() else ""
+            options.write.write_text(page({**lines_of(before), row.name: line}))
     return 1 if failed else 0
+
+
+def commit_here() -> str:
+    """Return the commit that is tried, with a + if it was changed since."""
+    named = subprocess.run(
+        ["git", "describe", "--always", "--exclude=*", "--dirty=+"], cwd=ROOT, capture_output=True, text=True
+    )
+    return named.stdout.strip() or "unknown"
+
+
+def lines_of(text: str) -> dict[str, str]:
+    """Return the lines of a page's table, by the names of their rows."""
+    return {
+        line.split(" | ")[0].removeprefix("| "): line for line in text.splitlines() if line.startswith("| ")
+    }
 
 
 def run(row: Row) -> Outcome:
@@ -173,26 +190,27 @@ def outcome_of(report: Path, seconds: float) -> Outcome:
     return Outcome(tests, failed if tests else 1, seconds, "; ".join(figures))
 
 
-def line_of(row: Row, outcome: Outcome) -> str:
+def line_of(row: Row, outcome: Outcome, commit: str) -> str:
     verdict = "passed" if outcome.failed == 0 else f"**{outcome.failed} failed**"
     counts = f"{row.counts}: {outcome.figures}" if outcome.figures else row.counts
-    return f"| {row.name} | {counts} | {outcome.tests} | {verdict} | {outcome.seconds:.0f} |"
+    return f"| {row.name} | {counts} | {outcome.tests} | {verdict} | {outcome.seconds:.0f} | {commit} |"
 
 
-def page(lines: Sequence[str]) -> str:
-    """Return docs/soak.md: the table, and what it was measured on."""
-    facts = f"{len(os.sched_getaffinity(0))} cores, Python {sys.version.split()[0]}, load {os.getloadavg()[0]:.1f} at the end"
+def page(lines: Mapping[str, str]) -> str:
+    """Return docs/soak.md: the table in the order of the rows, and what it was measured on."""
+    known = [lines[row.name] for row in ROWS if row.name in lines]
     return "\n".join(
         [
             "# Soak",
             "",
             "`make soak` runs all that is worth doing often with the large counts of `tests/counts.py`; `make test` does the",
-            'same with small ones. `make soak ARGS="--write docs/soak.md"` wrote this page; names choose rows:',
-            '`make soak ARGS="kills crowd"`.',
+            'same with small ones. `make soak ARGS="--write docs/soak.md"` wrote this page, row by row; names choose rows:',
+            '`make soak ARGS="kills crowd"`. The last column is the commit at which a row last ran.',
             "",
-            *lines,
+            HEAD,
+            *known,
             "",
-            f"{time.strftime('%Y-%m-%d', time.gmtime())}: {facts}.",
+            f"{len(os.sched_getaffinity(0))} cores, Python {sys.version.split()[0]}, {time.strftime('%Y-%m-%d', time.gmtime())}.",
             "",
         ]
     )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.counts import COUNTS, SOAK
-from tests.soak import ROOT, ROWS, Outcome, line_of, main, outcome_of, page
+from tests.soak import ROOT, ROWS, Outcome, line_of, lines_of, main, outcome_of, page
 
 REPORT = '<testsuites><testsuite tests="{}" failures="{}" errors="{}" skipped="0"/></testsuites>'
 COUNTED = (
@@ -44,12 +44,15 @@ def test_what_came_of_a_row_is_read_from_the_report(tmp_path: Path, report: str 
     assert outcome_of(path, 3.0) == outcome
 
 
-def test_the_page_has_the_lines_as_they_were_printed():
-    lines = [line_of(ROWS[0], Outcome(6, 0, 41.4)), line_of(ROWS[1], Outcome(2, 1, 9.0))]
-    assert lines[0].endswith("| 6 | passed | 41 |")
-    assert ": 200 kills | 1 | passed" in line_of(ROWS[0], Outcome(1, 0, 9.0, "200 kills"))
-    assert lines[1].endswith("| 2 | **1 failed** | 9 |")
-    assert "\n".join(lines) in page(lines)
+def test_the_page_keeps_the_rows_that_did_not_run_this_time():
+    first = line_of(ROWS[1], Outcome(2, 1, 9.0), "1a2b3c")
+    assert first.endswith("| 2 | **1 failed** | 9 | 1a2b3c |")
+    assert ": 200 kills | 1 | passed" in line_of(ROWS[0], Outcome(1, 0, 9.0, "200 kills"), "1a2b3c")
+    before = page({ROWS[1].name: first})
+    second = line_of(ROWS[0], Outcome(6, 0, 41.4), "4d5e6f")
+    after = page({**lines_of(before), ROWS[0].name: second})
+    assert f"{second}\n{first}" in after
+    assert page(lines_of(after)) == after
 
 
 def test_an_unknown_row_is_refused(capsys: pytest.CaptureFixture[str]):
