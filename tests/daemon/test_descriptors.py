@@ -43,12 +43,12 @@ def dial(running: Daemon) -> tuple[socket.socket, socket.socket]:
 
 def test_a_daemon_without_descriptors_takes_clients_again_when_it_has_some(tmp_path: Path):
     with daemon(tmp_path / "data") as running:
-        session = running.session()  # and a connection that stays open
+        running.session()  # and a connection that stays open
         with no_descriptors(running):
             over_http, control = dial(running)
             # Answers on the open connection: by the second, the daemon has tried to take the new ones.
             for _ in range(2):
-                assert running.get(f"/v1/sessions/{session}")["session_id"] == session
+                assert running.get("/v1/health")["status"] == "ok"
         with closing(over_http), closing(control):
             over_http.sendall(b"GET /v1/health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
             assert over_http.recv(100).startswith(b"HTTP/1.1 200 ")

@@ -157,7 +157,12 @@ async def test_a_link_is_not_captured_and_said_to_be_left_out(tmp_path: Path, ru
     assert "BANANA" not in told
     assert listed == {
         "sources": [],
-        "left_out": [{"origin": f"file:workspace/{name}", "reason": "It is a link, or cannot be read."}],
+        "left_out": [
+            {
+                "origin": f"file:workspace/{name}",
+                "reason": f"It was not read: {name} is a symbolic link; symbolic links are not followed.",
+            }
+        ],
     }
 
 

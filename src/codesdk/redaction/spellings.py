@@ -51,7 +51,7 @@ class Spelling:
         """Whether it has a character that a single backslash can escape."""
         self.plain = _apart_from_marker(plain)
         """The secret itself."""
-        self.encoded = encoded_forms(self.plain)
+        self.encoded = {_apart_from_marker(form) for form in encoded_forms(plain)}
         """It in base64 and hexadecimal, for a plain search, too."""
 
     @functools.cached_property

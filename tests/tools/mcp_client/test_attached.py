@@ -94,11 +94,11 @@ async def test_tools_of_a_server_are_owned_tools_besides_the_others_and_dangerou
         )
         read = ("workspace.read", {"path": "a"})
         assert where(tools, *read) == where(builtin_registry(), *read)
-    left_out = [
+    logged = [
         record.getMessage() for record in caplog.records if record.name == "codesdk.tools.mcp_client.attached"
     ]
-    assert len(left_out) == 1
-    assert "mcp.out.fetches_its_schema" in left_out[0]
+    assert logged == ["A tool of the MCP server out is left out."]
+    assert ["mcp.out.fetches_its_schema" in words for words in tools.left_out] == [True]
 
 
 async def test_a_call_goes_to_the_server_under_the_name_that_it_gave():

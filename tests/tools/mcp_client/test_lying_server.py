@@ -25,7 +25,7 @@ GOOD = {"content": [{"type": "text", "text": "fine"}]}
 
 
 @asynccontextmanager
-async def lied_to(liar: Liar, timeout_s: float = 1.0) -> AsyncIterator[AttachedTools]:
+async def lied_to(liar: Liar, timeout_s: float = 60.0) -> AsyncIterator[AttachedTools]:
     """Attach the liar, and an honest server beside it that must go on working."""
     honest = Liar(tools_call=lambda exchange: exchange.result(GOOD))
     async with liar.listening() as url, honest.listening() as other:
@@ -107,8 +107,9 @@ async def long_words(exchange: Exchange) -> None:
     await exchange.answer({"jsonrpc": "2.0", "id": exchange.body["id"], "error": error})
 
 
+SILENT = "did not answer within 1 s"
 LIES: list[tuple[Lie, str]] = [
-    (wrong_id, "did not answer within 1 s"),
+    (wrong_id, SILENT),
     (nobodys_call, "ended while it worked on this call"),
     (no_json, "Failed to parse JSON response"),
     (deep_json, "Failed to parse JSON response"),
@@ -116,8 +117,8 @@ LIES: list[tuple[Lie, str]] = [
     (huge_body, "the answer has more than 200,000 bytes"),
     (huge_event, "ended while it worked on this call"),
     (bomb, "ended while it worked on this call"),
-    (endless_events, "did not answer within 1 s"),
-    (drip, "did not answer within 1 s"),
+    (endless_events, SILENT),
+    (drip, SILENT),
     (moved, "Redirect to http://localhost:9/mcp not followed"),
     (vanished, "Failed to parse JSON response"),
     (long_words, "refused the call: no no no"),
@@ -127,7 +128,9 @@ LIES: list[tuple[Lie, str]] = [
 @pytest.mark.parametrize(("lie", "said"), LIES, ids=[lie.__name__ for lie, _ in LIES])
 async def test_a_lie_about_a_call_is_one_clear_error(lie: Lie, said: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(transport, "MAX_ANSWER_BYTES", 200_000)
-    async with lied_to(Liar(tools_call=lie)) as tools:
+    # Who says nothing is waited for a second; all others are heard before their time is over, on a busy machine, too.
+    timeout_s = 1.0 if said == SILENT else 60.0
+    async with lied_to(Liar(tools_call=lie), timeout_s) as tools:
         answer = await run(tools, "mcp.liar.ask")
     assert answer.is_error
     assert said in str(answer.result)
@@ -165,17 +168,18 @@ async def test_a_list_of_tools_that_is_too_large_or_has_no_end_is_cut():
     assert len(pages) == 7
 
 
-async def test_a_schema_that_cannot_be_checked_leaves_out_its_tool_only(caplog: pytest.LogCaptureFixture):
+async def test_a_schema_that_cannot_be_checked_leaves_out_its_tool_only():
     liar = Liar(tools_call=lambda exchange: exchange.result(GOOD))
     loop = {"type": "object", "properties": {"a": {"$ref": "#/properties/a"}}}
     liar.tools = [TOOL, {**TOOL, "name": "loop", "inputSchema": loop}]
     async with lied_to(liar) as tools:
         assert await run(tools, "mcp.liar.ask") == ToolRun(result="fine")
         assert [spec.name for spec in tools.specs() if "liar" in spec.name] == ["mcp.liar.ask"]
-    assert "A tool of the MCP server liar is left out: the input schema of mcp.liar.loop" in caplog.text
+    (words,) = tools.left_out
+    assert "A tool of the MCP server liar is left out: the input schema of mcp.liar.loop" in words
 
 
-async def test_a_tool_that_changes_after_it_was_approved_is_not_called(caplog: pytest.LogCaptureFixture):
+async def test_a_tool_that_changes_after_it_was_approved_is_not_called():
     liar = Liar(tools_call=lambda exchange: exchange.result(GOOD))
     async with lied_to(liar) as tools:
         approved: Any = tools.prepare("mcp.liar.ask", {})
@@ -188,7 +192,8 @@ async def test_a_tool_that_changes_after_it_was_approved_is_not_called(caplog: p
         assert answer == ToolRun(
             result="The MCP server liar no longer offers mcp.liar.ask as it was approved.", is_error=True
         )
-    assert "mcp.liar.ask has changed since it was attached; attach the server again to use it" in caplog.text
+    (words,) = tools.left_out
+    assert "mcp.liar.ask has changed since it was attached; attach the server again to use it" in words
     assert "tools/call" not in liar.methods
 
 

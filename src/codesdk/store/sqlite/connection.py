@@ -1,5 +1,6 @@
 """A path to an open SQLite connection, for the one writer or a reader beside it; SQLite's errors to ours."""
 
+import os
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,7 +61,9 @@ def connect_reader(path: Path, known: int = len(MIGRATIONS)) -> sqlite3.Connecti
     try:
         return _require_readable(connect(path, "ro"), path, known)
     except sqlite3.OperationalError as error:
-        if code_of(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+        # A directory that can be written needs no copy: then it is something else, such as no descriptor left.
+        refused = code_of(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+        if not refused or os.access(path.parent, os.W_OK):
             raise
     return _require_readable(_connect_immutable(path), path, known)
 

@@ -95,7 +95,8 @@ class AttachedTools:
                     registry.add(self._tool(connection, name, offered))
                 except ValueError as error:
                     left_out.append(f"A tool of the MCP server {connection.name} is left out: {error}.")
-                    _log.warning("%s", left_out[-1])
+                    # Why is in the session's log, where secrets are taken out: the words are the server's.
+                    _log.warning("A tool of the MCP server %s is left out.", connection.name)
         self._attached, self.left_out = registry, left_out
         self._names = frozenset(spec.name for spec in registry.specs())
 
