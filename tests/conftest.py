@@ -17,6 +17,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a shell, where Ctrl-C is ignored: what tests start must still heed it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# What the person who runs the tests has configured is not what is tested.
+os.environ["XDG_CONFIG_HOME"] = os.devnull
+
 settings.register_profile(
     "ci", deadline=None, derandomize=True, print_blob=True, max_examples=COUNTS.examples
 )

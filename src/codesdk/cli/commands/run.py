@@ -15,13 +15,14 @@ from codesdk.cli.interrupts import Interrupts
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import (
     Real,
-    command_options,
     json_option,
-    operator_options,
-    policy_options,
     session_argument,
     whole,
 )
+from codesdk.cli.settings.flags import flags
+from codesdk.cli.settings.resolved import Resolved, resolve
+from codesdk.cli.settings.table import OPENING
+from codesdk.cli.settings.use import opening
 from codesdk.cli.target.lookup import find_session, short
 from codesdk.cli.target.place import Runner, open_reader, open_sdk, runner
 from codesdk.cli.view.working import Playing, Setting, choose_answering, scripted, work
@@ -37,7 +38,7 @@ from codesdk.sdk import CodeSDK
 
 _JSON_HELP = "Print one stored event a line and nothing else; errors go to stderr as JSON."
 _INTERACTIVE_HELP = "Without a terminal, wait for answers from `codesdk approve` instead of denying."
-_RULES = frozenset({"policy", "allow_yolo", "commands", "sandbox"})
+_RULES = frozenset(setting.parameter for setting in OPENING)
 """The options by which an operator allows things to this process."""
 _OF_NEW = frozenset(
     {"runtime", "workspace", "mode", "native_tools", "implicit_sources", "model", "title", "record"}
@@ -57,8 +58,7 @@ _OF_NEW = frozenset(
     type=click.Choice(["ask", "auto", "yolo"]),
     help="ask before every tool, auto: before all but reading, yolo: never. [default: ask]",
 )
-@policy_options
-@command_options
+@flags(OPENING)
 @click.option(
     "--native-tool",
     "native_tools",
@@ -104,19 +104,18 @@ def run(
             raise InvalidRequest(
                 f"{typed[0]} is for a new session; {session} has its own. Leave out one of the two."
             )
-        return run_async(_go_on(setup, session, script, options, setting, lambda found: found.start(text)))
+        return run_async(_go_on(setup, session, script, _rules(), setting, lambda found: found.start(text)))
     new = _new_session(options)
     if setup.url is None and not Path(new["workspace"]).is_dir():
         raise InvalidRequest(f"The workspace {new['workspace']} is not a directory.")
-    return run_async(_run_new(setup, text, new, scripted(new["runtime"], script), options, setting))
+    return run_async(_run_new(setup, text, new, scripted(new["runtime"], script), _rules(), setting))
 
 
 @click.command()
 @session_argument()
 @click.argument("prompt", required=False)
 @click.option("--script", metavar="FILE", help="A script to play in place of a model.")
-@policy_options
-@command_options
+@flags(OPENING)
 @click.option("--interactive", is_flag=True, help=_INTERACTIVE_HELP)
 @json_option(_JSON_HELP)
 @click.pass_obj
@@ -127,7 +126,7 @@ def resume(
     script: str | None,
     interactive: bool,
     as_json: bool,
-    **rules: Any,
+    **_: Any,
 ) -> int:
     """Continue a session whose task was interrupted.
 
@@ -135,7 +134,13 @@ def resume(
     """
     text = None if prompt is None else _read_prompt(prompt)
     setting = Setting(as_json, choose_answering(as_json, interactive), setup.shown)
+    rules = _rules()
     return run_async(_go_on(setup, session, script, rules, setting, lambda found: found.resume(text)))
+
+
+def _rules() -> Resolved:
+    """Return what the command line and the environment allow to this process."""
+    return resolve(OPENING, click.get_current_context())
 
 
 def _typed(names: Collection[str]) -> list[str]:
@@ -174,7 +179,7 @@ async def _run_new(
     text: str,
     new: dict[str, Any],
     playing: Playing,
-    rules: Mapping[str, Any],
+    rules: Resolved,
     setting: Setting,
 ) -> int:
     with Interrupts() as interrupts:
@@ -191,7 +196,7 @@ async def _run_new(
 
 @asynccontextmanager
 async def _opened(
-    setup: Setup, runtimes: Mapping[str, Runtime], rules: Mapping[str, Any]
+    setup: Setup, runtimes: Mapping[str, Runtime], rules: Resolved
 ) -> AsyncGenerator[tuple[Handles, bool]]:
     """Yield the sessions to work on, and whether they run here: only this process can have rules of its own."""
     who = await runner(setup)
@@ -204,7 +209,7 @@ async def _opened(
         setup.data_dir,
         runtimes=runtimes,
         allow_yolo=rules["allow_yolo"],
-        **operator_options(rules["policy"], rules["commands"], rules["sandbox"]),
+        **opening(rules),
         share=False,
     ) as sdk:
         yield sdk, True
@@ -225,7 +230,7 @@ async def _go_on(
     setup: Setup,
     given: str,
     script: str | None,
-    rules: Mapping[str, Any],
+    rules: Resolved,
     setting: Setting,
     begin: Callable[[Session], Awaitable[Task]],
 ) -> int:
