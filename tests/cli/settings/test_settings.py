@@ -76,7 +76,7 @@ def test_a_setting_is_a_key_of_the_file_and_its_flag_wins(tmp_path: Path, settin
     if setting.is_path:
         expected = (str(tmp_path / "one"),) if is_list(setting.kind) else str(tmp_path / value)
     assert found[setting.key] == expected != setting.default
-    assert [line for line in found.lines() if str(path) in line][0].startswith(f"{setting.key} = ")
+    assert next(line for line in found.lines() if str(path) in line).startswith(f"{setting.key} = ")
     assert found.name(setting.key) == f"{path}: daemon.{setting.key}"
     given = settled(*argv_of(setting, value), path=path)
     assert given[setting.key] == (tuple(value) if isinstance(value, list) else value)
@@ -96,7 +96,10 @@ def test_a_value_that_does_not_fit_is_refused_with_the_file_and_the_field(tmp_pa
     ("text", "message"),
     [
         ("[daemon]\nprot = 1\n", "daemon.prot is not a setting. Did you mean daemon.port?"),
-        ("[daemon]\nwall_s = 1\n", "daemon.wall_s is not a setting. Did you mean daemon.commands.limits.wall_s?"),
+        (
+            "[daemon]\nwall_s = 1\n",
+            "daemon.wall_s is not a setting. Did you mean daemon.commands.limits.wall_s?",
+        ),
         (
             "[daemon.comands]\nallow = ['ls']\n",
             "daemon.comands is not a setting. Did you mean daemon.commands?",
@@ -179,7 +182,10 @@ def test_variables_win_over_the_file_and_flags_over_both(tmp_path: Path, monkeyp
         (["--command-limit", "wall_s=5"], "--command-limit wall_s has no effect"),
         (["--allow-command", "ls", "--image", "a:1"], "--image has no effect: it is for the sandbox oci"),
         (["--allow-command", "ls", "--sandbox", "oci"], "--sandbox: the sandbox oci needs an image"),
-        (["--allow-command", "ls", "--sandbox", "host", "--give-workspace"], "--give-workspace has no effect"),
+        (
+            ["--allow-command", "ls", "--sandbox", "host", "--give-workspace"],
+            "--give-workspace has no effect",
+        ),
         (["--policy", "/nowhere.toml"], "--policy: /nowhere.toml: the policy cannot be read"),
     ],
 )
@@ -188,7 +194,9 @@ def test_what_cannot_work_is_refused_before_anything_is_opened(argv: list[str], 
         codesdkd.main([*argv, "--check-config"], standalone_mode=False)
 
 
-@pytest.mark.parametrize("pair", ["wall_s", "walls=1", "wall_s=nan", "wall_s=x", "processes=1.5", "processes=0"])
+@pytest.mark.parametrize(
+    "pair", ["wall_s", "walls=1", "wall_s=nan", "wall_s=x", "processes=1.5", "processes=0"]
+)
 def test_a_limit_that_is_none_is_a_mistake_in_the_command_line(pair: str):
     with pytest.raises(click.UsageError):
         settled("--command-limit", pair)
@@ -215,8 +223,23 @@ def test_the_shown_settings_are_a_file_that_says_the_same(
 def test_settings_become_the_options_of_the_engine():
     found = settled(
         *("--allow-command", "git diff", "--sandbox", "oci", "--image", "a:1", "--engine", "/e.sock"),
-        *("--cpus", "1.5", "--command-limit", "wall_s=5", "--command-limit", "cpu_s=2", "--no-command-writes"),
-        *("--allow-fetch", "example.org", "--limit", "max_tasks=3", "--limit", "principal_budget.cost_usd=2.5"),
+        *(
+            "--cpus",
+            "1.5",
+            "--command-limit",
+            "wall_s=5",
+            "--command-limit",
+            "cpu_s=2",
+            "--no-command-writes",
+        ),
+        *(
+            "--allow-fetch",
+            "example.org",
+            "--limit",
+            "max_tasks=3",
+            "--limit",
+            "principal_budget.cost_usd=2.5",
+        ),
     )
     assert use.opening(found) == {
         "policy": None,
