@@ -17,9 +17,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a shell, where Ctrl-C is ignored: what tests start must still heed it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What the person who runs the tests has configured is not what is tested.
-os.environ["XDG_CONFIG_HOME"] = os.devnull
-
 settings.register_profile(
     "ci", deadline=None, derandomize=True, print_blob=True, max_examples=COUNTS.examples
 )
@@ -31,6 +28,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 def anyio_backend() -> str:
     """Async tests run on asyncio, the only loop that the package supports."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_configuration(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What the person who runs the tests has configured is not what is tested."""
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
