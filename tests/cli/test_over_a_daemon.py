@@ -226,3 +226,26 @@ def test_the_audit_and_a_bundle_come_from_a_daemon(copied: tuple[Shell, str]):
     assert "✓ whole" in there.codesdk("bundle", "--show", "it.tar.gz").out
     tried = there.codesdk("gc", "--max-size", "1B", "--dry-run", "--json", CODESDK_URL=url)
     assert len(tried.lines[0]["sessions"]) == 1
+
+
+def test_a_token_that_may_run_is_enough_to_run_and_scopes_are_checked_before_anything_starts(shell: Shell):
+    tokens = TokenFile(shell.data)
+    run, approve = tokens.add("ann", ["run"])[0], tokens.add("ann", ["approve"])[0]
+    with daemon(shell.data) as running:
+        here = away(shell)
+        options = ("--script", here.write_script(EDIT), "--workspace", str(here.workspace), "--json")
+        done = here.codesdk("run", "x", *options, "--url", running.url, "--token", run)
+        assert (done.code, done.lines[-1]["type"]) == (0, "task.completed")
+        refused = here.codesdk("run", "x", *options, "--url", running.url, "--token", approve)
+        assert (refused.code, refused.error["code"], refused.out) == (2, "FORBIDDEN", "")
+        listed = here.codesdk("sessions", "--json", "--url", running.url, "--token", approve)
+        assert len(listed.lines) == 1
+
+        # Questions of an interactive session would wait for somebody who cannot answer.
+        running.http.headers["authorization"] = f"Bearer {run}"
+        session = running.session(workspace=str(here.workspace))
+        again = ("run", "x", "--session", session, "--json", "--url", running.url, "--token", run)
+        refused = here.codesdk(*again)
+        assert (refused.code, refused.out) == (2, "")
+        assert "the scope approve" in refused.error["message"]
+        assert here.codesdk(*again, "--interactive").code == 0

@@ -26,7 +26,8 @@ from codesdk.cli.settings.use import opening
 from codesdk.cli.target.lookup import find_session, short
 from codesdk.cli.target.place import Runner, open_reader, open_sdk, runner
 from codesdk.cli.view.working import Playing, Setting, choose_answering, scripted, work
-from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.actions import SCOPES
+from codesdk.contract.errors import Forbidden, InvalidRequest
 from codesdk.contract.events import Event, SessionCreated
 from codesdk.contract.records import SessionRow
 from codesdk.contract.runtime import Runtime
@@ -188,6 +189,7 @@ async def _run_new(
                 # Another process has no runtime that plays it, so the session brings the script along.
                 config = {"script": dump(playing.script)}
                 new["settings"] = msgspec.structs.replace(new["settings"], runtime_config=config)
+            setting = await _permitted(sdk, setting, waits=False)
             mode = "non_interactive" if setting.answering == "nobody" else "interactive"
             session = await sdk.create_session(**new, interaction_mode=mode, plays=playing.plays)
             ending = await work(sdk, session, lambda: session.start(text), setting, interrupts, after=0)
@@ -215,6 +217,31 @@ async def _opened(
         yield sdk, True
 
 
+async def _permitted(sdk: Handles, setting: Setting, *, waits: bool) -> Setting:
+    """Return who answers, as the caller's scopes allow it, or raise `Forbidden` before anything is started.
+
+    `waits` says that questions of the session wait for an answer even if nobody is here to give it.
+    """
+    from codesdk.client import CodeSDKClient
+
+    scopes = (await sdk.whoami()).scopes if isinstance(sdk, CodeSDKClient) else SCOPES
+    if "run" not in scopes:
+        raise Forbidden("This token may only look. To run a task it needs the scope run.")
+    if "approve" in scopes:
+        return setting
+    if setting.answering == "nobody" and waits:
+        raise Forbidden(
+            "This token may not answer questions, and those of this session wait for an answer. Use --interactive to"
+            " wait for somebody who may, or a token with the scope approve."
+        )
+    # A person here could only look on, so the questions are left to those who may answer.
+    return setting._replace(answering="others") if setting.answering == "terminal" else setting
+
+
+def _is_interactive(created: Event) -> bool:
+    return isinstance(created.payload, SessionCreated) and created.payload.interaction_mode == "interactive"
+
+
 def _refuse_rules(who: Runner) -> None:
     """Raise `InvalidRequest` if rules were typed. Those in the environment are for no command in particular."""
     if typed := _typed(_RULES):
@@ -240,6 +267,8 @@ async def _go_on(
             row = await find_session(archive, given)
             playing = await _playing_of(archive, row, script, await runner(setup))
         async with _opened(setup, playing.runtimes, rules) as (sdk, _):
+            created = await sdk.service.event(row.session_id, 1)
+            setting = await _permitted(sdk, setting, waits=_is_interactive(created))
             session = await sdk.session(row.session_id, plays=playing.plays)
             after = await sdk.service.head(session.id)
             ending = await work(sdk, session, lambda: begin(session), setting, interrupts, after=after)

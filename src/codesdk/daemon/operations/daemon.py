@@ -6,6 +6,7 @@ import tempfile
 import msgspec
 
 from codesdk import __version__
+from codesdk.contract.actions import SCOPES
 from codesdk.contract.api import (
     Collecting,
     Health,
@@ -64,7 +65,9 @@ async def _probe(log: EventLog) -> None:
 
 async def whoami(call: Call) -> TokenInfo:
     """Who am I to the daemon, and what may I do."""
-    return TokenInfo(principal=call.caller.principal, scopes=sorted(call.caller.caller.scopes))
+    return TokenInfo(
+        principal=call.caller.principal, scopes=[scope for scope in SCOPES if call.caller.may(scope)]
+    )
 
 
 async def read_metrics(call: Call) -> Whole:
