@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.engine.acting import follow, live_session
+from tests.local.rights import AS_OTHERS
 
 from codesdk import (
     Busy,
@@ -173,10 +174,6 @@ async def main():
     except StorageFailure as error:
         print(error.code, error.message)
 
-if os.geteuid() == 0:
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
 asyncio.run(main())
 """
 
@@ -187,7 +184,7 @@ async def test_a_read_only_directory_can_be_read_and_says_once_that_it_cannot_be
     for place in [*data.rglob("*"), data]:
         place.chmod(0o555 if place.is_dir() else 0o444)
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", READ_ONLY, str(data), SOURCE, session_id, stdout=subprocess.PIPE
+        *AS_OTHERS, sys.executable, "-c", READ_ONLY, str(data), SOURCE, session_id, stdout=subprocess.PIPE
     )
     out, _ = await child.communicate()
     messages, events, refusal = out.decode().splitlines()

@@ -99,7 +99,7 @@ def test_no_secret_gets_into_a_line_by_any_way(stream: io.StringIO, form: Any):
 
 
 @pytest.mark.parametrize(
-    "depth", [400, 5_000, 100_000]
+    "depth", [800, 5_000, 100_000]
 )  # how deep is too deep depends on the Python and on the reader
 def test_what_cannot_be_written_leaves_a_line_that_says_so(stream: io.StringIO, depth: int):
     handler = configure_logging("info", "json", stream)
