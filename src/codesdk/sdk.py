@@ -242,7 +242,9 @@ class CodeSDK(Handles):
         if plays is None or self._gateway is None or _is_script(plays):
             return super()._playable(plays)
         # The gateway is here, so it can be given the very object. No action carries it, so it is not sealed either.
-        return None, "replay" if isinstance(plays, Sequence) else "scripted"
+        from codesdk.gateway import ScriptedModel
+
+        return None, "scripted" if isinstance(plays, ScriptedModel) else "replay"
 
     def _play(self, session_id: str, plays: "Source | None") -> None:
         if plays is not None and self._gateway is not None and not _is_script(plays):

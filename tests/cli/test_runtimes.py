@@ -154,7 +154,7 @@ def test_a_missing_program_and_missing_namespaces_are_told_apart(
     async def none() -> bool:
         return False
 
-    async def missing(entry: RuntimeEntry) -> Program:
+    async def missing(entry: RuntimeEntry, **options: bool) -> Program:
         raise TaskFailure("It is not there. Install it with: magic", code="RUNTIME_UNAVAILABLE")
 
     monkeypatch.setattr(runtime_checks, "has_namespaces", none)

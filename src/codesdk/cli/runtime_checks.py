@@ -18,7 +18,14 @@ from codesdk.contract.errors import CodeSDKError, TaskFailure
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.gateway import KEY_NAMES, providers_from
 from codesdk.local import RUNTIMES
-from codesdk.runtimes import create_runtime, entries, find_program, has_namespaces, login_folder
+from codesdk.runtimes import (
+    certify_command,
+    create_runtime,
+    entries,
+    find_program,
+    has_namespaces,
+    login_folder,
+)
 
 _ANSWER_S = 10.0
 
@@ -70,14 +77,20 @@ def alias_of(runtime: str) -> str | None:
 
 async def _program(entry: RuntimeEntry) -> Finding:
     try:
-        program = await find_program(entry)
+        program = await find_program(entry, allow_untested=True)
     except TaskFailure as error:
         # The advice in the message is replaced by our own command, which picks the tested version.
         problem = error.message.partition(" Install it with: ")[0]
-        to_do = f"codesdk runtimes install {entry.alias or entry.name}"
-        return Finding(check="program", state="failed", found=problem, to_do=to_do)
-    found = f"{program.path}, version {program.version}, the tested one"
-    return Finding(check="program", state="ok", found=found)
+        return Finding(check="program", state="failed", found=problem, to_do=_install(entry))
+    if program.state == "untested":
+        found, to_do = f"untested: {program.doubt}", f"{certify_command(entry)}, or {_install(entry)}"
+        return Finding(check="program", state="failed", found=found, to_do=to_do)
+    state = "the tested one" if program.state == "tested" else "certified"
+    return Finding(check="program", state="ok", found=f"{program.path}, version {program.version}, {state}")
+
+
+def _install(entry: RuntimeEntry) -> str:
+    return f"codesdk runtimes install {entry.alias or entry.name}"
 
 
 async def _login(entry: RuntimeEntry, program: ProgramEntry, data_dir: str) -> Finding:

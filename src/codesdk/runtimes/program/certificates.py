@@ -9,6 +9,7 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -73,6 +74,16 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
     hash: str
 
 
+class Issued(msgspec.Struct, frozen=True, kw_only=True):
+    """A certificate that was made, and where it is; or why none was."""
+
+    certificate: Certificate | None = None
+    path: Path | None = None
+    problem: str | None = None
+    withdrawn: bool = False
+    """Whether an older certificate for the same files was taken back."""
+
+
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a program of another version is certified, and if not, why."""
 
@@ -117,6 +128,35 @@ def standing_of(entry: RuntimeEntry, program: ProgramEntry, path: str, found: st
         if read.tree == tree or read.version == found:
             problem = f"its certificate of {read.made_at} is void: {void}"
     return Standing(problem=problem)
+
+
+def issue_certificate(
+    entry: RuntimeEntry,
+    found: str,
+    tree: str,
+    rows: tuple[Row, ...],
+    *,
+    sessions: tuple[str, ...] = (),
+    problem: str | None = None,
+) -> Issued:
+    """Store a certificate for these files, of the version `found`, if the rows are enough for one. Blocking.
+
+    If they are not, or if there is another `problem`, an older certificate for the same files is withdrawn.
+    """
+    problem = problem_of(rows) or problem
+    if problem is not None:
+        return Issued(problem=problem, withdrawn=withdraw_certificate(entry.name, tree))
+    certificate = Certificate(
+        runtime=entry.name,
+        version=found,
+        tree=tree,
+        codesdk=codesdk_version(),
+        adapter=adapter_version(entry.adapter),
+        made_at=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        rows=rows,
+        sessions=sessions,
+    )
+    return Issued(certificate=certificate, path=store_certificate(certificate))
 
 
 def problem_of(rows: tuple[Row, ...]) -> str | None:
