@@ -105,25 +105,42 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
+def workspace(tmp_path: Path) -> Path:
+    """Make a workspace apart from the program: none is taken from inside it."""
+    path = tmp_path / "workspace"
+    path.mkdir(exist_ok=True)
+    return path
+
+
 def hello(codesdk: Codesdk, tmp_path: Path, *options: str) -> tuple[int, str]:
     """Say hello on codex."""
-    given = ("--runtime", "codex", "--script", script(tmp_path), "--workspace", tmp_path)
+    given = ("--runtime", "codex", "--script", script(tmp_path), "--workspace", workspace(tmp_path))
     return codesdk("run", *given, *options, "Hello")
 
 
-def notices(codesdk: Codesdk) -> list[Any]:
+def payloads(codesdk: Codesdk, kind: str) -> list[Any]:
+    """Return the payloads of the last session's events of a type."""
     _, out = codesdk("events", "last", "--json")
     events = [json.loads(line) for line in out.splitlines()]
-    return [event["payload"] for event in events if event["type"] == "runtime.notice"]
+    found = [event["payload"] for event in events if event["type"] == kind]
+    return [payload for payload in found if payload.get("kind") != "signal"]
+
+
+def problem(codesdk: Codesdk) -> str:
+    """Return why the last task failed."""
+    [failed] = payloads(codesdk, "task.failed")
+    assert failed["error"]["code"] == "RUNTIME_UNAVAILABLE"
+    return failed["error"]["message"]
 
 
 def test_another_version_is_refused_until_it_is_certified_and_again_when_a_file_changes(
     codesdk: Codesdk, newer: Path, tmp_path: Path
 ):
-    code, printed = hello(codesdk, tmp_path)
-    assert code != 0
-    assert f"{newer} is version 9.163.0, and 0.163.0 is the one that was tested." in " ".join(printed.split())
-    assert "codesdk runtimes certify codex" in printed
+    assert hello(codesdk, tmp_path)[0] == 1
+    assert problem(codesdk).startswith(
+        f"The runtime codex-sdk cannot run: {newer} is version 9.163.0, and 0.163.0 is the one that was tested."
+        " Check this version with: codesdk runtimes certify codex"
+    )
     code, printed = codesdk("runtimes", "doctor", "codex")
     assert f"✗ program    untested: {newer} is version 9.163.0" in printed
     assert "→ codesdk runtimes certify codex, or codesdk runtimes install codex" in printed
@@ -140,14 +157,13 @@ def test_another_version_is_refused_until_it_is_certified_and_again_when_a_file_
 
     code, printed = hello(codesdk, tmp_path)
     assert code == 0, printed
-    assert notices(codesdk) == []
+    assert payloads(codesdk, "runtime.notice") == []
     assert f"✓ program    {newer}, version 9.163.0, certified" in codesdk("runtimes", "doctor", "codex")[1]
 
     with newer.open("a") as file:
         file.write("# one byte more\n")
-    code, printed = hello(codesdk, tmp_path)
-    assert code != 0
-    assert "is void: the program's files are others now" in " ".join(printed.split())
+    assert hello(codesdk, tmp_path)[0] == 1
+    assert "is void: the program's files are others now" in problem(codesdk)
 
 
 def test_an_untested_version_runs_where_the_operator_allows_it_and_the_log_says_so(
@@ -156,7 +172,7 @@ def test_an_untested_version_runs_where_the_operator_allows_it_and_the_log_says_
     code, printed = hello(codesdk, tmp_path, "--allow-untested")
     assert code == 0, printed
     assert "untested: The operator allows an untested program" in " ".join(printed.split())
-    [notice] = notices(codesdk)
+    [notice] = payloads(codesdk, "runtime.notice")
     assert (notice["kind"], notice["details"]) == (
         "untested",
         {"version": "9.163.0", "tested_version": "0.163.0"},
@@ -166,16 +182,7 @@ def test_an_untested_version_runs_where_the_operator_allows_it_and_the_log_says_
 def test_a_program_that_runs_tools_of_its_own_is_not_certified(
     codesdk: Codesdk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """It is the package's, as if a newer one had been installed. Its older certificate is taken back."""
-    good = wrapper(tmp_path, "codex")
-    monkeypatch.setattr(codex, "bundled", lambda: Program(str(good), "9.163.0"))
-    certificates = tmp_path / "share" / "codesdk" / "certificates"
-    monkeypatch.setattr(certification, "check_row", passed)
-    assert codesdk("runtimes", "certify", "codex")[0] == 0
-    assert len(list(certificates.glob("codex-sdk-*"))) == 1
-    monkeypatch.undo()
-
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+    """It is the package's, as if a newer one had been installed."""
     monkeypatch.setattr(certification, "MATRIX", OWNERSHIP_ROWS[-1:])
     wicked = wrapper(tmp_path, "codex", f'touch "{MARK}"')
     monkeypatch.setattr(codex, "bundled", lambda: Program(str(wicked), "9.163.0"))
@@ -193,7 +200,7 @@ def test_a_program_that_runs_tools_of_its_own_is_not_certified(
         "unchecked": [],
         "sessions": {},
     }
-    assert len(list(certificates.glob("codex-sdk-*"))) == 1  # the other program's
+    assert not list(tmp_path.glob("share/codesdk/certificates/codex-sdk-*"))
 
 
 async def passed(make: Any, row: str) -> certification.Cell:
@@ -234,7 +241,13 @@ def test_a_program_that_is_replaced_while_it_is_checked_is_not_certified(
 def test_claude_is_certified_by_the_same_means(
     codesdk: Codesdk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    path = wrapper(tmp_path, "claude")
+    path, check_row = wrapper(tmp_path, "claude"), certification.check_row
+
+    async def check_some(make: Any, row: str) -> certification.Cell:
+        whole = COUNTS.whole_matrix or row == OWNERSHIP_ROWS[-1]
+        return await (check_row if whole else passed)(make, row)
+
+    monkeypatch.setattr(certification, "check_row", check_some)
     monkeypatch.setattr(claude, "bundled", lambda: Program(str(path), NEWER["claude"]))
     code, printed = codesdk("runtimes", "certify", "claude", "--json")
     assert code == 0, printed
@@ -274,13 +287,12 @@ async def record(data: Path, workspace: Path) -> str:
 def test_a_recorded_session_is_played_on_the_new_version_and_what_changed_is_shown(
     codesdk: Codesdk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    workspace = tmp_path / "workspace"
-    workspace.mkdir()
-    (workspace / "n.txt").write_text("milk\n")
+    note = workspace(tmp_path) / "n.txt"
+    note.write_text("milk\n")
     real = codex.bundled()
     assert real is not None
-    session_id = asyncio.run(record(tmp_path / "data", workspace))
-    (workspace / "n.txt").unlink()  # tools answer from the log
+    session_id = asyncio.run(record(tmp_path / "data", note.parent))
+    note.unlink()  # tools answer from the log
     monkeypatch.setattr(certification, "check_row", passed)
 
     same = wrapper(tmp_path, "codex")
@@ -303,7 +315,7 @@ def test_a_recorded_session_is_played_on_the_new_version_and_what_changed_is_sho
 
 
 def test_only_a_recorded_session_of_the_same_runtime_can_be_played(codesdk: Codesdk, tmp_path: Path):
-    given = ("--script", script(tmp_path), "--workspace", tmp_path)
+    given = ("--script", script(tmp_path), "--workspace", workspace(tmp_path))
     assert codesdk("run", *given, "Hello")[0] == 0
     code, printed = codesdk("runtimes", "certify", "codex", "--against", "last")
     assert code == 2
@@ -328,11 +340,11 @@ def test_a_daemon_allows_an_untested_version_if_its_operator_does_and_no_client_
     env = {name: os.environ[name] for name in ("PATH", "XDG_DATA_HOME", "HOME") if name in os.environ}
     with daemon(tmp_path / "data", *options, env=env, program=("-c", NEWER_DAEMON)) as served:
         fields: dict[str, Any] = {"runtime": "codex", "script": HELLO, "settings": {"gateway": "scripted"}}
-        body = {"workspace": str(tmp_path), **fields}
+        body = {"workspace": str(workspace(tmp_path)), **fields}
         session = served.post("/v1/sessions", body)["session_id"]
         served.run(session)
         events = served.get(f"/v1/sessions/{session}/events")["events"]
-        kinds = [event["payload"]["kind"] for event in events if event["type"] == "runtime.notice"]
+        notices = [event["payload"]["kind"] for event in events if event["type"] == "runtime.notice"]
         asked = subprocess.run(
             [sys.executable, "-m", "codesdk.cli.main", "--url", served.url, "runtimes", "certify", "codex"],
             capture_output=True,
@@ -341,7 +353,8 @@ def test_a_daemon_allows_an_untested_version_if_its_operator_does_and_no_client_
         )
     ending = events[-1]
     if options:
-        assert (ending["type"], kinds) == ("task.completed", ["untested"])
+        assert ending["type"] == "task.completed"
+        assert "untested" in notices
     else:
         assert ending["payload"]["error"]["code"] == "RUNTIME_UNAVAILABLE"
         assert "codesdk runtimes certify codex" in ending["payload"]["error"]["message"]
