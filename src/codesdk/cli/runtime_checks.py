@@ -19,6 +19,7 @@ from codesdk.contract.runtime import RuntimeEnv
 from codesdk.gateway import KEY_NAMES, providers_from
 from codesdk.local import RUNTIMES
 from codesdk.runtimes import (
+    Program,
     certify_command,
     create_runtime,
     entries,
@@ -67,6 +68,17 @@ async def ask_status(runtime: str, data_dir: str | None = None) -> AuthStatus:
             return AuthStatus(
                 ok=False, logged_in=False, auth_model="unknown", details={"problem": error.message}
             )
+
+
+async def installed(runtime: str) -> Program | None:
+    """Return the program of a runtime, of whatever version; None if there is none here or it has none."""
+    entry = entries().get(runtime)
+    if entry is None or entry.program is None:
+        return None
+    try:
+        return await find_program(entry, allow_untested=True)
+    except TaskFailure:
+        return None
 
 
 def alias_of(runtime: str) -> str | None:

@@ -14,7 +14,7 @@ from codesdk.cli.app import Setup
 from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
-from codesdk.cli.runtime_checks import Finding, alias_of, ask_status, look_at
+from codesdk.cli.runtime_checks import Finding, alias_of, ask_status, installed, look_at
 from codesdk.cli.target.place import connected
 from codesdk.cli.view.out import write_json, write_text
 from codesdk.cli.view.safe import printable
@@ -55,7 +55,7 @@ def runtimes() -> None:
 @json_option("Print one runtime per line as JSON, with its capabilities.")
 @click.pass_obj
 def list_runtimes(setup: Setup, names: tuple[str, ...], as_json: bool) -> int:
-    """List the runtimes, or some by NAME: is the program there, is it the tested version, is it logged in?
+    """List the runtimes, or some by NAME: is the program there, is its version tested, is it logged in?
 
     No model is asked. Exits 1 if one that was named is not ready.
     """
@@ -157,12 +157,16 @@ async def _list(setup: Setup, chosen: list[str], as_json: bool) -> int:
     ready = True
     async for name, status, capabilities in _statuses(setup, chosen):
         ready = ready and status.ok
+        program = None if setup.url else await installed(name)
         if as_json:
             report: dict[str, Any] = {"name": name, "alias": alias_of(name), "status": status}
+            if program is not None:
+                report["program"] = {"version": program.version, "state": program.state}
             write_json(report | {"capabilities": capabilities})
         else:
             mark = "✓" if status.ok else "✗"
-            write_text(sys.stdout, f"{mark} {_shown(name):28} {printable(_words(status))}\n")
+            version = "" if program is None else f"{program.version} {program.state} · "
+            write_text(sys.stdout, f"{mark} {_shown(name):28} {version}{printable(_words(status))}\n")
     return OK if ready or not chosen else FAILED
 
 
@@ -212,7 +216,7 @@ def _words(status: AuthStatus) -> str:
     problem = details.get("problem") or (None if status.ok else details.get("note"))
     if problem:
         return f"not logged in. {problem}" if "problem" not in details else str(problem)
-    known = [f"{name} {value}" for name, value in details.items() if name in ("version", "mode", "source")]
+    known = [f"{name} {value}" for name, value in details.items() if name in ("mode", "source")]
     return " · ".join([*known, status.account_label or ""]).strip(" ·") or (
         "ready" if status.ok else "not ready"
     )
