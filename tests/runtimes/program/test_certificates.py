@@ -185,3 +185,4 @@ def test_an_adapter_that_changes_has_another_version(tmp_path: Path, monkeypatch
     before = adapter_version.__wrapped__("someadapter.adapter:Agent")
     (package / "adapter.py").write_text("VERSION = 2\n")
     assert adapter_version.__wrapped__("someadapter.adapter:Agent") != before
+    assert adapter_version("no.such.adapter:Agent") == adapter_version("no.such.adapter:Agent")

@@ -14,7 +14,7 @@ from codesdk.runtimes.program.tree import hash_tree, tree_of
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
     """A program with a library beside it, and a link onto the search path."""
-    root = tmp_path / "lib" / "agent"
+    root = tmp_path / "lib" / "node_modules" / "agent"
     (root / "bin").mkdir(parents=True)
     (root / "package.json").write_text("{}")
     (root / "bin" / "agent").write_text("#!/bin/sh\necho 1.2.3\n")
@@ -47,9 +47,18 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_the_tree_is_the_folder_with_a_marker_above_the_program_itself(installed: Path):
     root = installed.resolve().parent.parent
-    assert tree_of(str(installed), ("package.json",)) == root
+    assert tree_of(str(installed), ()) == root
     assert tree_of(str(installed), ("agent",)) == root / "bin"
+    (root / "package.json").unlink()
     assert tree_of(str(installed), ()) == root / "bin" / "agent"
+
+
+def test_a_package_json_in_somebodys_home_makes_no_package_of_it(tmp_path: Path):
+    (tmp_path / "package.json").write_text("{}")
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "agent"
+    program.write_text("")
+    assert tree_of(str(program), ()) == program
 
 
 def test_a_copy_elsewhere_has_the_same_hash(installed: Path, tmp_path: Path):

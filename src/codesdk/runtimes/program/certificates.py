@@ -203,13 +203,20 @@ def codesdk_version() -> str:
 @cache
 def adapter_version(adapter: str) -> str:
     """Return the version of an adapter: a hash of its package's sources, which nobody can forget to count up."""
-    package = adapter.partition(":")[0].rpartition(".")[0]
-    spec = find_spec(package) if package else None
-    sources: dict[str, str] = {}
-    for folder in map(Path, (spec.submodule_search_locations if spec else None) or ()):
-        for path in sorted(folder.rglob("*.py")):
-            sources[str(path.relative_to(folder))] = path.read_text("utf-8", "replace")
-    return hash_json({"adapter": adapter, "sources": sources})
+    return hash_json({"adapter": adapter, "sources": _sources(adapter.partition(":")[0])})
+
+
+def _sources(module: str) -> dict[str, str]:
+    """Return the sources of a module and of all in its package. A module at the top is alone."""
+    try:
+        spec = find_spec(module)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or spec.origin is None:
+        return {}
+    origin = Path(spec.origin)
+    files = origin.parent.rglob("*.py") if "." in module else [origin]
+    return {path.relative_to(origin.parent).as_posix(): path.read_text("utf-8", "replace") for path in files}
 
 
 def _void(entry: RuntimeEntry, certificate: Certificate, tree: str) -> str | None:

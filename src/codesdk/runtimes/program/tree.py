@@ -22,7 +22,10 @@ from codesdk.store import write_file
 
 SETTLED_S = 2.0
 """How old the last change must be for a hash to be kept: longer than a tick of any file system's clock."""
-_UP = 5
+_UP = 4
+"""How far above a program its folder may begin."""
+_NPM = "package.json"
+_MODULES = "node_modules"
 _SKIPPED = "__pycache__"
 _BLOCK = 1024 * 1024
 _MOST = 64
@@ -39,11 +42,13 @@ class Known(msgspec.Struct, frozen=True):
 def tree_of(program: str, markers: Sequence[str]) -> Path:
     """Return the folder that a program was installed as: the nearest one above it with a marker in it.
 
-    The program alone, with all links resolved, if there is none.
+    A package of npm is such a folder, too. The program alone, with all links resolved, if there is none.
     """
     path = Path(program).resolve()
     for folder in list(path.parents)[:_UP]:
-        if any((folder / marker).is_file() for marker in markers):
+        # Only inside node_modules: a stray package.json in somebody's home must not make a package of it.
+        found = (*markers, _NPM) if _MODULES in folder.parts else markers
+        if any((folder / marker).is_file() for marker in found):
             return folder
     return path
 
