@@ -87,6 +87,12 @@ async def test_another_version_is_refused_with_all_that_can_be_done_about_it(tmp
     )
 
 
+@pytest.mark.parametrize("version", ["1.2.3-alpha.1", "1.2.3+patched", "1.2.30"])
+async def test_a_version_that_only_begins_like_the_tested_one_is_another(tmp_path: Path, version: str):
+    told = await problem(program(tmp_path, f"echo 'someprogram {version} (abc)'"))
+    assert f"PATH is version {version}, and 1.2.3 is the one that was tested." in told
+
+
 async def test_another_version_may_be_allowed_and_the_log_is_told(tmp_path: Path):
     path = program(tmp_path, "echo 2.0.0")
     found = await find_program(ENTRY, path, allow_untested=True)

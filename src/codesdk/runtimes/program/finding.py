@@ -26,8 +26,8 @@ from codesdk.runtimes.program.certificates import standing_of
 from codesdk.runtimes.program.environment import SEARCH_PATH
 
 _ASK_S = 20.0
-_NUMBER = re.compile(rb"\d+\.\d+\.\d+")
-
+# With what follows it: 1.2.3-alpha.1 is not the tested 1.2.3.
+_NUMBER = re.compile(rb"\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]*[0-9A-Za-z])?")
 
 VersionState = Literal["tested", "certified", "untested"]
 
