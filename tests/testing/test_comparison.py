@@ -10,7 +10,8 @@ from tests.gateway.agent import agent_runtime, claude_like
 
 from codesdk import CodeSDK, SessionSettings
 from codesdk.contract.errors import InvalidRequest
-from codesdk.contract.messages import ArtifactBlock, ContentBlock, Message, Text
+from codesdk.contract.messages import ArtifactBlock, ArtifactRef, ContentBlock, Message, Text
+from codesdk.contract.payloads import Parent
 from codesdk.contract.runtime import Finished, RuntimeItem, ToolAnnouncement, ToolDropped
 from codesdk.gateway.providers import ORIGINS, Provider
 from codesdk.gateway.scripted import ScriptedModel
@@ -18,10 +19,20 @@ from codesdk.gateway.server import Gateway
 from codesdk.script import parse_object
 from codesdk.testing.comparison import Comparison, compare
 from codesdk.testing.fakes import FakeTask, FakeTools, tool_spec
-from codesdk.testing.recordings import NOT_RECORDED, LoggedTools, Recording, read_recording
+from codesdk.testing.recordings import NOT_RECORDED, LoggedTools, Recording, obstacle_of, read_recording
 
 Play = Callable[[FakeTask], AsyncIterator[RuntimeItem]]
 LONG = "a lot of milk, " * 1000
+PARENT = Parent(
+    session_id="ses_1",
+    seq=1,
+    transcript_ref=ArtifactRef(
+        artifact_id="art_1", content_hash="sha256:0", content_type="text/plain", size_bytes=1
+    ),
+    messages=1,
+    model_messages=0,
+    chain="sha256:0",
+)
 TURNS: list[Any] = [
     {
         "steps": [
@@ -178,6 +189,17 @@ async def test_tools_of_others_are_offered_as_the_recorded_requests_describe_the
         ("own.write", "Stands for own.write.", "write"),
     ]
     assert recording.calls[0].result == LONG
+
+
+async def test_what_cannot_be_played_again_says_why(tmp_path: Path):
+    created = (await record(tmp_path)).created
+    assert obstacle_of(created, 1) is None
+    assert obstacle_of(created, 0) == "none of its tasks was left to end by itself"
+    assert obstacle_of(None, 0) == "its first event is damaged"
+    natively = msgspec.structs.replace(created, native_tools=["Bash"])
+    assert obstacle_of(natively, 1) == "it has tools of its runtime's own, which would run"
+    forked = msgspec.structs.replace(created, parent=PARENT)
+    assert obstacle_of(forked, 1) == "it is a fork, and goes on from another session"
 
 
 async def test_a_session_without_a_recording_cannot_be_compared(tmp_path: Path):

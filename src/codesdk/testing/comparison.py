@@ -77,7 +77,9 @@ async def compare(runtime: Runtime, recording: Recording, *, timeout_s: float = 
             problem = None
             for messages in recording.tasks:
                 task = await session.start(await _uploaded(sdk, recording, messages))
-                problem = problem or await _play(task, decisions, timeout_s)
+                problem = await _play(task, decisions, timeout_s)
+                if problem is not None:  # what follows would only show the same once more
+                    break
         events = [decode(frame.data) for frame in await log.read(session.id, 0, 2**31)]
     now = await read_calls(Archive(log, blobs), events)
     return Comparison(
@@ -103,6 +105,8 @@ async def _play(
                     asked[event.payload.tool_call_id] = event.payload.name, event.payload.input_hash
                 elif event.type == "approval.requested":
                     call_id = event.payload.tool_call_id or ""
+                    if call_id not in asked:
+                        return f"it asks for something else than a call: {event.payload.summary}"
                     known = decisions[asked[call_id]]
                     logged = known.pop(0) if known else None
                     if logged is not None and logged.decision == "approved":

@@ -110,13 +110,10 @@ async def read_recording(archive: Archive, session_id: str) -> Recording:
     exchanges = await session_cassette(archive, session_id)
     events = [decode(frame.data) async for frame in archive.frames(session_id) if frame.damage is None]
     created = next((e.payload for e in events if isinstance(e.payload, ev.SessionCreated)), None)
-    if created is None or created.native_tools != "off":
-        raise InvalidRequest(
-            f"Session {session_id} cannot be played again: it used tools of its runtime, which would run."
-        )
     tasks, left_out = _tasks(events)
-    if not tasks:
-        raise InvalidRequest(f"Session {session_id} has no task that can be played again.")
+    obstacle = obstacle_of(created, len(tasks))
+    if created is None or obstacle is not None:
+        raise InvalidRequest(f"Session {session_id} cannot be played again: {obstacle}.")
     manifests = [e.payload.tool_manifest for e in events if isinstance(e.payload, ev.ModelInput)]
     blocks = [block for task in tasks for message in task for block in message.content]
     return Recording(
@@ -133,6 +130,17 @@ async def read_recording(archive: Archive, session_id: str) -> Recording:
         },
         left_out=left_out,
     )
+
+
+def obstacle_of(created: ev.SessionCreated | None, tasks: int) -> str | None:
+    """Return why a session with so many whole tasks cannot be played again, or None."""
+    if created is None:
+        return "its first event is damaged"
+    if created.native_tools != "off":
+        return "it has tools of its runtime's own, which would run"
+    if created.parent is not None:
+        return "it is a fork, and goes on from another session"
+    return None if tasks else "none of its tasks was left to end by itself"
 
 
 async def read_calls(archive: Archive, events: Sequence[ev.Event]) -> list[LoggedCall]:
@@ -175,7 +183,7 @@ def _tasks(events: Sequence[ev.Event]) -> tuple[list[list[Message]], int]:
             started[task_id] = payload
         elif isinstance(payload, ev.TaskCompleted) and task_id in started:
             whole.add(task_id)
-        elif isinstance(payload, ev.TaskSteered | ev.TaskStopRequested):
+        elif isinstance(payload, ev.TaskSteered | ev.TaskStopRequested) and task_id in started:
             started[task_id] = msgspec.structs.replace(started[task_id], messages=[])
     tasks: list[list[Message]] = []
     for task_id, payload in started.items():
