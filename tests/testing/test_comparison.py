@@ -67,7 +67,7 @@ async def record(data: Path, attach: bytes | None = None) -> Recording:
                 ref = await sdk.put_artifact(attach, "text/plain", "note.txt")
                 first.append(ArtifactBlock(artifact_id=ref.artifact_id, content_type="text/plain"))
             for content in (first, [Text(text="Read again.")]):
-                task = await session.start([Message(role="user", content=content)])
+                task = await session.start([Message(role="user", content=[*content])])
                 async for event in task.events():
                     if event.type == "approval.requested":
                         await task.deny(event.payload.tool_call_id or "", "Read only.")
