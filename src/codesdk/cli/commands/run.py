@@ -211,6 +211,7 @@ async def _opened(
         setup.data_dir,
         runtimes=runtimes,
         allow_yolo=rules["allow_yolo"],
+        allow_untested=rules["allow_untested"],
         **opening(rules),
         share=False,
     ) as sdk:

@@ -91,6 +91,14 @@ POLICY = Setting(
 YOLO = Setting(
     "allow_yolo", "--allow-yolo", bool, "Allow the permission mode yolo.", False, env="CODESDK_ALLOW_YOLO"
 )
+UNTESTED = Setting(
+    "allow_untested",
+    "--allow-untested",
+    bool,
+    "Allow programs of versions that were neither tested nor certified.",
+    False,
+    env="CODESDK_ALLOW_UNTESTED",
+)
 COMMANDS = (
     Setting(
         "commands.allow",
@@ -148,7 +156,7 @@ FETCH = (
         "HOST",
     ),
 )
-OPENING = (POLICY, YOLO, *COMMANDS, *FETCH)
+OPENING = (POLICY, YOLO, UNTESTED, *COMMANDS, *FETCH)
 """What an engine of any process can be opened with: `codesdk run` takes these flags, too."""
 
 DAEMON = (

@@ -89,6 +89,7 @@ def daemon(settings: Resolved) -> "DaemonSettings":
             runtimes=settings.use("runtimes", lambda names: tuple(resolve(name) for name in names)),
             workspace_roots=settings["workspace_roots"],
             allow_yolo=settings["allow_yolo"],
+            allow_untested=settings["allow_untested"],
             script_files=settings["allow_script_files"],
         ),
         allow_hosts=settings["allow_hosts"],
