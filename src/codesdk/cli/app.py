@@ -84,6 +84,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "completion": Entry("completion", "completion", "Print the completion script for a shell."),
     },
 }
+_PLACE = "place_"  # before the names of these parameters, so that a command can have one of the same name
 _GIVEN = "codesdk.given"  # in a context's meta, which a command shares with the group
 HERE_ONLY = frozenset({"demo", "mcp", "policy", "tokens"})
 """Commands that work only on a data directory, and refuse a daemon's address."""
@@ -133,8 +134,8 @@ class Setup(NamedTuple):
 
 def _note(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Take where the sessions are from one of the three options, before or after the command: the later one counts."""
-    name = str(param.name)
-    typed = ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    typed = ctx.get_parameter_source(str(param.name)) is click.core.ParameterSource.COMMANDLINE
+    name = str(param.name).removeprefix(_PLACE)
     given: dict[str, _Given] = ctx.meta.setdefault(_GIVEN, {})
     if value and (typed or name not in given):
         given[name] = _Given(value, typed)
@@ -180,7 +181,7 @@ def _place_options(*, after: bool) -> list[click.Option]:
     ]
     return [
         click.Option(
-            [flag],
+            [flag, _PLACE + flag.removeprefix("--").replace("-", "_")],
             metavar=metavar,
             envvar=None if after else variable,  # the group has read it
             help=text,
