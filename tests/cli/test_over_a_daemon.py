@@ -1,7 +1,9 @@
 """The commands, with a daemon in place of a data directory."""
 
+import contextlib
 import shutil
 import signal
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -249,3 +251,27 @@ def test_a_token_that_may_run_is_enough_to_run_and_scopes_are_checked_before_any
         assert (refused.code, refused.out) == (2, "")
         assert "the scope approve" in refused.error["message"]
         assert here.codesdk(*again, "--interactive").code == 0
+
+
+def test_a_daemon_verifies_a_session_with_the_same_words(shell: Shell):
+    """Also what is no law of the log: that nobody else can read what a session is equipped with."""
+    with daemon(shell.data) as running:
+        session = running.session(secrets=["a secret of ours"])
+        running.run(session)
+        (shell.data / "equipment" / session).chmod(0o644)
+        running.stop()
+        database = shell.data / "codesdk.db"
+        with contextlib.closing(sqlite3.connect(database)) as db, db:
+            db.execute("DELETE FROM events WHERE seq = 4")
+    here = shell.codesdk("verify", session, "--json")
+    with daemon(shell.data) as running:
+        there = shell.codesdk("verify", session, "--json", "--url", running.url)
+        shown = shell.codesdk("verify", session, "--url", running.url)
+    assert (here.code, there.code) == (1, 1)
+    assert here.lines == there.lines
+    assert {"2", "equipment"} <= {finding["invariant"] for finding in here.lines[0]["findings"]}
+    assert shown.out == shell.codesdk("verify", session).out
+    assert "equipment: " in shown.out
+    told = shell.codesdk("doctor", "--json").lines[0]["data_dir"]
+    (exposed,) = [each["message"] for each in here.lines[0]["findings"] if each["invariant"] == "equipment"]
+    assert (told["ok"], told["state"].endswith(exposed)) == (False, True)

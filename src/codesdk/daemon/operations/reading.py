@@ -151,15 +151,13 @@ async def read_usage(call: Call) -> UsageAnswer:
 
 async def verify_session(call: Call) -> CheckReport:
     """Check a stored log against the contract."""
-    from codesdk.engine import verify_session as check
+    from codesdk.local import verify_stored
 
     session, archive = await get_session(call), call.sdk.archive
     head = await archive.log.head(session.session_id)
-    found = await check(archive.log, archive.blobs, session.session_id, running=True)
-    findings = [
-        Finding(invariant=str(finding.invariant), message=finding.message, seq=finding.seq)
-        for finding in found
-    ]
+    findings = await verify_stored(
+        archive.log, archive.blobs, call.settings.data_dir, session.session_id, running=True
+    )
     return CheckReport(ok=not findings, events=head, findings=findings)
 
 
