@@ -12,6 +12,7 @@ import msgspec
 from codesdk.contract.bounds import Count
 from codesdk.contract.messages import Message, user
 from codesdk.contract.records import SessionRow, TaskRow
+from codesdk.contract.sender import Sender
 from codesdk.contract.settings import Budgets, OnBusy, SessionSettings, SettingsChange
 from codesdk.contract.tools import Actor, InteractionMode, PermissionMode, Scope, UndoReport
 
@@ -28,7 +29,7 @@ Words = str | list[Message]
 R = TypeVar("R", covariant=True)
 
 
-class Caller(msgspec.Struct, frozen=True, kw_only=True):
+class Caller(Sender, frozen=True, kw_only=True):
     """Who requests an action: whose sessions it may reach, its name in the log, and what it may do."""
 
     principal: str = LOCAL

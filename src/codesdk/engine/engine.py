@@ -17,6 +17,7 @@ from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import ToolCalls
 from codesdk.contract.records import KeyRow
 from codesdk.contract.runtime import Runtime
+from codesdk.contract.sender import Sender
 from codesdk.contract.service import Published
 from codesdk.engine.log.archive import Archive
 from codesdk.engine.log.feed import Feed, follow
@@ -201,6 +202,10 @@ class EngineService(Archive):
         super().__init__(engine.ports.log, engine.ports.blobs, caller.principal)
         self._engine = engine
         self._caller = caller
+
+    def traced(self, sender: Sender) -> "EngineService":
+        """Return the same sessions for requests that say this of themselves."""
+        return EngineService(self._engine, self._caller.named(sender))
 
     async def execute(self, action: Action[R], *, key: str | None = None) -> R:
         """Carry out an action, once per idempotency key, and return its result."""

@@ -16,6 +16,7 @@ from codesdk.contract.ids import Prefix
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import EventLog
 from codesdk.contract.records import StoredFrame
+from codesdk.contract.sender import Sender
 from codesdk.contract.tools import ToolIdentity
 from codesdk.engine.calls import ledger
 from codesdk.engine.log.feed import PAGE_EVENTS
@@ -92,6 +93,14 @@ class Tape:
         """Return the time of the next event."""
         event = self.peek()
         return event.time if event else "1970-01-01T00:00:00.000Z"
+
+    def sender(self) -> Sender | None:
+        """Return the request that the next event was written for."""
+        event = self.peek()
+        if event is None:
+            return None
+        trace = event.trace
+        return Sender(request_id=trace.request_id, client_id=trace.client_id, traceparent=trace.traceparent)
 
     def mint(self, prefix: Prefix) -> str:
         """Return the id that the next event was given."""

@@ -13,6 +13,7 @@ from codesdk.contract import events as ev
 from codesdk.contract.events import Event
 from codesdk.contract.messages import text_of
 from codesdk.contract.records import Changes, SessionRow, Spent, TaskRow, TaskState
+from codesdk.contract.sender import Sender
 from codesdk.contract.settings import merge_values
 from codesdk.engine.log import transcript
 from codesdk.engine.log.fold_calls import HANDLERS, drop_carried, seal_done
@@ -130,7 +131,11 @@ def _closed(state: SessionState, event: Event, payload: ev.SessionClosed, change
 
 def _queued(state: SessionState, event: Event, payload: ev.TaskQueued, changes: Changes) -> None:
     waiting = QueuedTask(
-        task_id=payload.task_id, messages=payload.messages, created_at=event.time, seq=event.seq
+        task_id=payload.task_id,
+        messages=payload.messages,
+        created_at=event.time,
+        seq=event.seq,
+        sender=_sender(event, event.trace.traceparent),
     )
     state.queue.append(waiting)
     changes.tasks.append(_queued_row(state, waiting))
@@ -151,6 +156,7 @@ def _started(state: SessionState, event: Event, payload: ev.TaskStarted, changes
         created_at=waiting.created_at if waiting else event.time,
         queued_seq=waiting.seq if waiting else None,
         resumes=payload.resumes.task_id if payload.resumes else None,
+        sender=_sender(event),
     )
     state.next_model = None  # the runtime gets it now, and the event carries it
     if payload.resumes is not None:
@@ -159,6 +165,11 @@ def _started(state: SessionState, event: Event, payload: ev.TaskStarted, changes
     seal_done(state, event, changes)
     changes.tasks.append(_task_row(state, "running"))
     _touch(state, event, changes)
+
+
+def _sender(event: Event, traceparent: str | None = None) -> Sender:
+    trace = event.trace
+    return Sender(request_id=trace.request_id, client_id=trace.client_id, traceparent=traceparent)
 
 
 def _steered(state: SessionState, event: Event, payload: ev.TaskSteered, changes: Changes) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from codesdk.contract.events import BudgetLevel, SessionCreated, UsageReported, UsageTotals
 from codesdk.contract.messages import ArtifactRef, AssistantBlock, Message, ToolResult
 from codesdk.contract.records import Spent
+from codesdk.contract.sender import Sender
 from codesdk.contract.tools import (
     Actor,
     Evaluation,
@@ -135,6 +136,8 @@ class ActiveTask(msgspec.Struct, kw_only=True):
     text: str = ""
     stop: StopAsked | None = None
     resumes: str | None = None
+    sender: Sender = Sender()
+    """The request that started it."""
 
 
 class QueuedTask(msgspec.Struct, kw_only=True):
@@ -144,6 +147,7 @@ class QueuedTask(msgspec.Struct, kw_only=True):
     messages: list[Message]
     created_at: str
     seq: int
+    sender: Sender = Sender()
 
 
 class Carried(msgspec.Struct, kw_only=True):
