@@ -303,7 +303,7 @@ def test_a_tool_that_ignores_cancellation_does_not_hold_up_the_stop():
         stop(r, session)
         assert r.ended(session) == []
         r.pass_time(10)
-        assert r.story(session, task) == [*BEGUN, *ASKED[:2], APPROVED[1], RAN[0], *ASKED_TO, RAN[1], *END]
+        assert r.story(session, task) == [*BEGUN, *ASKED[:2], APPROVED[-1], RAN[0], *ASKED_TO, RAN[1], *END]
         completed = r.one(session, ev.ToolCallCompleted)
         assert (completed.is_error, completed.outcome) == (True, "unknown")
         before = r.story(session)

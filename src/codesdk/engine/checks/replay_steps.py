@@ -207,13 +207,14 @@ def _end(tape: Tape, journal: Journal) -> None:
         ahead += 1
     assert event is not None, "an end has a terminal event"
     payload = event.payload
+    raw: dict[str, Any] = {"raw": event.runtime.raw, "raw_ref": event.runtime.raw_ref}
     if isinstance(payload, ev.TaskStopped) and journal.state.task and journal.state.task.stop is None:
         _pass_on(journal, event)
     elif isinstance(payload, ev.TaskFailed):
-        lifecycle.end(journal, error=payload.error)
+        lifecycle.end(journal, error=payload.error, **raw)
     else:
         stop_reason = payload.stop_reason if isinstance(payload, ev.TaskCompleted) else None
-        lifecycle.end(journal, stop_reason=stop_reason)
+        lifecycle.end(journal, stop_reason=stop_reason, **raw)
 
 
 def _why_skipped(tape: Tape, payload: ev.ToolCallStarted) -> str | None:

@@ -131,13 +131,8 @@ def _answered(state: SessionState, event: Event, payload: ev.ApprovalAnswered, c
             state.carried.remove(carried)
         return
     call = call_asked_about(state, payload.approval_id)
-    if call is not None:
-        if approved and payload.scope == "session":
-            _grant(state, event, call, payload)
-        source: Any = "user" if payload.by.kind == "user" else "codesdk"
-        call.evaluations.append(
-            Evaluation(source=source, result="allow" if approved else "deny", reason=payload.reason)
-        )
+    if call is not None and approved and payload.scope == "session":
+        _grant(state, event, call, payload)
     changes.approvals.append(_closed_approval(state, event, payload.approval_id))
 
 

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import (
     MAX_REPORTED_COST_USD,
     MAX_REPORTED_TOKENS,
@@ -52,6 +53,8 @@ class Intake:
         self._streams: dict[str, _Stream] = {}
         # The blocks of each message, so that ending one of thousands does not look at all.
         self._blocks: dict[str, dict[str, None]] = {}
+        # Ids of calls whose arguments stream, by the runtime's own: a call is opened only when they are whole.
+        self._call_ids: dict[str, str] = {}
 
     def quick(self, draft: Draft) -> bool:
         """Write a plain delta without an await, the common case. Return false if it is not one."""
@@ -61,6 +64,7 @@ class Intake:
         stream = self._streams.get(payload.block_id)
         if stream is None or stream.last.message_id != payload.message_id:
             return False  # new ids are checked first
+        payload = self._with_call(payload)
         raw: Any = None
         if draft.raw is not None and self._scope.settings.raw_capture:
             raw, data = _as_json(draft.raw)
@@ -107,6 +111,24 @@ class Intake:
         )
         lifecycle.notice(scope.journal, "violation", message, {"type": "usage.reported"}, raw, raw_ref)
 
+    def call_id(self, runtime_id: str | None) -> str:
+        """Return the id for a new call: the one that its streamed arguments carry, if there were any."""
+        known = self._call_ids.pop(runtime_id, None) if runtime_id is not None else None
+        return known or self._scope.ports.stamper.mint("call")
+
+    def _with_call(self, payload: OutputDelta) -> OutputDelta:
+        """Return a delta with CodeSDK's id of the call that it belongs to, in place of the runtime's own."""
+        runtime_id = payload.tool_call_id
+        if runtime_id is None:
+            return payload
+        task = self._scope.state.task
+        opened = task.seen_calls.get(runtime_id) if task is not None else None
+        if opened is not None:
+            return msgspec.structs.replace(payload, tool_call_id=opened.tool_call_id)
+        if runtime_id not in self._call_ids:
+            self._call_ids[runtime_id] = self._scope.ports.stamper.mint("call")
+        return msgspec.structs.replace(payload, tool_call_id=self._call_ids[runtime_id])
+
     def release(self, message_id: str | None = None) -> None:
         """Write what was held back of one message's blocks, or of all."""
         for block_id in list(self._streams) if message_id is None else self._blocks.pop(message_id, ()):
@@ -126,7 +148,16 @@ class Intake:
         raw, data = _as_json(raw)
         if len(data) <= settings.raw_inline_bytes:
             return raw, None
+        if len(data) > self._scope.ports.limits.max_artifact_bytes:
+            return f"A message of {len(data):,} bytes, more than an artifact may have.", None
         return None, await self._scope.put_artifact(data, "application/json", "raw")
+
+    async def last_raw(self, raw: Any) -> tuple[Any, ArtifactRef | None]:
+        """Return the runtime's last message as `raw` does. One that cannot be stored must not keep a task open."""
+        try:
+            return await self.raw(raw)
+        except CodeSDKError as error:
+            return f"A message that could not be stored ({error.code}).", None
 
     async def malformed(self, problem: str, item: Any) -> None:
         """Record an item that does not fit the contract as a notice."""
@@ -159,7 +190,7 @@ class Intake:
             problem = _delta_problem(payload, self._max_bytes) or self._id_problem(*ids)
             if problem is not None:
                 raise _Malformed(problem)
-            return payload
+            return self._with_call(payload)
         if kind not in _DRAFTS:
             raise _Malformed(f"a runtime may not draft {TYPE_OF.get(kind, kind.__name__)}.")
         try:

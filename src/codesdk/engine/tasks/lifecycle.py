@@ -138,10 +138,17 @@ def ask_stop(journal: Journal, by: Actor, reason: str) -> None:
             ledger.skip(journal, call, f"Not run: {STOP_REASON}.")
 
 
-def end(journal: Journal, *, stop_reason: str | None = None, error: ErrorInfo | None = None) -> None:
+def end(
+    journal: Journal,
+    *,
+    stop_reason: str | None = None,
+    error: ErrorInfo | None = None,
+    raw: Any = None,
+    raw_ref: ArtifactRef | None = None,
+) -> None:
     """Write the task's terminal event, after closing whatever still streams.
 
-    A requested stop wins over the runtime's own ending. Every call must be closed.
+    A requested stop wins over the runtime's own ending, whose message is kept. Every call must be closed.
     """
     task = _running(journal)
     ledger.close_budget_questions(journal, "the task ended")
@@ -156,7 +163,7 @@ def end(journal: Journal, *, stop_reason: str | None = None, error: ErrorInfo | 
         ending = ev.TaskCompleted(
             text=task.text, stop_reason=stop_reason or "end_turn", usage=usage, duration_ms=duration
         )
-    journal.write(ending, time=now)
+    journal.write(ending, time=now, raw=raw, raw_ref=raw_ref)
 
 
 _CRASHED = ErrorInfo(

@@ -233,14 +233,15 @@ class TaskRun:
         # A halted run waits for nobody.
         await self.calls.close(0 if self._halted.done() else grace)
         await self._close_handle()
+        ending = legible_ending(self._runtime.name, ending)
+        raw, raw_ref = await self._intake.last_raw(ending.raw)
         # Model requests that still end now are then part of the task's usage.
         await self._resources.tap.idle(grace)
         self._intake.release()
         assert task is not None, "only this run ends its task"
-        ending = legible_ending(self._runtime.name, ending)
         error = self._cause or (ending.error if isinstance(ending, Failed) else None)
         stop_reason = ending.stop_reason if isinstance(ending, Finished) else None
-        lifecycle.end(scope.journal, stop_reason=stop_reason, error=error)
+        lifecycle.end(scope.journal, stop_reason=stop_reason, error=error, raw=raw, raw_ref=raw_ref)
         over = self._excess if task.stop is None else None
         if over is not None and not is_asked(scope.state, over.level):
             ledger.ask_budget(scope.journal, over.level, over.summary)
