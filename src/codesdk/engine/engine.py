@@ -5,7 +5,7 @@ The package's front. `sessions.registry` holds the sessions in memory; `sessions
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -57,7 +57,10 @@ class Engine:
         self._subscriptions = [Subscription(ports.log, subscriber) for subscriber in ports.subscribers]
         observers = Observers([*ports.observers, *self._subscriptions], ports.strain)
         self._registry = SessionRegistry(ports, runtime, owner, self._secrets, observers)
-        self._actions = SessionActions(self._registry, permits or Permits(), self.settle_subscribers)
+        permits = permits or Permits()
+        self.launch: Mapping[str, Any] = {"limits": ports.limits, "permits": permits}
+        """What it was started with, as a support bundle shows it."""
+        self._actions = SessionActions(self._registry, permits, self.settle_subscribers)
         self.keys = self._actions.keys
         self.slots = self._registry.slots
         self.tool_calls: ToolCalls = self._registry
@@ -178,6 +181,11 @@ class Engine:
         if live is not None:
             return live.scope.redactor
         return self._secrets.plus(tuple((await unseal(self.ports.equipment, session_id)).secrets))
+
+    def is_running(self, session_id: str) -> bool:
+        """Return whether a task of a session runs here."""
+        live = self._registry.get(session_id)
+        return live is not None and live.queue.busy
 
     def in_use(self, session_id: str) -> bool:
         """Return whether a session has work to do, or somebody follows its events."""
