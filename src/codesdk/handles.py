@@ -391,7 +391,7 @@ class Handles:
         """Return a stored session, and equip it with what is given, if anything.
 
         Its equipment is kept beside it over restarts, except for a cassette or a model of one's own to play.
-        Secrets are added to those that it has; servers and a script replace its own.
+        Secrets are added to those that it has; servers and another script replace its own.
         """
         script, _ = self._playable(plays)
         if secrets is not None or script is not None or mcp_servers:

@@ -122,7 +122,7 @@ class SyncClient:
         """Return a stored session, and equip it with what is given, if anything.
 
         Its equipment is kept beside it over restarts, except for a cassette or a model of one's own to play.
-        Secrets are added to those that it has; servers and a script replace its own.
+        Secrets are added to those that it has; servers and another script replace its own.
         """
         return SyncSession(
             self._loop,

@@ -138,6 +138,8 @@ class SettingsChanged(SettingsChange, frozen=True, kw_only=True, forbid_unknown_
     by: Actor
     sealed: list[str] | UnsetType = UNSET
     """What the session is equipped with from now on, if that changed."""
+    equipped: list[str] | UnsetType = UNSET
+    """What it was given just now, in place of what it had, unless that was only secrets."""
 
     def given(self) -> dict[str, Any]:
         """Return the fields that changed, by name."""

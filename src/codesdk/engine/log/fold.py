@@ -96,7 +96,7 @@ def _created(state: SessionState, event: Event, payload: ev.SessionCreated, chan
     if payload.parent is not None:
         state.messages = payload.parent.messages
         state.chain = payload.parent.chain
-        state.model_messages = payload.parent.model_messages
+        state.model_messages = state.turns_played = payload.parent.model_messages
     _touch(state, event, changes)
 
 
@@ -113,6 +113,8 @@ def _settings_changed(
 ) -> None:
     if state.created is None:
         return
+    if payload.equipped is not msgspec.UNSET and "script" in payload.equipped:
+        state.turns_played = 0
     given = payload.given()
     state.values = merge_values(state.values, given.pop("values", {}))
     state.next_model = given.get("model", state.next_model)
@@ -181,6 +183,8 @@ def _request_started(state: SessionState, event: Event, payload: ev.RequestStart
     task = state.task if event.trace.task_id is not None else None
     if task is not None:
         task.requests.append(payload.request_id)
+    if payload.purpose == "main":
+        state.turns_played += 1
     _spend(state, task, Spent(requests=1))
 
 
@@ -223,6 +227,9 @@ def _completed(state: SessionState, event: Event, payload: ev.OutputCompleted, c
             del task.blocks[block_id]
     task.completed_messages[payload.message_id] = event.seq
     state.model_messages += 1
+    if not task.seen.requests:  # no gateway counts what this runtime asks; each message took a request
+        task.claimed = task.claimed.plus(Spent(requests=1))
+        _count(state, task)
     text = text_of(payload.content)
     if text:
         task.text = text

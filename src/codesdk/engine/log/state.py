@@ -210,6 +210,8 @@ class SessionState(msgspec.Struct, kw_only=True):
     messages: int = 0
     chain: str = EMPTY_CHAIN
     model_messages: int = 0
+    turns_played: int = 0
+    """How many turns of its script the gateway has played: the requests of the conversation since it was given."""
 
     @property
     def config(self) -> SessionCreated:

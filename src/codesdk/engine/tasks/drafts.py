@@ -5,6 +5,7 @@ block is held back. A malformed item becomes a notice, never an exception.
 """
 
 import re
+from collections.abc import Callable
 from typing import Any, get_args
 
 import msgspec
@@ -17,10 +18,12 @@ from codesdk.contract.events import (
     OutputCompleted,
     OutputDelta,
     OutputRetracted,
+    RequestStarted,
     UsageReported,
 )
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.runtime import Draft, DraftPayload
+from codesdk.engine.log.transcript import has_part
 from codesdk.engine.models.limits import Spending
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
@@ -46,9 +49,10 @@ class _Stream:
 class Intake:
     """Takes the drafts of one task."""
 
-    def __init__(self, scope: SessionScope, spending: Spending) -> None:
+    def __init__(self, scope: SessionScope, spending: Spending, is_over_budget: Callable[[], bool]) -> None:
         self._scope = scope
         self._spending = spending
+        self._is_over_budget = is_over_budget
         self._max_bytes = scope.ports.limits.max_event_bytes
         self._streams: dict[str, _Stream] = {}
         # The blocks of each message, so that ending one of thousands does not look at all.
@@ -86,6 +90,10 @@ class Intake:
         if isinstance(payload, UsageReported):
             self._used(payload, raw, raw_ref)
             return
+        if isinstance(payload, OutputDelta | OutputCompleted):
+            self.watch_budget(payload.message_id)
+        elif isinstance(payload, RequestStarted):
+            self._is_over_budget()
         if type(payload) is OutputDelta:
             payload = self._delta(payload)
             if not payload.delta and raw is None and raw_ref is None:
@@ -95,7 +103,17 @@ class Intake:
         elif isinstance(payload, OutputRetracted):
             for block_id in payload.block_ids:
                 self._streams.pop(block_id, None)
+        before = self._scope.state.spent
         lifecycle.draft(self._scope.journal, payload, raw, raw_ref)
+        self._spending.follow(self._scope.state, before)
+
+    def watch_budget(self, message_id: str | None) -> None:
+        """End the task if this begins an answer to a request for which a budget had no room."""
+        task = self._scope.state.task
+        if task is None or message_id is None or message_id in task.completed_messages:
+            return
+        if message_id not in self._blocks and not has_part(self._scope.state, message_id):
+            self._is_over_budget()
 
     def _used(self, payload: UsageReported, raw: Any, raw_ref: ArtifactRef | None) -> None:
         """Write what the runtime says it used, as its own word, whatever source it names."""
