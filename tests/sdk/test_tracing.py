@@ -69,6 +69,7 @@ async def test_every_event_says_which_request_brought_it_about(tmp_path: Path):
                 row
                 for row in found[2:]
                 if row[0] in ("task.queued", "approval.answered", "tool.call.approved")
+                or row[1:3] == ("r-yes", "phone")
                 or row[1:] in (("r-start", "web", False), ("r-queue", "web", False))
                 or row[:2] == ("task.started", "r-queue")
                 or row == ("session.closed", None, None, False)

@@ -219,7 +219,8 @@ class Calls:
             inline, ref = msgspec.UNSET, await scope.put_artifact(given.data, "application/json", "input")
         raw, raw_ref = await self._intake.raw(item.raw)
         payload = ToolCallRequested(
-            tool_call_id=self._intake.call_id(item.runtime_tool_call_id),
+            tool_call_id=self._intake.call_ids.pop(item.runtime_tool_call_id, None)
+            or scope.ports.stamper.mint("call"),
             attempt=1,
             input_hash=given.digest,
             runtime_tool_call_id=item.runtime_tool_call_id,

@@ -8,12 +8,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from codesdk.contract.events import BudgetLevel, SessionCreated, UsageReported, UsageTotals
+from codesdk.contract.events import BudgetLevel, SessionCreated, UsageReported, UsageTotals, WorkTotals
 from codesdk.contract.messages import ArtifactRef, AssistantBlock, Message, ToolResult
 from codesdk.contract.records import Spent
 from codesdk.contract.sender import Sender
 from codesdk.contract.tools import (
     Actor,
+    Change,
     Evaluation,
     ExecutionEnv,
     Grant,
@@ -133,6 +134,9 @@ class ActiveTask(msgspec.Struct, kw_only=True):
     """What the runtime said."""
     spent: Spent = Spent()
     """The larger of both, which is what budgets count."""
+    work: WorkTotals = WorkTotals()
+    changed: dict[str, Change] = {}
+    """What calls changed, by path."""
     text: str = ""
     stop: StopAsked | None = None
     resumes: str | None = None

@@ -57,8 +57,8 @@ class Intake:
         self._streams: dict[str, _Stream] = {}
         # The blocks of each message, so that ending one of thousands does not look at all.
         self._blocks: dict[str, dict[str, None]] = {}
-        # Ids of calls whose arguments stream, by the runtime's own: a call is opened only when they are whole.
-        self._call_ids: dict[str, str] = {}
+        self.call_ids: dict[str | None, str] = {}
+        """Ids of calls whose arguments stream, by the runtime's own: a call is opened only when they are whole."""
 
     def quick(self, draft: Draft) -> bool:
         """Write a plain delta without an await, the common case. Return false if it is not one."""
@@ -129,11 +129,6 @@ class Intake:
         )
         lifecycle.notice(scope.journal, "violation", message, {"type": "usage.reported"}, raw, raw_ref)
 
-    def call_id(self, runtime_id: str | None) -> str:
-        """Return the id for a new call: the one that its streamed arguments carry, if there were any."""
-        known = self._call_ids.pop(runtime_id, None) if runtime_id is not None else None
-        return known or self._scope.ports.stamper.mint("call")
-
     def _with_call(self, payload: OutputDelta) -> OutputDelta:
         """Return a delta with CodeSDK's id of the call that it belongs to, in place of the runtime's own."""
         runtime_id = payload.tool_call_id
@@ -143,9 +138,9 @@ class Intake:
         opened = task.seen_calls.get(runtime_id) if task is not None else None
         if opened is not None:
             return msgspec.structs.replace(payload, tool_call_id=opened.tool_call_id)
-        if runtime_id not in self._call_ids:
-            self._call_ids[runtime_id] = self._scope.ports.stamper.mint("call")
-        return msgspec.structs.replace(payload, tool_call_id=self._call_ids[runtime_id])
+        if runtime_id not in self.call_ids:
+            self.call_ids[runtime_id] = self._scope.ports.stamper.mint("call")
+        return msgspec.structs.replace(payload, tool_call_id=self.call_ids[runtime_id])
 
     def release(self, message_id: str | None = None) -> None:
         """Write what was held back of one message's blocks, or of all."""

@@ -203,7 +203,8 @@ class TaskRun:
         if isinstance(item, Draft):
             await self._intake.draft(item)
         elif isinstance(item, ToolAnnouncement):
-            self._intake.watch_budget(item.message_id)
+            if self._is_limited():
+                self._intake.watch_budget(item.message_id)
             await self.calls.announce(item)
         elif isinstance(item, ToolEnded):
             await self.calls.ended(item)
@@ -321,10 +322,14 @@ class TaskRun:
 
     def _is_over_budget(self) -> bool:
         """Return whether a budget is used up that no gateway enforces. The task then ends."""
-        standing = self._resources.used_up_budget()
+        standing = self._resources.used_up_budget() if self._is_limited() else None
         if standing is not None:
             self.give_up(standing.error, standing)
         return standing is not None
+
+    def _is_limited(self) -> bool:
+        budgets = self._scope.state.config.budgets
+        return budgets is not None or self._scope.ports.limits.principal_budget is not None
 
     def _is_stopping(self) -> bool:
         task = self._scope.state.task
