@@ -361,6 +361,8 @@ class Handles:
         """
         script, mode = self._playable(plays)
         settings = settings or SessionSettings()
+        if mode is not None and settings.gateway == "record":
+            raise InvalidRequest(act.PLAYS_AND_RECORDS)
         action = act.CreateSession(
             runtime=runtime,
             workspace=_absolute(workspace),

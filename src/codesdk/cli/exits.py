@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from codesdk.contract.errors import CodeSDKError, ErrorCode, ErrorInfo
-from codesdk.contract.events import Event
+from codesdk.contract.events import Event, TaskCompleted
 
 OK: Final = 0
 FAILED: Final = 1
@@ -57,8 +57,10 @@ def exit_of(code: ErrorCode) -> int:
     return EXIT_OF.get(code, FAILED)
 
 
-def exit_of_ending(event: Event) -> int:
+def exit_of_ending(event: Event, *, fail_on_denied: bool = False) -> int:
     """Return the exit code for a task's terminal event."""
+    if fail_on_denied and isinstance(event.payload, TaskCompleted) and event.payload.work.denied:
+        return DENIED
     return _ENDINGS[event.type]
 
 

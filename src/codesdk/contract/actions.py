@@ -105,6 +105,12 @@ class CreateSession(Action[SessionRow], Equipment, frozen=True, kw_only=True, ta
     settings: SessionSettings = SessionSettings()
 
 
+PLAYS_AND_RECORDS = (
+    "The settings say to record a model's answers, but the session plays a script or a recording, and no model is"
+    " asked. Leave out one of the two."
+)
+
+
 class EquipSession(Action[SessionRow], Equipment, frozen=True, kw_only=True, tag="equip"):
     """Equip a session: secrets are added; servers, a script or a recording replace those it had."""
 

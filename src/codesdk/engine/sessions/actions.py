@@ -105,6 +105,8 @@ class SessionActions:
         if action.native_tools != "off":
             _demand_admin(caller, "A session with native_tools")
         _check_equipment(action, caller)
+        if action.settings.gateway == "record" and (action.script or action.recording):
+            raise InvalidRequest(act.PLAYS_AND_RECORDS)
         equipment, prepared = await self._equipping.prepare(equipment_of(action), caller.principal)
         config = SessionConfig(
             runtime=action.runtime,
