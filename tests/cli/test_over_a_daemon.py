@@ -192,7 +192,9 @@ def test_a_token_comes_from_the_environment_and_is_never_shown(shell: Shell):
         assert "scope run" in refused.err
 
 
-@pytest.mark.parametrize("command", [["tokens"], ["policy", "check"], ["demo"], ["artifacts", "--gc"]])
+@pytest.mark.parametrize(
+    "command", [["tokens"], ["policy", "check", "--tool", "x"], ["demo"], ["artifacts", "--gc"]]
+)
 def test_a_command_on_a_directory_refuses_the_address_of_a_daemon(shell: Shell, command: list[str]):
     refused = shell.here(*command, CODESDK_URL="http://127.0.0.1:1")
     assert refused.code == 2

@@ -5,10 +5,11 @@ The command line and the daemon both ask here, so that they say the same in the 
 
 import asyncio
 from pathlib import Path
+from typing import NamedTuple
 
 from codesdk.contract.api import Finding
 from codesdk.contract.ports import Blobs, EventLog
-from codesdk.engine import verify_session
+from codesdk.engine import is_interrupted, verify_session
 from codesdk.local.directory import equipment_in
 
 STORE = "store"
@@ -17,22 +18,31 @@ EQUIPMENT = "equipment"
 """In place of it: what a session is equipped with can be read by others."""
 
 
+class Verified(NamedTuple):
+    """What was found, and whether the log ends in the middle of a task, which is no fault of it."""
+
+    findings: list[Finding]
+    interrupted: bool
+
+
 async def verify_stored(
-    log: EventLog, blobs: Blobs, data_dir: Path | None, session_id: str, *, running: bool
-) -> list[Finding]:
-    """Return the findings on a session; none if all is well. `running` says that somebody may be working on it."""
+    log: EventLog, blobs: Blobs, data_dir: Path | None, session_id: str, *, running: bool = False
+) -> Verified:
+    """Check a session. `running` says that somebody may be working on it."""
     found = await verify_session(log, blobs, session_id, running=running)
+    interrupted = is_interrupted(found)
     findings = [
         Finding(
             invariant=STORE if each.invariant is None else str(each.invariant),
             message=each.message,
             seq=each.seq,
         )
-        for each in found
+        for each in ([] if interrupted else found)
     ]
     if data_dir is None:
-        return findings
+        return Verified(findings, interrupted)
     exposed = await asyncio.to_thread(equipment_in(data_dir).exposed, session_id)
     # Without the directory's own path, which a daemon's client need not know.
     said = [sentence.replace(f"{data_dir}/", "") for sentence in exposed]
-    return [*findings, *(Finding(invariant=EQUIPMENT, message=sentence) for sentence in said)]
+    findings += [Finding(invariant=EQUIPMENT, message=sentence) for sentence in said]
+    return Verified(findings, interrupted)

@@ -155,10 +155,13 @@ async def verify_session(call: Call) -> CheckReport:
 
     session, archive = await get_session(call), call.sdk.archive
     head = await archive.log.head(session.session_id)
-    findings = await verify_stored(
-        archive.log, archive.blobs, call.settings.data_dir, session.session_id, running=True
+    findings, interrupted = await verify_stored(
+        archive.log, archive.blobs, call.settings.data_dir, session.session_id
     )
-    return CheckReport(ok=not findings, events=head, findings=findings)
+    if interrupted:  # unless it runs here, or has ended while the log was read
+        runs = call.sdk.engine.is_running(session.session_id)
+        interrupted = not runs and (await get_session(call)).active_task_id is not None
+    return CheckReport(ok=not findings, events=head, findings=findings, interrupted=interrupted)
 
 
 async def replay_session(call: Call) -> CheckReport:
