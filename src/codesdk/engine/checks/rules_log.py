@@ -23,6 +23,7 @@ _OUTSIDE = {
     "session.resumed": 3,
     "session.recovered": 8,
     "session.settings_changed": 3,
+    "session.compacted": 3,
     "session.closed": 3,
     "task.queued": 3,
     "approval.carried": 8,

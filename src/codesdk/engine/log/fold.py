@@ -16,7 +16,15 @@ from codesdk.contract.records import Changes, SessionRow, Spent, TaskRow, TaskSt
 from codesdk.contract.settings import merge_values
 from codesdk.engine.log import transcript
 from codesdk.engine.log.fold_calls import HANDLERS, drop_carried, seal_done
-from codesdk.engine.log.state import ActiveTask, OpenBlock, QueuedTask, SessionState, StopAsked, add_usage
+from codesdk.engine.log.state import (
+    ActiveTask,
+    Context,
+    OpenBlock,
+    QueuedTask,
+    SessionState,
+    StopAsked,
+    add_usage,
+)
 
 NOTHING = Spent()
 _CHANGEABLE = ("title", "model", "permission_mode", "budgets", "sealed")
@@ -96,6 +104,7 @@ def _created(state: SessionState, event: Event, payload: ev.SessionCreated, chan
         state.messages = payload.parent.messages
         state.chain = payload.parent.chain
         state.model_messages = payload.parent.model_messages
+        state.context.compacted = payload.parent.compacted or state.context.compacted
     _touch(state, event, changes)
 
 
@@ -103,6 +112,7 @@ def _resumed(state: SessionState, event: Event, payload: ev.SessionResumed, chan
     if payload.runtime != state.runtime_name:
         # The previous runtime's session id and model mean nothing to this one.
         state.runtime_session_id = state.model = state.next_model = None
+        state.context.native = False
     state.runtime_name = payload.runtime
     _touch(state, event, changes)
 
@@ -118,6 +128,20 @@ def _settings_changed(
     own = {name: given.pop(name) for name in _CHANGEABLE if name in given}  # the rest are timeouts
     state.created = msgspec.structs.replace(
         state.created, settings={**state.created.settings, **given}, **own
+    )
+    _touch(state, event, changes)
+
+
+def _compacted(state: SessionState, event: Event, payload: ev.SessionCompacted, changes: Changes) -> None:
+    summary = state.context.compacted.summary
+    if payload.summary is not None:
+        row = transcript.row_for(state, event.seq, payload.summary)
+        changes.messages.append(row)
+        summary = row.index
+    state.context = Context(
+        compacted=ev.Compacted(first=payload.first, previews_before=payload.previews_before, summary=summary),
+        compacted_seq=event.seq,
+        tokens=payload.tokens_after,
     )
     _touch(state, event, changes)
 
@@ -151,6 +175,8 @@ def _started(state: SessionState, event: Event, payload: ev.TaskStarted, changes
         created_at=waiting.created_at if waiting else event.time,
         queued_seq=waiting.seq if waiting else None,
         resumes=payload.resumes.task_id if payload.resumes else None,
+        summarizes_before=payload.summarizes_before,
+        asked=payload.messages if payload.summarizes_before is not None else [],
     )
     state.next_model = None  # the runtime gets it now, and the event carries it
     if payload.resumes is not None:
@@ -164,6 +190,18 @@ def _started(state: SessionState, event: Event, payload: ev.TaskStarted, changes
 def _steered(state: SessionState, event: Event, payload: ev.TaskSteered, changes: Changes) -> None:
     transcript.add_user(state, payload.messages)
     seal_done(state, event, changes)
+
+
+def _model_input(state: SessionState, event: Event, payload: ev.ModelInput, _: Changes) -> None:
+    task = state.task
+    if task is None or payload.capture != "compiled":
+        return
+    if payload.context_window.strategy == "delta":
+        return
+    # The runtime begins another conversation. It is known to have taken it up once the model has answered.
+    state.context.native = False
+    if task.summarizes_before is None:
+        state.context.tokens = payload.context_window.estimated_tokens
 
 
 def _request_started(state: SessionState, event: Event, payload: ev.RequestStarted, _: Changes) -> None:
@@ -212,6 +250,7 @@ def _completed(state: SessionState, event: Event, payload: ev.OutputCompleted, c
             del task.blocks[block_id]
     task.completed_messages[payload.message_id] = event.seq
     state.model_messages += 1
+    state.context.native = state.context.native or task.summarizes_before is None
     text = text_of(payload.content)
     if text:
         task.text = text
@@ -259,6 +298,8 @@ def _terminal(state: SessionState, event: Event, payload: Any, changes: Changes)
         return
     changes.messages.extend(transcript.seal(state, event.seq, everything=True))
     failed = payload.error if isinstance(payload, ev.TaskFailed) else None
+    if task.summarizes_before is None:
+        state.context.too_large = failed is not None and failed.code == "CONTEXT_TOO_LARGE"
     ended: TaskState = "failed" if failed else "stopped"
     if isinstance(payload, ev.TaskCompleted):
         ended = "completed"
@@ -305,10 +346,12 @@ _HANDLERS: dict[type, Handler] = {
     ev.SessionCreated: _created,
     ev.SessionResumed: _resumed,
     ev.SettingsChanged: _settings_changed,
+    ev.SessionCompacted: _compacted,
     ev.SessionClosed: _closed,
     ev.TaskQueued: _queued,
     ev.TaskStarted: _started,
     ev.TaskSteered: _steered,
+    ev.ModelInput: _model_input,
     ev.RequestStarted: _request_started,
     ev.RequestCompleted: _request_completed,
     ev.OutputDelta: _delta,

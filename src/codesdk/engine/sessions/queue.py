@@ -17,7 +17,7 @@ from codesdk.engine.models.limits import Standing
 from codesdk.engine.sessions.resources import Resources
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
-from codesdk.engine.tasks.context import Window
+from codesdk.engine.tasks.handover import Handover
 from codesdk.engine.tasks.run import TaskRun
 
 NO_SLOT = "All task slots are taken; try again when a task has ended."
@@ -34,7 +34,7 @@ class TaskQueue:
         self._scope = scope
         self._resources = resources
         self._slots = slots
-        self._window: Window | None = None
+        self._handover = Handover(scope, resources)
         self._driver: asyncio.Task[None] | None = None
 
     @property
@@ -67,9 +67,7 @@ class TaskQueue:
             self._slots.give_back(scope.state.runtime_name)
             raise
         lifecycle.start(scope.journal, task_id, messages, scope.settings.runtime_config, resumes=resumes)
-        if self._window is None:
-            self._window = Window(scope.settings.context_budget_tokens)
-        self.run = TaskRun(scope, runtime, self._window, self.writes, self._resources)
+        self.run = TaskRun(scope, runtime, self._handover, self.writes, self._resources)
         self._driver = asyncio.create_task(self._drive(self.run))
 
     def give_up(self, cause: ErrorInfo, excess: Standing | None) -> None:

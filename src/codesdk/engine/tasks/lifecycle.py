@@ -62,6 +62,7 @@ def start(
     *,
     executed: bool = True,
     resumes: str | None = None,
+    summarizes_before: int | None = None,
 ) -> None:
     """Start a task. The session must have no running one."""
     if executed and journal.state.next_model is not None:
@@ -72,6 +73,7 @@ def start(
             runtime_config=runtime_config,
             executed=executed,
             resumes=ev.Resumes(task_id=resumes) if resumes else None,
+            summarizes_before=summarizes_before,
         ),
         task_id=task_id,
     )

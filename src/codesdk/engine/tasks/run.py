@@ -38,10 +38,10 @@ from codesdk.engine.tasks.adapter_calls import (
     ending_of,
     forget,
     legible_ending,
-    start,
 )
-from codesdk.engine.tasks.context import Window, task_input, write_input
+from codesdk.engine.tasks.context import Offered
 from codesdk.engine.tasks.drafts import Intake
+from codesdk.engine.tasks.handover import Handover
 from codesdk.engine.tasks.instructions import capture
 from codesdk.engine.tasks.validation import is_text
 from codesdk.foreign import call, name_of
@@ -56,7 +56,7 @@ class TaskRun:
         self,
         scope: SessionScope,
         runtime: Runtime,
-        window: Window,
+        handover: Handover,
         writes: asyncio.Lock,
         resources: Resources,
     ) -> None:
@@ -65,7 +65,7 @@ class TaskRun:
         self.task_id = task.task_id
         self._scope = scope
         self._runtime = runtime
-        self._window = window
+        self._handover = handover
         self._resources = resources
         self._cause: ErrorInfo | None = None
         self._excess: Standing | None = None
@@ -74,7 +74,6 @@ class TaskRun:
         self._handle: RuntimeTask | None = None
         self._last_item_s = 0.0
         self._stopping: asyncio.Task[None] | None = None
-        self._input_seq = 0
         self._early_steering: list[tuple[int, list[Message]]] = []
         self._ending = False
         self.calls = Calls(
@@ -123,7 +122,7 @@ class TaskRun:
         # A message recorded before the input was compiled is part of it; handing it over would say it twice.
         if self._handle is None:
             self._early_steering.append((seq, messages))
-        elif seq > self._input_seq:
+        elif seq > self._handover.input_seq:
             await self._hand_over(self._handle, messages)
 
     def abort(self, error: CodeSDKError) -> None:
@@ -160,18 +159,14 @@ class TaskRun:
         self._scope.hold_workspace()
         capabilities = self._resources.capabilities()
         captured = await capture(self._scope, capabilities.instruction_files)
-        compiled, self._input_seq = await write_input(
-            self._scope, self._window, capabilities.input_capture, captured
-        )
-        given = task_input(self._scope, self.task_id, compiled, captured.files if captured else ())
-        self._resources.tap.hand_over(given.messages, given.tools)
         host = RuntimeHost(self._scope, self._resources, self.calls.may_run)
-        handle = self._handle = await start(self._runtime, host, given, self._scope.settings.start_timeout_s)
+        offered = Offered(capture=capabilities.input_capture, captured=captured)
+        handle = self._handle = await self._handover.begin(self.task_id, host, offered)
         self._last_item_s = asyncio.get_running_loop().time()
         if self._is_stopping():
             return Finished(stop_reason="stopped")
         for seq, messages in self._early_steering:
-            if seq > self._input_seq:  # else it is part of the compiled input
+            if seq > self._handover.input_seq:  # else it is part of the compiled input
                 await self._hand_over(handle, messages)
         return await self._pull(handle)
 
@@ -296,6 +291,7 @@ class TaskRun:
         try:
             await asyncio.wait_for(call(handle.steer, messages), self._scope.settings.start_timeout_s)
         except Exception as error:
+            self._handover.lose()
             raise TaskFailure(
                 f"The runtime {self._runtime.name} did not take the input ({name_of(error)}).",
                 code="RUNTIME_PROTOCOL",
