@@ -263,12 +263,12 @@ class Checker:
         self._task = task
 
     def _check_turn(self, task_id: str, payload: ev.TaskStarted) -> None:
-        """Check that queued tasks start in order; only one that resumes the session may overtake them."""
+        """Check that queued tasks start in order; only one that resumes or sums up the session may overtake them."""
         messages = self._queue.get(task_id)
         if messages is None:
             if not payload.executed:
                 self._report(4, f"task.started for {task_id} says that it never ran, but it was not queued")
-            elif self._queue and not self._resuming:
+            elif self._queue and not self._resuming and payload.summarizes_before is None:
                 self._report(4, f"task.started for {task_id} while {next(iter(self._queue))} waits")
         else:
             if payload.executed and next(iter(self._queue)) != task_id:

@@ -16,9 +16,9 @@ from codesdk.contract.records import Changes, SessionRow, Spent, TaskRow, TaskSt
 from codesdk.contract.settings import merge_values
 from codesdk.engine.log import transcript
 from codesdk.engine.log.fold_calls import HANDLERS, drop_carried, seal_done
+from codesdk.engine.log.fold_context import CONTEXT_HANDLERS
 from codesdk.engine.log.state import (
     ActiveTask,
-    Context,
     OpenBlock,
     QueuedTask,
     SessionState,
@@ -132,20 +132,6 @@ def _settings_changed(
     _touch(state, event, changes)
 
 
-def _compacted(state: SessionState, event: Event, payload: ev.SessionCompacted, changes: Changes) -> None:
-    summary = state.context.compacted.summary
-    if payload.summary is not None:
-        row = transcript.row_for(state, event.seq, payload.summary)
-        changes.messages.append(row)
-        summary = row.index
-    state.context = Context(
-        compacted=ev.Compacted(first=payload.first, previews_before=payload.previews_before, summary=summary),
-        compacted_seq=event.seq,
-        tokens=payload.tokens_after,
-    )
-    _touch(state, event, changes)
-
-
 def _closed(state: SessionState, event: Event, payload: ev.SessionClosed, changes: Changes) -> None:
     state.closed = True
     drop_carried(state, event, changes)
@@ -190,18 +176,6 @@ def _started(state: SessionState, event: Event, payload: ev.TaskStarted, changes
 def _steered(state: SessionState, event: Event, payload: ev.TaskSteered, changes: Changes) -> None:
     transcript.add_user(state, payload.messages)
     seal_done(state, event, changes)
-
-
-def _model_input(state: SessionState, event: Event, payload: ev.ModelInput, _: Changes) -> None:
-    task = state.task
-    if task is None or payload.capture != "compiled":
-        return
-    if payload.context_window.strategy == "delta":
-        return
-    # The runtime begins another conversation. It is known to have taken it up once the model has answered.
-    state.context.native = False
-    if task.summarizes_before is None:
-        state.context.tokens = payload.context_window.estimated_tokens
 
 
 def _request_started(state: SessionState, event: Event, payload: ev.RequestStarted, _: Changes) -> None:
@@ -343,15 +317,14 @@ def _task_row(state: SessionState, ended: TaskState, event: Event | None = None)
 
 _HANDLERS: dict[type, Handler] = {
     **HANDLERS,
+    **CONTEXT_HANDLERS,
     ev.SessionCreated: _created,
     ev.SessionResumed: _resumed,
     ev.SettingsChanged: _settings_changed,
-    ev.SessionCompacted: _compacted,
     ev.SessionClosed: _closed,
     ev.TaskQueued: _queued,
     ev.TaskStarted: _started,
     ev.TaskSteered: _steered,
-    ev.ModelInput: _model_input,
     ev.RequestStarted: _request_started,
     ev.RequestCompleted: _request_completed,
     ev.OutputDelta: _delta,

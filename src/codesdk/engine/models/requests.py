@@ -165,6 +165,7 @@ class SessionTap:
                     strategy=self._strategy,
                     budget_tokens=scope.settings.context_budget_tokens,
                     estimated_tokens=exact.estimated_tokens,
+                    overhead_tokens=exact.overhead_tokens,
                     omitted=[],
                     replaced=[],
                 ),

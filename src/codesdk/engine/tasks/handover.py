@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Sequence
 
 from codesdk.contract.errors import CodeSDKError
-from codesdk.contract.events import SessionCompacted
 from codesdk.contract.messages import Message
 from codesdk.contract.records import MessageRow
 from codesdk.contract.runtime import (
@@ -20,12 +19,12 @@ from codesdk.contract.runtime import (
     RuntimeTask,
     TaskInput,
 )
-from codesdk.contract.tools import Actor
 from codesdk.engine.log.transcript import is_model_message
 from codesdk.engine.sessions.resources import Resources
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
 from codesdk.engine.tasks.adapter_calls import start
+from codesdk.engine.tasks.compaction import OVER_BUDGET, TOO_LARGE, carry_out, plan
 from codesdk.engine.tasks.context import (
     Compiled,
     Offered,
@@ -37,9 +36,6 @@ from codesdk.engine.tasks.context import (
 )
 from codesdk.engine.tasks.window import PAGE_MESSAGES, Window
 from codesdk.foreign import call
-
-OVER_BUDGET = "The conversation has passed the context budget."
-TOO_LARGE = "The model found the conversation too large."
 
 
 class Handover:
@@ -168,48 +164,18 @@ class Handover:
         task = self._scope.state.task
         if task is None or task.summarizes_before is not None:
             return
-        if (
-            isinstance(runtime, HistoryKeeper)
-            and context.native
-            and context.tokens > settings.context_budget_tokens
-        ):
-            await compact(self._scope, lifecycle.ENGINE, OVER_BUDGET, settings.context_budget_tokens // 2)
+        budget = settings.context_budget_tokens
+        native = isinstance(runtime, HistoryKeeper) and context.native
+        if native and context.tokens > budget:
+            # Half of it, so that the next tasks can go on natively again.
+            planned = await plan(self._scope, lifecycle.ENGINE, OVER_BUDGET, max(1, budget // 2))
         elif context.too_large and settings.auto_compact != "off":
-            await compact(self._scope, lifecycle.ENGINE, TOO_LARGE, default_limit(self._scope))
+            planned = await plan(self._scope, lifecycle.ENGINE, TOO_LARGE)
+        else:
+            return
+        carry_out(self._scope, planned)
 
     def _note_loss(self, runtime: Runtime, why: str) -> None:
         words = f"{runtime.name} could not go on with its own copy of the conversation"
         message = f"{words}{f' ({why})' if why else ''}; it was given the transcript."
         lifecycle.notice(self._scope.journal, "reconstructed", message, {})
-
-
-def default_limit(scope: SessionScope) -> int:
-    """Return to how many tokens a conversation is compacted if nobody says: half of what there is."""
-    return max(1, min(scope.state.context.tokens, scope.settings.context_budget_tokens) // 2)
-
-
-async def compacted_window(scope: SessionScope, limit_tokens: int) -> Window:
-    """Return what stays of the conversation if it must fit a limit. The running task's messages stay in any case."""
-    state, budget = scope.state, scope.settings.context_budget_tokens
-    await scope.recorder.settle()
-    window = Window(state.session_id, budget, state.context.compacted)
-    await load_window(scope, window)
-    window.fit(window.since(state.task.started_seq) if state.task is not None else 0, limit_tokens)
-    return window
-
-
-async def compact(scope: SessionScope, by: Actor, reason: str, limit_tokens: int) -> None:
-    """Leave out the oldest turns from now on, so that a limit holds."""
-    window = await compacted_window(scope, limit_tokens)
-    scope.journal.write(
-        SessionCompacted(
-            by=by,
-            strategy="window",
-            reason=reason,
-            first=window.rows[0].index if window.rows else window.next_index,
-            previews_before=window.previews_before,
-            tokens_before=scope.state.context.tokens,
-            tokens_after=window.tokens,
-        ),
-        in_task=False,
-    )

@@ -9,7 +9,7 @@ from contextlib import aclosing
 
 from codesdk.contract.errors import CodeSDKError, Conflict, ErrorInfo, TaskFailure
 from codesdk.contract.events import TaskSteered
-from codesdk.contract.messages import Message
+from codesdk.contract.messages import ArtifactRef, Message
 from codesdk.contract.records import KeyRow, TaskRow
 from codesdk.contract.runtime import (
     Draft,
@@ -39,6 +39,7 @@ from codesdk.engine.tasks.adapter_calls import (
     forget,
     legible_ending,
 )
+from codesdk.engine.tasks.compaction import Plan, carry_out
 from codesdk.engine.tasks.context import Offered
 from codesdk.engine.tasks.drafts import Intake
 from codesdk.engine.tasks.handover import Handover
@@ -47,6 +48,11 @@ from codesdk.engine.tasks.validation import is_text
 from codesdk.foreign import call, name_of
 
 YIELD_EVERY = 64
+NO_SUMMARY = ErrorInfo(
+    code="MODEL_ERROR",
+    message="The model wrote no summary, so the conversation is as it was. Try again, or compact with the strategy window.",
+    retryable=True,
+)
 
 
 class TaskRun:
@@ -59,6 +65,7 @@ class TaskRun:
         handover: Handover,
         writes: asyncio.Lock,
         resources: Resources,
+        summary: Plan | None = None,
     ) -> None:
         task = scope.state.task
         assert task is not None, "a run needs a started task"
@@ -66,6 +73,7 @@ class TaskRun:
         self._scope = scope
         self._runtime = runtime
         self._handover = handover
+        self._summary = summary
         self._resources = resources
         self._cause: ErrorInfo | None = None
         self._excess: Standing | None = None
@@ -85,6 +93,11 @@ class TaskRun:
             on_fault=self._on_fault,
             violated=self._on_violation,
         )
+
+    @property
+    def writes_summary(self) -> bool:
+        """Whether the task only sums up older turns."""
+        return self._summary is not None
 
     async def run(self) -> None:
         """Run the task to its end. Raises only if the log cannot be written."""
@@ -235,7 +248,16 @@ class TaskRun:
         ending = legible_ending(self._runtime.name, ending)
         error = self._cause or (ending.error if isinstance(ending, Failed) else None)
         stop_reason = ending.stop_reason if isinstance(ending, Finished) else None
+        written: ArtifactRef | None = None
+        if self._summary is not None and error is None and task.stop is None:
+            error = None if task.text else NO_SUMMARY
+            if task.text:
+                written = await scope.put_artifact(
+                    task.text.encode(), "text/markdown; charset=utf-8", "summary"
+                )
         lifecycle.end(scope.journal, stop_reason=stop_reason, error=error)
+        if self._summary is not None and written is not None:
+            carry_out(scope, self._summary, (task.text, self.task_id, written))
         over = self._excess if task.stop is None else None
         if over is not None and not is_asked(scope.state, over.level):
             ledger.ask_budget(scope.journal, over.level, over.summary)
