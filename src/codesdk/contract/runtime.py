@@ -6,7 +6,7 @@ and stores it.
 """
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, cast
 
 import msgspec
 
@@ -282,7 +282,6 @@ class Runtime(Protocol):
         ...
 
 
-@runtime_checkable
 class HistoryKeeper(Protocol):
     """A runtime that keeps its own copy of a session's conversation, live or on disk. Implemented beside `Runtime`."""
 
@@ -295,3 +294,9 @@ class HistoryKeeper(Protocol):
         ask a model. May release a live copy that the task does not fit.
         """
         ...
+
+
+def keeper_of(runtime: Runtime) -> HistoryKeeper | None:
+    """Return a runtime as one that keeps its own conversations, or None if it keeps none."""
+    # Not a runtime-checkable protocol: each task asks, and that check takes longer than all else here.
+    return cast("HistoryKeeper", runtime) if hasattr(runtime, "recall") else None

@@ -321,6 +321,7 @@ def test_without_a_summary_the_conversation_is_as_it_was(how: str):
         assert how == "crashed" or working.exception() is not None
         assert r.all(session, ev.SessionCompacted) == []
         assert r.get(session.transcript()) == before
+        assert r.refused(session.resume(), Conflict) == "CONFLICT", "there is no work to go on with"
         turn(r, session, "next")
         assert r.play.input.history == "given"
         assert list(r.play.input.messages)[:-1] == before

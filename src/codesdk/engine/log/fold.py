@@ -278,8 +278,9 @@ def _terminal(state: SessionState, event: Event, payload: Any, changes: Changes)
     if isinstance(payload, ev.TaskCompleted):
         ended = "completed"
     unstored = failed is not None and failed.code == "STORAGE_FAILED" and failed.retryable
-    # These can be taken up again with a resume; any other end is final.
-    if unstored or (failed is not None and failed.code in ("INTERRUPTED", "BUDGET_EXCEEDED")):
+    # These can be taken up again with a resume; any other end is final, and a summary is asked for again.
+    resumable = unstored or (failed is not None and failed.code in ("INTERRUPTED", "BUDGET_EXCEEDED"))
+    if resumable and task.summarizes_before is None:
         state.interrupted_task = task.task_id
     changes.tasks.append(_task_row(state, ended, event))
     state.last_task = task.task_id

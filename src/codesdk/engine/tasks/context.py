@@ -19,10 +19,10 @@ from codesdk.contract.runtime import History, Instructions, RuntimeEnv, TaskInpu
 from codesdk.contract.tools import ManifestEntry, ToolSpec
 from codesdk.engine.log.loading import refold_transcript
 from codesdk.engine.log.state import EMPTY_CHAIN
-from codesdk.engine.log.transcript import message_hash
+from codesdk.engine.log.transcript import estimate_tokens, message_hash
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks.instructions import Captured
-from codesdk.engine.tasks.window import RESULT, Window, as_row
+from codesdk.engine.tasks.window import RESULT, Window
 
 NO_SOURCES = {
     "disabled": True,
@@ -69,8 +69,7 @@ def compile_input(
 
     `asked` are messages beside the transcript that come last: the words that ask for a summary.
     """
-    extra = [as_row(window.next_index, "", message) for message in asked]
-    added = sum(row.tokens for row in extra)
+    added = sum(estimate_tokens(message) for message in asked)
     window.fit(new_messages, window.budget_tokens - added)
     rows = window.rows
     first = rows[0].index if rows else window.next_index
@@ -81,10 +80,8 @@ def compile_input(
         omitted=_omitted(first, window.compacted),
         replaced=_replaced(rows),
     )
-    given = [*([window.summary] if window.summary else []), *rows, *extra]
-    return _compiled(
-        given, (rows, first, window.next_index), context_window, tool_manifest, runtime_config, asked
-    )
+    compiled = _compiled(rows, first, window.next_index, context_window, tool_manifest, runtime_config)
+    return _with_others(compiled, window.summary, asked)
 
 
 def compile_delta(
@@ -104,44 +101,50 @@ def compile_delta(
         replaced=_replaced(rows),
     )
     first = rows[0].index if rows else through
-    return _compiled(rows, (rows, first, through), context_window, tool_manifest, runtime_config, (), chain)
+    return _compiled(rows, first, through, context_window, tool_manifest, runtime_config, chain)
 
 
 def _compiled(
-    given: Sequence[MessageRow],
-    span: tuple[Sequence[MessageRow], int, int],
+    rows: Sequence[MessageRow],
+    first: int,
+    through: int,
     context_window: ContextWindow,
     tool_manifest: list[ManifestEntry],
     runtime_config: dict[str, Any],
-    asked: Sequence[Message],
     chain: str | None = None,
 ) -> Compiled:
-    rows, first, through = span
     last = -1 if chain is None else through - 1
-    messages: dict[str, Any] = {
-        "first": first,
-        "last": rows[-1].index if rows else last,
-        "chain_through": rows[-1].chain if rows else chain or EMPTY_CHAIN,
-    }
-    summaries = [row.index for row in given if row.message.summary_of is not None]
-    if summaries:
-        messages["summary"] = summaries[0]
-    if asked:
-        messages["asked"] = [message_hash(message) for message in asked]
     manifest: dict[str, Any] = {
         "format": "codesdk.compiled_input/1",
-        "messages": messages,
+        "messages": {
+            "first": first,
+            "last": rows[-1].index if rows else last,
+            "chain_through": rows[-1].chain if rows else chain or EMPTY_CHAIN,
+        },
         "tools": msgspec.to_builtins(tool_manifest),
         "runtime_config": runtime_config,
         "context_window": msgspec.to_builtins(context_window),
     }
     return Compiled(
-        messages=[row.message for row in given if row.message.content],
+        messages=[row.message for row in rows if row.message.content],
         manifest=manifest,
         tool_manifest=tool_manifest,
         context_window=context_window,
         through=through,
     )
+
+
+def _with_others(compiled: Compiled, summary: MessageRow | None, asked: Sequence[Message]) -> Compiled:
+    """Return an input with a summary before its messages and words beside the transcript after them."""
+    if summary is None and not asked:
+        return compiled
+    named = compiled.manifest["messages"]
+    if summary is not None:
+        named["summary"] = summary.index
+    if asked:
+        named["asked"] = [message_hash(message) for message in asked]
+    before = [summary.message] if summary is not None else []
+    return msgspec.structs.replace(compiled, messages=[*before, *compiled.messages, *asked])
 
 
 def _omitted(first: int, compacted: Compacted) -> list[Omission]:

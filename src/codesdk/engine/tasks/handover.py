@@ -18,6 +18,7 @@ from codesdk.contract.runtime import (
     Runtime,
     RuntimeTask,
     TaskInput,
+    keeper_of,
 )
 from codesdk.engine.log.transcript import is_model_message
 from codesdk.engine.sessions.resources import Resources
@@ -36,6 +37,8 @@ from codesdk.engine.tasks.context import (
 )
 from codesdk.engine.tasks.window import PAGE_MESSAGES, Window
 from codesdk.foreign import call
+
+FEW_MESSAGES = 4
 
 
 class Handover:
@@ -98,7 +101,8 @@ class Handover:
         """Return from which message on a runtime must be told, if it can go on with its own conversation."""
         state = self._scope.state
         task = state.task
-        if not isinstance(runtime, HistoryKeeper) or task is None or task.summarizes_before is not None:
+        keeper = keeper_of(runtime)
+        if keeper is None or task is None or task.summarizes_before is not None:
             return None
         if not state.context.native or state.runtime_session_id is None:
             return None
@@ -106,18 +110,18 @@ class Handover:
         known: int | None = None
         if tail:
             setup = task_input(self._scope, task_id, (), "native", instructions)
-            known = await self._recall(runtime, host, setup, [row.message for row in tail])
+            known = await self._recall(keeper, host, setup, [row.message for row in tail])
         if not known or known > len(tail):
-            self._note_loss(self._resources.runtime, "")
+            self._note_loss(runtime, "")
             return None
         return tail[0].index + known
 
     async def _recall(
-        self, runtime: HistoryKeeper, host: Host, setup: TaskInput, tail: list[Message]
+        self, keeper: HistoryKeeper, host: Host, setup: TaskInput, tail: list[Message]
     ) -> int | None:
         try:
             async with asyncio.timeout(self._scope.settings.start_timeout_s):
-                return await call(runtime.recall, host, setup, tail)
+                return await call(keeper.recall, host, setup, tail)
         except CodeSDKError:
             raise
         except Exception:  # noqa: BLE001 - whatever an adapter raises: the transcript is always there
@@ -126,18 +130,19 @@ class Handover:
     async def _tail(self, before_seq: int) -> list[MessageRow]:
         """Return the model's last answer and what came after it, until the task. Empty if that is long ago."""
         end = self._scope.state.messages
-        rows = await read_rows(self._scope, max(0, end - PAGE_MESSAGES), end)
-        rows = [row for row in rows if row.seq < before_seq]
-        for place in range(len(rows) - 1, -1, -1):
-            if is_model_message(rows[place].message):
-                return rows[place:]
+        for count in (FEW_MESSAGES, PAGE_MESSAGES):  # mostly it is the last one but one
+            rows = await read_rows(self._scope, max(0, end - count), end)
+            rows = [row for row in rows if row.seq < before_seq]
+            for place in range(len(rows) - 1, -1, -1):
+                if is_model_message(rows[place].message):
+                    return rows[place:]
         return []
 
     def _window_for(self, runtime: Runtime) -> Window:
         """Return a window of the transcript. It is kept only for runtimes that are given one with each task."""
         state, budget = self._scope.state, self._scope.settings.context_budget_tokens
         task, compacted = state.task, state.context.compacted
-        if isinstance(runtime, HistoryKeeper) or (task is not None and task.summarizes_before is not None):
+        if keeper_of(runtime) is not None or (task is not None and task.summarizes_before is not None):
             end = task.summarizes_before if task is not None else None
             return Window(state.session_id, budget, compacted, end)
         if self._window is None or not self._window.is_for(budget, compacted):
@@ -165,7 +170,7 @@ class Handover:
         if task is None or task.summarizes_before is not None:
             return
         budget = settings.context_budget_tokens
-        native = isinstance(runtime, HistoryKeeper) and context.native
+        native = keeper_of(runtime) is not None and context.native
         if native and context.tokens > budget:
             # Half of it, so that the next tasks can go on natively again.
             planned = await plan(self._scope, lifecycle.ENGINE, OVER_BUDGET, max(1, budget // 2))

@@ -15,7 +15,7 @@ from codesdk.contract.canonical import content_hash
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.events import Compacted
 from codesdk.contract.ids import artifact_id
-from codesdk.contract.messages import ArtifactRef, ContentBlock, Message, Reasoning, ToolResult
+from codesdk.contract.messages import ArtifactRef, ContentBlock, Reasoning, ToolResult
 from codesdk.contract.ports import EventLog
 from codesdk.contract.records import MessageRow
 from codesdk.engine.log.transcript import estimate_tokens
@@ -159,11 +159,6 @@ class Window:
         small, kept = _previewed(self.session_id, row)
         self.unstored += kept
         return small
-
-
-def as_row(index: int, chain: str, message: Message) -> MessageRow:
-    """Return a message that is no part of the transcript as if it were at its end."""
-    return MessageRow(index=index, seq=0, tokens=estimate_tokens(message), chain=chain, message=message)
 
 
 def _smallest(session_id: str, row: MessageRow) -> int:
