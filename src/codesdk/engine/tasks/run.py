@@ -53,6 +53,7 @@ NO_SUMMARY = ErrorInfo(
     message="The model wrote no summary, so the conversation is as it was. Try again, or compact with the strategy window.",
     retryable=True,
 )
+_ENDINGS = (Finished, Failed)  # a tuple: a union would be built again for every item
 
 
 class TaskRun:
@@ -191,7 +192,7 @@ class TaskRun:
         async with aclosing(handle.events()) as items:
             async for item in items:
                 self._last_item_s = clock()
-                if isinstance(item, Finished | Failed):
+                if isinstance(item, _ENDINGS):
                     return item
                 if self._halted.done():
                     break  # the stream ignored its cancellation, and the task ends without it
