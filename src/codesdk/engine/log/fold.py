@@ -13,6 +13,7 @@ from codesdk.contract import events as ev
 from codesdk.contract.events import Event
 from codesdk.contract.messages import text_of
 from codesdk.contract.records import Changes, SessionRow, Spent, TaskRow, TaskState
+from codesdk.contract.sender import Sender
 from codesdk.contract.settings import merge_values
 from codesdk.engine.log import transcript
 from codesdk.engine.log.fold_calls import HANDLERS, drop_carried, seal_done
@@ -103,7 +104,7 @@ def _created(state: SessionState, event: Event, payload: ev.SessionCreated, chan
     if payload.parent is not None:
         state.messages = payload.parent.messages
         state.chain = payload.parent.chain
-        state.model_messages = payload.parent.model_messages
+        state.model_messages = state.turns_played = payload.parent.model_messages
         state.context.compacted = payload.parent.compacted or state.context.compacted
     _touch(state, event, changes)
 
@@ -122,6 +123,8 @@ def _settings_changed(
 ) -> None:
     if state.created is None:
         return
+    if payload.equipped is not msgspec.UNSET and "script" in payload.equipped:
+        state.turns_played = 0
     given = payload.given()
     state.values = merge_values(state.values, given.pop("values", {}))
     state.next_model = given.get("model", state.next_model)
@@ -140,7 +143,11 @@ def _closed(state: SessionState, event: Event, payload: ev.SessionClosed, change
 
 def _queued(state: SessionState, event: Event, payload: ev.TaskQueued, changes: Changes) -> None:
     waiting = QueuedTask(
-        task_id=payload.task_id, messages=payload.messages, created_at=event.time, seq=event.seq
+        task_id=payload.task_id,
+        messages=payload.messages,
+        created_at=event.time,
+        seq=event.seq,
+        sender=_sender(event, event.trace.traceparent),
     )
     state.queue.append(waiting)
     changes.tasks.append(_queued_row(state, waiting))
@@ -163,6 +170,7 @@ def _started(state: SessionState, event: Event, payload: ev.TaskStarted, changes
         resumes=payload.resumes.task_id if payload.resumes else None,
         summarizes_before=payload.summarizes_before,
         asked=payload.messages if payload.summarizes_before is not None else [],
+        sender=_sender(event),
     )
     state.next_model = None  # the runtime gets it now, and the event carries it
     if payload.resumes is not None:
@@ -171,6 +179,11 @@ def _started(state: SessionState, event: Event, payload: ev.TaskStarted, changes
     seal_done(state, event, changes)
     changes.tasks.append(_task_row(state, "running"))
     _touch(state, event, changes)
+
+
+def _sender(event: Event, traceparent: str | None = None) -> Sender:
+    trace = event.trace
+    return Sender(request_id=trace.request_id, client_id=trace.client_id, traceparent=traceparent)
 
 
 def _steered(state: SessionState, event: Event, payload: ev.TaskSteered, changes: Changes) -> None:
@@ -182,6 +195,8 @@ def _request_started(state: SessionState, event: Event, payload: ev.RequestStart
     task = state.task if event.trace.task_id is not None else None
     if task is not None:
         task.requests.append(payload.request_id)
+    if payload.purpose == "main":
+        state.turns_played += 1
     _spend(state, task, Spent(requests=1))
 
 
@@ -225,6 +240,9 @@ def _completed(state: SessionState, event: Event, payload: ev.OutputCompleted, c
     task.completed_messages[payload.message_id] = event.seq
     state.model_messages += 1
     state.context.native = state.context.native or task.summarizes_before is None
+    if not task.seen.requests:  # no gateway counts what this runtime asks; each message took a request
+        task.claimed = task.claimed.plus(Spent(requests=1))
+        _count(state, task)
     text = text_of(payload.content)
     if text:
         task.text = text
