@@ -32,6 +32,15 @@ class UsageTotals(Record, frozen=True, kw_only=True, omit_defaults=False):
     cost_usd: float | None = None
 
 
+class Compacted(Record, frozen=True, kw_only=True):
+    """How much of a transcript is given to a runtime, as the last `session.compacted` says."""
+
+    first: int = 0
+    previews_before: int = 0
+    summary: int | None = None
+    """The index of the message that sums up the older ones."""
+
+
 class Denial(Record, frozen=True, kw_only=True):
     """A call that did not run, and why, as far as it fits."""
 
@@ -55,15 +64,6 @@ class WorkTotals(Record, frozen=True, kw_only=True):
 
 MAX_LISTED = 100
 """How many denials and changed files the end of a task lists."""
-
-
-class Compacted(Record, frozen=True, kw_only=True):
-    """How much of a transcript is given to a runtime, as the last `session.compacted` says."""
-
-    first: int = 0
-    previews_before: int = 0
-    summary: int | None = None
-    """The index of the message that sums up the older ones."""
 
 
 class Parent(Record, frozen=True, kw_only=True):

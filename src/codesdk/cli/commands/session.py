@@ -83,7 +83,7 @@ def move(setup: Setup, session: str, runtime: str, model: str | None, as_json: b
 )
 @click.option(
     "--keep-tokens",
-    type=whole(1),
+    type=whole(0),
     metavar="N",
     help="Tokens of the newest turns that stay as they are. [default: half of what there is]",
 )

@@ -168,9 +168,9 @@ def _started(state: SessionState, event: Event, payload: ev.TaskStarted, changes
         created_at=waiting.created_at if waiting else event.time,
         queued_seq=waiting.seq if waiting else None,
         resumes=payload.resumes.task_id if payload.resumes else None,
-        sender=_sender(event),
         summarizes_before=payload.summarizes_before,
         asked=payload.messages if payload.summarizes_before is not None else [],
+        sender=_sender(event),
     )
     state.next_model = None  # the runtime gets it now, and the event carries it
     if payload.resumes is not None:
@@ -239,10 +239,10 @@ def _completed(state: SessionState, event: Event, payload: ev.OutputCompleted, c
             del task.blocks[block_id]
     task.completed_messages[payload.message_id] = event.seq
     state.model_messages += 1
+    state.context.native = state.context.native or task.summarizes_before is None
     if not task.seen.requests:  # no gateway counts what this runtime asks; each message took a request
         task.claimed = task.claimed.plus(Spent(requests=1))
         _count(state, task)
-    state.context.native = state.context.native or task.summarizes_before is None
     text = text_of(payload.content)
     if text:
         task.text = text

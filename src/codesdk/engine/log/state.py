@@ -147,12 +147,12 @@ class ActiveTask(msgspec.Struct, kw_only=True):
     text: str = ""
     stop: StopAsked | None = None
     resumes: str | None = None
-    sender: Sender = Sender()
-    """The request that started it."""
     summarizes_before: int | None = None
     """Set for a task that writes a summary of older messages. Its own are not part of the transcript."""
     asked: list[Message] = []
     """The messages of such a task."""
+    sender: Sender = Sender()
+    """The request that started it."""
 
 
 class QueuedTask(msgspec.Struct, kw_only=True):
@@ -239,9 +239,9 @@ class SessionState(msgspec.Struct, kw_only=True):
     messages: int = 0
     chain: str = EMPTY_CHAIN
     model_messages: int = 0
+    context: Context = msgspec.field(default_factory=Context)
     turns_played: int = 0
     """How many turns of its script the gateway has played: the requests of the conversation since it was given."""
-    context: Context = msgspec.field(default_factory=Context)
 
     @property
     def config(self) -> SessionCreated:

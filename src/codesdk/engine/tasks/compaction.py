@@ -43,7 +43,7 @@ def default_limit(scope: SessionScope) -> int:
 
 async def plan(scope: SessionScope, by: Actor, reason: str, limit_tokens: int | None = None) -> Plan:
     """Return what stays of the conversation if it must fit a limit. The running task's messages stay in any case."""
-    limit = limit_tokens or default_limit(scope)
+    limit = default_limit(scope) if limit_tokens is None else limit_tokens
     await scope.recorder.settle()
     state = scope.state
     window = Window(state.session_id, scope.settings.context_budget_tokens, state.context.compacted)

@@ -48,12 +48,12 @@ from codesdk.engine.tasks.validation import is_text
 from codesdk.foreign import call, name_of
 
 YIELD_EVERY = 64
-_ENDINGS = (Finished, Failed)  # a tuple: a union would be built again for every item
 NO_SUMMARY = ErrorInfo(
     code="MODEL_ERROR",
     message="The model wrote no summary, so the conversation is as it was. Try again, or compact with the strategy window.",
     retryable=True,
 )
+_ENDINGS = (Finished, Failed)  # a tuple: a union would be built again for every item
 
 
 class TaskRun:

@@ -20,6 +20,7 @@ from codesdk.runtimes.claude.copy import in_copy
 from codesdk.runtimes.claude.options import Launch, command, own_variables, read_wishes, tool_token
 from codesdk.runtimes.claude.process import ClaudeProcess, start_claude
 from codesdk.runtimes.program.environment import LOGIN, Places, make_places, variables
+from codesdk.runtimes.program.finding import Program
 from codesdk.runtimes.program.workspace import framed
 
 START_S = 50.0
@@ -44,8 +45,9 @@ class Folders(msgspec.Struct, frozen=True):
 class Live:
     """A session's process, and what it was started with."""
 
-    def __init__(self, process: ClaudeProcess, launch: Launch, folders: Folders) -> None:
+    def __init__(self, process: ClaudeProcess, launch: Launch, folders: Folders, program: Program) -> None:
         self.process = process
+        self.program = program
         self.folders = folders
         self.owes = False
         """Whether a stop took back something that the transcript has."""
@@ -73,7 +75,7 @@ def launch_of(task: TaskInput) -> Launch:
     )
 
 
-async def begin(host: Host, task: TaskInput, launch: Launch, program: str, max_retries: int) -> Live:
+async def begin(host: Host, task: TaskInput, launch: Launch, program: Program, max_retries: int) -> Live:
     """Start a process for a task: with claude's own copy of the conversation, or with a new one.
 
     Raise `HistoryLost` if claude refuses its copy, such as a damaged one.
@@ -82,11 +84,11 @@ async def begin(host: Host, task: TaskInput, launch: Launch, program: str, max_r
     folders = Folders(places, tempfile.mkdtemp(prefix="codesdk-"))
     try:
         config = _config_dir(task.env, places)
-        start = await _starter(host, task, launch, folders, config, program, max_retries)
+        start = await _starter(host, task, launch, folders, config, program.path, max_retries)
         if task.history == "given":
-            return Live(await start(f"--session-id={uuid.uuid4()}"), launch, folders)
+            return Live(await start(f"--session-id={uuid.uuid4()}"), launch, folders, program)
         try:
-            return Live(await start(f"--resume={task.runtime_session_id}"), launch, folders)
+            return Live(await start(f"--resume={task.runtime_session_id}"), launch, folders, program)
         except TaskFailure as error:
             raise HistoryLost("claude did not resume its conversation") from error
     except BaseException:

@@ -43,7 +43,7 @@ from codesdk.runtimes.codex.server import CodexServer, Setup, home_of
 from codesdk.runtimes.codex.state import State
 from codesdk.runtimes.program import PROGRAM_CAPABILITIES
 from codesdk.runtimes.program.environment import Places, make_places
-from codesdk.runtimes.program.finding import Program, find_program
+from codesdk.runtimes.program.finding import Program, find_program, notices_about
 from codesdk.runtimes.program.jsonrpc import Garbage, Gone
 from codesdk.runtimes.program.workspace import framed
 from codesdk.tools import by_wire_name
@@ -79,7 +79,7 @@ class CodexRuntime:
     async def auth_status(self, env: RuntimeEnv) -> AuthStatus:
         """Start codex away from any session and ask it for its account. The key itself is the gateway's."""
         try:
-            program = await self.find()
+            program = await self.find(allow_untested=env.allow_untested)
             with tempfile.TemporaryDirectory(prefix="codesdk-") as scratch:
                 places = Places(root=Path(scratch), lasting=True)
                 for folder in (places.home, places.tmp):
@@ -110,7 +110,8 @@ class CodexRuntime:
 
     async def start_task(self, host: Host, task: TaskInput) -> RuntimeTask:
         """Start a turn: in the thread that there is, or in a new one with the history that the task brings."""
-        server = await self._server(host, task)
+        program = await self.find(task.env.cwd, allow_untested=task.env.allow_untested)
+        server = await self._server(host, task, program)
         if task.history == "native":
             if server.thread_id is None and not await server.resume_thread(task.runtime_session_id):
                 raise HistoryLost("codex did not resume its thread")
@@ -128,13 +129,13 @@ class CodexRuntime:
             natives=frozenset(task.native_tools),
             workspace=task.env.cwd,
         )
-        return CodexTask(server, state, host)
+        return CodexTask(server, state, host, notices_about(ENTRY, program))
 
     async def recall(self, host: Host, task: TaskInput, tail: Sequence[Message]) -> int | None:
         """Return what the session's thread has of the last messages: it runs, or codex can resume it from its file."""
         server = self._servers.get(task.session_id)
         if server is not None and server.thread_id is not None:
-            program = await self.find(task.env.cwd)
+            program = await self.find(task.env.cwd, allow_untested=task.env.allow_untested)
             if server.alive and server.setup == await self._setup(host, task, program):
                 return len(tail)
         places = self._placed(task)
@@ -147,9 +148,8 @@ class CodexRuntime:
         if places is not None:
             await asyncio.to_thread(places.remove)
 
-    async def _server(self, host: Host, task: TaskInput) -> CodexServer:
+    async def _server(self, host: Host, task: TaskInput, program: Program) -> CodexServer:
         """Return the session's server. Start one if there is none, or if the task needs it set up in another way."""
-        program = await self.find(task.env.cwd)
         places, setup = self._placed(task), await self._setup(host, task, program)
         server = self._servers.pop(task.session_id, None)
         if server is not None and (server.setup != setup or not server.alive):
@@ -181,9 +181,9 @@ class CodexRuntime:
             instructions=tuple(framed(task.instructions)),
         )
 
-    async def find(self, workspace: str | None = None) -> Program:
-        """Return the program that is driven. Raise `TaskFailure` if there is none, or not the tested version."""
-        return await find_program(ENTRY, self._given, workspace=workspace)
+    async def find(self, workspace: str | None = None, *, allow_untested: bool = False) -> Program:
+        """Return the program that is driven. Raise `TaskFailure` if there is none that may be."""
+        return await find_program(ENTRY, self._given, workspace=workspace, allow_untested=allow_untested)
 
     async def _known_models(self, program: Program) -> list[dict[str, Any]]:
         if self._models is None:
@@ -194,15 +194,18 @@ class CodexRuntime:
 class CodexTask:
     """One turn."""
 
-    def __init__(self, server: CodexServer, state: State, host: Host) -> None:
+    def __init__(self, server: CodexServer, state: State, host: Host, notices: Sequence[RuntimeItem]) -> None:
         self._server = server
         self._state = state
         self._host = host
+        self._notices = notices
         self._over = False
         self._asking: set[asyncio.Task[None]] = set()
 
     async def events(self) -> AsyncGenerator[RuntimeItem, None]:
         yield Identified(runtime_session_id=self._server.thread_id, model=self._state.model)
+        for notice in self._notices:
+            yield notice
         while True:
             message = await self._server.connection.messages.get()
             for item in await self._meaning(message):
