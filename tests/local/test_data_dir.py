@@ -617,6 +617,7 @@ async def test_text_that_is_no_unicode_is_refused(tmp_path: Path):
         assert await say(session) == "Hello"
 
 
+@pytest.mark.slow
 async def test_many_more_tasks_than_may_wait_are_refused_one_by_one(tmp_path: Path):
     stalled = {"turns": [{"steps": [{"stall": "stopped"}]}]}
     async with CodeSDK.open(tmp_path / "data", limits=Limits(max_queue=10)) as sdk:
