@@ -132,10 +132,10 @@ class RuntimeEnv(Record, frozen=True, kw_only=True):
     isolation: Isolation
     state_dir: str = ""
     """Where runtimes keep their own state; empty if none is kept."""
-    identity: tuple[int, int] | None = None
-    """The device and inode of `cwd`, if it is a session's workspace."""
     allow_untested: bool = False
     """Whether the operator allows a program whose version was neither tested nor certified."""
+    identity: tuple[int, int] | None = None
+    """The device and inode of `cwd`, if it is a session's workspace."""
 
     @property
     def workspace(self) -> Workspace:
