@@ -88,7 +88,7 @@ class CodeSDK(Handles):
         tools: ToolRunner | None = None,
         run: "ExecOptions | None" = None,
         fetch: "FetchOptions | None" = None,
-        policy: Policy | None = None,
+        policy: Policy | str | None = None,
         limits: Limits | None = None,
         secrets: Iterable[str] = (),
         providers: "Mapping[Wire, Provider] | None" = None,
@@ -107,7 +107,8 @@ class CodeSDK(Handles):
 
         `runtimes` adds adapters by name, or replaces built-in ones. `tools` replaces the built-in tools;
         `run` and `fetch` switch on those that run programs and read web pages.
-        `policy` is asked about every call, on top of the permission mode: `load_policy` reads one from a file.
+        `policy` is asked about every call, on top of the permission mode: the name of a preset, such as "edits", or
+        one that `load_policy` read from a file.
         Without `allow_yolo` no session may use the mode that asks about nothing; `permits` says all that the
         operator permits, in place of it. `secrets` never reach an event, a log or an artifact. `providers` are where
         the model gateway passes requests on to; without them, the real ones, with the keys that the environment has
@@ -115,6 +116,7 @@ class CodeSDK(Handles):
         `subscribers` are given those of their types from the store and miss none, even over a crash.
         Leaving the block stops what runs and waits until all is stored.
         """
+        rules = _chosen(policy)
         caller = Caller.of(principal)
         secrets = tuple(secrets)
         shaping = (runtimes, tools, run, fetch, policy, limits, secrets, providers, allow_yolo, permits)
@@ -134,7 +136,7 @@ class CodeSDK(Handles):
             hidden = [*secrets, *sorted({provider.key for provider in known.values() if provider.key})]
             audit = await _audit(directory, hidden, stack)
             ports = await _ports(
-                directory, audit, gateway, stack, tools, run, fetch, policy, limits, observers, subscribers
+                directory, audit, gateway, stack, tools, run, fetch, rules, limits, observers, subscribers
             )
             engine = Engine(
                 ports,
@@ -265,6 +267,20 @@ class _Runtimes:
         if name not in self._known:
             self._known[name] = create_runtime(name)
         return self._known[name]
+
+
+def _chosen(policy: Policy | str | None) -> Policy | None:
+    """Return a policy, which may be given by the name of a preset. A path is neither: no file is read here."""
+    if isinstance(policy, str):
+        from codesdk.policy import preset_policy
+
+        return preset_policy(policy)
+    if policy is not None and not callable(getattr(policy, "evaluate", None)):
+        raise InvalidRequest(
+            f"policy must be the name of a preset or an object with `evaluate`, not {type(policy).__name__}."
+            " load_policy reads a policy from a file."
+        )
+    return policy
 
 
 async def _enter(
