@@ -72,9 +72,13 @@ class PreparedEquipment:
 
     async def attach(self, session_id: str, *, again: bool = False) -> Attached | None:
         """Give it to a session. Return the tools of its servers with all others, and what ends the servers."""
+        attached = await self._start_servers()  # first: they may fail
         # After a restart a script plays from its first turn; in the same process it goes on where it was.
         if self.plays is not None and not (again and self.gateway.plays(session_id)):
             self.gateway.choose(session_id, self.plays)
+        return attached
+
+    async def _start_servers(self) -> Attached | None:
         if not self.servers:
             return None
         from codesdk.tools import AttachedTools

@@ -15,9 +15,10 @@ import secrets as random_names
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
 
 from codesdk.contract.actions import LOCAL, Caller
+from codesdk.contract.arguments import texts
 from codesdk.contract.errors import Conflict, InvalidRequest, StorageFailure
 from codesdk.contract.ports import Observer, Policy, Subscriber, ToolRunner
 from codesdk.contract.runtime import Runtime
@@ -27,6 +28,7 @@ from codesdk.equipment import SessionEquipper
 from codesdk.gateway import GatewayService, Provider, providers_from
 from codesdk.handles import Handles, Session, Task, TaskResult
 from codesdk.local import AUDIT, RUNTIMES, ControlServer, DataDir, HolderService, is_held
+from codesdk.opening import check_opening, chosen_policy
 from codesdk.policy import ModePolicy
 from codesdk.redaction import Redactor
 from codesdk.runtimes import clean_session, create_runtime, forget_session, resolve, session_folders, sweep
@@ -116,9 +118,26 @@ class CodeSDK(Handles):
         `subscribers` are given those of their types from the store and miss none, even over a crash.
         Leaving the block stops what runs and waits until all is stored.
         """
-        rules = _chosen(policy)
+        secrets = tuple(texts(secrets, "secrets"))
+        check_opening(
+            data_dir=data_dir,
+            runtimes=runtimes,
+            tools=tools,
+            run=run,
+            fetch=fetch,
+            limits=limits,
+            secrets=secrets,
+            providers=providers,
+            synchronous=synchronous,
+            principal=principal,
+            allow_yolo=allow_yolo,
+            permits=permits,
+            observers=observers,
+            subscribers=subscribers,
+            share=share,
+        )
+        rules = chosen_policy(policy)
         caller = Caller.of(principal)
-        secrets = tuple(secrets)
         shaping = (runtimes, tools, run, fetch, policy, limits, secrets, providers, allow_yolo, permits)
         # What the holder's engine would not heed must not be accepted: least of all secrets that it does not know.
         shaped = any((*shaping, observers, subscribers)) or synchronous != "auto"
@@ -240,8 +259,18 @@ class CodeSDK(Handles):
     def _playable(self, plays: "Source | None") -> tuple[dict[str, Any] | None, GatewayMode | None]:
         if plays is None or self._gateway is None or _is_script(plays):
             return super()._playable(plays)
+        from codesdk.gateway import Exchange, ScriptedModel
+
         # The gateway is here, so it can be given the very object. No action carries it, so it is not sealed either.
-        return None, "replay" if isinstance(plays, Sequence) else "scripted"
+        if isinstance(plays, ScriptedModel):
+            return None, "scripted"
+        given = cast("Sequence[object]", plays if isinstance(plays, list | tuple) else ())
+        if given and all(isinstance(one, Exchange) for one in given):
+            return None, "replay"
+        raise InvalidRequest(
+            f"Invalid argument: plays: expected a Script, a cassette or a ScriptedModel, got `{type(plays).__name__}`."
+            " load_script and load_cassette read one from a file."
+        )
 
     def _play(self, session_id: str, plays: "Source | None") -> None:
         if plays is not None and self._gateway is not None and not _is_script(plays):
@@ -267,20 +296,6 @@ class _Runtimes:
         if name not in self._known:
             self._known[name] = create_runtime(name)
         return self._known[name]
-
-
-def _chosen(policy: Policy | str | None) -> Policy | None:
-    """Return a policy, which may be given by the name of a preset. A path is neither: no file is read here."""
-    if isinstance(policy, str):
-        from codesdk.policy import preset_policy
-
-        return preset_policy(policy)
-    if policy is not None and not callable(getattr(policy, "evaluate", None)):
-        raise InvalidRequest(
-            f"policy must be the name of a preset or an object with `evaluate`, not {type(policy).__name__}."
-            " load_policy reads a policy from a file."
-        )
-    return policy
 
 
 async def _enter(

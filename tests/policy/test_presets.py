@@ -108,9 +108,12 @@ async def test_the_library_takes_a_name_and_nothing_that_is_no_policy(tmp_path: 
         ),
         (
             tmp_path / "policy.toml",
-            "policy must be the name of a preset or an object with `evaluate`, not PosixPath.",
+            "Invalid argument: policy: expected the name of a preset or an object with `evaluate`, got `PosixPath`.",
         ),
-        ({"rules": []}, "policy must be the name of a preset or an object with `evaluate`, not dict."),
+        (
+            {"rules": []},
+            "Invalid argument: policy: expected the name of a preset or an object with `evaluate`, got `dict`.",
+        ),
     ):
         with pytest.raises(InvalidRequest) as refused:
             async with CodeSDK.open(policy=wrong):

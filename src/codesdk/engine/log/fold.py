@@ -104,6 +104,9 @@ def _resumed(state: SessionState, event: Event, payload: ev.SessionResumed, chan
         # The previous runtime's session id and model mean nothing to this one.
         state.runtime_session_id = state.model = state.next_model = None
     state.runtime_name = payload.runtime
+    if state.created is not None and payload.runtime_config is not None:
+        settings = {**state.created.settings, "runtime_config": payload.runtime_config}
+        state.created = msgspec.structs.replace(state.created, settings=settings)
     _touch(state, event, changes)
 
 

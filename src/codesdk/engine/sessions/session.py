@@ -13,6 +13,7 @@ import msgspec
 from codesdk.contract.errors import Busy, Conflict, InvalidRequest, NotFound
 from codesdk.contract.events import GrantRevoked, SettingsChanged
 from codesdk.contract.messages import Message
+from codesdk.contract.options import fitting
 from codesdk.contract.ports import ToolCalls
 from codesdk.contract.records import KeyRow, SessionRow, TaskRow
 from codesdk.contract.runtime import Runtime
@@ -26,7 +27,7 @@ from codesdk.engine.log.state import SessionState
 from codesdk.engine.models.limits import Spending
 from codesdk.engine.sessions.creation import check_fit
 from codesdk.engine.sessions.queue import Slots, TaskQueue
-from codesdk.engine.sessions.resources import Resources, capabilities_of, tool_transport
+from codesdk.engine.sessions.resources import Resources, capabilities_of, options_of, tool_transport
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.sessions.sealing import Held
 from codesdk.engine.tasks import lifecycle
@@ -202,8 +203,14 @@ class LiveSession:
         check_fit(found, state.config.native_tools, self.scope.settings.implicit_sources)
         await self.resources.release_runtime()
         journal, transport = self.recorder.journal, tool_transport(capabilities_of(found))
+        config = self.scope.settings.runtime_config
+        left = fitting(options_of(found), config)
         lost = ["reasoning", f"what {before} kept of the conversation on its own"]
-        lifecycle.resume_from_transcript(journal, found.name, transport, lost=lost)
+        lost += [f"the option {name}" for name in config if name not in left]
+        lifecycle.resume_from_transcript(
+            journal, found.name, transport, lost=lost, runtime_config=None if left == config else left
+        )
+        self.scope.settings = msgspec.convert(self.state.config.settings, type=SessionSettings)
         if model is not None:
             journal.identify(model, None)
         self.resources.use(found)

@@ -17,6 +17,7 @@ from codesdk.contract.capabilities import AuthStatus, Capabilities
 from codesdk.contract.errors import CodeSDKError, ErrorInfo
 from codesdk.contract.events import OutputCompleted, RuntimeNotice
 from codesdk.contract.messages import Message
+from codesdk.contract.options import read_options
 from codesdk.contract.runtime import (
     Draft,
     Failed,
@@ -32,8 +33,8 @@ from codesdk.contract.runtime import (
 )
 from codesdk.contract.tools import ToolIdentity
 from codesdk.contract.workspace import Workspace
-from codesdk.runtimes.codex import ENTRY, NAME
-from codesdk.runtimes.codex.config import DEFAULT_MODEL, list_models
+from codesdk.runtimes.codex import ENTRY, NAME, CodexOptions
+from codesdk.runtimes.codex.config import DEFAULT_MODEL, INSTRUCTIONS, check_effort, list_models
 from codesdk.runtimes.codex.input import history, since_answer, split, turn_input
 from codesdk.runtimes.codex.native import NATIVE_TOOLS, QUESTIONS
 from codesdk.runtimes.codex.normalize import cut_off, normalize
@@ -70,6 +71,10 @@ class CodexRuntime:
     @property
     def name(self) -> str:
         return NAME
+
+    @property
+    def options(self) -> type[CodexOptions]:
+        return CodexOptions
 
     def capabilities(self) -> Capabilities:
         return _CAPABILITIES
@@ -139,6 +144,7 @@ class CodexRuntime:
         places = self._places.get(task.session_id)
         if places is None:
             places = self._places[task.session_id] = make_places(task.env, NAME, task.session_id)
+        options = read_options(CodexOptions, task.runtime_config, NAME)
         sources = ENTRY.sources(str(places.home), str(home_of(places)))
         setup = Setup(
             program=program.path,
@@ -147,14 +153,17 @@ class CodexRuntime:
             model_url=await host.model_endpoint(sources),
             tool_url=await host.tool_endpoint(ENTRY.mcp),
             native_tools=tuple(sorted(set(task.native_tools))),
-            instructions=tuple(framed(task.instructions)),
+            instructions=(options.system_prompt or INSTRUCTIONS, *framed(task.instructions)),
+            effort=options.effort,
         )
+        models = await self._known_models(program)
+        check_effort(models, setup.model, setup.effort)
         server = self._servers.pop(task.session_id, None)
         if server is not None and (server.setup != setup or not server.alive):
             await server.stop()
             server = None
         if server is None:
-            server = await CodexServer.start(setup, places, task.env, await self._known_models(program))
+            server = await CodexServer.start(setup, places, task.env, models)
         self._servers[task.session_id] = server
         return server
 

@@ -10,6 +10,7 @@ from typing import Any
 from codesdk.contract.capabilities import AuthStatus, Capabilities
 from codesdk.contract.events import OutputCompleted, OutputDelta
 from codesdk.contract.messages import Message, Text
+from codesdk.contract.options import AnyOptions
 from codesdk.contract.runtime import (
     Draft,
     Failed,
@@ -87,6 +88,10 @@ class FakeRuntime:
             self._change.clear()
             await self._change.wait()
         return self.tasks[number - 1]
+
+    @property
+    def options(self) -> type[Any]:
+        return AnyOptions
 
     def capabilities(self) -> Capabilities:
         return self._capabilities
