@@ -26,7 +26,7 @@ from codesdk.engine.log.fold import session_row
 from codesdk.engine.permits import Permits
 from codesdk.engine.sessions.creation import first_event
 from codesdk.engine.sessions.equipping import SessionEquipping, equipment_of
-from codesdk.engine.sessions.fork import forked_event
+from codesdk.engine.sessions.fork import forked_event, on_runtime
 from codesdk.engine.sessions.keys import Keys
 from codesdk.engine.sessions.registry import SessionRegistry
 from codesdk.engine.sessions.session import LiveSession
@@ -161,6 +161,8 @@ class SessionActions:
         new_id, payload, changes = await forked_event(
             self._ports, self._secrets.own, source.state, action.seq, action.title
         )
+        if payload.runtime != source.state.runtime_name:
+            payload = on_runtime(payload, source.state, self._find_runtime(source.state.runtime_name))
         return await self._begin(new_id, payload, caller.principal, equipment, changes, key)
 
     async def _change_settings(

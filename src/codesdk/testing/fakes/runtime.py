@@ -74,8 +74,10 @@ class FakeRuntime:
         *,
         name: str = "fake",
         capabilities: Capabilities = FAKE_CAPABILITIES,
+        options: type[Any] = AnyOptions,
     ) -> None:
         self.name = name
+        self.options = options
         self.tasks: list[FakeTask] = []
         self.closed_sessions: list[str] = []
         self._play = play
@@ -88,10 +90,6 @@ class FakeRuntime:
             self._change.clear()
             await self._change.wait()
         return self.tasks[number - 1]
-
-    @property
-    def options(self) -> type[Any]:
-        return AnyOptions
 
     def capabilities(self) -> Capabilities:
         return self._capabilities
