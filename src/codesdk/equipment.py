@@ -7,11 +7,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from codesdk.contract.actions import Equipment
-from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.ports import Attached, ToolRunner
+from codesdk.contract.validation import read_as
 from codesdk.engine import Archive
 from codesdk.gateway import GatewayService
 
@@ -93,9 +91,6 @@ def _servers(equipment: Equipment) -> "Mapping[str, McpServer]":
         return {}
     from codesdk.tools import McpServer, check_servers
 
-    try:
-        servers = msgspec.convert(equipment.mcp_servers, type=dict[str, McpServer])
-    except msgspec.ValidationError as error:
-        raise InvalidRequest(f"mcp_servers: {error}.") from None
+    servers = read_as(dict[str, McpServer], equipment.mcp_servers, "mcp_servers")
     check_servers(servers)
     return servers

@@ -39,8 +39,11 @@ def checked(value: S) -> S:
 def read_as(kind: type[T], value: object, at: str = "") -> T:
     """Return a value as a type, given as itself or as plain data. `at` is its name in errors."""
     unsayable: list[str] = []
+    found: T | None = None
     try:
         found = msgspec.convert(_plain(value, at, unsayable), kind)
+    except UnicodeEncodeError:
+        pass  # half of a surrogate pair, which is noted
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"Invalid argument: {explain(error, kind, at)}.") from None
     except RecursionError:
@@ -48,7 +51,7 @@ def read_as(kind: type[T], value: object, at: str = "") -> T:
     # Last: a field that has a type says better what it expects. One that takes any JSON gets here.
     if unsayable:
         raise InvalidRequest(f"Invalid argument: {unsayable[0]}, which JSON cannot say.")
-    return found
+    return cast("T", found)
 
 
 def check_key(key: object) -> None:
@@ -78,7 +81,7 @@ def _plain(value: object, at: str, unsayable: list[str]) -> Any:
             return _fields(value, at, unsayable)
         case dict():
             return _items(cast("dict[object, object]", value), at, unsayable)
-        case list() | tuple() | set() | frozenset():
+        case list() | tuple():
             items = cast("list[object]", value)
             return [_plain(item, f"{at}[{place}]", unsayable) for place, item in enumerate(items)]
         case _:
@@ -124,7 +127,7 @@ def explain(error: msgspec.ValidationError, kind: Any, at: str = "") -> str:
     words, place = str(error), ""
     if found := _PLACE.search(words):
         words, place = words[: found.start()], found[2]
-    where = ".".join(part for part in (at, place) if part)
+    where = _below(at, place) if place and not place.startswith("[") else f"{at}{place}"
     choices = _choices(_type_at(type_info(kind), place)) if words.startswith("Invalid enum value") else ()
     if choices:
         words += (
