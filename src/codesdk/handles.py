@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from codesdk.contract import actions as act
-from codesdk.contract.arguments import check_arguments, check_upload, texts
+from codesdk.contract.arguments import check_arguments, check_upload, path_text, texts
 from codesdk.contract.errors import InvalidRequest, NotFound, TaskFailure
 from codesdk.contract.events import TERMINAL_TYPES, Event
 from codesdk.contract.messages import ArtifactRef, Message
@@ -184,10 +184,20 @@ class Session:
         return await self.service.execute(action, key=idempotency_key)
 
     async def move(
-        self, runtime: str, *, model: str | None = None, idempotency_key: str | None = None
+        self,
+        runtime: str,
+        *,
+        model: str | None = None,
+        runtime_config: dict[str, Any] | None = None,
+        idempotency_key: str | None = None,
     ) -> None:
-        """Go on with another runtime, from the transcript. `session.resumed` says what is lost on the way."""
-        action = act.MoveSession(session_id=self.id, runtime=runtime, model=model)
+        """Go on with another runtime, from the transcript. `session.resumed` says what is lost on the way.
+
+        `runtime_config` is what the new runtime is told; without it, those of the session's options that it takes.
+        """
+        action = act.MoveSession(
+            session_id=self.id, runtime=runtime, model=model, runtime_config=runtime_config
+        )
         await self.service.execute(action, key=idempotency_key)
 
     async def close(self, reason: str = "closed by the user", *, idempotency_key: str | None = None) -> None:
@@ -446,10 +456,7 @@ class Handles:
 
 def _absolute(path: object) -> str:
     """Return a path that means the same wherever the session runs."""
-    found: object = os.fspath(cast("os.PathLike[Any]", path)) if isinstance(path, os.PathLike) else path
-    if not isinstance(found, str):
-        raise InvalidRequest(f"Invalid argument: workspace: expected a path, got `{type(found).__name__}`.")
-    return os.path.abspath(found)  # noqa: PTH100 - `Path.absolute` keeps `..`
+    return os.path.abspath(path_text(path, "workspace"))  # noqa: PTH100 - `Path.absolute` keeps `..`
 
 
 def _servers(given: object) -> dict[str, Any]:

@@ -1,10 +1,9 @@
 """The arguments of `CodeSDK.open`, checked before anything is opened: one error each, which names the argument."""
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from codesdk.contract.arguments import texts
+from codesdk.contract.arguments import path_text, texts
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.ports import Policy
 from codesdk.contract.settings import Limits
@@ -38,11 +37,6 @@ def chosen_policy(policy: Policy | str | None) -> Policy | None:
             f" `{type(policy).__name__}`. load_policy reads a policy from a file."
         )
     return policy
-
-
-def _is_path(value: object) -> bool:
-    found = os.fspath(cast("os.PathLike[Any]", value)) if isinstance(value, os.PathLike) else value
-    return isinstance(found, str) and "\0" not in found
 
 
 def _is_secrets(value: object) -> bool:
@@ -87,7 +81,7 @@ def _is_options(name: str) -> Callable[[object], bool]:
 
 
 _EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "data_dir": ("a path", _is_path),
+    "data_dir": ("a path", lambda value: path_text(value, "data_dir") is not None),
     "runtimes": ("runtimes by name", _is_runtimes),
     "tools": ("a ToolRunner", _has("specs", "prepare", "close_session")),
     "run": ("ExecOptions", _is_options("ExecOptions")),

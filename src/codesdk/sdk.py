@@ -264,8 +264,10 @@ class CodeSDK(Handles):
         # The gateway is here, so it can be given the very object. No action carries it, so it is not sealed either.
         if isinstance(plays, ScriptedModel):
             return None, "scripted"
-        given = cast("Sequence[object]", plays if isinstance(plays, list | tuple) else ())
-        if given and all(isinstance(one, Exchange) for one in given):
+        given = cast("object", plays)
+        if isinstance(given, list | tuple) and all(
+            isinstance(one, Exchange) for one in cast("list[object]", given)
+        ):
             return None, "replay"
         raise InvalidRequest(
             f"Invalid argument: plays: expected a Script, a cassette or a ScriptedModel, got `{type(plays).__name__}`."

@@ -12,6 +12,7 @@ from hypothesis import assume, given, settings, strategies as st
 from tests.contract.test_actions import SAMPLES, Wire
 
 from codesdk import Budget, Budgets, CodeSDK, CodeSDKError, InvalidRequest, Limits, SessionSettings
+from codesdk.client import CodeSDKClient
 from codesdk.client.service import HttpService
 from codesdk.contract.actions import ACTIONS, Action, StartTask
 from codesdk.engine import Permits
@@ -127,6 +128,14 @@ async def test_the_client_sends_nothing_wrong(kind: type[Action[Any]]):
         with pytest.raises(InvalidRequest, match=field.name):
             await HttpService(wire).execute(action)  # type: ignore[arg-type]
         assert wire.sent == ("", "", None)
+
+
+async def test_the_client_connects_to_nothing_wrong():
+    for name, value in (("url", 3), ("token", b"token"), ("data_dir", 3)):
+        options: dict[str, Any] = {"url": "http://127.0.0.1:9"} | {name: value}
+        with pytest.raises(InvalidRequest, match=name):
+            async with CodeSDKClient.connect(**options):
+                pass
 
 
 NEGATIVE = Budgets(task=Budget(tokens=-1))

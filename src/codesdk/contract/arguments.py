@@ -3,6 +3,7 @@
 Actions are structs and are checked as such (`validation.checked`); these are not sent anywhere as a whole.
 """
 
+import os
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -30,6 +31,9 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     end: Bytes | UnsetType | None = UNSET
     content_type: str | UnsetType = UNSET
     name: str | UnsetType | None = UNSET
+    runtime: str | UnsetType = UNSET
+    url: str | UnsetType | None = UNSET
+    token: str | UnsetType | None = UNSET
 
 
 def check_arguments(**given: Any) -> None:
@@ -42,6 +46,14 @@ def texts(given: object, name: str) -> list[str]:
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise InvalidRequest(f"Invalid argument: {name}: expected a list, got `{type(given).__name__}`.")
     return read_as(list[str], list(cast("Iterable[object]", given)), name)
+
+
+def path_text(given: object, name: str) -> str:
+    """Return a path as text. Raise `InvalidRequest` for what is none, such as bytes."""
+    found: object = os.fspath(cast("os.PathLike[Any]", given)) if isinstance(given, os.PathLike) else given
+    if not isinstance(found, str) or "\0" in found:
+        raise InvalidRequest(f"Invalid argument: {name}: expected a path, got `{type(given).__name__}`.")
+    return found
 
 
 def check_upload(data: object, content_type: object, name: object, key: object) -> None:

@@ -80,6 +80,13 @@ async def test_options_that_the_other_runtime_does_not_take_are_lost_and_the_log
         assert moved.runtime_config == {"effort": "low"}
         (started,) = [e.payload for e in events if e.type == "task.started"]
         assert started.runtime_config == {"effort": "low"}
+        await fork.move("one")
+        with pytest.raises(InvalidRequest, match=r"unknown field `no_such`\. It takes effort, depth\."):
+            await fork.move("two", runtime_config={"no_such": 1})
+        assert (await fork.info()).runtime == "one"
+        await fork.move("two", runtime_config={"effort": "high", "depth": 2})
+        await (await fork.start("Go")).result()
+        assert two.tasks[2].input.runtime_config == {"effort": "high", "depth": 2}
         log, blobs = sdk.archive.log, sdk.archive.blobs
         assert await verify_session(log, blobs, session.id) == []
         assert (await replay_session(log, blobs, session.id))[1] == []

@@ -179,7 +179,8 @@ class SessionActions:
             _demand_admin(caller, "A session with native_tools")
         self._check_session(live)
         self._permits.check_runtime(self._find_runtime(action.runtime).name)
-        return await live.move(action.runtime, action.model, key)
+        self._permits.check_script(action.runtime_config or {})
+        return await live.move(action.runtime, action.model, action.runtime_config, key)
 
     async def _close(self, action: act.CloseSession, caller: Caller, key: KeyRow | None) -> SessionRow:
         live = await self._acquire(action.session_id, caller, equipped=False)
