@@ -81,7 +81,7 @@ def _is_options(name: str) -> Callable[[object], bool]:
 
 
 _EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "data_dir": ("a path", lambda value: path_text(value, "data_dir") is not None),
+    "data_dir": ("a path", lambda value: bool(path_text(value, "data_dir"))),
     "runtimes": ("runtimes by name", _is_runtimes),
     "tools": ("a ToolRunner", _has("specs", "prepare", "close_session")),
     "run": ("ExecOptions", _is_options("ExecOptions")),

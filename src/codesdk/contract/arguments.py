@@ -52,7 +52,7 @@ def path_text(given: object, name: str) -> str:
     """Return a path as text. Raise `InvalidRequest` for what is none, such as bytes."""
     found: object = os.fspath(cast("os.PathLike[Any]", given)) if isinstance(given, os.PathLike) else given
     if not isinstance(found, str) or "\0" in found:
-        raise InvalidRequest(f"Invalid argument: {name}: expected a path, got `{type(given).__name__}`.")
+        raise InvalidRequest(f"Invalid argument: {name}: expected a path, got `{type(found).__name__}`.")
     return found
 
 
