@@ -92,6 +92,7 @@ _EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "synchronous": ("auto, full or normal", lambda value: value in ("auto", "full", "normal")),
     "principal": ("a name", lambda value: isinstance(value, str) and bool(value)),
     "allow_yolo": ("true or false", _is_bool),
+    "allow_untested": ("true or false", _is_bool),
     "permits": ("Permits", lambda value: isinstance(value, Permits)),
     "observers": ("a list of observers", lambda value: _are(value, "committed")),
     "subscribers": ("a list of subscribers", lambda value: _are(value, "name", "types")),

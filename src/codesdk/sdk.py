@@ -97,6 +97,7 @@ class CodeSDK(Handles):
         synchronous: Literal["auto", "full", "normal"] = "auto",
         principal: str = LOCAL,
         allow_yolo: bool = False,
+        allow_untested: bool = False,
         permits: Permits | None = None,
         observers: Sequence[Observer] = (),
         subscribers: Sequence[Subscriber] = (),
@@ -111,8 +112,9 @@ class CodeSDK(Handles):
         `run` and `fetch` switch on those that run programs and read web pages.
         `policy` is asked about every call, on top of the permission mode: the name of a preset, such as "edits", or
         one that `load_policy` read from a file.
-        Without `allow_yolo` no session may use the mode that asks about nothing; `permits` says all that the
-        operator permits, in place of it. `secrets` never reach an event, a log or an artifact. `providers` are where
+        Without `allow_yolo` no session may use the mode that asks about nothing; without `allow_untested` no runtime
+        drives a program whose version was neither tested nor certified; `permits` says all that the operator
+        permits, in place of both. `secrets` never reach an event, a log or an artifact. `providers` are where
         the model gateway passes requests on to; without them, the real ones, with the keys that the environment has
         (ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY). `observers` are told of every event once it is stored;
         `subscribers` are given those of their types from the store and miss none, even over a crash.
@@ -131,6 +133,7 @@ class CodeSDK(Handles):
             synchronous=synchronous,
             principal=principal,
             allow_yolo=allow_yolo,
+            allow_untested=allow_untested,
             permits=permits,
             observers=observers,
             subscribers=subscribers,
@@ -138,9 +141,9 @@ class CodeSDK(Handles):
         )
         rules = chosen_policy(policy)
         caller = Caller.of(principal)
-        shaping = (runtimes, tools, run, fetch, policy, limits, secrets, providers, allow_yolo, permits)
+        shaping = (runtimes, tools, run, fetch, policy, limits, secrets, providers, allow_yolo)
         # What the holder's engine would not heed must not be accepted: least of all secrets that it does not know.
-        shaped = any((*shaping, observers, subscribers)) or synchronous != "auto"
+        shaped = any((*shaping, allow_untested, permits, observers, subscribers)) or synchronous != "auto"
         async with AsyncExitStack() as stack:
             directory: DataDir | None = None
             if data_dir is not None:
@@ -162,7 +165,8 @@ class CodeSDK(Handles):
                 _Runtimes(runtimes or {}).find,
                 owner=directory.owner if directory else random_names.token_hex(8),
                 secrets=hidden,
-                permits=permits or Permits(allow_yolo=allow_yolo, script_files=True),
+                permits=permits
+                or Permits(allow_yolo=allow_yolo, allow_untested=allow_untested, script_files=True),
             )
             await engine.open()
             if audit is not None:  # made before the engine, which is one of its sources
@@ -201,10 +205,12 @@ class CodeSDK(Handles):
         *,
         max_bytes: int | None = None,
         health: Mapping[str, object] | None = None,
+        launch: Mapping[str, object] | None = None,
     ) -> "Manifest":
         """Write a session's support bundle, a tar.gz without secrets, into an open file. Return what is in it.
 
-        `health` is what the serving process says of itself; without it, the machine is looked at.
+        `health` is what a daemon says of itself, beside what is found out of the machine; `launch` is what it was
+        started with, beside the limits and permits of the engine.
         """
         from codesdk.bundle import MAX_BYTES, Origin, write_bundle
 
@@ -217,6 +223,8 @@ class CodeSDK(Handles):
             data_dir=self._directory.path if self._directory else None,
             running=True,
             health=health,
+            policy=None if self._engine is None else self._engine.ports.policy,
+            launch=None if self._engine is None else {**self._engine.launch, **(launch or {})},
         )
         return await write_bundle(
             target, origin, session_id, max_bytes=MAX_BYTES if max_bytes is None else max_bytes

@@ -254,6 +254,7 @@ OPEN: list[tuple[str, Any]] = [
     ("principal", ""),
     ("principal", 3),
     ("allow_yolo", "no"),
+    ("allow_untested", 1),
     ("permits", {"allow_yolo": True}),
     ("runtimes", Permits(runtimes="codex")),  # type: ignore[arg-type]
     ("observers", print),

@@ -49,7 +49,10 @@ DraftPayload = (
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """An event as a runtime sees it: no seq, no time, no ids but the runtime's own."""
+    """An event as a runtime sees it: no seq, no time, no ids but the runtime's own.
+
+    So the `tool_call_id` of a delta is the runtime's; the engine puts its own in its place.
+    """
 
     payload: DraftPayload
     raw: Any = None
@@ -131,6 +134,8 @@ class RuntimeEnv(Record, frozen=True, kw_only=True):
     """Where runtimes keep their own state; empty if none is kept."""
     identity: tuple[int, int] | None = None
     """The device and inode of `cwd`, if it is a session's workspace."""
+    allow_untested: bool = False
+    """Whether the operator allows a program whose version was neither tested nor certified."""
 
     @property
     def workspace(self) -> Workspace:

@@ -12,6 +12,7 @@ from codesdk.contract.codec import decode
 from codesdk.contract.events import Event
 from codesdk.contract.messages import ArtifactRef, Message
 from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, SessionStatus, StoredFrame, TaskRow
+from codesdk.contract.sender import Sender
 from codesdk.contract.tools import Grant
 
 R = TypeVar("R")
@@ -20,20 +21,24 @@ R = TypeVar("R")
 class Published:
     """A committed event and its one encoding, shared by all senders. Decoded only when needed."""
 
-    __slots__ = ("_event", "_streamed", "frame", "seq")
+    __slots__ = ("_streamed", "event", "frame", "seq")
+
+    event: Event
+    """The event itself."""
 
     def __init__(self, seq: int, frame: bytes, event: Event | None = None) -> None:
         self.seq = seq
         self.frame = frame
-        self._event = event
         self._streamed: bytes | None = None
+        if event is not None:
+            self.event = event
 
-    @property
-    def event(self) -> Event:
-        """The event itself."""
-        if self._event is None:
-            self._event = decode(self.frame)
-        return self._event
+    def __getattr__(self, name: str) -> Event:
+        # Called only while `event` is not set: a property would cost every reader of every event.
+        if name != "event":
+            raise AttributeError(name)
+        self.event = decode(self.frame)
+        return self.event
 
     @property
     def streamed(self) -> bytes:
@@ -108,6 +113,10 @@ class SessionReader(Protocol):
 
 class SessionService(SessionReader, Protocol):
     """Sessions of one principal, to be read, followed and changed."""
+
+    def traced(self, sender: Sender) -> "SessionService":
+        """Return the same sessions for requests that say this of themselves, in place of what is said so far."""
+        ...
 
     async def execute(self, action: Action[R], *, key: str | None = None) -> R:
         """Carry out an action, once per idempotency key, and return its result."""

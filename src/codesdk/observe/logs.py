@@ -23,7 +23,7 @@ Secrets = Iterable[str] | Callable[[], Iterable[str]]
 
 _OWN = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime"})
 _FIRST = ("session_id", "task_id", "request_id")
-_TELLING = frozenset({"violation", "warning", "unknown_frame", "late_event"})
+_TELLING = frozenset({"violation", "warning", "unknown_frame", "late_event", "untested"})
 _fields: ContextVar[dict[str, Any]] = ContextVar("codesdk_log_fields", default={})  # noqa: B039 - never changed in place
 
 
@@ -181,7 +181,7 @@ class LogObserver:
         done = event.payload
         if done.status != "failed":
             return
-        extra = _of(event) | {"request_id": done.request_id, "http_status": done.http_status}
+        extra = _of(event) | {"model_request_id": done.request_id, "http_status": done.http_status}
         self._log.warning("A model request failed.", extra=extra | {"duration_ms": done.duration_ms})
 
     def _noticed(self, event: ev.RuntimeNoticeEvent) -> None:

@@ -21,6 +21,7 @@ from codesdk.contract.tools import UndoReport
 from codesdk.contract.validation import check_key, checked
 from codesdk.contract.workspace import Workspace
 from codesdk.engine.calls.undo import undo
+from codesdk.engine.log.acting import acting_for
 from codesdk.engine.log.archive import unknown_session
 from codesdk.engine.log.fold import session_row
 from codesdk.engine.permits import Permits
@@ -86,6 +87,7 @@ class SessionActions:
             raise InvalidRequest(f"{kind.__name__} is not an action.")
         if not caller.may(action.needs):
             raise Forbidden(f"This needs the scope {action.needs}.")
+        caller.check()
         check_key(key)
         action = checked(action)
         body = None if key is None else _said(action)
@@ -94,7 +96,7 @@ class SessionActions:
             str(kind.__struct_config__.tag),
             key,
             body,
-            lambda row: handler(action, caller, row),
+            lambda row: _act(handler, action, caller, row),
             passing=not kind.lasts,
         )
         # What was stored under a key comes back as plain data.
@@ -106,6 +108,8 @@ class SessionActions:
         if action.native_tools != "off":
             _demand_admin(caller, "A session with native_tools")
         _check_equipment(action, caller)
+        if action.settings.gateway == "record" and (action.script or action.recording):
+            raise InvalidRequest(act.PLAYS_AND_RECORDS)
         equipment, prepared = await self._equipping.prepare(equipment_of(action), caller.principal)
         config = SessionConfig(
             runtime=action.runtime,
@@ -329,6 +333,12 @@ class SessionActions:
     def _refuse_if_closing(self) -> None:
         if self.closing:
             raise Busy("CodeSDK is shutting down.", code="OVERLOADED")
+
+
+async def _act(handler: Handler, action: Action[Any], caller: Caller, key: KeyRow | None) -> Any:
+    # Here and not in `execute`: under a key, the handler runs in an asyncio task of its own.
+    with acting_for(caller):
+        return await handler(action, caller, key)
 
 
 def _said(action: Action[Any]) -> Any:

@@ -36,10 +36,10 @@ class SessionEquipping:
         return msgspec.structs.replace(equipment, secrets=secrets), prepared
 
     async def attach(
-        self, prepared: Prepared | None, session_id: str, *, again: bool = False
+        self, prepared: Prepared | None, session_id: str, *, turn: int | None = None
     ) -> Attached | None:
         """Start what was prepared for a session. Whoever does not give it to the session closes it."""
-        return None if prepared is None else await equip(prepared.attach, session_id, again=again)
+        return None if prepared is None else await equip(prepared.attach, session_id, turn=turn)
 
     async def give(self, live: LiveSession, attached: Attached | None) -> None:
         """Give a session that was just created what was attached for it."""
@@ -53,21 +53,26 @@ class SessionEquipping:
         async with held.lock:
             if not held.given:
                 _, prepared = await self.prepare(held.equipment, live.state.principal)
-                await self.give(live, await self.attach(prepared, live.session_id, again=True))
+                attached = await self.attach(prepared, live.session_id, turn=live.state.turns_played)
+                await self.give(live, attached)
 
     async def add(self, live: LiveSession, given: Equipment, by: Actor) -> None:
         """Equip a session that exists. A task that already runs does not get new secrets or tools."""
         given, prepared = await self.prepare(given, live.state.principal)
         held = live.equipment
         async with held.lock:
+            # The script that it has, given again, goes on where the session is.
+            same = given.script is not None and given.script == held.equipment.script
             merged = _merge(held.equipment, given)
             self._learn(live, merged)
             # Sealed before the log names it: a crash in between leaves more than is named, never less.
             await seal(self._ports.equipment, live.session_id, merged)
-            await self._note(live, merged, by)
+            new = _attachable(given) - ({"script"} if same else set())
+            await self._note(live, merged, sorted(new), by)
             given_all = held.given or _attachable(merged) <= _attachable(given)
             held.given = False  # until it is attached: if that fails, the next task tries again
-            await self.give(live, await self.attach(prepared, live.session_id))
+            turn = live.state.turns_played if same else None
+            await self.give(live, await self.attach(prepared, live.session_id, turn=turn))
             held.given = given_all
 
     def _learn(self, live: LiveSession, equipment: Equipment) -> None:
@@ -77,12 +82,17 @@ class SessionEquipping:
             live.scope.learn(added)
             self._secrets.keep(live.session_id, live.state.principal, (*known, *added))
 
-    async def _note(self, live: LiveSession, equipment: Equipment, by: Actor) -> None:
-        """Name in the log what a session has now, if that is more than before."""
+    async def _note(self, live: LiveSession, equipment: Equipment, equipped: list[str], by: Actor) -> None:
+        """Name in the log what a session has now, if that is more than before, and what it was given for it."""
         before = live.state.config.sealed
         sealed = [*before, *(kind for kind in equipment.kinds if kind not in before)]
-        if sealed != before:
-            live.recorder.journal.write(SettingsChanged(by=by, sealed=sealed), in_task=False)
+        if sealed != before or equipped:
+            changed = SettingsChanged(
+                by=by,
+                sealed=sealed if sealed != before else msgspec.UNSET,
+                equipped=equipped or msgspec.UNSET,
+            )
+            live.recorder.journal.write(changed, in_task=False)
             await live.recorder.settle()
         live.equipment.hold(equipment, sealed)
 

@@ -33,7 +33,7 @@ NO_SOURCES = {
     "reason": "This runtime reads nothing that CodeSDK did not hand to it.",
 }
 LISTED_LATER = {
-    "disabled": True,
+    "deferred": True,
     "reason": "What this runtime adds is listed with each exact request of the task.",
 }
 
@@ -234,6 +234,7 @@ def task_input(
             credential_namespace=config.credential_namespace,
             isolation=config.isolation,
             state_dir=scope.ports.state_dir,
+            allow_untested=scope.ports.permits.allow_untested,
         ),
         messages=compiled.messages,
         model_messages=state.model_messages,

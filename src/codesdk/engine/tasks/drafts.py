@@ -5,10 +5,12 @@ block is held back. A malformed item becomes a notice, never an exception.
 """
 
 import re
+from collections.abc import Callable
 from typing import Any, get_args
 
 import msgspec
 
+from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import (
     MAX_REPORTED_COST_USD,
     MAX_REPORTED_TOKENS,
@@ -16,10 +18,12 @@ from codesdk.contract.events import (
     OutputCompleted,
     OutputDelta,
     OutputRetracted,
+    RequestStarted,
     UsageReported,
 )
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.runtime import Draft, DraftPayload
+from codesdk.engine.log.transcript import has_part
 from codesdk.engine.models.limits import Spending
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
@@ -28,7 +32,8 @@ from codesdk.redaction import StreamRedactor
 
 _DRAFTS: frozenset[type] = frozenset(get_args(DraftPayload))
 # An integer beyond 64 bits is read back as a float, and NaN as nothing: they become so before they are stored.
-_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+_LONGEST_NUMBER = 19
+_LONG_NUMBER = re.compile(rb"[0-9]{%d}" % _LONGEST_NUMBER)
 _DELTA_KINDS = frozenset({"text_delta", "json_delta", "code_delta", "reasoning_delta", "unknown_delta"})
 
 
@@ -45,22 +50,27 @@ class _Stream:
 class Intake:
     """Takes the drafts of one task."""
 
-    def __init__(self, scope: SessionScope, spending: Spending) -> None:
+    def __init__(self, scope: SessionScope, spending: Spending, is_over_budget: Callable[[], bool]) -> None:
         self._scope = scope
         self._spending = spending
+        self._is_over_budget = is_over_budget
+        self._journal = scope.journal
         self._max_bytes = scope.ports.limits.max_event_bytes
         self._streams: dict[str, _Stream] = {}
         # The blocks of each message, so that ending one of thousands does not look at all.
         self._blocks: dict[str, dict[str, None]] = {}
+        self.call_ids: dict[str | None, str] = {}
+        """Ids of calls whose arguments stream, by the runtime's own: a call is opened only when they are whole."""
 
     def quick(self, draft: Draft) -> bool:
         """Write a plain delta without an await, the common case. Return false if it is not one."""
         payload: Any = draft.payload
-        if type(payload) is not OutputDelta or _delta_problem(payload, self._max_bytes) is not None:
+        if type(payload) is not OutputDelta or not self._is_plain(payload):
             return False
         stream = self._streams.get(payload.block_id)
         if stream is None or stream.last.message_id != payload.message_id:
             return False  # new ids are checked first
+        payload = self._with_call(payload)
         raw: Any = None
         if draft.raw is not None and self._scope.settings.raw_capture:
             raw, data = _as_json(draft.raw)
@@ -68,8 +78,22 @@ class Intake:
                 return False
         delta = _feed(stream, payload)
         if delta.delta or raw is not None:
-            lifecycle.draft(self._scope.journal, delta, raw)
+            lifecycle.draft(self._journal, delta, raw)
         return True
+
+    def _is_plain(self, payload: OutputDelta) -> bool:
+        """Return whether nothing is wrong with a delta, in as few steps as its many repetitions allow."""
+        return (
+            type(payload.block_id) is str  # as a key it is the known one then, whose text was checked
+            and type(payload.message_id) is str
+            and type(payload.delta) is str
+            and payload.delta.isascii()
+            and payload.tool_call_id is None
+            and payload.language is None
+            and type(payload.kind) is str
+            and payload.kind in _DELTA_KINDS
+            and len(payload.delta) <= self._max_bytes
+        ) or _delta_problem(payload, self._max_bytes) is None
 
     async def draft(self, draft: Draft) -> None:
         """Write a draft, in order of arrival."""
@@ -82,6 +106,10 @@ class Intake:
         if isinstance(payload, UsageReported):
             self._used(payload, raw, raw_ref)
             return
+        if isinstance(payload, OutputDelta | OutputCompleted):
+            self.watch_budget(payload.message_id)
+        elif isinstance(payload, RequestStarted):
+            self._is_over_budget()
         if type(payload) is OutputDelta:
             payload = self._delta(payload)
             if not payload.delta and raw is None and raw_ref is None:
@@ -91,21 +119,44 @@ class Intake:
         elif isinstance(payload, OutputRetracted):
             for block_id in payload.block_ids:
                 self._streams.pop(block_id, None)
-        lifecycle.draft(self._scope.journal, payload, raw, raw_ref)
+        before = self._scope.state.spent
+        lifecycle.draft(self._journal, payload, raw, raw_ref)
+        self._spending.follow(self._scope.state, before)
+
+    def watch_budget(self, message_id: str | None) -> None:
+        """End the task if this begins an answer to a request for which a budget had no room."""
+        task = self._scope.state.task
+        if task is None or message_id is None or message_id in task.completed_messages:
+            return
+        if message_id not in self._blocks and not has_part(self._scope.state, message_id):
+            self._is_over_budget()
 
     def _used(self, payload: UsageReported, raw: Any, raw_ref: ArtifactRef | None) -> None:
         """Write what the runtime says it used, as its own word, whatever source it names."""
         scope, before = self._scope, self._scope.state.spent
         if payload.is_plausible:
             own = msgspec.structs.replace(payload, source="runtime")
-            lifecycle.draft(scope.journal, own, raw, raw_ref)
+            lifecycle.draft(self._journal, own, raw, raw_ref)
             self._spending.follow(scope.state, before)
             return
         message = (
             f"The runtime reported usage that cannot be: a figure is negative, above {MAX_REPORTED_TOKENS:,} tokens"
             f" or above {MAX_REPORTED_COST_USD:,.0f} dollars. It does not count."
         )
-        lifecycle.notice(scope.journal, "violation", message, {"type": "usage.reported"}, raw, raw_ref)
+        lifecycle.notice(self._journal, "violation", message, {"type": "usage.reported"}, raw, raw_ref)
+
+    def _with_call(self, payload: OutputDelta) -> OutputDelta:
+        """Return a delta with CodeSDK's id of the call that it belongs to, in place of the runtime's own."""
+        runtime_id = payload.tool_call_id
+        if runtime_id is None:
+            return payload
+        task = self._scope.state.task
+        opened = task.seen_calls.get(runtime_id) if task is not None else None
+        if opened is not None:
+            return msgspec.structs.replace(payload, tool_call_id=opened.tool_call_id)
+        if runtime_id not in self.call_ids:
+            self.call_ids[runtime_id] = self._scope.ports.stamper.mint("call")
+        return msgspec.structs.replace(payload, tool_call_id=self.call_ids[runtime_id])
 
     def release(self, message_id: str | None = None) -> None:
         """Write what was held back of one message's blocks, or of all."""
@@ -116,7 +167,7 @@ class Intake:
             del self._streams[block_id]
             rest = stream.redactor.flush()
             if rest:
-                lifecycle.draft(self._scope.journal, msgspec.structs.replace(stream.last, delta=rest))
+                lifecycle.draft(self._journal, msgspec.structs.replace(stream.last, delta=rest))
 
     async def raw(self, raw: Any) -> tuple[Any, ArtifactRef | None]:
         """Return the runtime's own message as an event carries it: inline, by reference, or not at all."""
@@ -126,13 +177,22 @@ class Intake:
         raw, data = _as_json(raw)
         if len(data) <= settings.raw_inline_bytes:
             return raw, None
+        if len(data) > self._scope.ports.limits.max_artifact_bytes:
+            return f"A message of {len(data):,} bytes, more than an artifact may have.", None
         return None, await self._scope.put_artifact(data, "application/json", "raw")
+
+    async def last_raw(self, raw: Any) -> tuple[Any, ArtifactRef | None]:
+        """Return the runtime's last message as `raw` does. One that cannot be stored must not keep a task open."""
+        try:
+            return await self.raw(raw)
+        except CodeSDKError as error:
+            return f"A message that could not be stored ({error.code}).", None
 
     async def malformed(self, problem: str, item: Any) -> None:
         """Record an item that does not fit the contract as a notice."""
         raw, raw_ref = await self.raw(_shown(item))
         lifecycle.notice(
-            self._scope.journal,
+            self._journal,
             "unknown_frame",
             f"The runtime sent something that CodeSDK does not understand: {mend(problem)}",
             {"item": type(item).__name__},
@@ -159,7 +219,7 @@ class Intake:
             problem = _delta_problem(payload, self._max_bytes) or self._id_problem(*ids)
             if problem is not None:
                 raise _Malformed(problem)
-            return payload
+            return self._with_call(payload)
         if kind not in _DRAFTS:
             raise _Malformed(f"a runtime may not draft {TYPE_OF.get(kind, kind.__name__)}.")
         try:
@@ -190,7 +250,7 @@ def _as_json(raw: Any) -> tuple[Any, bytes]:
     """Return a runtime's message as an event can carry it, and its JSON; text if it is too deep or none."""
     try:
         data = msgspec.json.encode(raw)
-        if data == b"null" or _LONG_NUMBER.search(data) is not None:
+        if data == b"null" or _has_long_number(data):
             raw = msgspec.json.decode(data)
             data = msgspec.json.encode(raw)
         if not is_deep(data):
@@ -199,6 +259,13 @@ def _as_json(raw: Any) -> tuple[Any, bytes]:
     except (TypeError, ValueError, RecursionError, OverflowError):
         raw = _describe(raw)
     return raw, msgspec.json.encode(raw)
+
+
+def _has_long_number(data: bytes) -> bool:
+    # Taking the digits out costs a fraction of looking for them, and most messages have few.
+    return len(data) - len(data.translate(None, b"0123456789")) >= _LONGEST_NUMBER and (
+        _LONG_NUMBER.search(data) is not None
+    )
 
 
 def _shown(item: Any) -> Any:

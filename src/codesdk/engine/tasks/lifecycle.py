@@ -5,7 +5,10 @@ Replay calls the same functions.
 """
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
+
+import msgspec
 
 from codesdk.contract import events as ev
 from codesdk.contract.capabilities import McpTransport
@@ -20,6 +23,7 @@ from codesdk.engine.log.state import ActiveTask, OpenBlock
 
 ENGINE = Actor(kind="engine")
 STOP_REASON = "the task was stopped"
+_OF_MESSAGES = (ev.OutputDelta, ev.OutputCompleted)
 
 Ending = ev.TaskCompleted | ev.TaskFailed | ev.TaskStopped
 
@@ -96,15 +100,14 @@ def draft(
     journal: Journal, payload: DraftPayload, raw: Any = None, raw_ref: ArtifactRef | None = None
 ) -> None:
     """Write an event that the runtime drafted, or a notice why it does not count."""
-    task, what = journal.state.task, ev.TYPE_OF[type(payload)]
-    if task is None and isinstance(payload, ev.UsageReported | ev.RuntimeNotice | ev.RequestCompleted):
-        journal.write(payload, in_task=False, raw=raw, raw_ref=raw_ref)
-    elif task is None:
-        message = f"The runtime sent {what} after its task had ended; it does not count."
-        notice(journal, "late_event", message, {"type": what}, raw, raw_ref)
-    elif isinstance(payload, ev.OutputDelta | ev.OutputCompleted) and (
-        payload.message_id in task.completed_messages
+    task = journal.state.task
+    if task is not None and not (
+        isinstance(payload, _OF_MESSAGES) and payload.message_id in task.completed_messages
     ):
+        journal.write(payload, raw=raw, raw_ref=raw_ref)
+        return
+    what = ev.TYPE_OF[type(payload)]
+    if isinstance(payload, _OF_MESSAGES) and task is not None:
         notice(
             journal,
             "violation",
@@ -113,8 +116,11 @@ def draft(
             raw,
             raw_ref,
         )
+    elif isinstance(payload, ev.UsageReported | ev.RuntimeNotice | ev.RequestCompleted):
+        journal.write(payload, in_task=False, raw=raw, raw_ref=raw_ref)
     else:
-        journal.write(payload, raw=raw, raw_ref=raw_ref)
+        message = f"The runtime sent {what} after its task had ended; it does not count."
+        notice(journal, "late_event", message, {"type": what}, raw, raw_ref)
 
 
 def notice(
@@ -144,25 +150,30 @@ def ask_stop(journal: Journal, by: Actor, reason: str) -> None:
             ledger.skip(journal, call, f"Not run: {STOP_REASON}.")
 
 
-def end(journal: Journal, *, stop_reason: str | None = None, error: ErrorInfo | None = None) -> None:
+def end(
+    journal: Journal,
+    *,
+    stop_reason: str | None = None,
+    error: ErrorInfo | None = None,
+    raw: Any = None,
+    raw_ref: ArtifactRef | None = None,
+) -> None:
     """Write the task's terminal event, after closing whatever still streams.
 
-    A requested stop wins over the runtime's own ending. Every call must be closed.
+    A requested stop wins over the runtime's own ending, whose message is kept. Every call must be closed.
     """
     task = _running(journal)
     ledger.close_budget_questions(journal, "the task ended")
     now = _close_streams(journal, task)
-    usage, duration = task.usage, _duration_ms(task, now)
+    totals: Any = {"usage": task.usage, "duration_ms": _duration_ms(task, now), "work": work_of(task)}
     ending: Ending
     if task.stop is not None:
-        ending = ev.TaskStopped(reason=task.stop.reason, by=task.stop.by, usage=usage, duration_ms=duration)
+        ending = ev.TaskStopped(reason=task.stop.reason, by=task.stop.by, **totals)
     elif error is not None:
-        ending = ev.TaskFailed(error=error, usage=usage, duration_ms=duration)
+        ending = ev.TaskFailed(error=error, **totals)
     else:
-        ending = ev.TaskCompleted(
-            text=task.text, stop_reason=stop_reason or "end_turn", usage=usage, duration_ms=duration
-        )
-    journal.write(ending, time=now)
+        ending = ev.TaskCompleted(text=task.text, stop_reason=stop_reason or "end_turn", **totals)
+    journal.write(ending, time=now, raw=raw, raw_ref=raw_ref)
 
 
 _CRASHED = ErrorInfo(
@@ -204,10 +215,19 @@ def recover(journal: Journal, inputs: dict[str, ArtifactRef], *, unstored: bool 
             )
     now = _close_streams(journal, task)
     error, duration = _UNSTORED if unstored else _CRASHED, _duration_ms(task, now)
-    journal.write(ev.TaskFailed(error=error, usage=task.usage, duration_ms=duration), time=now)
+    work = work_of(task)
+    journal.write(ev.TaskFailed(error=error, usage=task.usage, duration_ms=duration, work=work), time=now)
     # After the terminal event: these questions belong to the session now, not to the task.
     for payload in carried:
         journal.write(payload, in_task=False)
+
+
+def work_of(task: ActiveTask) -> ev.WorkTotals:
+    """Return what the calls of a task came to so far."""
+    if not task.changed:
+        return task.work
+    listed = list(islice(task.changed.values(), ev.MAX_LISTED))
+    return msgspec.structs.replace(task.work, changed=len(task.changed), changes=listed)
 
 
 def _running(journal: Journal) -> ActiveTask:
