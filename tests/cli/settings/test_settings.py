@@ -15,6 +15,7 @@ from codesdk.cli.settings.resolved import Resolved, resolve
 from codesdk.cli.settings.table import DAEMON, OPENING, Setting
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.settings import Budget, Limits
+from codesdk.policy import choose_policy
 from codesdk.sandbox import SandboxLimits
 from codesdk.tools import ExecOptions, FetchOptions
 
@@ -255,6 +256,13 @@ def test_settings_become_the_options_of_the_engine():
     }
     assert use.limits(found) == Limits(max_tasks=3, principal_budget=Budget(cost_usd=2.5))
     assert use.fetch(settled("--allow-fetch", "*")) == FetchOptions()
+
+
+def test_a_preset_of_the_policy_is_no_path(tmp_path: Path):
+    for name in ("edits", "preset:edits"):
+        found = settled(path=write(tmp_path, f"[daemon]\npolicy = '{name}'\n"))
+        assert found["policy"] == name
+        assert use.opening(found)["policy"] == choose_policy(name)
 
 
 def test_every_limit_and_every_option_of_the_tools_is_in_the_table():

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from codesdk.cli.settings.kinds import accepted, is_list
-from codesdk.cli.settings.table import Setting
+from codesdk.cli.settings.table import POLICY, Setting
 from codesdk.contract.errors import InvalidRequest
 
 NAME = "codesdk.toml"
@@ -96,8 +96,14 @@ def _advice(name: str, names: Sequence[str]) -> str:
 
 def _placed(setting: Setting, value: Any, directory: Path) -> Any:
     """Return paths of the file as whole ones: the daemon may be started anywhere."""
-    if not setting.is_path or value is None:
+    if not setting.is_path or value is None or (setting is POLICY and _is_preset(value)):
         return value
     if is_list(setting.kind):
         return tuple(str(directory / each) for each in value)
     return str(directory / value)
+
+
+def _is_preset(name: str) -> bool:
+    from codesdk.policy.presets import PREFIX, PRESETS
+
+    return name in PRESETS or name.startswith(PREFIX)

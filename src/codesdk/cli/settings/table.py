@@ -83,8 +83,9 @@ POLICY = Setting(
     "policy",
     "--policy",
     str | None,
-    "Rules that are checked before the permission mode.",
-    metavar="FILE",
+    "Rules that are checked before the permission mode: a preset, such as edits, or a file; `codesdk policy list` shows"
+    " the presets.",
+    metavar="NAME|FILE",
     env="CODESDK_POLICY",
     is_path=True,
 )

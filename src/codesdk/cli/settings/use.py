@@ -21,11 +21,11 @@ _OF_SANDBOX = {"image": "oci", "engine": "oci", "cpus": "oci", "readable": "bubb
 
 def opening(settings: Resolved) -> dict[str, Any]:
     """Return arguments to open an engine with: the policy, and the tools that are off by default."""
-    from codesdk.policy import load_policy
+    from codesdk.policy import choose_policy
 
     policy = settings["policy"]
     return {
-        "policy": None if policy is None else settings.use("policy", load_policy),
+        "policy": None if policy is None else settings.use("policy", choose_policy),
         "run": commands(settings),
         "fetch": fetch(settings),
     }
