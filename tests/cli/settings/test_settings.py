@@ -70,12 +70,12 @@ def toml(value: Any) -> str:
 
 @pytest.mark.parametrize("setting", DAEMON, ids=IDS)
 def test_a_setting_is_a_key_of_the_file_and_its_flag_wins(tmp_path: Path, setting: Setting):
-    value = sample(setting)
+    value: Any = sample(setting)
     path = write(tmp_path, f"[daemon]\n{setting.key} = {toml(value)}\n")
     found = settled(path=path)
     expected = tuple(value) if isinstance(value, list) else value
     if setting.is_path:
-        expected = (str(tmp_path / "one"),) if is_list(setting.kind) else str(tmp_path / value)
+        expected = (str(tmp_path / "one"),) if is_list(setting.kind) else str(tmp_path / str(value))
     assert found[setting.key] == expected != setting.default
     assert next(line for line in found.lines() if str(path) in line).startswith(f"{setting.key} = ")
     assert found.name(setting.key) == f"{path}: daemon.{setting.key}"
