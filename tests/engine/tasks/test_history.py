@@ -381,3 +381,49 @@ def test_one_at_its_budget_sums_up_what_it_leaves_out():
         turn(r, session, "next")
         assert texts(r.play.input.messages)[0][1].endswith("They counted.")
         assert strategies(r, session)[-1] == "window"
+
+
+@pytest.mark.parametrize(
+    ("has", "refuses", "model", "lost"),
+    [
+        (-1, 0, "native", []),
+        (None, 0, "reconstruct", ["reasoning", "what fake kept of the conversation on its own"]),
+        (-1, 1, "reconstruct", ["reasoning", "what fake kept of the conversation on its own"]),
+    ],
+)
+def test_the_log_says_how_a_session_went_on_after_a_crash(
+    has: int | None, refuses: int, model: str, lost: list[str]
+):
+    with rig(runtime=Keeper()) as r:
+        session = r.open()
+        turn(r, session, "one")
+        r.start(session, "two")
+        r.crash()
+        session = r.handle(session)
+        r.runtime.has, r.runtime.refuses = has, refuses
+        r.get(session.traced(request_id="r-1").resume("go on"))
+        r.settle()
+        [resumed] = [event for event in r.events(session.id) if event.type == "session.resumed"]
+        assert (resumed.payload.resume_model, resumed.payload.lost) == (model, lost)
+        assert (resumed.payload.resume_model == "native") == (strategies(r, session)[-1] == "delta")
+        started = [event.seq for event in r.events(session.id) if event.type == "task.started"][-1]
+        assert (resumed.payload.from_seq, resumed.trace.task_id, resumed.trace.request_id) == (
+            started - 1,
+            None,
+            "r-1",
+        )
+        answer(r, session)
+
+
+def test_a_runtime_that_does_not_begin_has_not_resumed_anything():
+    with rig(runtime=Keeper()) as r:
+        session = r.open()
+        turn(r, session, "one")
+        r.start(session, "two")
+        r.crash()
+        session = r.handle(session)
+        r.runtime.fails = InvalidRequest("It does not like that.")
+        r.get(session.resume())
+        r.settle()
+        assert r.all(session, ev.SessionResumed) == []
+        assert r.all(session, ev.TaskFailed)[-1].error.code == "INVALID_REQUEST"

@@ -75,7 +75,6 @@ class Checker:
         self._requests: set[str] = set()  # not counted yet
         self._created = False
         self._closed = False
-        self._resuming = False
         self._times = TimeChecks(self._report)
         self._handlers: dict[str, Callable[[Event, Any, Any], None]] = {
             "session.closed": self._close,
@@ -181,7 +180,6 @@ class Checker:
             handler = self._handlers.get(event.type)
             if handler is not None:
                 handler(event, event.payload, task)
-        self._resuming = event.type == "session.resumed"
 
     def _check_owed(self) -> None:
         for approval_id, attempt in self._calls.owed.items():
@@ -271,7 +269,7 @@ class Checker:
         if messages is None:
             if not payload.executed:
                 self._report(4, f"task.started for {task_id} says that it never ran, but it was not queued")
-            elif self._queue and not self._resuming and payload.summarizes_before is None:
+            elif self._queue and payload.resumes is None and payload.summarizes_before is None:
                 self._report(4, f"task.started for {task_id} while {next(iter(self._queue))} waits")
         else:
             if payload.executed and next(iter(self._queue)) != task_id:

@@ -37,6 +37,7 @@ class TaskQueue:
         self._resources = resources
         self._slots = slots
         self._handover = Handover(scope, resources)
+        self._resumed = False
         self._driver: asyncio.Task[None] | None = None
 
     @property
@@ -44,9 +45,10 @@ class TaskQueue:
         """Whether a task runs."""
         return self._driver is not None
 
-    def begin(self, task_id: str, messages: list[Message], *, may_wait: bool) -> None:
+    def begin(self, task_id: str, messages: list[Message], *, may_wait: bool, resumed: bool = False) -> None:
         """Start a task now if it is its turn and a slot is free; else queue it, if it may wait."""
         state = self._scope.state
+        self._resumed = self._resumed or resumed
         if state.task is None and not state.queue and self._slots.take(state.runtime_name):
             self.launch(task_id, messages)
         elif may_wait:
@@ -65,10 +67,13 @@ class TaskQueue:
         messages: list[Message],
         resumes: str | None = None,
         summary: Plan | None = None,
+        *,
+        resumed: bool = False,
     ) -> None:
         """Write `task.started` and run the task. The caller has already taken the slot.
 
-        With a plan, the task writes the summary that it needs, and its end compacts the session.
+        With a plan, the task writes the summary that it needs, and its end compacts the session. If the session is
+        `resumed` with it, the log says how, once its runtime has begun.
         """
         scope = self._scope
         try:
@@ -85,7 +90,8 @@ class TaskQueue:
             resumes=resumes,
             summarizes_before=summary.first if summary is not None else None,
         )
-        self.run = TaskRun(scope, runtime, self._handover, self.writes, self._resources, summary)
+        resumed, self._resumed = resumed or self._resumed, False
+        self.run = TaskRun(scope, runtime, self._handover, self.writes, self._resources, summary, resumed)
         self._driver = asyncio.create_task(self._drive(self.run))
 
     def give_up(self, cause: ErrorInfo, excess: Standing | None) -> None:

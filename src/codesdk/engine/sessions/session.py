@@ -181,15 +181,17 @@ class LiveSession:
         if state.budget_questions:
             waiting = next(iter(state.budget_questions))
             raise Conflict(f"A budget is used up. Approve {waiting} to raise it, then resume.")
-        transport = tool_transport(self.resources.capabilities())  # may fail, so before a slot is taken
-        self.queue.take_slot()
-        lifecycle.resume_from_transcript(self.recorder.journal, state.runtime_name, transport, lost=[])
-        if state.interrupted_task is not None or approved or messages:
-            self.queue.launch(task_id, messages, resumes=state.interrupted_task or state.last_task)
+        before = state.interrupted_task or state.last_task
+        if messages and before is None:  # nothing to go on from, so it has its turn behind those that wait
+            self.queue.begin(task_id, messages, may_wait=True, resumed=True)
+        elif state.interrupted_task is not None or approved or messages:
+            self.queue.take_slot()
+            self.queue.launch(task_id, messages, resumes=before, resumed=True)
         else:
             waiting = state.queue[0]
             task_id = waiting.task_id
-            self.queue.launch(task_id, waiting.messages)
+            self.queue.take_slot()
+            self.queue.launch(task_id, waiting.messages, resumed=True)
         return await self._commit(await self._task(task_id), key)
 
     async def move(self, runtime: str, model: str | None, key: KeyRow | None = None) -> SessionRow:

@@ -53,6 +53,8 @@ class Handover:
         self._shown = 0
         """How much of the transcript the model requests are compared with."""
         self._lost = False
+        self.went_native: bool | None = None
+        """Whether the last task went on with the runtime's own conversation; None if it keeps none."""
 
     def lose(self) -> None:
         """Do not go on natively: the runtime may not have been told all that the transcript has."""
@@ -93,6 +95,7 @@ class Handover:
         self._lost = True
         handle = await start(runtime, host, given, self._scope.settings.start_timeout_s)
         self._lost = False
+        self.went_native = history == "native" if keeper_of(runtime) is not None else None
         return handle
 
     async def _resumable(

@@ -28,7 +28,7 @@ from codesdk.contract.tools import Actor, ToolIdentity
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.calls import Calls
 from codesdk.engine.models.limits import Standing, is_asked
-from codesdk.engine.sessions.resources import Resources, RuntimeHost
+from codesdk.engine.sessions.resources import Resources, RuntimeHost, tool_transport
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
 from codesdk.engine.tasks.adapter_calls import (
@@ -67,6 +67,7 @@ class TaskRun:
         writes: asyncio.Lock,
         resources: Resources,
         summary: Plan | None = None,
+        resumed: bool = False,
     ) -> None:
         task = scope.state.task
         assert task is not None, "a run needs a started task"
@@ -75,6 +76,7 @@ class TaskRun:
         self._runtime = runtime
         self._handover = handover
         self._summary = summary
+        self._resumed = resumed
         self._resources = resources
         self._cause: ErrorInfo | None = None
         self._excess: Standing | None = None
@@ -180,6 +182,9 @@ class TaskRun:
         host = RuntimeHost(self._scope, self._resources, self.calls.may_run)
         offered = Offered(capture=capabilities.input_capture, captured=captured)
         handle = self._handle = await self._handover.begin(self.task_id, host, offered)
+        if self._resumed:
+            transport = tool_transport(capabilities)
+            lifecycle.resumed(self._scope.journal, self._handover.went_native, transport, self._runtime)
         self._last_item_s = asyncio.get_running_loop().time()
         if self._is_stopping():
             return Finished(stop_reason="stopped")
