@@ -111,6 +111,9 @@ class Verbs:
             session_id=session, runtime=runtime, model=word, runtime_config=_told(runtime, script)
         )
 
+    def compact(self, session: str, word: str) -> act.CompactSession:
+        return act.CompactSession(session_id=session, keep_tokens=self._chance.choice([0, 300, None]))
+
     def undo(self, session: str, word: str) -> act.UndoChanges:
         return act.UndoChanges(session_id=session)
 

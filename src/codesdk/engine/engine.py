@@ -5,7 +5,6 @@ The package's front. `sessions.registry` holds the sessions in memory; `sessions
 
 import asyncio
 import contextlib
-import dataclasses
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -52,15 +51,16 @@ class Engine:
         permits: Permits | None = None,
     ) -> None:
         checked(ports.limits)
-        self.ports = ports = dataclasses.replace(ports, permits=permits or Permits())
+        self.ports = ports
         self.archive = Archive(ports.log, ports.blobs)
         self._secrets = SessionSecrets(secrets)
         self._subscriptions = [Subscription(ports.log, subscriber) for subscriber in ports.subscribers]
         observers = Observers([*ports.observers, *self._subscriptions], ports.strain)
-        self._registry = SessionRegistry(ports, runtime, owner, self._secrets, observers)
-        self.launch: Mapping[str, Any] = {"limits": ports.limits, "permits": ports.permits}
+        self.permits = permits or Permits()
+        self._registry = SessionRegistry(ports, runtime, owner, self._secrets, observers, self.permits)
+        self.launch: Mapping[str, Any] = {"limits": ports.limits, "permits": self.permits}
         """What it was started with, as a support bundle shows it."""
-        self._actions = SessionActions(self._registry, ports.permits, self.settle_subscribers)
+        self._actions = SessionActions(self._registry, self.permits, self.settle_subscribers)
         self.keys = self._actions.keys
         self.slots = self._registry.slots
         self.tool_calls: ToolCalls = self._registry
