@@ -176,7 +176,8 @@ class CodexRuntime:
 
     async def _setup(self, host: Host, task: TaskInput, program: Program) -> Setup:
         """Return what a task wants the program started with."""
-        places, options = self._placed(task), read_options(CodexOptions, task.runtime_config, NAME)
+        places = self._placed(task)
+        options = read_options(CodexOptions, task.runtime_config, NAME)
         sources = ENTRY.sources(str(places.home), str(home_of(places)))
         return Setup(
             program=program.path,
