@@ -4,10 +4,11 @@ Written once against `SessionService`: the engine of this process, a daemon, or 
 Each verb builds its action and has it executed. `Handles` is what gives them out.
 """
 
+import copy
 import os
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -18,6 +19,7 @@ from codesdk.contract.events import TERMINAL_TYPES, Event
 from codesdk.contract.messages import ArtifactRef, Message
 from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, SessionStatus, TaskRow
 from codesdk.contract.results import TaskResult, result_of
+from codesdk.contract.sender import Sender
 from codesdk.contract.service import SessionService
 from codesdk.contract.settings import Budgets, GatewayMode, OnBusy, SessionSettings
 from codesdk.contract.tools import Grant, InteractionMode, PermissionMode, Scope, UndoReport
@@ -35,6 +37,17 @@ class Session:
     def __init__(self, service: SessionService, session_id: str) -> None:
         self.id = session_id
         self.service = service
+
+    def traced(
+        self, *, request_id: str | None = None, client_id: str | None = None, traceparent: str | None = None
+    ) -> "Session":
+        """Return the same session for requests with this id, from this client, in this trace.
+
+        The events that they bring about carry the ids; a task that they start is a span of the trace. Over HTTP
+        the client is known by its token and cannot be given.
+        """
+        sender = Sender(request_id=request_id, client_id=client_id, traceparent=traceparent)
+        return Session(self.service.traced(sender), self.id)
 
     async def start(
         self,
@@ -312,6 +325,15 @@ class Handles:
     def __init__(self, service: SessionService) -> None:
         self.service = service
 
+    def traced(
+        self, *, request_id: str | None = None, client_id: str | None = None, traceparent: str | None = None
+    ) -> Self:
+        """Return the same sessions for requests with this id, from this client, in this trace."""
+        other = copy.copy(self)
+        sender = Sender(request_id=request_id, client_id=client_id, traceparent=traceparent)
+        other.service = self.service.traced(sender)
+        return other
+
     async def create_session(
         self,
         *,
@@ -339,6 +361,8 @@ class Handles:
         """
         script, mode = self._playable(plays)
         settings = settings or SessionSettings()
+        if mode is not None and settings.gateway == "record":
+            raise InvalidRequest(act.PLAYS_AND_RECORDS)
         action = act.CreateSession(
             runtime=runtime,
             workspace=_absolute(workspace),
@@ -369,7 +393,7 @@ class Handles:
         """Return a stored session, and equip it with what is given, if anything.
 
         Its equipment is kept beside it over restarts, except for a cassette or a model of one's own to play.
-        Secrets are added to those that it has; servers and a script replace its own.
+        Secrets are added to those that it has; servers and another script replace its own.
         """
         script, _ = self._playable(plays)
         if secrets is not None or script is not None or mcp_servers:

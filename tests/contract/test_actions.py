@@ -90,10 +90,12 @@ class Wire:
     def __init__(self) -> None:
         self.sent: tuple[str, str, Any] = ("", "", None)
 
-    async def post(self, path: str, body: Any, kind: Any, *, key: str | None = None) -> Any:
+    async def post(
+        self, path: str, body: Any, kind: Any, *, key: str | None = None, sender: Any = None
+    ) -> Any:
         self.sent = ("POST", path, body)
 
-    async def delete(self, path: str, *, key: str | None = None) -> None:
+    async def delete(self, path: str, *, key: str | None = None, sender: Any = None) -> None:
         self.sent = ("DELETE", path, None)
 
 

@@ -55,6 +55,15 @@ class SyncClient:
         finally:
             loop.close()
 
+    def traced(
+        self, *, request_id: str | None = None, client_id: str | None = None, traceparent: str | None = None
+    ) -> "SyncClient":
+        """Return the same sessions for requests with this id, from this client, in this trace."""
+        return SyncClient(
+            self._loop,
+            self._inner.traced(request_id=request_id, client_id=client_id, traceparent=traceparent),
+        )
+
     def create_session(
         self,
         *,
@@ -113,7 +122,7 @@ class SyncClient:
         """Return a stored session, and equip it with what is given, if anything.
 
         Its equipment is kept beside it over restarts, except for a cassette or a model of one's own to play.
-        Secrets are added to those that it has; servers and a script replace its own.
+        Secrets are added to those that it has; servers and another script replace its own.
         """
         return SyncSession(
             self._loop,
@@ -176,6 +185,19 @@ class SyncSession:
         self.id = session.id
         self._loop = loop
         self._inner = session
+
+    def traced(
+        self, *, request_id: str | None = None, client_id: str | None = None, traceparent: str | None = None
+    ) -> "SyncSession":
+        """Return the same session for requests with this id, from this client, in this trace.
+
+        The events that they bring about carry the ids; a task that they start is a span of the trace. Over HTTP
+        the client is known by its token and cannot be given.
+        """
+        return SyncSession(
+            self._loop,
+            self._inner.traced(request_id=request_id, client_id=client_id, traceparent=traceparent),
+        )
 
     def start(
         self,

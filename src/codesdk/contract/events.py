@@ -26,8 +26,11 @@ class Trace(Record, frozen=True, kw_only=True):
     session_id: str
     task_id: str | None = None
     request_id: str | None = None
+    """The request that brought it about: inside a task, the one that started it."""
     client_id: str | None = None
     user_id: str | None = None
+    traceparent: str | None = None
+    """The span of whoever sent the request, on the events that the request wrote itself."""
 
 
 class RuntimeInfo(Record, frozen=True, kw_only=True):

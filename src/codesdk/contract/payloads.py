@@ -11,7 +11,7 @@ from codesdk.contract.capabilities import Isolation, McpTransport, ResumeModel
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.messages import ArtifactRef, AssistantBlock, Message
 from codesdk.contract.settings import Budgets, SettingsChange
-from codesdk.contract.tools import Actor, InteractionMode, ManifestEntry, PermissionMode, Record
+from codesdk.contract.tools import Actor, Change, InteractionMode, ManifestEntry, PermissionMode, Record
 
 Purpose = Literal["main", "title", "router", "compaction", "count_tokens", "models"]
 """What a model request is for, as far as the gateway can tell. A runtime may report others.
@@ -30,6 +30,31 @@ class UsageTotals(Record, frozen=True, kw_only=True, omit_defaults=False):
     cache_write: int = 0
     reasoning: int = 0
     cost_usd: float | None = None
+
+
+class Denial(Record, frozen=True, kw_only=True):
+    """A call that did not run, and why, as far as it fits."""
+
+    tool_call_id: str
+    name: str
+    reason: str
+
+
+class WorkTotals(Record, frozen=True, kw_only=True):
+    """What the calls of a task came to. Both lists have the first `MAX_LISTED`; the counts are whole."""
+
+    calls: int = 0
+    """How many were requested."""
+    denied: int = 0
+    denials: list[Denial] = []  # noqa: RUF012 - msgspec copies it, and leaves out an empty one
+    changed: int = 0
+    """How many files were changed; one that two calls changed counts once."""
+    changes: list[Change] = []  # noqa: RUF012
+    """The changed files, each as the last call left it."""
+
+
+MAX_LISTED = 100
+"""How many denials and changed files the end of a task lists."""
 
 
 class Parent(Record, frozen=True, kw_only=True):
@@ -138,6 +163,8 @@ class SettingsChanged(SettingsChange, frozen=True, kw_only=True, forbid_unknown_
     by: Actor
     sealed: list[str] | UnsetType = UNSET
     """What the session is equipped with from now on, if that changed."""
+    equipped: list[str] | UnsetType = UNSET
+    """What it was given just now, in place of what it had, unless that was only secrets."""
 
     def given(self) -> dict[str, Any]:
         """Return the fields that changed, by name."""
@@ -289,6 +316,7 @@ class TaskCompleted(Record, frozen=True, kw_only=True):
     stop_reason: str
     usage: UsageTotals
     duration_ms: int
+    work: WorkTotals = WorkTotals()
 
 
 class TaskFailed(Record, frozen=True, kw_only=True):
@@ -297,6 +325,7 @@ class TaskFailed(Record, frozen=True, kw_only=True):
     error: ErrorInfo
     usage: UsageTotals
     duration_ms: int
+    work: WorkTotals = WorkTotals()
 
 
 class TaskStopped(Record, frozen=True, kw_only=True):
@@ -306,3 +335,4 @@ class TaskStopped(Record, frozen=True, kw_only=True):
     by: Actor
     usage: UsageTotals
     duration_ms: int
+    work: WorkTotals = WorkTotals()

@@ -49,7 +49,10 @@ DraftPayload = (
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """An event as a runtime sees it: no seq, no time, no ids but the runtime's own."""
+    """An event as a runtime sees it: no seq, no time, no ids but the runtime's own.
+
+    So the `tool_call_id` of a delta is the runtime's; the engine puts its own in its place.
+    """
 
     payload: DraftPayload
     raw: Any = None

@@ -61,6 +61,7 @@ def test_an_approved_call_runs_once_and_its_result_reaches_the_runtime():
         common = {**identity(requested), "name": "fake.write"}
         sandbox = SandboxSummary(network=False)
         assert [event.payload for event in r.events(session.id)[7:]] == [
+            ev.ToolCallPolicyEvaluated(**identity(requested), source="user", result="allow", reason="fine"),
             ev.ToolCallApproved(**common, by=USER, policy_snapshot=snapshot, reason="fine"),
             ev.ToolCallStarted(**common, execution_env="codesdk_host", sandbox=sandbox),
             ev.ToolCallCompleted(

@@ -39,7 +39,7 @@ class Replay:
         self._session_id = session_id
         self._tape = Tape(log, session_id)
         self._state = SessionState(session_id=session_id, principal=LOCAL)
-        self._journal = Journal(self._state, self._tape, self._compare)
+        self._journal = Journal(self._state, self._tape, self._compare, sender=self._tape.sender)
         self._window: Window | None = None
         self._rows: list[MessageRow] = []
         self.events: int = 0
@@ -68,7 +68,7 @@ class Replay:
         """Take over what no event states: the principal, and the runtime's session id and model."""
         if event.seq == 1 and event.trace.user_id is not None:
             self._state.principal = event.trace.user_id
-            self._journal = Journal(self._state, self._tape, self._compare)
+            self._journal = Journal(self._state, self._tape, self._compare, sender=self._tape.sender)
         if event.runtime.runtime_session_id != self._state.runtime_session_id or (
             event.runtime.model != self._state.model
         ):

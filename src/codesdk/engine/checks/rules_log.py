@@ -113,18 +113,21 @@ class Checker:
         self._seq = None
         if not self._last:
             self._report(2, "the log is empty: even session.created is missing")
-        for task in (self._task, self._passing):
-            if task is not None and not running:
-                self._report(3, f"{task.task_id}, started at seq {task.seq}, has no terminal event")
+        if self._passing is not None and not running:
+            what = f"{self._passing.task_id}, started at seq {self._passing.seq}, has no terminal event"
+            self._report(3, what)
+        if self._task is not None and not running:
+            what = f"{self._task.task_id}, started at seq {self._task.seq}, has no terminal event"
+            self._report(3, what, open_end=self._task.recovered is None)
         if not running:
             self._check_owed()
         return self._found
 
-    def _report(self, invariant: int | None, what: str) -> None:
+    def _report(self, invariant: int | None, what: str, *, open_end: bool = False) -> None:
         """Report a finding, unless it may be due to a hole in the log."""
         if self._blurred and invariant not in (None, 2):
             return
-        self._found.append(Finding(self._seq, invariant, what))
+        self._found.append(Finding(self._seq, invariant, what, open_end))
 
     # --- the frame and the envelope ------------------------------------------------------------------
 

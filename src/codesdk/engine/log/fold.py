@@ -13,6 +13,7 @@ from codesdk.contract import events as ev
 from codesdk.contract.events import Event
 from codesdk.contract.messages import text_of
 from codesdk.contract.records import Changes, SessionRow, Spent, TaskRow, TaskState
+from codesdk.contract.sender import Sender
 from codesdk.contract.settings import merge_values
 from codesdk.engine.log import transcript
 from codesdk.engine.log.fold_calls import HANDLERS, drop_carried, seal_done
@@ -95,7 +96,7 @@ def _created(state: SessionState, event: Event, payload: ev.SessionCreated, chan
     if payload.parent is not None:
         state.messages = payload.parent.messages
         state.chain = payload.parent.chain
-        state.model_messages = payload.parent.model_messages
+        state.model_messages = state.turns_played = payload.parent.model_messages
     _touch(state, event, changes)
 
 
@@ -112,6 +113,8 @@ def _settings_changed(
 ) -> None:
     if state.created is None:
         return
+    if payload.equipped is not msgspec.UNSET and "script" in payload.equipped:
+        state.turns_played = 0
     given = payload.given()
     state.values = merge_values(state.values, given.pop("values", {}))
     state.next_model = given.get("model", state.next_model)
@@ -130,7 +133,11 @@ def _closed(state: SessionState, event: Event, payload: ev.SessionClosed, change
 
 def _queued(state: SessionState, event: Event, payload: ev.TaskQueued, changes: Changes) -> None:
     waiting = QueuedTask(
-        task_id=payload.task_id, messages=payload.messages, created_at=event.time, seq=event.seq
+        task_id=payload.task_id,
+        messages=payload.messages,
+        created_at=event.time,
+        seq=event.seq,
+        sender=_sender(event, event.trace.traceparent),
     )
     state.queue.append(waiting)
     changes.tasks.append(_queued_row(state, waiting))
@@ -151,6 +158,7 @@ def _started(state: SessionState, event: Event, payload: ev.TaskStarted, changes
         created_at=waiting.created_at if waiting else event.time,
         queued_seq=waiting.seq if waiting else None,
         resumes=payload.resumes.task_id if payload.resumes else None,
+        sender=_sender(event),
     )
     state.next_model = None  # the runtime gets it now, and the event carries it
     if payload.resumes is not None:
@@ -159,6 +167,11 @@ def _started(state: SessionState, event: Event, payload: ev.TaskStarted, changes
     seal_done(state, event, changes)
     changes.tasks.append(_task_row(state, "running"))
     _touch(state, event, changes)
+
+
+def _sender(event: Event, traceparent: str | None = None) -> Sender:
+    trace = event.trace
+    return Sender(request_id=trace.request_id, client_id=trace.client_id, traceparent=traceparent)
 
 
 def _steered(state: SessionState, event: Event, payload: ev.TaskSteered, changes: Changes) -> None:
@@ -170,6 +183,8 @@ def _request_started(state: SessionState, event: Event, payload: ev.RequestStart
     task = state.task if event.trace.task_id is not None else None
     if task is not None:
         task.requests.append(payload.request_id)
+    if payload.purpose == "main":
+        state.turns_played += 1
     _spend(state, task, Spent(requests=1))
 
 
@@ -212,6 +227,9 @@ def _completed(state: SessionState, event: Event, payload: ev.OutputCompleted, c
             del task.blocks[block_id]
     task.completed_messages[payload.message_id] = event.seq
     state.model_messages += 1
+    if not task.seen.requests:  # no gateway counts what this runtime asks; each message took a request
+        task.claimed = task.claimed.plus(Spent(requests=1))
+        _count(state, task)
     text = text_of(payload.content)
     if text:
         task.text = text

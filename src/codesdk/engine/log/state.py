@@ -8,11 +8,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from codesdk.contract.events import BudgetLevel, SessionCreated, UsageReported, UsageTotals
+from codesdk.contract.events import BudgetLevel, SessionCreated, UsageReported, UsageTotals, WorkTotals
 from codesdk.contract.messages import ArtifactRef, AssistantBlock, Message, ToolResult
 from codesdk.contract.records import Spent
+from codesdk.contract.sender import Sender
 from codesdk.contract.tools import (
     Actor,
+    Change,
     Evaluation,
     ExecutionEnv,
     Grant,
@@ -132,9 +134,14 @@ class ActiveTask(msgspec.Struct, kw_only=True):
     """What the runtime said."""
     spent: Spent = Spent()
     """The larger of both, which is what budgets count."""
+    work: WorkTotals = WorkTotals()
+    changed: dict[str, Change] = {}
+    """What calls changed, by path."""
     text: str = ""
     stop: StopAsked | None = None
     resumes: str | None = None
+    sender: Sender = Sender()
+    """The request that started it."""
 
 
 class QueuedTask(msgspec.Struct, kw_only=True):
@@ -144,6 +151,7 @@ class QueuedTask(msgspec.Struct, kw_only=True):
     messages: list[Message]
     created_at: str
     seq: int
+    sender: Sender = Sender()
 
 
 class Carried(msgspec.Struct, kw_only=True):
@@ -206,6 +214,8 @@ class SessionState(msgspec.Struct, kw_only=True):
     messages: int = 0
     chain: str = EMPTY_CHAIN
     model_messages: int = 0
+    turns_played: int = 0
+    """How many turns of its script the gateway has played: the requests of the conversation since it was given."""
 
     @property
     def config(self) -> SessionCreated:

@@ -34,6 +34,11 @@ def part_of(state: SessionState, message_id: str) -> Part | None:
     return state.task.parts.setdefault(f"model:{message_id}", Part(message_id=message_id))
 
 
+def has_part(state: SessionState, message_id: str) -> bool:
+    """Return whether something of a model message has come in the running task."""
+    return state.task is not None and f"model:{message_id}" in state.task.parts
+
+
 def find_call(state: SessionState, tool_call_id: str, attempt: int) -> CallPart | None:
     """Return the part of a call of the running task."""
     if state.task is not None:

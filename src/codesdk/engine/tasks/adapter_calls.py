@@ -80,4 +80,7 @@ def legible_ending(runtime: str, ending: Ending) -> Ending:
         stored: Any = msgspec.json.decode(data, type=kind)
     except (TypeError, ValueError, RecursionError, OverflowError):
         return crash(runtime, "its final message was unreadable")
-    return Failed(error=stored) if isinstance(ending, Failed) else Finished(stop_reason=stored)
+    raw = ending.raw
+    return (
+        Failed(error=stored, raw=raw) if isinstance(ending, Failed) else Finished(stop_reason=stored, raw=raw)
+    )

@@ -33,7 +33,7 @@ NO_SOURCES = {
     "reason": "This runtime reads nothing that CodeSDK did not hand to it.",
 }
 LISTED_LATER = {
-    "disabled": True,
+    "deferred": True,
     "reason": "What this runtime adds is listed with each exact request of the task.",
 }
 

@@ -5,7 +5,10 @@ Replay calls the same functions.
 """
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
+
+import msgspec
 
 from codesdk.contract import events as ev
 from codesdk.contract.capabilities import McpTransport
@@ -141,25 +144,30 @@ def ask_stop(journal: Journal, by: Actor, reason: str) -> None:
             ledger.skip(journal, call, f"Not run: {STOP_REASON}.")
 
 
-def end(journal: Journal, *, stop_reason: str | None = None, error: ErrorInfo | None = None) -> None:
+def end(
+    journal: Journal,
+    *,
+    stop_reason: str | None = None,
+    error: ErrorInfo | None = None,
+    raw: Any = None,
+    raw_ref: ArtifactRef | None = None,
+) -> None:
     """Write the task's terminal event, after closing whatever still streams.
 
-    A requested stop wins over the runtime's own ending. Every call must be closed.
+    A requested stop wins over the runtime's own ending, whose message is kept. Every call must be closed.
     """
     task = _running(journal)
     ledger.close_budget_questions(journal, "the task ended")
     now = _close_streams(journal, task)
-    usage, duration = task.usage, _duration_ms(task, now)
+    totals: Any = {"usage": task.usage, "duration_ms": _duration_ms(task, now), "work": work_of(task)}
     ending: Ending
     if task.stop is not None:
-        ending = ev.TaskStopped(reason=task.stop.reason, by=task.stop.by, usage=usage, duration_ms=duration)
+        ending = ev.TaskStopped(reason=task.stop.reason, by=task.stop.by, **totals)
     elif error is not None:
-        ending = ev.TaskFailed(error=error, usage=usage, duration_ms=duration)
+        ending = ev.TaskFailed(error=error, **totals)
     else:
-        ending = ev.TaskCompleted(
-            text=task.text, stop_reason=stop_reason or "end_turn", usage=usage, duration_ms=duration
-        )
-    journal.write(ending, time=now)
+        ending = ev.TaskCompleted(text=task.text, stop_reason=stop_reason or "end_turn", **totals)
+    journal.write(ending, time=now, raw=raw, raw_ref=raw_ref)
 
 
 _CRASHED = ErrorInfo(
@@ -201,10 +209,19 @@ def recover(journal: Journal, inputs: dict[str, ArtifactRef], *, unstored: bool 
             )
     now = _close_streams(journal, task)
     error, duration = _UNSTORED if unstored else _CRASHED, _duration_ms(task, now)
-    journal.write(ev.TaskFailed(error=error, usage=task.usage, duration_ms=duration), time=now)
+    work = work_of(task)
+    journal.write(ev.TaskFailed(error=error, usage=task.usage, duration_ms=duration, work=work), time=now)
     # After the terminal event: these questions belong to the session now, not to the task.
     for payload in carried:
         journal.write(payload, in_task=False)
+
+
+def work_of(task: ActiveTask) -> ev.WorkTotals:
+    """Return what the calls of a task came to so far."""
+    if not task.changed:
+        return task.work
+    listed = list(islice(task.changed.values(), ev.MAX_LISTED))
+    return msgspec.structs.replace(task.work, changed=len(task.changed), changes=listed)
 
 
 def _running(journal: Journal) -> ActiveTask:

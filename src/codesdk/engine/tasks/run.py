@@ -70,7 +70,7 @@ class TaskRun:
         self._resources = resources
         self._cause: ErrorInfo | None = None
         self._excess: Standing | None = None
-        self._intake = Intake(scope, resources.spending)
+        self._intake = Intake(scope, resources.spending, self._is_over_budget)
         self._halted: asyncio.Future[Failed] = asyncio.get_running_loop().create_future()
         self._handle: RuntimeTask | None = None
         self._last_item_s = 0.0
@@ -102,6 +102,7 @@ class TaskRun:
         """End the task for a reason that the engine knows, after a grace period for the runtime."""
         if self._cause is None:
             self._cause, self._excess = cause, excess
+            self.calls.refusal = cause.message
             self._stopping = self._stopping or self._pressing(cause.message)
 
     def stop(self, by: Actor, reason: str) -> None:
@@ -158,6 +159,9 @@ class TaskRun:
                 await self.calls.run_carried(carried)
         if self._is_stopping():
             return Finished(stop_reason="stopped")
+        await self._resources.spending.load(state.principal)
+        if self._is_over_budget():
+            return Finished(stop_reason="stopped")
         self._scope.hold_workspace()
         capabilities = self._resources.capabilities()
         captured = await capture(self._scope, capabilities.instruction_files)
@@ -200,6 +204,8 @@ class TaskRun:
         if isinstance(item, Draft):
             await self._intake.draft(item)
         elif isinstance(item, ToolAnnouncement):
+            if self._is_limited():
+                self._intake.watch_budget(item.message_id)
             await self.calls.announce(item)
         elif isinstance(item, ToolEnded):
             await self.calls.ended(item)
@@ -234,14 +240,15 @@ class TaskRun:
         # A halted run waits for nobody.
         await self.calls.close(0 if self._halted.done() else grace)
         await self._close_handle()
+        ending = legible_ending(self._runtime.name, ending)
+        raw, raw_ref = await self._intake.last_raw(ending.raw)
         # Model requests that still end now are then part of the task's usage.
         await self._resources.tap.idle(grace)
         self._intake.release()
         assert task is not None, "only this run ends its task"
-        ending = legible_ending(self._runtime.name, ending)
         error = self._cause or (ending.error if isinstance(ending, Failed) else None)
         stop_reason = ending.stop_reason if isinstance(ending, Finished) else None
-        lifecycle.end(scope.journal, stop_reason=stop_reason, error=error)
+        lifecycle.end(scope.journal, stop_reason=stop_reason, error=error, raw=raw, raw_ref=raw_ref)
         over = self._excess if task.stop is None else None
         if over is not None and not is_asked(scope.state, over.level):
             ledger.ask_budget(scope.journal, over.level, over.summary)
@@ -281,6 +288,8 @@ class TaskRun:
         handle = self._handle
         if handle is None:
             return
+        if self._is_over_budget():
+            return  # the result would be the beginning of another model request
         self._resources.tap.add_result(reply if isinstance(reply, str) else reply.result)
         try:
             async with asyncio.timeout(self._scope.settings.start_timeout_s):
@@ -311,6 +320,17 @@ class TaskRun:
         if not isinstance(error, CodeSDKError):
             error = CodeSDKError(f"CodeSDK failed in a tool call ({name_of(error)}).")
         self.abort(error)
+
+    def _is_over_budget(self) -> bool:
+        """Return whether a budget is used up that no gateway enforces. The task then ends."""
+        standing = self._resources.used_up_budget() if self._is_limited() else None
+        if standing is not None:
+            self.give_up(standing.error, standing)
+        return standing is not None
+
+    def _is_limited(self) -> bool:
+        budgets = self._scope.state.config.budgets
+        return budgets is not None or self._scope.ports.limits.principal_budget is not None
 
     def _is_stopping(self) -> bool:
         task = self._scope.state.task
