@@ -14,14 +14,21 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from codesdk.contract import actions as act
-from codesdk.contract.errors import InvalidRequest, NotFound, TaskFailure
+from codesdk.contract.errors import Conflict, InvalidRequest, NotFound, TaskFailure
 from codesdk.contract.events import TERMINAL_TYPES, Event
 from codesdk.contract.messages import ArtifactRef, Message
 from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, SessionStatus, TaskRow
 from codesdk.contract.results import TaskResult, result_of
 from codesdk.contract.sender import Sender
 from codesdk.contract.service import SessionService
-from codesdk.contract.settings import Budgets, GatewayMode, OnBusy, SessionSettings
+from codesdk.contract.settings import (
+    AutoCompact,
+    Budgets,
+    CompactStrategy,
+    GatewayMode,
+    OnBusy,
+    SessionSettings,
+)
 from codesdk.contract.tools import Grant, InteractionMode, PermissionMode, Scope, UndoReport
 
 if TYPE_CHECKING:
@@ -171,6 +178,8 @@ class Session:
         end_grace_s: float | UnsetType = UNSET,
         start_timeout_s: float | UnsetType = UNSET,
         idle_timeout_s: float | UnsetType = UNSET,
+        context_budget_tokens: int | UnsetType = UNSET,
+        auto_compact: AutoCompact | UnsetType = UNSET,
         values: dict[str, Any] | UnsetType = UNSET,
         idempotency_key: str | None = None,
     ) -> SessionRow:
@@ -189,6 +198,8 @@ class Session:
             end_grace_s=end_grace_s,
             start_timeout_s=start_timeout_s,
             idle_timeout_s=idle_timeout_s,
+            context_budget_tokens=context_budget_tokens,
+            auto_compact=auto_compact,
             values=values,
         )
         return await self.service.execute(action, key=idempotency_key)
@@ -199,6 +210,26 @@ class Session:
         """Go on with another runtime, from the transcript. `session.resumed` says what is lost on the way."""
         action = act.MoveSession(session_id=self.id, runtime=runtime, model=model)
         await self.service.execute(action, key=idempotency_key)
+
+    async def compact(
+        self,
+        strategy: CompactStrategy = "window",
+        *,
+        keep_tokens: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> SessionRow:
+        """Give the runtime less of the conversation from the next task on; the transcript keeps everything.
+
+        `window` leaves out the oldest turns. With `summary` the session's own runtime sums them up first, which is
+        waited for. About `keep_tokens` of the newest turns stay as they are; by default, half of what there is.
+        """
+        action = act.CompactSession(session_id=self.id, strategy=strategy, keep_tokens=keep_tokens)
+        row = await self.service.execute(action, key=idempotency_key)
+        if strategy == "summary" and row.active_task_id is not None:
+            written = await Task(self, row.active_task_id).result()
+            if written.state != "completed":
+                raise Conflict("The summary was stopped, so the conversation is as it was.")
+        return await self.info()
 
     async def close(self, reason: str = "closed by the user", *, idempotency_key: str | None = None) -> None:
         """End the session; its log stays and can be read, forked and verified."""

@@ -44,6 +44,7 @@ SAMPLES: dict[type[Action[Any]], Action[Any]] = {
         act.ForkSession(session_id="ses_1", seq=3, title="other"),
         act.ChangeSettings(session_id="ses_1", title=None, values={"a": None}, stop_grace_s=1.5),
         act.MoveSession(session_id="ses_1", runtime="codex", model="m"),
+        act.CompactSession(session_id="ses_1", strategy="summary", keep_tokens=100),
         act.CloseSession(session_id="ses_1", reason="done"),
         act.DeleteSession(session_id="ses_1"),
     )
@@ -62,6 +63,7 @@ COMMAND_OF: dict[type[Action[Any]], str | None] = {
     act.ForkSession: "fork",
     act.ChangeSettings: "set",
     act.MoveSession: "move",
+    act.CompactSession: "compact",
     act.CloseSession: "close",
     act.DeleteSession: "delete",
 }
@@ -126,6 +128,7 @@ def test_the_handles_reach_all_of_them():
         session.fork(),
         session.set(title="x"),
         session.move("codex"),
+        session.compact(),
         session.close(),
         session.delete(),
     ]
@@ -152,6 +155,7 @@ ACTIONS_IN_ORDER = (
     act.ForkSession,
     act.ChangeSettings,
     act.MoveSession,
+    act.CompactSession,
     act.CloseSession,
     act.DeleteSession,
 )

@@ -13,7 +13,7 @@ from codesdk.contract.bounds import Count
 from codesdk.contract.messages import Message, user
 from codesdk.contract.records import SessionRow, TaskRow
 from codesdk.contract.sender import Sender
-from codesdk.contract.settings import Budgets, OnBusy, SessionSettings, SettingsChange
+from codesdk.contract.settings import Budgets, CompactStrategy, OnBusy, SessionSettings, SettingsChange
 from codesdk.contract.tools import Actor, InteractionMode, PermissionMode, Scope, UndoReport
 
 LOCAL = "local"
@@ -241,6 +241,21 @@ class MoveSession(Action[SessionRow], frozen=True, kw_only=True, tag="move"):
     model: str | None = None
 
 
+class CompactSession(Action[SessionRow], frozen=True, kw_only=True, tag="compact"):
+    """Give the runtime less of the conversation from the next task on; the transcript keeps everything.
+
+    `window` leaves out the oldest turns at once. `summary` starts a task in which the session's own runtime
+    sums them up; it is the row's active task.
+    """
+
+    route: ClassVar[str] = "POST /v1/sessions/{session_id}/compact"
+
+    session_id: str
+    strategy: CompactStrategy = "window"
+    keep_tokens: Count | None = None
+    """About how many tokens of the newest turns stay as they are. Default: half of what there is."""
+
+
 class CloseSession(Action[SessionRow], frozen=True, kw_only=True, tag="close"):
     """End a session; its log stays."""
 
@@ -272,6 +287,7 @@ AnyAction = (
     | ForkSession
     | ChangeSettings
     | MoveSession
+    | CompactSession
     | CloseSession
     | DeleteSession
 )

@@ -78,6 +78,11 @@ class ClockChangedEvent(Envelope, frozen=True, kw_only=True, tag="session.clock_
     payload: ClockChanged
 
 
+class SessionCompactedEvent(Envelope, frozen=True, kw_only=True, tag="session.compacted"):
+    type: ClassVar[Literal["session.compacted"]] = "session.compacted"
+    payload: SessionCompacted
+
+
 class SettingsChangedEvent(Envelope, frozen=True, kw_only=True, tag="session.settings_changed"):
     type: ClassVar[Literal["session.settings_changed"]] = "session.settings_changed"
     payload: SettingsChanged
@@ -254,6 +259,7 @@ KnownEvent = (
     | SessionRecoveredEvent
     | ClockChangedEvent
     | SettingsChangedEvent
+    | SessionCompactedEvent
     | TaskQueuedEvent
     | TaskStartedEvent
     | TaskSteeredEvent

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from codesdk.contract.capabilities import Isolation, McpTransport, ResumeModel
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.messages import ArtifactRef, AssistantBlock, Message
-from codesdk.contract.settings import Budgets, SettingsChange
+from codesdk.contract.settings import Budgets, CompactStrategy, SettingsChange
 from codesdk.contract.tools import Actor, Change, InteractionMode, ManifestEntry, PermissionMode, Record
 
 Purpose = Literal["main", "title", "router", "compaction", "count_tokens", "models"]
@@ -30,6 +30,15 @@ class UsageTotals(Record, frozen=True, kw_only=True, omit_defaults=False):
     cache_write: int = 0
     reasoning: int = 0
     cost_usd: float | None = None
+
+
+class Compacted(Record, frozen=True, kw_only=True):
+    """How much of a transcript is given to a runtime, as the last `session.compacted` says."""
+
+    first: int = 0
+    previews_before: int = 0
+    summary: int | None = None
+    """The index of the message that sums up the older ones."""
 
 
 class Denial(Record, frozen=True, kw_only=True):
@@ -58,8 +67,8 @@ MAX_LISTED = 100
 
 
 class Parent(Record, frozen=True, kw_only=True):
-    """Where a forked session branched off, and the transcript it started from: its messages, how
-    many there are, how many of them the model wrote, and the chain of their hashes."""
+    """Where a forked session branched off, and the transcript it started from: its messages, how many there
+    are, how many of them the model wrote, the chain of their hashes, and how it was compacted."""
 
     session_id: str
     seq: int
@@ -67,6 +76,7 @@ class Parent(Record, frozen=True, kw_only=True):
     messages: int
     model_messages: int
     chain: str
+    compacted: Compacted | None = None
 
 
 class Resumes(Record, frozen=True, kw_only=True):
@@ -90,14 +100,22 @@ class Replacement(Record, frozen=True, kw_only=True):
     content_hash: str
 
 
-class ContextWindow(Record, frozen=True, kw_only=True):
-    """How a compiled input was made to fit."""
+ContextStrategy = Literal["full", "window", "delta"]
+"""How a task's input was made: the whole conversation, as much of it as fits, or the new messages only, for a
+runtime that goes on with its own copy of the conversation."""
 
-    strategy: Literal["full", "drop_oldest", "delta", "runtime"]
+
+class ContextWindow(Record, frozen=True, kw_only=True):
+    """How a compiled input was made to fit. An exact one names the strategy of the compiled input that it follows."""
+
+    strategy: ContextStrategy
     budget_tokens: int
     estimated_tokens: int
+    """About how many tokens the messages have."""
     omitted: list[Omission]
     replaced: list[Replacement]
+    overhead_tokens: int | None = None
+    """In an exact input: about how many tokens the runtime's own prompt and the tools have, beside the messages."""
 
 
 class SessionCreated(Record, frozen=True, kw_only=True):
@@ -172,6 +190,28 @@ class SettingsChanged(SettingsChange, frozen=True, kw_only=True, forbid_unknown_
         return SettingsChange.given(self) | sealed
 
 
+class SessionCompacted(Record, frozen=True, kw_only=True):
+    """Less of the conversation is given to the runtime from now on. The transcript itself keeps everything.
+
+    The runtime's own copy of the conversation is abandoned; the next task begins a new one from the transcript.
+    """
+
+    by: Actor
+    strategy: CompactStrategy
+    reason: str
+    first: int
+    """The oldest message that is still given to the runtime, by its index."""
+    previews_before: int
+    """Tool results in messages before this one are given as previews."""
+    tokens_before: int
+    tokens_after: int
+    summary: Message | None = None
+    """Becomes the next message of the transcript, and is given to the runtime before all others."""
+    summary_ref: ArtifactRef | None = None
+    task_id: str | None = None
+    """The task that wrote the summary."""
+
+
 class TaskQueued(Record, frozen=True, kw_only=True):
     """A task is queued. Has no `trace.task_id`, so that `task.started` stays the first event of a task."""
 
@@ -186,6 +226,8 @@ class TaskStarted(Record, frozen=True, kw_only=True):
     runtime_config: dict[str, Any]
     executed: bool
     resumes: Resumes | None = None
+    summarizes_before: int | None = None
+    """The task writes a summary of the messages before this one, and its own are not part of the transcript."""
 
 
 class TaskSteered(Record, frozen=True, kw_only=True):

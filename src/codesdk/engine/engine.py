@@ -60,6 +60,8 @@ class Engine:
         self.launch: Mapping[str, Any] = {"limits": ports.limits, "permits": self.permits}
         """What it was started with, as a support bundle shows it."""
         self._registry = SessionRegistry(ports, runtime, owner, self._secrets, observers, self.permits)
+        self.launch: Mapping[str, Any] = {"limits": ports.limits, "permits": self.permits}
+        """What it was started with, as a support bundle shows it."""
         self._actions = SessionActions(self._registry, self.permits, self.settle_subscribers)
         self.keys = self._actions.keys
         self.slots = self._registry.slots

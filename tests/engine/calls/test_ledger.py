@@ -440,7 +440,6 @@ def test_a_question_outlives_a_crash_and_is_run_by_resume_exactly_once():
         task = r.get(session.resume())
         assert r.story(session, after=at) == [
             "approval.answered",
-            "session.resumed",
             "task.started",
             "tool.call.requested",
             "tool.call.policy_evaluated",
@@ -448,6 +447,7 @@ def test_a_question_outlives_a_crash_and_is_run_by_resume_exactly_once():
             "tool.call.approved",
             *RAN,
             "model.input",
+            "session.resumed",
         ]
         again = r.all(session, ev.ToolCallRequested)[1]
         assert identity(again) == {**identity(requested), "attempt": 2, "runtime_tool_call_id": None}

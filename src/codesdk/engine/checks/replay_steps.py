@@ -258,6 +258,7 @@ def _start(tape: Tape, journal: Journal, task_id: str, payload: ev.TaskStarted) 
         payload.messages,
         payload.runtime_config,
         resumes=payload.resumes.task_id if payload.resumes else None,
+        summarizes_before=payload.summarizes_before,
     )
 
 

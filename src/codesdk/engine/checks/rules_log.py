@@ -23,6 +23,7 @@ _OUTSIDE = {
     "session.resumed": 3,
     "session.recovered": 8,
     "session.settings_changed": 3,
+    "session.compacted": 3,
     "session.closed": 3,
     "task.queued": 3,
     "approval.carried": 8,
@@ -74,7 +75,6 @@ class Checker:
         self._requests: set[str] = set()  # not counted yet
         self._created = False
         self._closed = False
-        self._resuming = False
         self._times = TimeChecks(self._report)
         self._handlers: dict[str, Callable[[Event, Any, Any], None]] = {
             "session.closed": self._close,
@@ -180,7 +180,6 @@ class Checker:
             handler = self._handlers.get(event.type)
             if handler is not None:
                 handler(event, event.payload, task)
-        self._resuming = event.type == "session.resumed"
 
     def _check_owed(self) -> None:
         for approval_id, attempt in self._calls.owed.items():
@@ -265,12 +264,12 @@ class Checker:
         self._task = task
 
     def _check_turn(self, task_id: str, payload: ev.TaskStarted) -> None:
-        """Check that queued tasks start in order; only one that resumes the session may overtake them."""
+        """Check that queued tasks start in order; only one that resumes or sums up the session may overtake them."""
         messages = self._queue.get(task_id)
         if messages is None:
             if not payload.executed:
                 self._report(4, f"task.started for {task_id} says that it never ran, but it was not queued")
-            elif self._queue and not self._resuming:
+            elif self._queue and payload.resumes is None and payload.summarizes_before is None:
                 self._report(4, f"task.started for {task_id} while {next(iter(self._queue))} waits")
         else:
             if payload.executed and next(iter(self._queue)) != task_id:

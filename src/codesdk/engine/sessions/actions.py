@@ -75,6 +75,7 @@ class SessionActions:
             act.ForkSession: self._fork,
             act.ChangeSettings: self._change_settings,
             act.MoveSession: self._move,
+            act.CompactSession: self._compact,
             act.CloseSession: self._close,
             act.DeleteSession: self._delete,
         }
@@ -171,6 +172,12 @@ class SessionActions:
         self._check_session(live)
         self._permits.check_runtime(self._find_runtime(action.runtime).name)
         return await live.move(action.runtime, action.model, key)
+
+    async def _compact(self, action: act.CompactSession, caller: Caller, key: KeyRow | None) -> SessionRow:
+        writes = action.strategy == "summary"
+        live = await (self._acquire_for_work if writes else self._acquire)(action.session_id, caller)
+        task_id = self._ports.stamper.mint("task")
+        return await live.compact(action.strategy, action.keep_tokens, caller.actor, task_id, key)
 
     async def _close(self, action: act.CloseSession, caller: Caller, key: KeyRow | None) -> SessionRow:
         live = await self._acquire(action.session_id, caller, equipped=False)

@@ -14,9 +14,10 @@ from codesdk.contract import events as ev
 from codesdk.contract.capabilities import McpTransport
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.messages import ArtifactRef, AssistantBlock, Code, Message, Reasoning, Text
-from codesdk.contract.runtime import DraftPayload
+from codesdk.contract.runtime import DraftPayload, Runtime
 from codesdk.contract.tools import Actor
 from codesdk.engine.calls import ledger
+from codesdk.engine.log.acting import acting_for
 from codesdk.engine.log.clock import millis
 from codesdk.engine.log.journal import Journal
 from codesdk.engine.log.state import ActiveTask, OpenBlock
@@ -38,7 +39,7 @@ def create(journal: Journal, payload: ev.SessionCreated) -> None:
 def resume_from_transcript(
     journal: Journal, runtime: str, mcp_transport: McpTransport | None, *, lost: list[str]
 ) -> None:
-    """Continue the session from its transcript, with the same runtime or another one."""
+    """Continue the session from its transcript, with another runtime."""
     journal.write(
         ev.SessionResumed(
             resume_model="reconstruct",
@@ -49,6 +50,26 @@ def resume_from_transcript(
         ),
         in_task=False,
     )
+
+
+def resumed(
+    journal: Journal, native: bool | None, mcp_transport: McpTransport | None, runtime: Runtime
+) -> None:
+    """Record how a session went on after an interruption, now that its runtime has begun.
+
+    `native` says whether the runtime went on with its own copy of the conversation; None if it keeps none.
+    """
+    task = _running(journal)
+    kept = ["reasoning", f"what {runtime.name} kept of the conversation on its own"]
+    payload = ev.SessionResumed(
+        resume_model="native" if native else "reconstruct",
+        from_seq=task.started_seq - 1,
+        runtime=journal.state.runtime_name,
+        lost=kept if native is False else [],
+        mcp_transport=mcp_transport,
+    )
+    with acting_for(task.sender):  # the request that resumed it is the one that the task came from
+        journal.write(payload, in_task=False)
 
 
 def close(journal: Journal, reason: str) -> None:
@@ -66,6 +87,7 @@ def start(
     *,
     executed: bool = True,
     resumes: str | None = None,
+    summarizes_before: int | None = None,
 ) -> None:
     """Start a task. The session must have no running one."""
     if executed and journal.state.next_model is not None:
@@ -76,6 +98,7 @@ def start(
             runtime_config=runtime_config,
             executed=executed,
             resumes=ev.Resumes(task_id=resumes) if resumes else None,
+            summarizes_before=summarizes_before,
         ),
         task_id=task_id,
     )
