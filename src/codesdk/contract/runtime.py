@@ -132,10 +132,10 @@ class RuntimeEnv(Record, frozen=True, kw_only=True):
     isolation: Isolation
     state_dir: str = ""
     """Where runtimes keep their own state; empty if none is kept."""
-    identity: tuple[int, int] | None = None
-    """The device and inode of `cwd`, if it is a session's workspace."""
     allow_untested: bool = False
     """Whether the operator allows a program whose version was neither tested nor certified."""
+    identity: tuple[int, int] | None = None
+    """The device and inode of `cwd`, if it is a session's workspace."""
 
     @property
     def workspace(self) -> Workspace:
@@ -268,6 +268,11 @@ class Runtime(Protocol):
     @property
     def name(self) -> str:
         """The full name, as events carry it."""
+        ...
+
+    @property
+    def options(self) -> type[Any]:
+        """The type of what a session's `runtime_config` may say: a `RuntimeOptions`, or `AnyOptions`."""
         ...
 
     def capabilities(self) -> Capabilities:

@@ -5,14 +5,12 @@ The package's front. `sessions.registry` holds the sessions in memory; `sessions
 
 import asyncio
 import contextlib
-import dataclasses
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
 from codesdk.contract.actions import LOCAL, Action, Caller
-from codesdk.contract.bounds import check_bounds
 from codesdk.contract.canonical import content_hash
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import ToolCalls
@@ -20,6 +18,7 @@ from codesdk.contract.records import KeyRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.sender import Sender
 from codesdk.contract.service import Published
+from codesdk.contract.validation import checked
 from codesdk.engine.log.archive import Archive
 from codesdk.engine.log.feed import Feed, follow
 from codesdk.engine.log.observers import Observers
@@ -51,16 +50,17 @@ class Engine:
         secrets: Iterable[str] = (),
         permits: Permits | None = None,
     ) -> None:
-        check_bounds(ports.limits)
-        self.ports = ports = dataclasses.replace(ports, permits=permits or Permits())
+        checked(ports.limits)
+        self.ports = ports
         self.archive = Archive(ports.log, ports.blobs)
         self._secrets = SessionSecrets(secrets)
         self._subscriptions = [Subscription(ports.log, subscriber) for subscriber in ports.subscribers]
         observers = Observers([*ports.observers, *self._subscriptions], ports.strain)
-        self._registry = SessionRegistry(ports, runtime, owner, self._secrets, observers)
-        self.launch: Mapping[str, Any] = {"limits": ports.limits, "permits": ports.permits}
+        self.permits = permits or Permits()
+        self._registry = SessionRegistry(ports, runtime, owner, self._secrets, observers, self.permits)
+        self.launch: Mapping[str, Any] = {"limits": ports.limits, "permits": self.permits}
         """What it was started with, as a support bundle shows it."""
-        self._actions = SessionActions(self._registry, ports.permits, self.settle_subscribers)
+        self._actions = SessionActions(self._registry, self.permits, self.settle_subscribers)
         self.keys = self._actions.keys
         self.slots = self._registry.slots
         self.tool_calls: ToolCalls = self._registry

@@ -262,7 +262,7 @@ def task_input(
             credential_namespace=config.credential_namespace,
             isolation=config.isolation,
             state_dir=scope.ports.state_dir,
-            allow_untested=scope.ports.permits.allow_untested,
+            allow_untested=scope.permits.allow_untested,
         ),
         messages=messages,
         model_messages=state.model_messages,
