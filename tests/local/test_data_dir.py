@@ -27,6 +27,7 @@ from codesdk import (
     SessionSettings,
     StorageFailure,
     Task,
+    TaskFailure,
 )
 from codesdk.contract.actions import Caller
 from codesdk.contract.events import ModelInput, OutputDelta, RuntimeNotice, TaskFailed, ToolCallCompleted
@@ -339,8 +340,9 @@ async def test_a_result_that_cannot_be_stored_fails_the_task_and_leaves_no_call_
     async with limited(tmp_path / "data", None, blobs=FullBlobs(tmp_path / "data" / "blobs")) as sdk:
         session = await create(sdk, tmp_path, script, result_inline_bytes=1_000)
         task = await session.start("Read it")
-        with pytest.raises(StorageFailure, match="No space left"):
+        with pytest.raises(TaskFailure, match="No space left") as failure:
             await task.result()
+        assert failure.value.code == "STORAGE_FAILED"
         completed = [e.payload async for e in task.events() if isinstance(e.payload, ToolCallCompleted)]
         assert [(payload.is_error, payload.name) for payload in completed] == [(True, "workspace.read")]
         assert await findings(sdk, session.id) == []
