@@ -105,6 +105,11 @@ class Session:
         )
         await self.service.execute(action, key=idempotency_key)
 
+    async def answer(self, approval_id: str, text: str, *, idempotency_key: str | None = None) -> None:
+        """Answer a question with text. The first answer counts; to decline a question, `deny` it."""
+        action = act.AnswerQuestion(session_id=self.id, approval_id=approval_id, text=text)
+        await self.service.execute(action, key=idempotency_key)
+
     async def grants(self) -> list[Grant]:
         """Return what was approved for the whole session."""
         return await self.service.grants(self.id)
@@ -296,6 +301,10 @@ class Task:
     ) -> None:
         """Refuse a waiting tool call. The reason is told to the model."""
         await self.session.deny(tool_call_id, reason, attempt=attempt, input_hash=input_hash)
+
+    async def answer(self, approval_id: str, text: str) -> None:
+        """Answer a question that the task asks. The first answer counts."""
+        await self.session.answer(approval_id, text)
 
     async def stop(self, reason: str = "stopped by the user") -> None:
         """Ask the task to end; `result` waits for it."""

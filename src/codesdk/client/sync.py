@@ -247,6 +247,10 @@ class SyncSession:
             )
         )
 
+    def answer(self, approval_id: str, text: str, *, idempotency_key: str | None = None) -> None:
+        """Answer a question with text. The first answer counts; to decline a question, `deny` it."""
+        self._loop.wait(self._inner.answer(approval_id, text, idempotency_key=idempotency_key))
+
     def grants(self) -> list[Grant]:
         """Return what was approved for the whole session."""
         return self._loop.wait(self._inner.grants())
@@ -410,6 +414,10 @@ class SyncTask:
     ) -> None:
         """Refuse a waiting tool call. The reason is told to the model."""
         self._loop.wait(self._inner.deny(tool_call_id, reason, attempt=attempt, input_hash=input_hash))
+
+    def answer(self, approval_id: str, text: str) -> None:
+        """Answer a question that the task asks. The first answer counts."""
+        self._loop.wait(self._inner.answer(approval_id, text))
 
     def stop(self, reason: str = "stopped by the user") -> None:
         """Ask the task to end; `result` waits for it."""

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from codesdk.contract.call_payloads import ApprovalKind, Asked
 from codesdk.contract.events import UsageReported
 from codesdk.contract.messages import ArtifactRef, Message
 from codesdk.contract.tools import Record, ToolClass
@@ -100,13 +101,13 @@ class MessageRow(Record, frozen=True, kw_only=True):
     message: Message
 
 
-class ApprovalRow(Record, frozen=True, kw_only=True):
+class ApprovalRow(Asked, frozen=True, kw_only=True):
     """An approval that waits for an answer, or (state answered, carried) for a resume."""
 
     approval_id: str
     session_id: str
     state: Literal["waiting", "carried", "approved", "closed"]
-    kind: Literal["tool", "budget"]
+    kind: ApprovalKind
     summary: str
     requested_at: str
     expires_at: str | None = None

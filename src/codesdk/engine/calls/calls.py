@@ -17,15 +17,16 @@ import msgspec
 from codesdk.contract.errors import Conflict, InvalidRequest
 from codesdk.contract.events import ToolCallRequested
 from codesdk.contract.runtime import ToolAnnouncement, ToolDropped, ToolEnded, ToolReply
-from codesdk.contract.tools import ToolIdentity, ToolOrigin
+from codesdk.contract.tools import Question, ToolIdentity, ToolOrigin
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.approvals import Approvals
 from codesdk.engine.calls.carried import issue_again
-from codesdk.engine.calls.evaluation import NOBODY_TO_ASK, judge, known_tools
+from codesdk.engine.calls.evaluation import judge, known_tools, nobody_to_ask
 from codesdk.engine.calls.execution import Executions
 from codesdk.engine.calls.inputs import Arrival, LiveCall, Resolution, UnusableCall, default_origin, take
 from codesdk.engine.calls.matching import Matching
 from codesdk.engine.calls.mcp_calls import ENDING, Request, Requests
+from codesdk.engine.calls.questions import answered, asking
 from codesdk.engine.calls.reported import UNCONFINED, drop, note_repeat, record_end
 from codesdk.engine.log.state import Carried
 from codesdk.engine.sessions.resources import Resources
@@ -73,8 +74,8 @@ class Calls:
         self._workers: set[asyncio.Task[Any]] = set()
         self._closed = False
         self._matching = Matching()
-        self._executions = Executions(scope, writes)
         self.approvals = Approvals(scope, self._live)
+        self._executions = Executions(scope, writes, self.approvals)
         self.requests = Requests(self._abandon)
 
     @property
@@ -123,6 +124,22 @@ class Calls:
             self._give_up(call)
             raise
         return ENDING.result if call.worker.cancelled() else call.worker.result()
+
+    async def ask_user(self, item: ToolAnnouncement, question: Question) -> ToolReply:
+        """Ask what a tool of the runtime's own asks. Return the answer, or as an error why there is none."""
+        arrival = None if self._closed else await self._take(item, "native")
+        if arrival is None or item.runtime_tool_call_id is None:
+            return ENDING
+        call = await self._open(arrival)
+        call.prepared = asking(question, UNCONFINED)
+        call.worker = self._spawn(self._resolve(call))
+        try:
+            await asyncio.wait([call.worker])
+        except asyncio.CancelledError:
+            self._give_up(call)
+            raise
+        outcome = ENDING if call.worker.cancelled() else call.worker.result()
+        return outcome if isinstance(outcome, ToolReply) else ToolReply(result=outcome, is_error=True)
 
     async def ended(self, item: ToolEnded) -> None:
         """Record the end of a call that the runtime ran. Not having asked where it had to is a violation."""
@@ -269,7 +286,7 @@ class Calls:
         outcome: Resolution = None
         if not self._scope.state.is_open(call.state):
             outcome = call.state.closing_words
-        elif call.origin != "native":
+        elif call.origin != "native" or call.prepared is not None:
             outcome = await self._executions.run(call)
         else:
             ledger.started(self._scope.journal, call.state, ledger.NATIVE, UNCONFINED)
@@ -283,11 +300,12 @@ class Calls:
         _mark_judged(call)
         verdict = decide(opinions)
         if verdict.result == "ask" and self._scope.state.config.interaction_mode == "non_interactive":
-            verdict = NOBODY_TO_ASK
+            verdict = nobody_to_ask(call)
             opinions.append(verdict)
         ledger.conclude(self._scope.journal, call.state, opinions, verdict)
         if verdict.result == "ask":
             await self.approvals.ask(call)
+            call.prepared = answered(call.prepared, call.state.answer)
 
     async def _ask_budget(self) -> None:
         """Ask whether to raise a budget that is nearly used up, before the model gets this call's result."""

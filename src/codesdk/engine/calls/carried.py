@@ -15,6 +15,8 @@ from codesdk.contract.tools import Evaluation
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.evaluation import KnownTools, judge
 from codesdk.engine.calls.inputs import CallInput, LiveCall
+from codesdk.engine.calls.questions import answered, asking
+from codesdk.engine.calls.reported import UNCONFINED
 from codesdk.engine.log.state import Carried
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.policy import decide
@@ -43,13 +45,18 @@ async def issue_again(scope: SessionScope, tools: KnownTools, carried: Carried) 
     state = ledger.request(scope.journal, payload)
     judged = asyncio.get_running_loop().create_future()
     judged.set_result(None)
-    call = LiveCall(state=state, origin="stream", input=given, judged=judged)
+    # What a tool of the runtime's own asked is answered here, too: the tool itself is not needed for that.
+    native = carried.question is not None and carried.name not in tools.owned
+    call = LiveCall(state=state, origin="native" if native else "stream", input=given, judged=judged)
+    if native and carried.question is not None:
+        call.prepared = asking(carried.question, UNCONFINED)
     problem = _unfit_to_run(tools, carried, given)
     if problem is not None:
         ledger.evaluate(scope.journal, state, Evaluation(source="codesdk", result="deny", reason=problem))
         ledger.deny(scope.journal, state, ledger.ENGINE, problem)
     else:
         _decide_again(scope, tools, carried, call)
+        call.prepared = answered(call.prepared, carried.answer)
     return call
 
 
@@ -61,7 +68,7 @@ def _unfit_to_run(tools: KnownTools, carried: Carried, given: CallInput) -> str 
         return "Its input held a secret, which is not stored, so it cannot be run again."
     if given.digest != carried.input_hash:
         return "Its stored input is not the one that was approved."
-    if carried.name not in tools.owned:
+    if carried.name not in tools.owned and carried.question is None:
         return f"There is no tool {carried.name} any more."
     return None
 

@@ -117,9 +117,11 @@ def play(tape: Tape, journal: Journal, event: Event) -> None:
             lifecycle.ask_stop(journal, payload.by, payload.reason)
         case ev.ApprovalRequested(tool_call_id=str(tool_call_id), attempt=attempt):
             call = _call(journal, tool_call_id, attempt or 1)
-            ledger.ask(journal, call, payload.summary, payload.expires_at)
+            ledger.ask(journal, call, payload.summary, payload.expires_at, payload.question)
         case ev.ApprovalAnswered() if call := call_asked_about(journal.state, payload.approval_id):
-            ledger.answer(journal, call, payload.decision, payload.by, payload.scope, payload.reason)
+            ledger.answer(
+                journal, call, payload.decision, payload.by, payload.scope, payload.reason, payload.answer
+            )
         case ev.ToolCallRequested():
             _request(journal, event, payload)
         case ev.ToolOutputDelta() | ev.ToolOutputCompleted():

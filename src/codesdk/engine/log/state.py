@@ -18,6 +18,7 @@ from codesdk.contract.tools import (
     Grant,
     PermissionMode,
     PolicySnapshot,
+    Question,
     SandboxSummary,
     ToolClass,
     ToolIdentity,
@@ -42,6 +43,9 @@ class CallState(msgspec.Struct, kw_only=True):
     evaluations: list[Evaluation] = []
     approval_id: str | None = None
     summary: str | None = None
+    question: Question | None = None
+    """What it asks a person, once that was asked."""
+    answer: str | None = None
     policy: PolicySnapshot | None = None
     execution_env: ExecutionEnv = "unknown"
     sandbox: SandboxSummary | None = None
@@ -159,9 +163,11 @@ class Carried(msgspec.Struct, kw_only=True):
     input_hash: str
     input_redacted: bool
     requested_at: str
+    question: Question | None = None
     approved: bool | None = None
     by: Actor | None = None
     reason: str | None = None
+    answer: str | None = None
 
     @property
     def identity(self) -> ToolIdentity:
@@ -173,6 +179,13 @@ class BudgetQuestion(msgspec.Struct, kw_only=True):
     """An open question whether to raise a budget. One that was asked inside a task ends with it."""
 
     level: BudgetLevel
+    task_id: str | None = None
+
+
+class ServerQuestion(msgspec.Struct, kw_only=True):
+    """An open question of an MCP server. It ends with the call that the server works on."""
+
+    question: Question
     task_id: str | None = None
 
 
@@ -199,6 +212,7 @@ class SessionState(msgspec.Struct, kw_only=True):
     carried: list[Carried] = []
     grants: list[Grant] = []
     budget_questions: dict[str, BudgetQuestion] = {}
+    server_questions: dict[str, ServerQuestion] = {}
     raises: dict[BudgetLevel, int] = {}
     spent: Spent = Spent()
     interrupted_task: str | None = None
@@ -226,6 +240,7 @@ class SessionState(msgspec.Struct, kw_only=True):
         return (
             asked
             + len(self.budget_questions)
+            + len(self.server_questions)
             + sum(1 for carried in self.carried if carried.approved is None)
         )
 

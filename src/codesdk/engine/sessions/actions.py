@@ -69,6 +69,7 @@ class SessionActions:
             act.StopTask: self._stop,
             act.ApproveCall: self._answer,
             act.DenyCall: self._answer,
+            act.AnswerQuestion: self._answer_question,
             act.RevokeGrant: self._revoke,
             act.UndoChanges: self._undo,
             act.ForkSession: self._fork,
@@ -237,6 +238,10 @@ class SessionActions:
             input_hash=action.input_hash,
             key=key,
         )
+
+    async def _answer_question(self, action: act.AnswerQuestion, caller: Caller, key: KeyRow | None) -> None:
+        live = await self._acquire(action.session_id, caller)
+        await live.answer_question(action.approval_id, action.text, by=caller.actor, key=key)
 
     async def _revoke(self, action: act.RevokeGrant, caller: Caller, key: KeyRow | None) -> None:
         live = await self._acquire(action.session_id, caller)

@@ -166,7 +166,7 @@ class SessionRegistry:
 
     def specs(self, session_id: str) -> Sequence[ToolSpec]:
         """Return the tools that a session offers."""
-        return self._require(session_id).scope.tools.specs()
+        return self._require(session_id).scope.offered()
 
     def call(
         self, session_id: str, name: str, arguments: Any, *, runtime_tool_call_id: str | None = None

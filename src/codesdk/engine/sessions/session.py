@@ -20,7 +20,9 @@ from codesdk.contract.settings import OnBusy, SessionSettings, SettingsChange
 from codesdk.contract.tools import Actor, Decision, Scope
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.evaluation import check_identity
+from codesdk.engine.calls.questions import take_answer, unanswerable
 from codesdk.engine.log.fold import session_row, task_row
+from codesdk.engine.log.fold_calls import call_asked_about
 from codesdk.engine.log.recorder import Recorder
 from codesdk.engine.log.state import SessionState
 from codesdk.engine.models.limits import Spending
@@ -139,7 +141,14 @@ class LiveSession:
         if reason is not None:
             reason = take_words(self.scope, reason)
         carried = next((c for c in self.state.carried if c.tool_call_id == tool_call_id), None)
-        if tool_call_id in self.state.budget_questions:
+        if decision == "approve" and (
+            tool_call_id in self.state.server_questions
+            or (carried is not None and carried.question is not None)
+        ):
+            raise unanswerable(tool_call_id)
+        if tool_call_id in self.state.server_questions and self.queue.run is not None:
+            self.queue.run.calls.approvals.answer_server(tool_call_id, None, by, reason)
+        elif tool_call_id in self.state.budget_questions:
             ledger.answer_question(self.recorder.journal, tool_call_id, decision, by, reason)
             if self.queue.run is not None:
                 self.queue.run.calls.approvals.wake(tool_call_id)
@@ -153,6 +162,35 @@ class LiveSession:
             await run.calls.approvals.answer(tool_call_id, decision, by, scope, reason, attempt, input_hash)
         else:
             raise NotFound(f"No call {tool_call_id} waits for an answer in session {self.session_id}.")
+        await self._commit(None, key)
+
+    async def answer_question(
+        self, approval_id: str, text: str, *, by: Actor, key: KeyRow | None = None
+    ) -> None:
+        """Answer a question with text, or one that a crash left waiting. The first answer counts."""
+        text = take_words(self.scope, text)
+        state, run = self.state, self.queue.run
+        carried = next((entry for entry in state.carried if entry.approval_id == approval_id), None)
+        server = state.server_questions.get(approval_id)
+        asked = call_asked_about(state, approval_id)
+        if asked is not None and asked.phase != "waiting":
+            asked = None  # somebody was faster
+        waiting = server or carried or asked
+        question = None if waiting is None else waiting.question
+        if approval_id in state.budget_questions or (waiting is not None and question is None):
+            raise InvalidRequest(f"{approval_id} asks for a decision: approve or deny it.")
+        if question is None or (carried is not None and carried.approved is not None):
+            raise Conflict(
+                f"No question {approval_id} waits for an answer. Somebody may have answered it already."
+            )
+        text = take_answer(question, text)
+        if carried is not None:
+            ledger.answer_question(self.recorder.journal, approval_id, "approve", by, None, text)
+        elif run is not None and server is not None:
+            run.calls.approvals.answer_server(approval_id, text, by, None)
+        elif run is not None and asked is not None:
+            call_id, attempt = asked.identity.tool_call_id, asked.identity.attempt
+            await run.calls.approvals.answer(call_id, "approve", by, "once", None, attempt, None, text)
         await self._commit(None, key)
 
     async def revoke(self, tool: str, by: Actor, key: KeyRow | None = None) -> None:

@@ -200,7 +200,7 @@ async def write_input(
             )
         task = scope.state.task
         new = window.since(task.started_seq) if task is not None else 0
-        offered = schema_hashes(scope.tools.specs(), scope.redactor.text)
+        offered = schema_hashes(scope.offered(), scope.redactor.text)
         compiled = compile_input(window, offered, config, new)
         input_ref = await scope.put_json(compiled.manifest, "compiled input")
         if window.next_index == scope.state.messages:
@@ -237,7 +237,7 @@ def task_input(
         ),
         messages=compiled.messages,
         model_messages=state.model_messages,
-        tools=scope.tools.specs(),
+        tools=scope.offered(),
         permission_mode=config.permission_mode,
         interaction_mode=config.interaction_mode,
         runtime_config=scope.settings.runtime_config,

@@ -129,7 +129,7 @@ def ask_stop(journal: Journal, by: Actor, reason: str) -> None:
     if task is None or task.stop is not None:
         return
     journal.write(ev.TaskStopRequested(reason=reason, by=by))
-    ledger.close_budget_questions(journal, STOP_REASON)
+    ledger.close_questions(journal, STOP_REASON)
     # Running calls are left to their workers, which are cancelled and record how they end.
     for call in list(task.calls.values()):
         if call.phase == "waiting":
@@ -144,7 +144,7 @@ def end(journal: Journal, *, stop_reason: str | None = None, error: ErrorInfo | 
     A requested stop wins over the runtime's own ending. Every call must be closed.
     """
     task = _running(journal)
-    ledger.close_budget_questions(journal, "the task ended")
+    ledger.close_questions(journal, "the task ended")
     now = _close_streams(journal, task)
     usage, duration = task.usage, _duration_ms(task, now)
     ending: Ending
@@ -185,7 +185,7 @@ def recover(journal: Journal, inputs: dict[str, ArtifactRef], *, unstored: bool 
         ),
         in_task=False,
     )
-    ledger.close_budget_questions(journal, "the process ended")
+    ledger.close_questions(journal, "the process ended")
     carried: list[ev.ApprovalCarried] = []
     for call in list(task.calls.values()):
         if call.phase == "waiting":

@@ -165,7 +165,7 @@ class TaskRun:
         )
         given = task_input(self._scope, self.task_id, compiled, captured.files if captured else ())
         self._resources.tap.hand_over(given.messages, given.tools)
-        host = RuntimeHost(self._scope, self._resources, self.calls.may_run)
+        host = RuntimeHost(self._scope, self._resources, self.calls.may_run, self.calls.ask_user)
         handle = self._handle = await start(self._runtime, host, given, self._scope.settings.start_timeout_s)
         self._last_item_s = asyncio.get_running_loop().time()
         if self._is_stopping():
