@@ -19,7 +19,7 @@ from codesdk.contract.messages import ArtifactRef, Message
 from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, SessionStatus, TaskRow
 from codesdk.contract.results import TaskResult, result_of
 from codesdk.contract.service import SessionService
-from codesdk.contract.settings import Budgets, GatewayMode, OnBusy, SessionSettings
+from codesdk.contract.settings import Budgets, GatewayMode, OnBusy, OnInterrupt, SessionSettings
 from codesdk.contract.tools import Grant, InteractionMode, PermissionMode, Scope, UndoReport
 
 if TYPE_CHECKING:
@@ -163,6 +163,9 @@ class Session:
         end_grace_s: float | UnsetType = UNSET,
         start_timeout_s: float | UnsetType = UNSET,
         idle_timeout_s: float | UnsetType = UNSET,
+        on_interrupt: OnInterrupt | UnsetType = UNSET,
+        max_resumes: int | UnsetType = UNSET,
+        resume_backoff_s: float | UnsetType = UNSET,
         values: dict[str, Any] | UnsetType = UNSET,
         idempotency_key: str | None = None,
     ) -> SessionRow:
@@ -181,6 +184,9 @@ class Session:
             end_grace_s=end_grace_s,
             start_timeout_s=start_timeout_s,
             idle_timeout_s=idle_timeout_s,
+            on_interrupt=on_interrupt,
+            max_resumes=max_resumes,
+            resume_backoff_s=resume_backoff_s,
             values=values,
         )
         return await self.service.execute(action, key=idempotency_key)

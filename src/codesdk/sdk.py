@@ -99,6 +99,7 @@ class CodeSDK(Handles):
         observers: Sequence[Observer] = (),
         subscribers: Sequence[Subscriber] = (),
         share: bool = True,
+        goes_on: bool = True,
     ) -> AsyncGenerator["CodeSDK"]:
         """Open a data directory for work; without one, keep everything in memory.
 
@@ -113,7 +114,8 @@ class CodeSDK(Handles):
         the model gateway passes requests on to; without them, the real ones, with the keys that the environment has
         (ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY). `observers` are told of every event once it is stored;
         `subscribers` are given those of their types from the store and miss none, even over a crash.
-        Leaving the block stops what runs and waits until all is stored.
+        Leaving the block stops what runs and waits until all is stored. A session with the setting
+        `on_interrupt="resume"` is interrupted instead, and goes on at the next start, unless that says `goes_on=False`.
         """
         caller = Caller.of(principal)
         secrets = tuple(secrets)
@@ -142,6 +144,7 @@ class CodeSDK(Handles):
                 owner=directory.owner if directory else random_names.token_hex(8),
                 secrets=hidden,
                 permits=permits or Permits(allow_yolo=allow_yolo, script_files=True),
+                goes_on=goes_on,
             )
             await engine.open()
             if audit is not None:  # made before the engine, which is one of its sources

@@ -19,7 +19,7 @@ from codesdk.contract.messages import ArtifactRef, Message
 from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, SessionStatus, TaskRow
 from codesdk.contract.results import TaskResult
 from codesdk.contract.retention import GcReport, Retention
-from codesdk.contract.settings import Budgets, OnBusy, SessionSettings
+from codesdk.contract.settings import Budgets, OnBusy, OnInterrupt, SessionSettings
 from codesdk.contract.tools import Grant, InteractionMode, PermissionMode, Scope, UndoReport
 from codesdk.handles import Session, Task
 
@@ -295,6 +295,9 @@ class SyncSession:
         end_grace_s: float | UnsetType = UNSET,
         start_timeout_s: float | UnsetType = UNSET,
         idle_timeout_s: float | UnsetType = UNSET,
+        on_interrupt: OnInterrupt | UnsetType = UNSET,
+        max_resumes: int | UnsetType = UNSET,
+        resume_backoff_s: float | UnsetType = UNSET,
         values: dict[str, Any] | UnsetType = UNSET,
         idempotency_key: str | None = None,
     ) -> SessionRow:
@@ -313,6 +316,9 @@ class SyncSession:
                 end_grace_s=end_grace_s,
                 start_timeout_s=start_timeout_s,
                 idle_timeout_s=idle_timeout_s,
+                on_interrupt=on_interrupt,
+                max_resumes=max_resumes,
+                resume_backoff_s=resume_backoff_s,
                 values=values,
                 idempotency_key=idempotency_key,
             )

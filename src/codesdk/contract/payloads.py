@@ -45,9 +45,12 @@ class Parent(Record, frozen=True, kw_only=True):
 
 
 class Resumes(Record, frozen=True, kw_only=True):
-    """The interrupted task that this one continues."""
+    """The interrupted task that this one continues. With `by`, nobody asked for it: the engine went on by itself,
+    for the `attempt`th time in a row."""
 
     task_id: str
+    by: Actor | None = None
+    attempt: int | None = None
 
 
 class Omission(Record, frozen=True, kw_only=True):
@@ -112,14 +115,29 @@ class SessionClosed(Record, frozen=True, kw_only=True):
     reason: str
 
 
+RecoveryCause = Literal["INTERRUPTED", "STORAGE_FAILED", "SHUTDOWN"]
+
+
 class SessionRecovered(Record, frozen=True, kw_only=True):
     """The engine found a task that nobody had ended, and closes it: the events that follow do. `cause` is the
-    code of the error that it ends with: the process died, or the log could not be written."""
+    code of the error that it ends with: the process died, or the log could not be written. With the cause SHUTDOWN
+    the engine itself interrupted the task, in order, when it was closed."""
 
     task_id: str
-    cause: Literal["INTERRUPTED", "STORAGE_FAILED"]
+    cause: RecoveryCause
     open_calls: list[str]
     """The attempts that were open, as `id#attempt`."""
+
+
+class SessionNotResumed(Record, frozen=True, kw_only=True):
+    """The interrupted task was to go on by itself (`on_interrupt`), and does not: it was tried too often, its equipment
+    is missing, or it was refused. Whoever resumes the session has it tried again."""
+
+    task_id: str
+    cause: Literal["attempts", "equipment", "refused"]
+    message: str
+    attempts: int
+    missing: list[str] = []  # noqa: RUF012 - msgspec copies it, and leaves out an empty one
 
 
 class ClockChanged(Record, frozen=True, kw_only=True):

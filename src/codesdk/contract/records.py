@@ -74,6 +74,8 @@ class SessionRow(Record, frozen=True, kw_only=True):
     active_task_id: str | None = None
     queued: int = 0
     parent_session_id: str | None = None
+    goes_on: bool = False
+    """Whether its interrupted task goes on by itself once nothing is waited for, here or at the next start."""
     spent: Spent | None = None
 
 

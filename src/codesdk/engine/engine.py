@@ -24,6 +24,7 @@ from codesdk.engine.log.observers import Observers
 from codesdk.engine.log.subscription import Subscription
 from codesdk.engine.permits import Permits
 from codesdk.engine.sessions.actions import SessionActions
+from codesdk.engine.sessions.going_on import GoingOn
 from codesdk.engine.sessions.registry import SessionRegistry
 from codesdk.engine.sessions.scope import Ports, store_artifact
 from codesdk.engine.sessions.sealing import sweep, unseal
@@ -38,7 +39,10 @@ R = TypeVar("R")
 
 
 class Engine:
-    """All sessions of one log. `owner` must be the same name after a restart, or nothing is recovered."""
+    """All sessions of one log. `owner` must be the same name after a restart, or nothing is recovered.
+
+    With `goes_on`, interrupted tasks of sessions that say so (`on_interrupt`) go on by themselves here.
+    """
 
     def __init__(
         self,
@@ -48,6 +52,7 @@ class Engine:
         owner: str,
         secrets: Iterable[str] = (),
         permits: Permits | None = None,
+        goes_on: bool = True,
     ) -> None:
         check_bounds(ports.limits)
         self.ports = ports
@@ -57,6 +62,9 @@ class Engine:
         observers = Observers([*ports.observers, *self._subscriptions], ports.strain)
         self._registry = SessionRegistry(ports, runtime, owner, self._secrets, observers)
         self._actions = SessionActions(self._registry, permits or Permits(), self.settle_subscribers)
+        self._going_on = GoingOn(self._registry, self._actions.execute_alone)
+        if goes_on:
+            self._registry.on_loaded = self._actions.on_answered = self._going_on.consider
         self.keys = self._actions.keys
         self.slots = self._registry.slots
         self.tool_calls: ToolCalls = self._registry
@@ -82,8 +90,9 @@ class Engine:
     async def close(self, reason: str = "CodeSDK is shutting down") -> None:
         """Stop every running task, wait until all is stored and delivered, and release all resources."""
         self._actions.closing = True
+        await self._going_on.close()
         live = list(self._registry.sessions)
-        await asyncio.gather(*(session.queue.halt(lifecycle.ENGINE, reason) for session in live))
+        await asyncio.gather(*(session.end_work(lifecycle.ENGINE, reason) for session in live))
         for session in live:
             # Readers must get the last events before their streams end.
             if session.recorder.broken is None:

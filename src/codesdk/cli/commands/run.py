@@ -206,6 +206,7 @@ async def _opened(
         allow_yolo=rules["allow_yolo"],
         **operator_options(rules["policy"], rules["commands"], rules["sandbox"]),
         share=False,
+        goes_on=False,
     ) as sdk:
         yield sdk, True
 

@@ -165,11 +165,18 @@ class Approvals:
             raise Conflict(f"Call {tool_call_id} was already {'approved' if approved else 'denied'}.")
         return None
 
+    def leave(self) -> None:
+        """End all waits and leave the questions open: the task is interrupted, and they are carried."""
+        for waiting in self._waiting.values():
+            waiting.cancel()
+
     async def _wait(self, approval_id: str) -> None:
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[approval_id] = waiting
         await asyncio.wait([waiting], timeout=self._scope.settings.approval_timeout_s)
         self._waiting.pop(approval_id, None)
+        if waiting.cancelled():
+            raise asyncio.CancelledError
 
     def _expiry(self) -> str:
         timeout_s = self._scope.settings.approval_timeout_s

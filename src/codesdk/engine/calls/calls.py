@@ -38,6 +38,7 @@ from codesdk.policy import decide
 
 NEVER_MADE = "The runtime did not go through with this call."
 NOBODY_WAITS = "The runtime no longer waits for this call."
+SHUT_DOWN = "CodeSDK was shut down."
 CHANGED = "The runtime asks about another input than it announced; that is a call of its own."
 NAMELESS = ToolIdentity(tool_call_id="", attempt=1, input_hash="")
 """A call that could not be recorded: only the runtime has an id for it."""
@@ -89,6 +90,8 @@ class Calls:
         if arrival is None or self._is_known(arrival):
             return
         call = await self._open(arrival)
+        if self._closed:
+            return  # the task is ending, and its end closes the call
         if call.origin == "stream":
             call.worker = self._spawn(self._answer(call))
         else:
@@ -174,6 +177,21 @@ class Calls:
         """Wake waiting calls and cancel running ones, after a stop was recorded."""
         self.approvals.wake_all()
         self._executions.cancel_all()
+
+    def leave(self) -> None:
+        """Begin no more calls, cancel those that run, and leave the others open: the task is interrupted."""
+        self._closed = True
+        self.approvals.leave()
+        for call in self._live.values():
+            call.left_because = SHUT_DOWN
+        self._executions.cancel_all()
+
+    async def abandon(self, timeout_s: float) -> None:
+        """Wait until the calls that ran have recorded their ends; then nothing works on any call."""
+        self.requests.release()
+        if self._workers:
+            await asyncio.wait(self._workers, timeout=timeout_s)
+        await self._cancel_workers()
 
     async def close(self, timeout_s: float) -> None:
         """Refuse new calls and wait for open ones; after the timeout, cancel and close what is left."""

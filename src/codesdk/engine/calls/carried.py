@@ -1,4 +1,4 @@
-"""A call that a person approved after a crash to its next attempt, opened and decided.
+"""An interrupted task to questions that outlive it, and a call that a person approved since to its next attempt.
 
 The stored input is run again only if it is exactly the one that the person saw.
 """
@@ -10,7 +10,8 @@ import msgspec
 
 from codesdk.contract.canonical import hash_json
 from codesdk.contract.errors import NotFound, StorageFailure
-from codesdk.contract.events import ToolCallRequested
+from codesdk.contract.events import RecoveryCause, ToolCallRequested
+from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.tools import Evaluation
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.evaluation import KnownTools, judge
@@ -19,6 +20,7 @@ from codesdk.engine.calls.questions import answered, asking
 from codesdk.engine.calls.reported import UNCONFINED
 from codesdk.engine.log.state import Carried
 from codesdk.engine.sessions.scope import SessionScope
+from codesdk.engine.tasks import lifecycle
 from codesdk.policy import decide
 
 
@@ -97,3 +99,16 @@ async def _stored_input(scope: SessionScope, carried: Carried) -> CallInput:
         return CallInput(value=None, stored=None, data=b"", digest=carried.input_hash, redacted=redacted)
     data = msgspec.json.encode(value)
     return CallInput(value=value, stored=value, data=data, digest=hash_json(value), redacted=redacted)
+
+
+async def close_interrupted(scope: SessionScope, cause: RecoveryCause) -> None:
+    """Close the task that a crash, a failed write or a shutdown left open, and keep its open questions for a resume."""
+    task = scope.state.task
+    if task is None:
+        return
+    inputs: dict[str, ArtifactRef] = {}
+    for call in task.calls.values():
+        if call.phase == "waiting" and call.approval_id is not None:
+            inputs[call.key] = call.input_ref or await scope.put_json(call.input, "input")
+    lifecycle.recover(scope.journal, inputs, cause)
+    await scope.recorder.settle()

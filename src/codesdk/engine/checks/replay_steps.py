@@ -105,8 +105,7 @@ def play(tape: Tape, journal: Journal, event: Event) -> None:
     payload = event.payload
     match payload:
         case ev.SessionRecovered():
-            unstored = payload.cause == "STORAGE_FAILED"
-            lifecycle.recover(journal, _carried_inputs(tape), unstored=unstored)
+            lifecycle.recover(journal, _carried_inputs(tape), payload.cause)
         case _ if _begins_end(tape, journal, event):
             _end(tape, journal)
         case _ if event.trace.task_id is not None and isinstance(payload, _DRAFTS):
@@ -249,7 +248,7 @@ def _start(tape: Tape, journal: Journal, task_id: str, payload: ev.TaskStarted) 
         task_id,
         payload.messages,
         payload.runtime_config,
-        resumes=payload.resumes.task_id if payload.resumes else None,
+        resumes=payload.resumes,
     )
 
 

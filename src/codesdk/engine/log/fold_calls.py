@@ -140,6 +140,7 @@ def _answered(state: SessionState, event: Event, payload: ev.ApprovalAnswered, c
     question = state.budget_questions.pop(payload.approval_id, None)
     if question is not None and approved:
         state.raises[question.level] = state.raises.get(question.level, 0) + 1
+        state.waits_for_raise = False
     carried = next((c for c in state.carried if c.approval_id == payload.approval_id), None)
     if carried is not None:
         carried.approved = approved

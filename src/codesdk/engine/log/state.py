@@ -216,6 +216,12 @@ class SessionState(msgspec.Struct, kw_only=True):
     raises: dict[BudgetLevel, int] = {}
     spent: Spent = Spent()
     interrupted_task: str | None = None
+    attempts: int = 0
+    """How often in a row the engine went on with it by itself."""
+    waits_for_raise: bool = False
+    """Whether it was a budget that interrupted it, and nobody has raised it since."""
+    not_resumed: str | None = None
+    """The interrupted or queued task that the engine no longer takes up by itself."""
     last_task: str | None = None
     messages: int = 0
     chain: str = EMPTY_CHAIN
@@ -227,6 +233,27 @@ class SessionState(msgspec.Struct, kw_only=True):
         if self.created is None:
             raise ValueError(f"session {self.session_id} has no session.created event")
         return self.created
+
+    @property
+    def next_task(self) -> str | None:
+        """The task that a resume takes up: the interrupted one, or the first that is queued."""
+        return self.interrupted_task or (self.queue[0].task_id if self.queue else None)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether its interrupted task goes on by itself once nothing is waited for."""
+        return (
+            self.task is None
+            and self.next_task not in (None, self.not_resumed)
+            and not self.closed
+            and self.config.settings.get("on_interrupt") == "resume"
+        )
+
+    @property
+    def awaits_person(self) -> bool:
+        """Whether a carried question or a budget needs an answer before the interrupted task goes on."""
+        unanswered = any(carried.approved is None for carried in self.carried)
+        return unanswered or bool(self.budget_questions) or self.waits_for_raise
 
     def is_open(self, call: CallState) -> bool:
         """Return whether a call is still open."""

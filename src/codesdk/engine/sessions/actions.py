@@ -51,6 +51,8 @@ class SessionActions:
     ) -> None:
         self.keys = Keys(registry.ports.log)
         self.closing = False
+        self.on_answered: Callable[[LiveSession], None] = lambda live: None
+        """Called for a session when something that it may wait for has changed."""
         self.open_sessions = 0
         """How many sessions are not closed."""
         self._ports = registry.ports
@@ -97,6 +99,10 @@ class SessionActions:
         )
         # What was stored under a key comes back as plain data.
         return msgspec.convert(answer, type=kind.result_type()) if isinstance(answer, dict) else answer
+
+    async def execute_alone(self, action: act.ResumeSession, caller: Caller) -> TaskRow:
+        """Resume a session for the engine itself."""
+        return await self.execute(action, caller, None)
 
     # --- sessions ---------------------------------------------------------------------------------------
 
@@ -159,7 +165,9 @@ class SessionActions:
         live = await self._acquire(action.session_id, caller)
         if action.permission_mode is not msgspec.UNSET:
             self._permits.check_mode(action.permission_mode)
-        return await live.change_settings(action.change(), caller.actor, key)
+        row = await live.change_settings(action.change(), caller.actor, key)
+        self.on_answered(live)
+        return row
 
     async def _move(self, action: act.MoveSession, caller: Caller, key: KeyRow | None) -> SessionRow:
         live = await self._acquire(action.session_id, caller)
@@ -213,7 +221,7 @@ class SessionActions:
     async def _resume(self, action: act.ResumeSession, caller: Caller, key: KeyRow | None) -> TaskRow:
         live = await self._acquire_for_work(action.session_id, caller)
         messages = messages_of(action.message) if action.message else []
-        return await live.resume(messages, self._ports.stamper.mint("task"), key)
+        return await live.resume(messages, self._ports.stamper.mint("task"), caller.actor, key)
 
     async def _steer(self, action: act.SteerTask, caller: Caller, key: KeyRow | None) -> TaskRow:
         live = await self._acquire(action.session_id, caller)
@@ -238,10 +246,12 @@ class SessionActions:
             input_hash=action.input_hash,
             key=key,
         )
+        self.on_answered(live)
 
     async def _answer_question(self, action: act.AnswerQuestion, caller: Caller, key: KeyRow | None) -> None:
         live = await self._acquire(action.session_id, caller)
         await live.answer_question(action.approval_id, action.text, by=caller.actor, key=key)
+        self.on_answered(live)
 
     async def _revoke(self, action: act.RevokeGrant, caller: Caller, key: KeyRow | None) -> None:
         live = await self._acquire(action.session_id, caller)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from codesdk.contract.errors import Busy, CodeSDKError, ErrorInfo
-from codesdk.contract.events import TaskQueued
+from codesdk.contract.events import Resumes, TaskQueued
 from codesdk.contract.messages import Message
 from codesdk.contract.settings import Limits
 from codesdk.contract.tools import Actor
@@ -57,7 +57,7 @@ class TaskQueue:
         if not self._slots.take(self._scope.state.runtime_name):
             raise Busy(NO_SLOT)
 
-    def launch(self, task_id: str, messages: list[Message], resumes: str | None = None) -> None:
+    def launch(self, task_id: str, messages: list[Message], resumes: Resumes | None = None) -> None:
         """Write `task.started` and run the task. The caller has already taken the slot."""
         scope = self._scope
         try:
@@ -91,6 +91,14 @@ class TaskQueue:
         self.start_no_more()
         if self.run is not None:
             self.run.stop(by, reason)
+        if self._driver is not None:
+            await asyncio.wait([self._driver])
+
+    async def interrupt(self) -> None:
+        """Interrupt the running task, if any, so that it can be resumed, and start none of the queued ones."""
+        self.start_no_more()
+        if self.run is not None:
+            self.run.interrupt()
         if self._driver is not None:
             await asyncio.wait([self._driver])
 

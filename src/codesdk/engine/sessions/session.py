@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from codesdk.contract.errors import Busy, Conflict, InvalidRequest, NotFound
-from codesdk.contract.events import GrantRevoked, SettingsChanged
+from codesdk.contract.events import GrantRevoked, Resumes, SettingsChanged
 from codesdk.contract.messages import Message
 from codesdk.contract.ports import ToolCalls
 from codesdk.contract.records import KeyRow, SessionRow, TaskRow
@@ -200,7 +200,9 @@ class LiveSession:
         self.recorder.journal.write(GrantRevoked(tool=tool, by=by))
         await self._commit(None, key)
 
-    async def resume(self, messages: list[Message], task_id: str, key: KeyRow | None = None) -> TaskRow:
+    async def resume(
+        self, messages: list[Message], task_id: str, by: Actor, key: KeyRow | None = None
+    ) -> TaskRow:
         """Continue after an interruption: run the calls approved meanwhile, then the runtime."""
         messages = await take_messages(self.scope, messages, self.resources.capabilities) if messages else []
         self._require_open()
@@ -218,12 +220,19 @@ class LiveSession:
         self.queue.take_slot()
         lifecycle.resume_from_transcript(self.recorder.journal, state.runtime_name, transport, lost=[])
         if state.interrupted_task is not None or approved or messages:
-            self.queue.launch(task_id, messages, resumes=state.interrupted_task or state.last_task)
+            self.queue.launch(task_id, messages, resumes=self._resumes(by))
         else:
             waiting = state.queue[0]
             task_id = waiting.task_id
             self.queue.launch(task_id, waiting.messages)
         return await self._commit(await self._task(task_id), key)
+
+    def _resumes(self, by: Actor) -> Resumes | None:
+        """Return what a resumed task says of the one that it continues, and of the engine if nobody asked for it."""
+        before = self.state.interrupted_task or self.state.last_task
+        if before is None or by.kind != "engine":
+            return None if before is None else Resumes(task_id=before)
+        return Resumes(task_id=before, by=by, attempt=self.state.attempts + 1)
 
     async def move(self, runtime: str, model: str | None, key: KeyRow | None = None) -> SessionRow:
         """Use another runtime from the next task on. It gets the transcript; the log says what is lost."""
@@ -268,6 +277,13 @@ class LiveSession:
         row = await self._commit(session_row(self.state), key)
         await self.resources.release()
         return row
+
+    async def end_work(self, by: Actor, reason: str) -> None:
+        """End the running task because the engine is closed: stop it, or interrupt it if it goes on by itself."""
+        if self.scope.settings.on_interrupt == "resume":
+            await self.queue.interrupt()
+        else:
+            await self.queue.halt(by, reason)
 
     async def _task(self, task_id: str) -> TaskRow:
         """Return the row of one of its tasks, including what is written but not committed yet."""

@@ -61,7 +61,7 @@ def start(
     runtime_config: dict[str, Any],
     *,
     executed: bool = True,
-    resumes: str | None = None,
+    resumes: ev.Resumes | None = None,
 ) -> None:
     """Start a task. The session must have no running one."""
     if executed and journal.state.next_model is not None:
@@ -71,7 +71,7 @@ def start(
             messages=messages,
             runtime_config=runtime_config,
             executed=executed,
-            resumes=ev.Resumes(task_id=resumes) if resumes else None,
+            resumes=resumes,
         ),
         task_id=task_id,
     )
@@ -171,18 +171,26 @@ _UNSTORED = ErrorInfo(
 )
 
 
-def recover(journal: Journal, inputs: dict[str, ArtifactRef], *, unstored: bool = False) -> None:
-    """Close a task that a crash left open, or a log that could not be written (`unstored`).
+_SHUT_DOWN = ErrorInfo(
+    code="INTERRUPTED",
+    message="CodeSDK was shut down while this task ran. It goes on by itself at the next start.",
+    retryable=True,
+)
+_CAUSES: dict[ev.RecoveryCause, ErrorInfo] = {
+    "INTERRUPTED": _CRASHED,
+    "STORAGE_FAILED": _UNSTORED,
+    "SHUTDOWN": _SHUT_DOWN,
+}
+
+
+def recover(journal: Journal, inputs: dict[str, ArtifactRef], cause: ev.RecoveryCause) -> None:
+    """Close a task that a crash, a log that could not be written or a shutdown left open.
 
     `inputs` names the stored input of each waiting call.
     """
     task = _running(journal)
     journal.write(
-        ev.SessionRecovered(
-            task_id=task.task_id,
-            cause="STORAGE_FAILED" if unstored else "INTERRUPTED",
-            open_calls=sorted(task.calls),
-        ),
+        ev.SessionRecovered(task_id=task.task_id, cause=cause, open_calls=sorted(task.calls)),
         in_task=False,
     )
     ledger.close_questions(journal, "the process ended")
@@ -197,7 +205,7 @@ def recover(journal: Journal, inputs: dict[str, ArtifactRef], *, unstored: bool 
                 journal, call, "The process ended while this ran; whether it took effect is not known."
             )
     now = _close_streams(journal, task)
-    error, duration = _UNSTORED if unstored else _CRASHED, _duration_ms(task, now)
+    error, duration = _CAUSES[cause], _duration_ms(task, now)
     journal.write(ev.TaskFailed(error=error, usage=task.usage, duration_ms=duration), time=now)
     # After the terminal event: these questions belong to the session now, not to the task.
     for payload in carried:

@@ -27,6 +27,7 @@ from codesdk.contract.runtime import (
 from codesdk.contract.tools import Actor, ToolIdentity
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.calls import Calls
+from codesdk.engine.calls.carried import close_interrupted
 from codesdk.engine.models.limits import Standing, is_asked
 from codesdk.engine.sessions.resources import Resources, RuntimeHost
 from codesdk.engine.sessions.scope import SessionScope
@@ -47,6 +48,7 @@ from codesdk.engine.tasks.validation import is_text
 from codesdk.foreign import call, name_of
 
 YIELD_EVERY = 64
+SHUTDOWN = "CodeSDK is shutting down"
 
 
 class TaskRun:
@@ -77,6 +79,7 @@ class TaskRun:
         self._input_seq = 0
         self._early_steering: list[tuple[int, list[Message]]] = []
         self._ending = False
+        self._interrupted = False
         self.calls = Calls(
             scope,
             self._intake,
@@ -113,6 +116,15 @@ class TaskRun:
         if self._stopping is not None:
             self._stopping.cancel()
         self._stopping = self._pressing(reason)
+
+    def interrupt(self) -> None:
+        """End the run as a crash would, but in order: what waits for a person is carried, and a resume goes on."""
+        task = self._scope.state.task
+        if task is None or task.task_id != self.task_id or task.stop is not None or self._ending:
+            return
+        self._interrupted = True
+        self.calls.leave()
+        self._stopping = self._stopping or self._pressing(SHUTDOWN)
 
     async def steer(self, messages: list[Message], row: TaskRow, key: KeyRow | None) -> None:
         """Record more user input and give it to the runtime, now or when it has started."""
@@ -227,16 +239,26 @@ class TaskRun:
             raise scope.recorder.broken
         task = scope.state.task
         grace = scope.settings.stop_grace_s if self._is_stopping() else scope.settings.end_grace_s
-        if isinstance(ending, Failed) or self._cause is not None:
+        if (isinstance(ending, Failed) or self._cause is not None) and not self._interrupted:
             self.calls.approvals.refuse_all("The runtime ended the task before anyone answered.")
             grace = min(grace, scope.settings.stop_grace_s)
         # A halted run waits for nobody.
-        await self.calls.close(0 if self._halted.done() else grace)
+        if self._interrupted:
+            await self.calls.abandon(grace)
+        else:
+            await self.calls.close(0 if self._halted.done() else grace)
         await self._close_handle()
         # Model requests that still end now are then part of the task's usage.
         await self._resources.tap.idle(grace)
         self._intake.release()
         assert task is not None, "only this run ends its task"
+        if self._interrupted and task.stop is None and self._cause is None:
+            await close_interrupted(scope, "SHUTDOWN")
+            return
+        if (
+            self._interrupted
+        ):  # and yet stopped, or ended for a reason of its own: what was left open is closed
+            await self.calls.close(0)
         ending = legible_ending(self._runtime.name, ending)
         error = self._cause or (ending.error if isinstance(ending, Failed) else None)
         stop_reason = ending.stop_reason if isinstance(ending, Finished) else None
@@ -313,4 +335,4 @@ class TaskRun:
 
     def _is_stopping(self) -> bool:
         task = self._scope.state.task
-        return task is not None and task.stop is not None
+        return self._interrupted or (task is not None and task.stop is not None)
