@@ -187,6 +187,7 @@ class SessionActions:
 
     async def _delete(self, action: act.DeleteSession, caller: Caller, _: KeyRow | None) -> None:
         live = await self._acquire(action.session_id, caller, equipped=False)
+        await live.queue.idling.ended()
         if not live.idle:
             raise Conflict(f"Session {action.session_id} is running. Close it first.")
         await self._settle_subscribers()  # they read the store, and would miss what is deleted before

@@ -14,6 +14,7 @@ from codesdk.contract.messages import Message
 from codesdk.contract.settings import Limits
 from codesdk.contract.tools import Actor
 from codesdk.engine.models.limits import Standing
+from codesdk.engine.sessions.idling import IdleRuntime
 from codesdk.engine.sessions.resources import Resources
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
@@ -35,6 +36,7 @@ class TaskQueue:
         self._resources = resources
         self._slots = slots
         self._window: Window | None = None
+        self.idling = IdleRuntime(scope, resources)
         self._driver: asyncio.Task[None] | None = None
 
     @property
@@ -67,6 +69,7 @@ class TaskQueue:
             self._slots.give_back(scope.state.runtime_name)
             raise
         lifecycle.start(scope.journal, task_id, messages, scope.settings.runtime_config, resumes=resumes)
+        self.idling.keep()
         if self._window is None:
             self._window = Window(scope.settings.context_budget_tokens)
         self.run = TaskRun(scope, runtime, self._window, self.writes, self._resources)
@@ -85,28 +88,34 @@ class TaskQueue:
     def start_no_more(self) -> None:
         """Let the running task end by itself, and leave the queued ones for a resume."""
         self.winding_down = True
+        self.idling.keep()
 
     async def halt(self, by: Actor, reason: str) -> None:
         """Stop the running task, if any, wait for its end, and start none of the queued ones."""
         self.start_no_more()
         if self.run is not None:
             self.run.stop(by, reason)
-        if self._driver is not None:
-            await asyncio.wait([self._driver])
+        await self._rest()
 
     async def interrupt(self) -> None:
         """Interrupt the running task, if any, so that it can be resumed, and start none of the queued ones."""
         self.start_no_more()
         if self.run is not None:
             self.run.interrupt()
+        await self._rest()
+
+    async def _rest(self) -> None:
+        """Return when nothing runs, and no runtime is being ended."""
         if self._driver is not None:
             await asyncio.wait([self._driver])
+        await self.idling.ended()
 
     async def _drive(self, run: TaskRun) -> None:
         scope = self._scope
         # Read now: once the task's end is recorded, the session may be moved to another runtime.
         runtime_name = scope.state.runtime_name
         try:
+            await self.idling.ended()
             await run.run()
         except CodeSDKError:
             if scope.recorder.broken is None:
@@ -125,6 +134,8 @@ class TaskQueue:
         state = scope.state
         if state.task is None:
             scope.recorder.feed.forget()
+            if not self.winding_down:
+                self.idling.watch()
         if scope.recorder.broken or self.winding_down or state.task is not None or not state.queue:
             return
         if self._slots.take(state.runtime_name):

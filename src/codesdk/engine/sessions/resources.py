@@ -81,6 +81,11 @@ class Resources:
         return any(held is not None for held in (self._detach, self._model_url, self._tool_url))
 
     @property
+    def serves_runtime(self) -> bool:
+        """Whether the runtime was given an address of this session, as a program is and a part of this process is not."""
+        return self._model_url is not None or self._tool_url is not None
+
+    @property
     def runtime(self) -> Runtime:
         """The runtime that the session's tasks run on."""
         if self._runtime is None:

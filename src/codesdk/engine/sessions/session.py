@@ -68,8 +68,13 @@ class LiveSession:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing runs, is queued or waits to be committed."""
-        return not self.queue.busy and not self.recorder.backlog and not self.state.queue
+        """Whether nothing runs, is queued, waits to be committed or is being ended."""
+        return (
+            not self.queue.busy
+            and not self.recorder.backlog
+            and not self.state.queue
+            and not self.queue.idling.ending
+        )
 
     async def start(
         self, messages: list[Message], *, on_busy: OnBusy, task_id: str, key: KeyRow | None = None
