@@ -142,7 +142,9 @@ class Calls:
             self._give_up(call)
             raise
         outcome = ENDING if call.worker.cancelled() else call.worker.result()
-        return outcome if isinstance(outcome, ToolReply) else ToolReply(result=outcome, is_error=True)
+        reply = outcome if isinstance(outcome, ToolReply) else ToolReply(result=outcome, is_error=True)
+        self._resources.tap.add_result(reply.result)
+        return reply
 
     async def ended(self, item: ToolEnded) -> None:
         """Record the end of a call that the runtime ran. Not having asked where it had to is a violation."""
