@@ -399,17 +399,6 @@ _EVENTS = [
         task=None,
     ),
     _event(
-        49,
-        311,
-        ev.SessionNotResumed(
-            task_id=THIRD,
-            cause="attempts",
-            message="It went on by itself 3 times in a row and was interrupted each time. Look at why, then resume it.",
-            attempts=3,
-        ),
-        task=None,
-    ),
-    _event(
         46,
         310,
         ev.ToolCallDenied(
@@ -442,6 +431,17 @@ _EVENTS = [
             summary=f"workspace.edit {msgspec.json.encode(SCALE_INPUT).decode()}",
             input_ref=_json_artifact(SCALE_INPUT, "input"),
             input_hash=hash_json(SCALE_INPUT),
+        ),
+        task=None,
+    ),
+    _event(
+        49,
+        311,
+        ev.SessionNotResumed(
+            task_id=THIRD,
+            cause="attempts",
+            message="It went on by itself 3 times in a row and was interrupted each time. Look at why, then resume it.",
+            attempts=3,
         ),
         task=None,
     ),

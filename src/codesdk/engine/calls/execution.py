@@ -13,7 +13,7 @@ from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import AskUser, FileChange, ToolInvocation, ToolRun
 from codesdk.contract.runtime import ToolReply
-from codesdk.contract.tools import Change, Outcome, OutputStream
+from codesdk.contract.tools import Change, Outcome, OutputStream, Question
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.approvals import Approvals
 from codesdk.engine.calls.inputs import LiveCall
@@ -68,9 +68,9 @@ class Executions:
             return execution.finish_unrun(f"{lifecycle.STOP_REASON}.")
         if call.left_because is not None:
             return execution.finish_unrun(call.left_because)
-        asked = ServerQuestions(self._scope, self._approvals)
+        asked: list[ServerQuestions] = []  # of most calls none: they ask nothing
         running = call.tool = asyncio.create_task(
-            run_foreign(tool.run, self._invocation(call, asked.ask), execution.take_output)
+            run_foreign(tool.run, self._invocation(call, self._asking(call, asked)), execution.take_output)
         )
         self.running.add(running)
         try:
@@ -78,8 +78,19 @@ class Executions:
         finally:
             self.running.discard(running)
             running.cancel()
-            asked.close()
+            for questions in asked:
+                questions.close()
         return await execution.finish(running)
+
+    def _asking(self, call: LiveCall, asked: list[ServerQuestions]) -> AskUser:
+        async def ask(question: Question) -> str | None:
+            if call.tool is None or call.tool.done():
+                return None  # whoever asks has outlived its call
+            if not asked:
+                asked.append(ServerQuestions(self._scope, self._approvals))
+            return await asked[0].ask(question)
+
+        return ask
 
     def _invocation(self, call: LiveCall, ask: AskUser) -> ToolInvocation:
         state, identity = self._scope.state, call.state.identity
