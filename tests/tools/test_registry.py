@@ -295,6 +295,7 @@ def test_the_built_in_tools_say_honestly_where_they_run():
         ("workspace.glob", "read_only", True),
         ("workspace.search", "read_only", True),
         ("patch.apply", "write", False),
+        ("user.ask", "read_only", False),
     ]
     here = SandboxSummary(network=False, mounts=["workspace"])
     inputs: dict[str, Any] = {
