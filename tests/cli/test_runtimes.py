@@ -27,7 +27,7 @@ def test_every_runtime_is_listed_with_what_it_needs(capfd: pytest.CaptureFixture
     assert run(["runtimes"]) == 0
     lines = {line.split()[1]: line for line in capfd.readouterr().out.splitlines()}
     assert lines.keys() == {"claude-agent-sdk", "codex-sdk", "scripted"}
-    assert "0.163.0" in lines["codex-sdk"]
+    assert "0.163.0 tested · " in lines["codex-sdk"]
     assert "not logged in" in lines["claude-agent-sdk"]
 
 
@@ -154,7 +154,7 @@ def test_a_missing_program_and_missing_namespaces_are_told_apart(
     async def none() -> bool:
         return False
 
-    async def missing(entry: RuntimeEntry) -> Program:
+    async def missing(entry: RuntimeEntry, **options: bool) -> Program:
         raise TaskFailure("It is not there. Install it with: magic", code="RUNTIME_UNAVAILABLE")
 
     monkeypatch.setattr(runtime_checks, "has_namespaces", none)

@@ -56,7 +56,7 @@ def session_argument(*, required: bool = True) -> Callable[[F], F]:
 
 
 def policy_options(command: F) -> F:
-    """Add `--policy` and `--allow-yolo`: the operator's rules."""
+    """Add `--policy`, `--allow-yolo` and `--allow-untested`: the operator's rules."""
     allow_yolo = click.option(
         "--allow-yolo",
         is_flag=True,
@@ -69,7 +69,13 @@ def policy_options(command: F) -> F:
         envvar="CODESDK_POLICY",
         help="Rules that are checked before the permission mode. [env: CODESDK_POLICY]",
     )
-    return policy(allow_yolo(command))
+    allow_untested = click.option(
+        "--allow-untested",
+        is_flag=True,
+        envvar="CODESDK_ALLOW_UNTESTED",
+        help="Allow programs of versions that were neither tested nor certified. [env: CODESDK_ALLOW_UNTESTED]",
+    )
+    return policy(allow_yolo(allow_untested(command)))
 
 
 def command_options(command: F) -> F:

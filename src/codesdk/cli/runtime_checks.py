@@ -18,7 +18,15 @@ from codesdk.contract.errors import CodeSDKError, TaskFailure
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.gateway import KEY_NAMES, providers_from
 from codesdk.local import RUNTIMES
-from codesdk.runtimes import create_runtime, entries, find_program, has_namespaces, login_folder
+from codesdk.runtimes import (
+    Program,
+    certify_command,
+    create_runtime,
+    entries,
+    find_program,
+    has_namespaces,
+    login_folder,
+)
 
 _ANSWER_S = 10.0
 
@@ -62,6 +70,17 @@ async def ask_status(runtime: str, data_dir: str | None = None) -> AuthStatus:
             )
 
 
+async def installed(runtime: str) -> Program | None:
+    """Return the program of a runtime, of whatever version; None if there is none here or it has none."""
+    entry = entries().get(runtime)
+    if entry is None or entry.program is None:
+        return None
+    try:
+        return await find_program(entry, allow_untested=True)
+    except TaskFailure:
+        return None
+
+
 def alias_of(runtime: str) -> str | None:
     """Return the short name of a runtime, or None: only the daemon may know the runtime."""
     entry = entries().get(runtime)
@@ -70,14 +89,20 @@ def alias_of(runtime: str) -> str | None:
 
 async def _program(entry: RuntimeEntry) -> Finding:
     try:
-        program = await find_program(entry)
+        program = await find_program(entry, allow_untested=True)
     except TaskFailure as error:
         # The advice in the message is replaced by our own command, which picks the tested version.
         problem = error.message.partition(" Install it with: ")[0]
-        to_do = f"codesdk runtimes install {entry.alias or entry.name}"
-        return Finding(check="program", state="failed", found=problem, to_do=to_do)
-    found = f"{program.path}, version {program.version}, the tested one"
-    return Finding(check="program", state="ok", found=found)
+        return Finding(check="program", state="failed", found=problem, to_do=_install(entry))
+    if program.state == "untested":
+        found, to_do = f"untested: {program.doubt}", f"{certify_command(entry)}, or {_install(entry)}"
+        return Finding(check="program", state="failed", found=found, to_do=to_do)
+    state = "the tested one" if program.state == "tested" else "certified"
+    return Finding(check="program", state="ok", found=f"{program.path}, version {program.version}, {state}")
+
+
+def _install(entry: RuntimeEntry) -> str:
+    return f"codesdk runtimes install {entry.alias or entry.name}"
 
 
 async def _login(entry: RuntimeEntry, program: ProgramEntry, data_dir: str) -> Finding:

@@ -132,6 +132,8 @@ class RuntimeEnv(Record, frozen=True, kw_only=True):
     """Where runtimes keep their own state; empty if none is kept."""
     identity: tuple[int, int] | None = None
     """The device and inode of `cwd`, if it is a session's workspace."""
+    allow_untested: bool = False
+    """Whether the operator allows a program whose version was neither tested nor certified."""
 
     @property
     def workspace(self) -> Workspace:

@@ -5,6 +5,7 @@ The package's front. `sessions.registry` holds the sessions in memory; `sessions
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from typing import Any, TypeVar
 
@@ -55,13 +56,13 @@ class Engine:
         goes_on: bool = True,
     ) -> None:
         check_bounds(ports.limits)
-        self.ports = ports
+        self.ports = ports = dataclasses.replace(ports, permits=permits or Permits())
         self.archive = Archive(ports.log, ports.blobs)
         self._secrets = SessionSecrets(secrets)
         self._subscriptions = [Subscription(ports.log, subscriber) for subscriber in ports.subscribers]
         observers = Observers([*ports.observers, *self._subscriptions], ports.strain)
         self._registry = SessionRegistry(ports, runtime, owner, self._secrets, observers)
-        self._actions = SessionActions(self._registry, permits or Permits(), self.settle_subscribers)
+        self._actions = SessionActions(self._registry, ports.permits, self.settle_subscribers)
         self._going_on = GoingOn(self._registry, self._actions.execute_alone)
         if goes_on:
             self._registry.on_loaded = self._actions.on_answered = self._going_on.consider

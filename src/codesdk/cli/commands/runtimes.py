@@ -14,7 +14,7 @@ from codesdk.cli.app import Setup
 from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
-from codesdk.cli.runtime_checks import Finding, alias_of, ask_status, look_at
+from codesdk.cli.runtime_checks import Finding, alias_of, ask_status, installed, look_at
 from codesdk.cli.target.place import connected
 from codesdk.cli.view.out import write_json, write_text
 from codesdk.cli.view.safe import printable
@@ -44,7 +44,7 @@ class _ListFirst(click.Group):
 
 @click.group(cls=_ListFirst)
 def runtimes() -> None:
-    """List the runtimes, find out what keeps one from working, or install its program.
+    """List the runtimes, find out what keeps one from working, install its program or certify it.
 
     Without a subcommand, it is `list`.
     """
@@ -55,7 +55,7 @@ def runtimes() -> None:
 @json_option("Print one runtime per line as JSON, with its capabilities.")
 @click.pass_obj
 def list_runtimes(setup: Setup, names: tuple[str, ...], as_json: bool) -> int:
-    """List the runtimes, or some by NAME: is the program there, is it the tested version, is it logged in?
+    """List the runtimes, or some by NAME: is the program there, is its version tested, is it logged in?
 
     No model is asked. Exits 1 if one that was named is not ready.
     """
@@ -73,6 +73,29 @@ def doctor(setup: Setup, names: tuple[str, ...], as_json: bool) -> int:
     No model is asked. Exits 1 if a check fails.
     """
     return run_async(_doctor(setup, [resolve(name) for name in names] or runtime_names(), as_json))
+
+
+@runtimes.command()
+@click.argument("name")
+@click.option(
+    "--against",
+    multiple=True,
+    metavar="SESSION",
+    help="Also play this recorded session on it, and show what changed. Repeatable.",
+)
+@json_option("Print one row per line as JSON, then the verdict.")
+@click.pass_obj
+def certify(setup: Setup, name: str, against: tuple[str, ...], as_json: bool) -> int:
+    """Certify the program of the runtime NAME, if it is another version than the tested one.
+
+    Runs the conformance matrix on the program that is installed, with a scripted model and no network, and
+    stores a certificate for the user who runs this command. It is void when the program's files, CodeSDK
+    or the adapter change. Exits 1 if a row fails, if it was not shown that CodeSDK decides about tools, or if the
+    program makes other calls than in a recorded session.
+    """
+    from codesdk.cli.certification import run_certify
+
+    return run_certify(setup, entry_of(name), against, as_json)
 
 
 @runtimes.command()
@@ -134,12 +157,16 @@ async def _list(setup: Setup, chosen: list[str], as_json: bool) -> int:
     ready = True
     async for name, status, capabilities in _statuses(setup, chosen):
         ready = ready and status.ok
+        program = None if setup.url else await installed(name)
         if as_json:
             report: dict[str, Any] = {"name": name, "alias": alias_of(name), "status": status}
+            if program is not None:
+                report["program"] = {"version": program.version, "state": program.state}
             write_json(report | {"capabilities": capabilities})
         else:
             mark = "✓" if status.ok else "✗"
-            write_text(sys.stdout, f"{mark} {_shown(name):28} {printable(_words(status))}\n")
+            version = "" if program is None else f"{program.version} {program.state} · "
+            write_text(sys.stdout, f"{mark} {_shown(name):28} {version}{printable(_words(status))}\n")
     return OK if ready or not chosen else FAILED
 
 
@@ -189,7 +216,7 @@ def _words(status: AuthStatus) -> str:
     problem = details.get("problem") or (None if status.ok else details.get("note"))
     if problem:
         return f"not logged in. {problem}" if "problem" not in details else str(problem)
-    known = [f"{name} {value}" for name, value in details.items() if name in ("version", "mode", "source")]
+    known = [f"{name} {value}" for name, value in details.items() if name in ("mode", "source")]
     return " · ".join([*known, status.account_label or ""]).strip(" ·") or (
         "ready" if status.ok else "not ready"
     )

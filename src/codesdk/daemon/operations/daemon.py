@@ -110,6 +110,7 @@ async def runtime_auth(call: Call) -> RuntimeAuth:
             credential_namespace=call.caller.principal,
             isolation=Isolation(level="namespaced", mode="subprocess"),
             state_dir=engine.ports.state_dir or folder,
+            allow_untested=engine.ports.permits.allow_untested,
         )
         return RuntimeAuth(name=name, auth=await call_foreign(create_runtime(name).auth_status, env))
 

@@ -37,6 +37,7 @@ from codesdk.engine.log.journal import Journal
 from codesdk.engine.log.recorder import Recorder
 from codesdk.engine.log.state import SessionState
 from codesdk.engine.models.limits import Standing
+from codesdk.engine.permits import Permits
 from codesdk.redaction import Redactor
 from codesdk.sandbox import PathRefused, identify
 from codesdk.store import MemoryEquipment, MemoryUndo
@@ -73,6 +74,8 @@ class Ports:
     alone: bool = True
     """Whether this process is the only writer of the log."""
     strain: Strain = dataclasses.field(default_factory=Strain)
+    permits: Permits = dataclasses.field(default_factory=Permits)
+    """What the operator permits. The engine sets it to what it was given."""
 
 
 Halt = Callable[[ErrorInfo, Standing | None], None]

@@ -234,6 +234,7 @@ def task_input(
             credential_namespace=config.credential_namespace,
             isolation=config.isolation,
             state_dir=scope.ports.state_dir,
+            allow_untested=scope.ports.permits.allow_untested,
         ),
         messages=compiled.messages,
         model_messages=state.model_messages,
