@@ -100,13 +100,15 @@ class SessionCreated(Record, frozen=True, kw_only=True):
 
 
 class SessionResumed(Record, frozen=True, kw_only=True):
-    """A session continues from its transcript; `lost` says what could not be carried over."""
+    """A session continues from its transcript; `lost` says what could not be carried over. With `by`, nobody asked for it:
+    the engine went on by itself."""
 
     resume_model: ResumeModel
     from_seq: int
     runtime: str
     lost: list[str]
     mcp_transport: McpTransport | None = None
+    by: Actor | None = None
 
 
 class SessionClosed(Record, frozen=True, kw_only=True):

@@ -10,12 +10,14 @@ from tests.engine.rig import BEGUN, ENGINE, RAN, USER, Rig, rig
 from codesdk import Conflict, InvalidRequest, NotFound, Session
 from codesdk.contract import events as ev
 from codesdk.contract.capabilities import Capabilities
+from codesdk.contract.codec import encode
 from codesdk.contract.ports import ToolInvocation, ToolRun, ToolSink
-from codesdk.contract.records import ApprovalRow
+from codesdk.contract.records import ApprovalRow, StoredFrame
 from codesdk.contract.runtime import ToolAnnouncement, ToolReply
 from codesdk.contract.tools import Question
 from codesdk.engine.calls import server_questions
 from codesdk.engine.calls.evaluation import NOBODY_ANSWERS
+from codesdk.engine.checks.rules_log import Checker
 from codesdk.policy.modes import ModePolicy
 from codesdk.testing.fakes import FakeRuntime, FakeTools, call, done, message
 from codesdk.tools import builtin_registry
@@ -367,3 +369,20 @@ def test_a_session_that_is_closed_closes_its_questions():
         r.get(session.close())
         assert r.refused(session.answer(name, "late"), Conflict) == "CONFLICT"
         assert r.refused(session.deny(name), NotFound) == "NOT_FOUND"
+
+
+def test_an_answer_that_nobody_gave_is_found_by_verify():
+    with rig(tools=builtin_registry()) as r:
+        session = asked(r)
+        r.get(session.answer(waiting(r, session).approval_id, "SQLite"))
+        r.emit(done())
+        checker, found = Checker(session.id), list[Any]()
+        for event in r.events(session.id):
+            if isinstance(event.payload, ev.ApprovalAnswered):  # an approval, and no word of a person
+                event = msgspec.structs.replace(
+                    event, payload=msgspec.structs.replace(event.payload, answer=None)
+                )
+            found += checker.take(StoredFrame(seq=event.seq, data=encode(event)))
+        assert [(finding.invariant, "has no answer in words" in finding.message) for finding in found] == [
+            (6, True)
+        ]

@@ -223,7 +223,10 @@ class LiveSession:
             raise Conflict(f"A budget is used up. Approve {waiting} to raise it, then resume.")
         transport = tool_transport(self.resources.capabilities())  # may fail, so before a slot is taken
         self.queue.take_slot()
-        lifecycle.resume_from_transcript(self.recorder.journal, state.runtime_name, transport, lost=[])
+        alone = by if by.kind == "engine" else None
+        lifecycle.resume_from_transcript(
+            self.recorder.journal, state.runtime_name, transport, lost=[], by=alone
+        )
         if state.interrupted_task is not None or approved or messages:
             self.queue.launch(task_id, messages, resumes=self._resumes(by))
         else:

@@ -33,9 +33,14 @@ def create(journal: Journal, payload: ev.SessionCreated) -> None:
 
 
 def resume_from_transcript(
-    journal: Journal, runtime: str, mcp_transport: McpTransport | None, *, lost: list[str]
+    journal: Journal,
+    runtime: str,
+    mcp_transport: McpTransport | None,
+    *,
+    lost: list[str],
+    by: Actor | None = None,
 ) -> None:
-    """Continue the session from its transcript, with the same runtime or another one."""
+    """Continue the session from its transcript, with the same runtime or another one. `by` the engine, if nobody asked."""
     journal.write(
         ev.SessionResumed(
             resume_model="reconstruct",
@@ -43,6 +48,7 @@ def resume_from_transcript(
             runtime=runtime,
             lost=lost,
             mcp_transport=mcp_transport,
+            by=by,
         ),
         in_task=False,
     )
