@@ -45,6 +45,7 @@ SAMPLES: dict[type[Action[Any]], Action[Any]] = {
         act.ForkSession(session_id="ses_1", seq=3, title="other"),
         act.ChangeSettings(session_id="ses_1", title=None, values={"a": None}, stop_grace_s=1.5),
         act.MoveSession(session_id="ses_1", runtime="codex", model="m"),
+        act.CompactSession(session_id="ses_1", strategy="summary", keep_tokens=100),
         act.CloseSession(session_id="ses_1", reason="done"),
         act.DeleteSession(session_id="ses_1"),
     )
@@ -64,6 +65,7 @@ COMMAND_OF: dict[type[Action[Any]], str | None] = {
     act.ForkSession: "fork",
     act.ChangeSettings: "set",
     act.MoveSession: "move",
+    act.CompactSession: "compact",
     act.CloseSession: "close",
     act.DeleteSession: "delete",
 }
@@ -92,10 +94,12 @@ class Wire:
     def __init__(self) -> None:
         self.sent: tuple[str, str, Any] = ("", "", None)
 
-    async def post(self, path: str, body: Any, kind: Any, *, key: str | None = None) -> Any:
+    async def post(
+        self, path: str, body: Any, kind: Any, *, key: str | None = None, sender: Any = None
+    ) -> Any:
         self.sent = ("POST", path, body)
 
-    async def delete(self, path: str, *, key: str | None = None) -> None:
+    async def delete(self, path: str, *, key: str | None = None, sender: Any = None) -> None:
         self.sent = ("DELETE", path, None)
 
 
@@ -127,6 +131,7 @@ def test_the_handles_reach_all_of_them():
         session.fork(),
         session.set(title="x"),
         session.move("codex"),
+        session.compact(),
         session.close(),
         session.delete(),
     ]
@@ -154,6 +159,7 @@ ACTIONS_IN_ORDER = (
     act.ForkSession,
     act.ChangeSettings,
     act.MoveSession,
+    act.CompactSession,
     act.CloseSession,
     act.DeleteSession,
 )

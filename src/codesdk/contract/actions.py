@@ -12,7 +12,8 @@ import msgspec
 from codesdk.contract.bounds import Count
 from codesdk.contract.messages import Message, user
 from codesdk.contract.records import SessionRow, TaskRow
-from codesdk.contract.settings import Budgets, OnBusy, SessionSettings, SettingsChange
+from codesdk.contract.sender import Sender
+from codesdk.contract.settings import Budgets, CompactStrategy, OnBusy, SessionSettings, SettingsChange
 from codesdk.contract.tools import Actor, InteractionMode, PermissionMode, Scope, UndoReport
 
 LOCAL = "local"
@@ -28,7 +29,7 @@ Words = str | list[Message]
 R = TypeVar("R", covariant=True)
 
 
-class Caller(msgspec.Struct, frozen=True, kw_only=True):
+class Caller(Sender, frozen=True, kw_only=True):
     """Who requests an action: whose sessions it may reach, its name in the log, and what it may do."""
 
     principal: str = LOCAL
@@ -102,6 +103,12 @@ class CreateSession(Action[SessionRow], Equipment, frozen=True, kw_only=True, ta
     """The runtime's own tools that it may use. Needs the scope admin: they run outside of any sandbox."""
     budgets: Budgets | None = None
     settings: SessionSettings = SessionSettings()
+
+
+PLAYS_AND_RECORDS = (
+    "The settings say to record a model's answers, but the session plays a script or a recording, and no model is"
+    " asked. Leave out one of the two."
+)
 
 
 class EquipSession(Action[SessionRow], Equipment, frozen=True, kw_only=True, tag="equip"):
@@ -245,6 +252,21 @@ class MoveSession(Action[SessionRow], frozen=True, kw_only=True, tag="move"):
     model: str | None = None
 
 
+class CompactSession(Action[SessionRow], frozen=True, kw_only=True, tag="compact"):
+    """Give the runtime less of the conversation from the next task on; the transcript keeps everything.
+
+    `window` leaves out the oldest turns at once. `summary` starts a task in which the session's own runtime
+    sums them up; it is the row's active task.
+    """
+
+    route: ClassVar[str] = "POST /v1/sessions/{session_id}/compact"
+
+    session_id: str
+    strategy: CompactStrategy = "window"
+    keep_tokens: Count | None = None
+    """About how many tokens of the newest turns stay as they are. Default: half of what there is."""
+
+
 class CloseSession(Action[SessionRow], frozen=True, kw_only=True, tag="close"):
     """End a session; its log stays."""
 
@@ -277,6 +299,7 @@ AnyAction = (
     | ForkSession
     | ChangeSettings
     | MoveSession
+    | CompactSession
     | CloseSession
     | DeleteSession
 )

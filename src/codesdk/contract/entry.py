@@ -42,15 +42,15 @@ class ProgramEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Its name on the search path."""
     version: str
     """The version that the tests ran with. Others must be certified: what a program does by itself may change."""
+    markers: tuple[str, ...] = ()
+    """Files of which one lies at the top of what is installed with it. A package of npm needs none; without one it
+    is the program's file alone."""
     package: str
     """The Python package that includes it."""
     extra: str
     """Our own extra, which pins that package."""
     bundled: str
     """`module:function` that returns the package's program as a `Program`, or None if it is not installed."""
-    markers: tuple[str, ...] = ()
-    """Files of which one lies at the top of what is installed with it. A package of npm needs none; without one it
-    is the program's file alone."""
     login: str | None = None
     """How a person logs in to it, where it has logins: a command with `{program}` and `{folder}`, its state folder."""
     login_files: tuple[str, ...] = ()

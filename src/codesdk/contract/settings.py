@@ -21,6 +21,9 @@ ImplicitSources = Literal["off", "capture"]
 
 OnInterrupt = Literal["wait", "resume"]
 """What becomes of a task that a crash or a restart interrupted: it waits for a resume, or goes on by itself."""
+CompactStrategy = Literal["window", "summary"]
+"""How a conversation is made smaller: its oldest turns are left out, or its runtime sums them up first."""
+AutoCompact = Literal["off", "window", "summary"]
 
 
 class Budget(Record, frozen=True, kw_only=True):
@@ -47,6 +50,8 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     start_timeout_s: Seconds = 60.0
     idle_timeout_s: Seconds = 900.0
     context_budget_tokens: Count = 100_000
+    auto_compact: AutoCompact = "off"
+    """Whether a session compacts itself once its model or its budget finds the conversation too large."""
     raw_capture: bool = True
     raw_inline_bytes: InlineBytes = 4096
     input_inline_bytes: InlineBytes = 16_384
@@ -95,6 +100,8 @@ class SettingsChange(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     on_interrupt: OnInterrupt | UnsetType = UNSET
     max_resumes: Attempts | UnsetType = UNSET
     resume_backoff_s: Seconds | UnsetType = UNSET
+    context_budget_tokens: Count | UnsetType = UNSET
+    auto_compact: AutoCompact | UnsetType = UNSET
     values: dict[str, Any] | UnsetType = UNSET
     """For apps and extensions: these keys are set, null ones removed, all others stay."""
 

@@ -24,7 +24,7 @@ from codesdk.tools import builtin_registry
 
 WHICH = Question(text="Which database?", options=["SQLite", "Postgres"])
 ASK = {"question": "Which database?", "options": ["SQLite", "Postgres"]}
-ANSWERED = ["approval.answered", "tool.call.approved"]
+ANSWERED = ["approval.answered", "tool.call.policy_evaluated", "tool.call.approved"]
 OWN = ["tool.call.requested", *["tool.call.policy_evaluated"] * 2, "approval.requested"]
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import tempfile
+from typing import Any
 
 import msgspec
 
@@ -17,7 +18,7 @@ from codesdk.contract.api import (
 )
 from codesdk.contract.capabilities import Isolation
 from codesdk.contract.entry import RuntimeEntry
-from codesdk.contract.errors import NotFound, StorageFailure
+from codesdk.contract.errors import CodeSDKError, NotFound, StorageFailure
 from codesdk.contract.events import CONTRACT_VERSION
 from codesdk.contract.ports import EventLog
 from codesdk.contract.retention import GcReport
@@ -60,6 +61,16 @@ async def _probe(log: EventLog) -> None:
         # Anyone may ask, so the reason is named without the path that the error's own words hold.
         reason = (error.details or {}).get("sqlite", "the cause is in the daemon's log")
         raise not_ready(f"The store refused a write ({reason}).") from error
+
+
+async def process_health(call: Call) -> dict[str, Any]:
+    """Return the daemon's own health, for a support bundle: what `/v1/health` and `/v1/ready` say."""
+    found: dict[str, Any] = msgspec.to_builtins(await health(call))
+    try:
+        answer: dict[str, Any] = msgspec.to_builtins(await ready(call))
+    except CodeSDKError as error:
+        answer = {"ready": False, "problems": [error.message]}
+    return {**found, **answer, "draining": call.draining}
 
 
 async def whoami(call: Call) -> TokenInfo:
@@ -110,7 +121,7 @@ async def runtime_auth(call: Call) -> RuntimeAuth:
             credential_namespace=call.caller.principal,
             isolation=Isolation(level="namespaced", mode="subprocess"),
             state_dir=engine.ports.state_dir or folder,
-            allow_untested=engine.ports.permits.allow_untested,
+            allow_untested=engine.permits.allow_untested,
         )
         return RuntimeAuth(name=name, auth=await call_foreign(create_runtime(name).auth_status, env))
 

@@ -18,6 +18,7 @@ from codesdk.engine.calls.evaluation import KnownTools, judge
 from codesdk.engine.calls.inputs import CallInput, LiveCall
 from codesdk.engine.calls.questions import answered, asking
 from codesdk.engine.calls.reported import UNCONFINED
+from codesdk.engine.log.acting import acting_for
 from codesdk.engine.log.state import Carried
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
@@ -110,5 +111,6 @@ async def close_interrupted(scope: SessionScope, cause: RecoveryCause) -> None:
     for call in task.calls.values():
         if call.phase == "waiting" and call.approval_id is not None:
             inputs[call.key] = call.input_ref or await scope.put_json(call.input, "input")
-    lifecycle.recover(scope.journal, inputs, cause)
+    with acting_for(None):  # whoever asked for the session did not ask for this
+        lifecycle.recover(scope.journal, inputs, cause)
     await scope.recorder.settle()

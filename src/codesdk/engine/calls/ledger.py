@@ -21,9 +21,11 @@ from codesdk.contract.tools import (
     ExecutionEnv,
     OutputStream,
     PolicySnapshot,
+    PolicySource,
     Question,
     SandboxSummary,
     Scope,
+    Verdict,
 )
 from codesdk.engine.log.clock import millis
 from codesdk.engine.log.journal import Journal
@@ -147,13 +149,19 @@ def answer(
     reason: str | None,
     text: str | None = None,
 ) -> None:
-    """Record the answer to a call's question, and decide the call by it. `text` answers what the call asks."""
+    """Record the answer to a call's question and the opinion that it is, and decide the call by it.
+
+    `text` answers what the call asks.
+    """
     assert call.approval_id is not None, "only a question can be answered"
     journal.write(
         ev.ApprovalAnswered(
             approval_id=call.approval_id, decision=decision, by=by, scope=scope, reason=reason, answer=text
         )
     )
+    source: PolicySource = by.kind if by.kind in ("user", "extension") else "codesdk"
+    result: Verdict = "allow" if decision == "approve" else "deny"
+    evaluate(journal, call, Evaluation(source=source, result=result, reason=reason))
     if decision == "approve":
         approve(journal, call, by, reason)
     else:

@@ -19,7 +19,7 @@ from codesdk.contract.models import NO_SOURCES, InstructionSources
 from codesdk.contract.ports import Attached, ToolCalls
 from codesdk.contract.runtime import Runtime, ToolAnnouncement, ToolReply
 from codesdk.contract.tools import Question
-from codesdk.engine.models.limits import Spending, Standing, find_near, is_asked
+from codesdk.engine.models.limits import Spending, Standing, find_near, find_over, is_asked
 from codesdk.engine.models.requests import SessionTap
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
@@ -114,6 +114,13 @@ class Resources:
         state = self._scope.state
         standing = find_near(state, self.spending.standing(state.principal))
         return None if standing is None or is_asked(state, standing.level) else standing
+
+    def used_up_budget(self) -> Standing | None:
+        """Return a budget that is used up, if the runtime's next model request is not the gateway's to refuse."""
+        state = self._scope.state
+        if state.task is not None and state.task.seen.requests:
+            return None
+        return find_over(state, self.spending.standing(state.principal))
 
     async def model_url(self, sources: InstructionSources) -> str:
         """Return the URL that the runtime uses in place of the provider's."""

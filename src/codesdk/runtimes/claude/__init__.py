@@ -11,10 +11,10 @@ ENTRY = RuntimeEntry(
     program=ProgramEntry(
         command="claude",
         version="2.1.325",
+        markers=("claude.version",),
         package="claude-agent-sdk",
         extra="claude",
         bundled="codesdk.runtimes.claude.options:bundled",
-        markers=("claude.version",),
         login="CLAUDE_CONFIG_DIR={folder} {program} auth login",
         login_files=(".credentials.json",),
     ),

@@ -11,10 +11,10 @@ ENTRY = RuntimeEntry(
     program=ProgramEntry(
         command="codex",
         version="0.163.0",
+        markers=("codex-package.json",),
         package="openai-codex-cli-bin",
         extra="codex",
         bundled="codesdk.runtimes.codex.adapter:bundled",
-        markers=("codex-package.json",),
     ),
     wire="responses",
     provider="openai",
