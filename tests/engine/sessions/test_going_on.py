@@ -252,7 +252,7 @@ class Nothing:
     settings: ClassVar[dict[str, Any]] = {}
     secrets: tuple[str, ...] = ()
 
-    async def attach(self, session_id: str, *, again: bool = False) -> None:
+    async def attach(self, session_id: str, *, turn: int | None = None) -> None:
         return None
 
 
