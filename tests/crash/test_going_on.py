@@ -67,17 +67,10 @@ def started(events: list[Event]) -> list[ev.TaskStarted]:
     return [event.payload for event in events if isinstance(event.payload, ev.TaskStarted)]
 
 
-@pytest.mark.parametrize(
-    ("place", "moment"),
-    # Codex is killed while its model is asked: its next process goes on with its own copy of the conversation.
-    [("scripted", "tool.call.completed"), ("codex-sdk", "runtime.request.started")],
-    indirect=["place"],
-)
-async def test_the_next_process_ends_the_task_without_anyone_asking_and_the_call_ran_once(
-    place: Place, moment: str
-):
-    assert place.work(moment) == -signal.SIGKILL
-    assert place.runs == (1 if moment == "tool.call.completed" else 0)
+@pytest.mark.parametrize("place", ["scripted", "codex-sdk"], indirect=True)
+async def test_the_next_process_ends_the_task_without_anyone_asking_and_the_call_ran_once(place: Place):
+    assert place.work("tool.call.completed") == -signal.SIGKILL
+    assert place.runs == 1
     assert place.work("never") == 0
     assert place.runs == 1
     events = await place.events()
