@@ -17,9 +17,11 @@ from codesdk.client.address import finder
 from codesdk.client.connection import Connection
 from codesdk.client.service import HttpService
 from codesdk.contract import api
+from codesdk.contract.arguments import check_arguments, path_text
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.events import CONTRACT_VERSION
 from codesdk.contract.retention import GcReport, Retention
+from codesdk.contract.validation import read_as
 from codesdk.handles import Handles
 
 
@@ -45,6 +47,9 @@ class CodeSDKClient(Handles):
         The token is the given one, that of CODESDK_TOKEN or, for a daemon of this machine, the one in the lock file
         of its data directory. Leaving the block ends streams; tasks in the daemon keep running.
         """
+        check_arguments(url=url, token=token)
+        if data_dir is not None:
+            path_text(data_dir, "data_dir")
         client = cls(Connection(finder(url, token, data_dir)))
         try:
             await client._greet()
@@ -67,6 +72,7 @@ class CodeSDKClient(Handles):
 
     async def runtime_auth(self, name: str) -> api.RuntimeAuth:
         """Ask whether a runtime is installed and logged in on the daemon's machine."""
+        check_arguments(runtime=name)
         return await self.connection.get(f"/v1/runtimes/{quote(name, safe='')}/auth", api.RuntimeAuth)
 
     async def whoami(self) -> api.TokenInfo:
@@ -75,7 +81,7 @@ class CodeSDKClient(Handles):
 
     async def collect(self, retention: Retention, *, dry_run: bool = False) -> GcReport:
         """Let the daemon remove what is over the limits, of all principals. Needs the scope admin."""
-        limits = msgspec.structs.asdict(retention)
+        limits = msgspec.structs.asdict(read_as(Retention, retention, "retention"))
         return await self.connection.post("/v1/gc", api.Collecting(**limits, dry_run=dry_run), GcReport)
 
     async def usage(self) -> api.UsageAnswer:

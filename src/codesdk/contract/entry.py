@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from codesdk.contract.models import InstructionSources, Wire
+from codesdk.contract.options import RuntimeOptions
 
 
 class McpClient(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +79,8 @@ class RuntimeEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The format of its model requests, which decides whose key the gateway needs. None if it sends none."""
     provider: str | None = None
     """Who answers it, by OpenTelemetry's name, unless a request's model says otherwise."""
+    options: type[RuntimeOptions] = RuntimeOptions
+    """What a session's `runtime_config` may say to it."""
     mcp: McpClient = ANY_CLIENT
     instructions: InstructionFiles = InstructionFiles()
     state_folder: str = "state"

@@ -279,6 +279,11 @@ class Runtime(Protocol):
         """The full name, as events carry it."""
         ...
 
+    @property
+    def options(self) -> type[Any]:
+        """The type of what a session's `runtime_config` may say: a `RuntimeOptions`, or `AnyOptions`."""
+        ...
+
     def capabilities(self) -> Capabilities:
         """Describe the runtime. Must be cheap and must not start it."""
         ...

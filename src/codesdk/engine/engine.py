@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from codesdk.contract.actions import LOCAL, Action, Caller
-from codesdk.contract.bounds import check_bounds
 from codesdk.contract.canonical import content_hash
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import ToolCalls
@@ -19,6 +18,7 @@ from codesdk.contract.records import KeyRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.sender import Sender
 from codesdk.contract.service import Published
+from codesdk.contract.validation import checked
 from codesdk.engine.log.archive import Archive
 from codesdk.engine.log.feed import Feed, follow
 from codesdk.engine.log.observers import Observers
@@ -55,7 +55,7 @@ class Engine:
         permits: Permits | None = None,
         goes_on: bool = True,
     ) -> None:
-        check_bounds(ports.limits)
+        checked(ports.limits)
         self.ports = ports
         self.archive = Archive(ports.log, ports.blobs)
         self._secrets = SessionSecrets(secrets)

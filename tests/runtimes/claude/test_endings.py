@@ -192,15 +192,6 @@ async def test_an_image_reaches_the_model_and_what_claude_cannot_take_is_refused
         await world.check(session)
 
 
-async def test_an_unknown_wish_is_refused(tmp_path: Path) -> None:
-    async with opened(tmp_path) as world:
-        session = await world.session(
-            script("No."), settings=SessionSettings(runtime_config={"tools": "all"})
-        )
-        with pytest.raises(InvalidRequest, match="takes system_prompt and effort"):
-            await (await session.start("Hello")).result()
-
-
 # --- login ----------------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from codesdk.contract.capabilities import Capabilities, McpTransport
 from codesdk.contract.entry import ANY_CLIENT, McpClient
@@ -31,6 +32,7 @@ TOKEN_CHARS = 24
 SERVED: tuple[McpTransport, ...] = ("http",)
 """The MCP transports that are served here."""
 
+T = TypeVar("T")
 _log = logging.getLogger("codesdk.resources")
 
 
@@ -43,13 +45,22 @@ def tool_transport(capabilities: Capabilities) -> McpTransport | None:
 
 def capabilities_of(runtime: Runtime) -> Capabilities:
     """Return what a runtime can do. Raise `TaskFailure` if it does not say, whatever the cause."""
+    return _told(runtime, "what it can do", runtime.capabilities)
+
+
+def options_of(runtime: Runtime) -> type[Any]:
+    """Return the type of a runtime's options. Raise `TaskFailure` if it does not say, whatever the cause."""
+    return _told(runtime, "what it can be told", lambda: runtime.options)
+
+
+def _told(runtime: Runtime, what: str, say: Callable[[], T]) -> T:
     try:
         with Contained():
-            return runtime.capabilities()
+            return say()
     except CodeSDKError:
         raise
     except Exception as error:
-        why = f"The runtime {runtime.name} does not say what it can do ({name_of(error)}). Use another one."
+        why = f"The runtime {runtime.name} does not say {what} ({name_of(error)}). Use another one."
         raise TaskFailure(why, code="RUNTIME_CRASHED", runtime=runtime.name) from error
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from codesdk.contract.capabilities import AuthStatus, Capabilities
 from codesdk.contract.events import OutputCompleted, OutputDelta
 from codesdk.contract.messages import Message, Text
+from codesdk.contract.options import AnyOptions
 from codesdk.contract.runtime import (
     Draft,
     Failed,
@@ -73,8 +74,10 @@ class FakeRuntime:
         *,
         name: str = "fake",
         capabilities: Capabilities = FAKE_CAPABILITIES,
+        options: type[Any] = AnyOptions,
     ) -> None:
         self.name = name
+        self.options = options
         self.tasks: list[FakeTask] = []
         self.closed_sessions: list[str] = []
         self._play = play
