@@ -63,6 +63,7 @@ SAMPLES = {
     "steerTask": Sample(404, {"message": "Rather this."}),
     "approveCall": Sample(404, {}),
     "denyCall": Sample(404, {}),
+    "answerQuestion": Sample(404, {"text": "yes"}),
     "revokeGrant": Sample(404),
     "uploadArtifact": Sample(201, b"bytes", "?name=a.bin"),
     "listArtifacts": Sample(404),
