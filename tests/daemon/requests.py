@@ -9,6 +9,7 @@ UNKNOWN = {
     "session_id": "ses_00000000000000000000000000",
     "task_id": "task_00000000000000000000000000",
     "tool_call_id": "call_00000000000000000000000000",
+    "approval_id": "apr_00000000000000000000000000",
     "artifact_id": "art_00000000000000000000000000",
     "tool": "workspace.write",
     "runtime": "scripted",
