@@ -28,6 +28,7 @@ from codesdk.contract.settings import (
     CompactStrategy,
     GatewayMode,
     OnBusy,
+    OnInterrupt,
     SessionSettings,
 )
 from codesdk.contract.tools import Grant, InteractionMode, PermissionMode, Scope, UndoReport
@@ -128,6 +129,11 @@ class Session:
         )
         await self.service.execute(action, key=idempotency_key)
 
+    async def answer(self, approval_id: str, text: str, *, idempotency_key: str | None = None) -> None:
+        """Answer a question with text. The first answer counts; to decline a question, `deny` it."""
+        action = act.AnswerQuestion(session_id=self.id, approval_id=approval_id, text=text)
+        await self.service.execute(action, key=idempotency_key)
+
     async def grants(self) -> list[Grant]:
         """Return what was approved for the whole session."""
         return await self.service.grants(self.id)
@@ -181,6 +187,9 @@ class Session:
         end_grace_s: float | UnsetType = UNSET,
         start_timeout_s: float | UnsetType = UNSET,
         idle_timeout_s: float | UnsetType = UNSET,
+        on_interrupt: OnInterrupt | UnsetType = UNSET,
+        max_resumes: int | UnsetType = UNSET,
+        resume_backoff_s: float | UnsetType = UNSET,
         context_budget_tokens: int | UnsetType = UNSET,
         auto_compact: AutoCompact | UnsetType = UNSET,
         values: dict[str, Any] | UnsetType = UNSET,
@@ -201,6 +210,9 @@ class Session:
             end_grace_s=end_grace_s,
             start_timeout_s=start_timeout_s,
             idle_timeout_s=idle_timeout_s,
+            on_interrupt=on_interrupt,
+            max_resumes=max_resumes,
+            resume_backoff_s=resume_backoff_s,
             context_budget_tokens=context_budget_tokens,
             auto_compact=auto_compact,
             values=values,
@@ -358,6 +370,10 @@ class Task:
     ) -> None:
         """Refuse a waiting tool call. The reason is told to the model."""
         await self.session.deny(tool_call_id, reason, attempt=attempt, input_hash=input_hash)
+
+    async def answer(self, approval_id: str, text: str) -> None:
+        """Answer a question that the task asks. The first answer counts."""
+        await self.session.answer(approval_id, text)
 
     async def stop(self, reason: str = "stopped by the user") -> None:
         """Ask the task to end; `result` waits for it."""

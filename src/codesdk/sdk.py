@@ -102,6 +102,7 @@ class CodeSDK(Handles):
         observers: Sequence[Observer] = (),
         subscribers: Sequence[Subscriber] = (),
         share: bool = True,
+        goes_on: bool = True,
     ) -> AsyncGenerator["CodeSDK"]:
         """Open a data directory for work; without one, keep everything in memory.
 
@@ -118,7 +119,8 @@ class CodeSDK(Handles):
         the model gateway passes requests on to; without them, the real ones, with the keys that the environment has
         (ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY). `observers` are told of every event once it is stored;
         `subscribers` are given those of their types from the store and miss none, even over a crash.
-        Leaving the block stops what runs and waits until all is stored.
+        Leaving the block stops what runs and waits until all is stored. A session with the setting
+        `on_interrupt="resume"` is interrupted instead, and goes on at the next start, unless that says `goes_on=False`.
         """
         secrets = tuple(texts(secrets, "secrets"))
         check_opening(
@@ -167,6 +169,7 @@ class CodeSDK(Handles):
                 secrets=hidden,
                 permits=permits
                 or Permits(allow_yolo=allow_yolo, allow_untested=allow_untested, script_files=True),
+                goes_on=goes_on,
             )
             await engine.open()
             if audit is not None:  # made before the engine, which is one of its sources

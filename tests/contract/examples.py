@@ -445,6 +445,17 @@ _EVENTS = [
         task=None,
     ),
     _event(
+        49,
+        311,
+        ev.SessionNotResumed(
+            task_id=THIRD,
+            cause="attempts",
+            message="It went on by itself 3 times in a row and was interrupted each time. Look at why, then resume it.",
+            attempts=3,
+        ),
+        task=None,
+    ),
+    _event(
         50,
         340,
         ev.SessionResumed(resume_model="reconstruct", from_seq=49, runtime=RUNTIME, lost=[]),

@@ -99,6 +99,7 @@ def test_every_type_that_documents_name_is_in_the_list():
         "session.resumed",
         "session.closed",
         "session.recovered",
+        "session.not_resumed",
         "session.clock_changed",
         "session.settings_changed",
         "session.compacted",

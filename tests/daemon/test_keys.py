@@ -71,6 +71,14 @@ def _asking(place: Place, one: Any, other: Any, effect: str, *rest: str) -> Try:
     return Try(ids, one, other, effect, frozenset(rest) or None)
 
 
+def _questioned(place: Place) -> Try:
+    ask = {"call": {"tool": "user.ask", "input": {"question": "Which?"}}}
+    session = place.running.session({"turns": [{"steps": [ask]}, {"steps": [{"text": "Done."}]}]})
+    asked = waiting(place.running, session)
+    ids = {name: asked[name] for name in ("session_id", "approval_id")}
+    return Try(ids, {"text": "this"}, {"text": "that"}, "approval.answered", frozenset(TERMINAL))
+
+
 def _resumed(place: Place) -> Try:
     bodies = {"message": "Go on."}, {"message": "Go on, please."}
     return Try({"session_id": place.interrupted}, *bodies, "session.resumed", frozenset(TERMINAL))
@@ -117,6 +125,7 @@ TRIES: dict[str, Callable[[Place], Try]] = {
     "denyCall": lambda place: _asking(
         place, {"reason": "no"}, {"reason": "no, no"}, "approval.answered", *TERMINAL
     ),
+    "answerQuestion": _questioned,
     "collectGarbage": _collected,
     "uploadArtifact": lambda _: Try({}, b"one", b"two"),
 }

@@ -31,6 +31,7 @@ CONFIG = {"checks": {"positive_data_acceptance": {"enabled": False}}}
 IN_THE_MIDDLE = {
     "approveCall",
     "denyCall",
+    "answerQuestion",
     "revokeGrant",
     "moveSession",
     "resumeSession",

@@ -56,6 +56,7 @@ class Pair:
             "session_id": session,
             "task_id": waiting["task_id"],
             "tool_call_id": waiting["tool_call_id"],
+            "approval_id": waiting["approval_id"],
             "artifact_id": upload.json()["artifact_id"],
         }
 

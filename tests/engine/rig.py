@@ -43,7 +43,9 @@ BEGUN = ["task.started", "model.input"]
 
 
 class Rig(World):
-    """A world whose sessions are the SDK's handles."""
+    """A world whose sessions are the SDK's handles. `goes_on` is for the engines that are opened from now on."""
+
+    goes_on = True
 
     def __init__(
         self,
@@ -69,7 +71,12 @@ class Rig(World):
             return found
 
         self.engine = Engine(
-            ports, find, owner="test", secrets=self.secrets, permits=Permits(allow_yolo=True)
+            ports,
+            find,
+            owner="test",
+            secrets=self.secrets,
+            permits=Permits(allow_yolo=True),
+            goes_on=self.goes_on,
         )
         await self.engine.open()
 

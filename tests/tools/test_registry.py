@@ -295,6 +295,7 @@ def test_the_built_in_tools_say_honestly_where_they_run():
         ("workspace.glob", "read_only", True),
         ("workspace.search", "read_only", True),
         ("patch.apply", "write", False),
+        ("user.ask", "read_only", False),
     ]
     here = SandboxSummary(network=False, mounts=["workspace"])
     inputs: dict[str, Any] = {
@@ -306,5 +307,7 @@ def test_the_built_in_tools_say_honestly_where_they_run():
         "workspace.search": {"pattern": "x"},
         "patch.apply": {"patch": "x"},
     }
-    for spec in registry.specs():
-        assert where(registry, spec.name, inputs[spec.name]) == ("codesdk_host", here)
+    for name, given in inputs.items():
+        assert where(registry, name, given) == ("codesdk_host", here)
+    nowhere = SandboxSummary(network=False)
+    assert where(registry, "user.ask", {"question": "?"}) == ("codesdk_host", nowhere)

@@ -46,6 +46,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     "Answer a running task": {
         "approve": Entry("answer", "approve", "Approve a waiting tool call, or list those that wait."),
         "deny": Entry("answer", "deny", "Deny a waiting tool call, or list those that wait."),
+        "answer": Entry("answer", "answer", "Answer a question with text, or list those that wait."),
         "steer": Entry("answer", "steer", "Add a message to the running task."),
         "stop": Entry("answer", "stop", "Stop the running task."),
         "approvals": Entry("approvals", "approvals", "Show what waits in all sessions, and answer it."),

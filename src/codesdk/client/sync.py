@@ -24,6 +24,7 @@ from codesdk.contract.settings import (
     Budgets,
     CompactStrategy,
     OnBusy,
+    OnInterrupt,
     SessionSettings,
 )
 from codesdk.contract.tools import Grant, InteractionMode, PermissionMode, Scope, UndoReport
@@ -275,6 +276,10 @@ class SyncSession:
             )
         )
 
+    def answer(self, approval_id: str, text: str, *, idempotency_key: str | None = None) -> None:
+        """Answer a question with text. The first answer counts; to decline a question, `deny` it."""
+        self._loop.wait(self._inner.answer(approval_id, text, idempotency_key=idempotency_key))
+
     def grants(self) -> list[Grant]:
         """Return what was approved for the whole session."""
         return self._loop.wait(self._inner.grants())
@@ -319,6 +324,9 @@ class SyncSession:
         end_grace_s: float | UnsetType = UNSET,
         start_timeout_s: float | UnsetType = UNSET,
         idle_timeout_s: float | UnsetType = UNSET,
+        on_interrupt: OnInterrupt | UnsetType = UNSET,
+        max_resumes: int | UnsetType = UNSET,
+        resume_backoff_s: float | UnsetType = UNSET,
         context_budget_tokens: int | UnsetType = UNSET,
         auto_compact: AutoCompact | UnsetType = UNSET,
         values: dict[str, Any] | UnsetType = UNSET,
@@ -339,6 +347,9 @@ class SyncSession:
                 end_grace_s=end_grace_s,
                 start_timeout_s=start_timeout_s,
                 idle_timeout_s=idle_timeout_s,
+                on_interrupt=on_interrupt,
+                max_resumes=max_resumes,
+                resume_backoff_s=resume_backoff_s,
                 context_budget_tokens=context_budget_tokens,
                 auto_compact=auto_compact,
                 values=values,
@@ -472,6 +483,10 @@ class SyncTask:
     ) -> None:
         """Refuse a waiting tool call. The reason is told to the model."""
         self._loop.wait(self._inner.deny(tool_call_id, reason, attempt=attempt, input_hash=input_hash))
+
+    def answer(self, approval_id: str, text: str) -> None:
+        """Answer a question that the task asks. The first answer counts."""
+        self._loop.wait(self._inner.answer(approval_id, text))
 
     def stop(self, reason: str = "stopped by the user") -> None:
         """Ask the task to end; `result` waits for it."""

@@ -185,7 +185,7 @@ class ApproveCall(Action[None], frozen=True, kw_only=True, tag="approve"):
 
 
 class DenyCall(Action[None], frozen=True, kw_only=True, tag="deny"):
-    """Refuse a waiting tool call. The reason is told to the model."""
+    """Refuse a waiting tool call, or decline a question. The reason is told to the model."""
 
     needs: ClassVar[TokenScope] = "approve"
     route: ClassVar[str] = "POST /v1/sessions/{session_id}/calls/{tool_call_id}/deny"
@@ -195,6 +195,17 @@ class DenyCall(Action[None], frozen=True, kw_only=True, tag="deny"):
     reason: str = "denied by the user"
     attempt: Count | None = None
     input_hash: str | None = None
+
+
+class AnswerQuestion(Action[None], frozen=True, kw_only=True, tag="answer"):
+    """Answer a question with text. The first answer counts. To decline one, deny it."""
+
+    needs: ClassVar[TokenScope] = "approve"
+    route: ClassVar[str] = "POST /v1/sessions/{session_id}/questions/{approval_id}/answer"
+
+    session_id: str
+    approval_id: str
+    text: str
 
 
 class RevokeGrant(Action[None], frozen=True, kw_only=True, tag="revoke"):
@@ -291,6 +302,7 @@ AnyAction = (
     | StopTask
     | ApproveCall
     | DenyCall
+    | AnswerQuestion
     | RevokeGrant
     | UndoChanges
     | ForkSession

@@ -22,6 +22,8 @@ Days = Annotated[float, msgspec.Meta(ge=0, le=36_500)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Number = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
 """At least one."""
+Attempts = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+"""How often something is tried without anyone asking."""
 Bytes = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 InlineBytes = Annotated[int, msgspec.Meta(ge=0, le=4 * 1024 * 1024)]
 """What an event may hold itself; the rest goes to an artifact."""

@@ -14,10 +14,12 @@ from codesdk.contract.tools import (
     Decision,
     ExecutedBy,
     ExecutionEnv,
+    Expects,
     Outcome,
     OutputStream,
     PolicySnapshot,
     PolicySource,
+    Question,
     Record,
     SandboxSummary,
     Scope,
@@ -27,7 +29,31 @@ from codesdk.contract.tools import (
     Verdict,
 )
 
+ApprovalKind = Literal["tool", "budget", "question"]
 BudgetLevel = Literal["task", "session", "principal"]
+
+
+class Asked(Record, frozen=True, kw_only=True):
+    """The question of an approval of kind `question`: the fields of `Question`. Others have none of it."""
+
+    text: str | None = None
+    options: list[str] = []  # noqa: RUF012 - msgspec copies it, and leaves out an empty one
+    expects: Expects = "text"
+    optional: bool = False
+    asker: str | None = None
+
+    @property
+    def question(self) -> Question | None:
+        """The question, or None if this asks for a decision only."""
+        if self.text is None:
+            return None
+        return Question(
+            text=self.text,
+            options=self.options,
+            expects=self.expects,
+            optional=self.optional,
+            asker=self.asker,
+        )
 
 
 class ToolCallRequested(ToolIdentity, frozen=True, kw_only=True):
@@ -51,11 +77,15 @@ class ToolCallPolicyEvaluated(ToolIdentity, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-class ApprovalRequested(Record, frozen=True, kw_only=True):
-    """Somebody must answer, before `expires_at` if that is set. A used-up `budget` waits for ever."""
+class ApprovalRequested(Asked, frozen=True, kw_only=True):
+    """Somebody must answer, before `expires_at` if that is set. A used-up `budget` waits for ever.
+
+    A `question` is answered with text. The one that a tool call asks has its `tool_call_id`, and outlives a crash; the
+    one of an MCP server ends with the call that the server works on.
+    """
 
     approval_id: str
-    kind: Literal["tool", "budget"]
+    kind: ApprovalKind
     summary: str
     expires_at: str | None = None
     tool_call_id: str | None = None
@@ -65,16 +95,20 @@ class ApprovalRequested(Record, frozen=True, kw_only=True):
 
 
 class ApprovalAnswered(Record, frozen=True, kw_only=True):
-    """The answer. `by` an engine means that time ran out, the task was stopped or the session was closed."""
+    """The answer. `by` an engine means that time ran out, the task was stopped or the session was closed.
+
+    A question that was answered has the decision `approve` and an `answer`; one that was declined, `deny`.
+    """
 
     approval_id: str
     decision: Decision
     by: Actor
     scope: Scope
     reason: str | None = None
+    answer: str | None = None
 
 
-class ApprovalCarried(Record, frozen=True, kw_only=True):
+class ApprovalCarried(Asked, frozen=True, kw_only=True):
     """A question that outlived a crash: still listed, still answerable, run by `resume`."""
 
     approval_id: str

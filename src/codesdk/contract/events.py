@@ -73,6 +73,11 @@ class SessionRecoveredEvent(Envelope, frozen=True, kw_only=True, tag="session.re
     payload: SessionRecovered
 
 
+class SessionNotResumedEvent(Envelope, frozen=True, kw_only=True, tag="session.not_resumed"):
+    type: ClassVar[Literal["session.not_resumed"]] = "session.not_resumed"
+    payload: SessionNotResumed
+
+
 class ClockChangedEvent(Envelope, frozen=True, kw_only=True, tag="session.clock_changed"):
     type: ClassVar[Literal["session.clock_changed"]] = "session.clock_changed"
     payload: ClockChanged
@@ -257,6 +262,7 @@ KnownEvent = (
     | SessionResumedEvent
     | SessionClosedEvent
     | SessionRecoveredEvent
+    | SessionNotResumedEvent
     | ClockChangedEvent
     | SettingsChangedEvent
     | SessionCompactedEvent

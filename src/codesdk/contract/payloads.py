@@ -80,9 +80,12 @@ class Parent(Record, frozen=True, kw_only=True):
 
 
 class Resumes(Record, frozen=True, kw_only=True):
-    """The interrupted task that this one continues."""
+    """The interrupted task that this one continues. With `by`, nobody asked for it: the engine went on by itself,
+    for the `attempt`th time in a row."""
 
     task_id: str
+    by: Actor | None = None
+    attempt: int | None = None
 
 
 class Omission(Record, frozen=True, kw_only=True):
@@ -140,7 +143,8 @@ class SessionCreated(Record, frozen=True, kw_only=True):
 
 
 class SessionResumed(Record, frozen=True, kw_only=True):
-    """A session continues from its transcript; `lost` says what could not be carried over."""
+    """A session continues from its transcript; `lost` says what could not be carried over. With `by`, nobody asked for it:
+    the engine went on by itself."""
 
     resume_model: ResumeModel
     from_seq: int
@@ -149,6 +153,7 @@ class SessionResumed(Record, frozen=True, kw_only=True):
     mcp_transport: McpTransport | None = None
     runtime_config: dict[str, Any] | None = None
     """What is left of the session's options, if another runtime does not know all of them."""
+    by: Actor | None = None
 
 
 class SessionClosed(Record, frozen=True, kw_only=True):
@@ -157,14 +162,29 @@ class SessionClosed(Record, frozen=True, kw_only=True):
     reason: str
 
 
+RecoveryCause = Literal["INTERRUPTED", "STORAGE_FAILED", "SHUTDOWN"]
+
+
 class SessionRecovered(Record, frozen=True, kw_only=True):
     """The engine found a task that nobody had ended, and closes it: the events that follow do. `cause` is the
-    code of the error that it ends with: the process died, or the log could not be written."""
+    code of the error that it ends with: the process died, or the log could not be written. With the cause SHUTDOWN
+    the engine itself interrupted the task, in order, when it was closed."""
 
     task_id: str
-    cause: Literal["INTERRUPTED", "STORAGE_FAILED"]
+    cause: RecoveryCause
     open_calls: list[str]
     """The attempts that were open, as `id#attempt`."""
+
+
+class SessionNotResumed(Record, frozen=True, kw_only=True):
+    """The interrupted task was to go on by itself (`on_interrupt`), and does not: it was tried too often, its equipment
+    is missing, or it was refused. Whoever resumes the session has it tried again."""
+
+    task_id: str
+    cause: Literal["attempts", "equipment", "refused"]
+    message: str
+    attempts: int
+    missing: list[str] = []  # noqa: RUF012 - msgspec copies it, and leaves out an empty one
 
 
 class ClockChanged(Record, frozen=True, kw_only=True):

@@ -32,6 +32,7 @@ from codesdk.contract.tools import (
     ExecutionEnv,
     OutputStream,
     PermissionMode,
+    Question,
     SandboxSummary,
     Subjects,
     ToolClass,
@@ -327,6 +328,15 @@ class Subscriber(Protocol):
         ...
 
 
+AskUser = Callable[[Question], Awaitable[str | None]]
+"""Asks a person while a tool runs. Returns the answer, or None if there is none. Never raises."""
+
+
+async def nobody(question: Question) -> str | None:
+    """Ask nobody: there is no answer."""
+    return None
+
+
 class ToolInvocation(msgspec.Struct, frozen=True, kw_only=True):
     """An approved call, as the tool gets it."""
 
@@ -337,6 +347,8 @@ class ToolInvocation(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     input: Any
     workspace: Workspace
+    ask: AskUser = nobody
+    """Asks a person. What is still open when the call ends is closed."""
 
 
 class FileChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -368,6 +380,8 @@ class PreparedCall(msgspec.Struct, frozen=True, kw_only=True):
     execution_env: ExecutionEnv
     sandbox: SandboxSummary
     subjects: Subjects = Subjects()
+    question: Question | None = None
+    """What the call asks a person. Then it is not run: the answer is its result."""
 
 
 class ToolRunner(Protocol):

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from codesdk.contract.call_payloads import ApprovalKind, Asked
 from codesdk.contract.events import UsageReported
 from codesdk.contract.messages import ArtifactRef, Message
 from codesdk.contract.tools import Record, ToolClass
@@ -73,6 +74,8 @@ class SessionRow(Record, frozen=True, kw_only=True):
     active_task_id: str | None = None
     queued: int = 0
     parent_session_id: str | None = None
+    goes_on: bool = False
+    """Whether its interrupted task goes on by itself once nothing is waited for, here or at the next start."""
     spent: Spent | None = None
 
 
@@ -100,13 +103,13 @@ class MessageRow(Record, frozen=True, kw_only=True):
     message: Message
 
 
-class ApprovalRow(Record, frozen=True, kw_only=True):
+class ApprovalRow(Asked, frozen=True, kw_only=True):
     """An approval that waits for an answer, or (state answered, carried) for a resume."""
 
     approval_id: str
     session_id: str
     state: Literal["waiting", "carried", "approved", "closed"]
-    kind: Literal["tool", "budget"]
+    kind: ApprovalKind
     summary: str
     requested_at: str
     expires_at: str | None = None

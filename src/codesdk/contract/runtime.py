@@ -28,6 +28,7 @@ from codesdk.contract.tools import (
     InteractionMode,
     Outcome,
     PermissionMode,
+    Question,
     Record,
     Subjects,
     ToolIdentity,
@@ -217,6 +218,14 @@ class Host(Protocol):
         Any runtime may ask, about any tool: one that its capabilities do not declare counts as dangerous. The
         call must have the runtime's id, by which `ToolEnded` names it. May take as long as an approval does;
         cancelling it withdraws the question.
+        """
+        ...
+
+    async def ask_user(self, call: ToolAnnouncement, question: Question) -> ToolReply:
+        """Ask a person what a tool of the runtime's own asks. Return the answer, or as an error why there is none.
+
+        The call must have the runtime's id. It is recorded from its request to its end: report nothing else of it.
+        May take as long as an approval does; cancelling it withdraws the question.
         """
         ...
 

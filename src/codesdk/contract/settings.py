@@ -6,7 +6,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from codesdk.contract.bounds import Bytes, Count, Dollars, InlineBytes, Seconds
+from codesdk.contract.bounds import Attempts, Bytes, Count, Dollars, InlineBytes, Seconds
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.tools import InteractionMode, PermissionMode, Record
 
@@ -19,6 +19,8 @@ ImplicitSources = Literal["off", "capture"]
 """Whether the workspace's own instruction files reach the model. Whatever could run something never does."""
 
 
+OnInterrupt = Literal["wait", "resume"]
+"""What becomes of a task that a crash or a restart interrupted: it waits for a resume, or goes on by itself."""
 CompactStrategy = Literal["window", "summary"]
 """How a conversation is made smaller: its oldest turns are left out, or its runtime sums them up first."""
 AutoCompact = Literal["off", "window", "summary"]
@@ -58,6 +60,11 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     gateway: GatewayMode = "passthrough"
     mcp_servers: list[str] = []
     implicit_sources: ImplicitSources = "off"
+    on_interrupt: OnInterrupt = "wait"
+    max_resumes: Attempts = 3
+    """How often in a row a task goes on by itself; a shutdown does not count."""
+    resume_backoff_s: Seconds = 1.0
+    """How long to wait before the second time. It doubles each time after that, up to five minutes."""
 
 
 class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +97,9 @@ class SettingsChange(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     end_grace_s: Seconds | UnsetType = UNSET
     start_timeout_s: Seconds | UnsetType = UNSET
     idle_timeout_s: Seconds | UnsetType = UNSET
+    on_interrupt: OnInterrupt | UnsetType = UNSET
+    max_resumes: Attempts | UnsetType = UNSET
+    resume_backoff_s: Seconds | UnsetType = UNSET
     context_budget_tokens: Count | UnsetType = UNSET
     auto_compact: AutoCompact | UnsetType = UNSET
     values: dict[str, Any] | UnsetType = UNSET
@@ -136,3 +146,5 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What all stored sessions of one principal together may spend."""
     max_same_requests: Count = 20
     """How often a runtime may send a model the same request within a minute; more counts as a loop."""
+    runtime_idle_s: Seconds | None = 600.0
+    """After this time without a task, a session's runtime process is ended. The next task starts it again. Null: never."""

@@ -35,6 +35,22 @@ class Actor(Record, frozen=True, kw_only=True):
     id: str | None = None
 
 
+Expects = Literal["text", "choice", "boolean", "number", "integer"]
+"""What an answer must be: any text, one of the options, `true` or `false`, or a number."""
+
+
+class Question(Record, frozen=True, kw_only=True):
+    """Something that only a person can answer, in words. `options` are suggestions unless a `choice` is expected."""
+
+    text: str
+    options: list[str] = []
+    expects: Expects = "text"
+    optional: bool = False
+    """Whether an empty answer is one, and means: none."""
+    asker: str | None = None
+    """The MCP server that asks; otherwise the model does."""
+
+
 class ToolIdentity(Record, frozen=True, kw_only=True):
     """Which attempt of which call, over which input."""
 
@@ -140,6 +156,8 @@ class ToolSpec(Record, frozen=True, kw_only=True):
     safe_replay: bool = False
     output_schema: dict[str, Any] | None = None
     """The schema of the result, if it is an object and not text."""
+    interactive: bool = False
+    """Whether it is offered only where somebody can be asked."""
     annotations: ToolAnnotations = ToolAnnotations()
 
 

@@ -17,6 +17,7 @@ _IDS = {
     "session_id": "The session's id",
     "task_id": "The task's id",
     "tool_call_id": "The id of the tool call, or of the question about a budget",
+    "approval_id": "The id of the question, which is that of its approval",
     "artifact_id": "The artifact's id",
     "tool": "The tool's name",
     "runtime": "The runtime's name or alias",

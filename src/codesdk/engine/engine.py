@@ -25,6 +25,7 @@ from codesdk.engine.log.observers import Observers
 from codesdk.engine.log.subscription import Subscription
 from codesdk.engine.permits import Permits
 from codesdk.engine.sessions.actions import SessionActions
+from codesdk.engine.sessions.going_on import GoingOn
 from codesdk.engine.sessions.registry import SessionRegistry
 from codesdk.engine.sessions.scope import Ports, store_artifact
 from codesdk.engine.sessions.sealing import sweep, unseal
@@ -39,7 +40,10 @@ R = TypeVar("R")
 
 
 class Engine:
-    """All sessions of one log. `owner` must be the same name after a restart, or nothing is recovered."""
+    """All sessions of one log. `owner` must be the same name after a restart, or nothing is recovered.
+
+    With `goes_on`, interrupted tasks of sessions that say so (`on_interrupt`) go on by themselves here.
+    """
 
     def __init__(
         self,
@@ -49,6 +53,7 @@ class Engine:
         owner: str,
         secrets: Iterable[str] = (),
         permits: Permits | None = None,
+        goes_on: bool = True,
     ) -> None:
         checked(ports.limits)
         self.ports = ports
@@ -63,6 +68,9 @@ class Engine:
         self.launch: Mapping[str, Any] = {"limits": ports.limits, "permits": self.permits}
         """What it was started with, as a support bundle shows it."""
         self._actions = SessionActions(self._registry, self.permits, self.settle_subscribers)
+        self._going_on = GoingOn(self._registry, self._actions.execute_alone)
+        if goes_on:
+            self._registry.on_loaded = self._actions.on_answered = self._going_on.consider
         self.keys = self._actions.keys
         self.slots = self._registry.slots
         self.tool_calls: ToolCalls = self._registry
@@ -88,8 +96,9 @@ class Engine:
     async def close(self, reason: str = "CodeSDK is shutting down") -> None:
         """Stop every running task, wait until all is stored and delivered, and release all resources."""
         self._actions.closing = True
+        await self._going_on.close()
         live = list(self._registry.sessions)
-        await asyncio.gather(*(session.queue.halt(lifecycle.ENGINE, reason) for session in live))
+        await asyncio.gather(*(session.end_work(lifecycle.ENGINE, reason) for session in live))
         for session in live:
             # Readers must get the last events before their streams end.
             if session.recorder.broken is None:

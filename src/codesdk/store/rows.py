@@ -47,8 +47,8 @@ def unpack(kind: type[R], data: bytes) -> R:
 
 
 def is_pending(row: SessionRow) -> bool:
-    """Return whether a session has work that a crash would interrupt."""
-    return row.active_task_id is not None or row.queued > 0
+    """Return whether a session has work that a crash would interrupt, or that the next start takes up by itself."""
+    return row.active_task_id is not None or row.queued > 0 or row.goes_on
 
 
 class PackedChanges(msgspec.Struct, kw_only=True):

@@ -17,6 +17,7 @@ from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.ports import PreparedCall, ToolInvocation, ToolRun, ToolSink
 from codesdk.contract.tools import (
     ExecutionEnv,
+    Question,
     SandboxSummary,
     Subjects,
     ToolAnnotations,
@@ -46,6 +47,8 @@ class ToolContext(msgspec.Struct, frozen=True):
 ToolFunction = Callable[[Any, ToolContext], Awaitable[Any]]
 SubjectsOf = Callable[[Any], Subjects]
 """Returns what a call touches, given its converted input."""
+AsksOf = Callable[[Any], Question]
+"""Returns what a call asks a person, given its converted input."""
 F = TypeVar("F", bound=ToolFunction)
 
 
@@ -59,6 +62,7 @@ class Offer(TypedDict, total=False):
     sandbox: SandboxSummary
     annotations: ToolAnnotations
     subjects: SubjectsOf | None
+    asks: AsksOf | None
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +77,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     execution_env: ExecutionEnv = "codesdk_host"
     sandbox: SandboxSummary = _HOST
     subjects: SubjectsOf | None = None
+    asks: AsksOf | None = None
+    """For a tool that is not run but answered by a person."""
     close_session: Callable[[str], Awaitable[None]] | None = None
 
 
@@ -130,6 +136,7 @@ class ToolRegistry:
             execution_env=tool.execution_env,
             sandbox=tool.sandbox,
             subjects=Subjects() if tool.subjects is None else tool.subjects(value),
+            question=None if tool.asks is None else tool.asks(value),
         )
 
     async def run(self, call: ToolInvocation, output: ToolSink) -> ToolRun:
@@ -208,11 +215,13 @@ def make_tool(function: ToolFunction, **offer: Unpack[Offer]) -> Tool:
             safe_replay=offer.get("safe_replay", False),
             output_schema=_returned(function),
             annotations=offer.get("annotations", ToolAnnotations()),
+            interactive=offer.get("asks") is not None,
         ),
         input_type=input_type,
         function=function,
         sandbox=offer.get("sandbox", _HOST),
         subjects=offer.get("subjects"),
+        asks=offer.get("asks"),
     )
 
 

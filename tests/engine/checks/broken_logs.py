@@ -17,6 +17,7 @@ from codesdk.contract.events import (
     OutputDelta,
     Resumes,
     SessionClosed,
+    SessionNotResumed,
     SessionRecovered,
     TaskFailed,
     TaskStopRequested,
@@ -335,6 +336,13 @@ def recover_another(events: list[Any]) -> int:
     return place
 
 
+def give_up_another(events: list[Any]) -> int:
+    place = find(events, "task.completed", 2)
+    payload = SessionNotResumed(task_id="task_x", cause="attempts", message="no", attempts=1)
+    events.insert(place + 1, changed(with_payload(events[place], payload), task_id=None))
+    return place + 1
+
+
 def recover_the_ended(events: list[Any]) -> int:
     place = find(events, "task.completed", 2)
     task_id = events[place].trace.task_id
@@ -463,6 +471,8 @@ BROKEN = [
     Broken(8, "interrupted", "other calls were open", edit(CRASH, open_calls=[])),
     Broken(8, "interrupted", "another cause", edit_seen(CRASH, At("task.failed"), cause="STORAGE_FAILED")),
     Broken(8, "busy", "recovered when nothing was open", recover_the_ended),
+    Broken(8, "busy", "a task is given up that never was", give_up_another),
+    Broken(6, "busy", "a decision has words of its own", edit(At("approval.answered"), answer="yes")),
     Broken(8, "interrupted", "an open question is simply denied", edit(At(DENIED), carried=False)),
     Broken(8, "busy", "carried without a crash", edit(At(DENIED), carried=True)),
     Broken(8, "interrupted", "the end of a lost call is known", edit(At(OVER), outcome="known")),

@@ -227,7 +227,7 @@ async def test_reports_of_progress_are_passed_on_up_to_a_limit():
     assert len(reports) == connection.MAX_REPORTS
 
 
-@pytest.mark.parametrize("method", ["sampling/createMessage", "elicitation/create", "roots/list", "no/such"])
+@pytest.mark.parametrize("method", ["sampling/createMessage", "roots/list", "no/such"])
 async def test_what_a_server_asks_of_us_and_we_do_not_offer_is_refused(method: str):
     async def ask_back(exchange: Exchange) -> None:
         params = {"messages": [], "maxTokens": 1, "message": "Your password?", "requestedSchema": {"type": "object", "properties": {}}}  # fmt: skip

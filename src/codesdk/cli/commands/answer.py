@@ -1,4 +1,4 @@
-"""`codesdk approve`, `deny`, `steer`, `stop`, `grants` and `revoke`: answers, and what they allow for a session.
+"""`codesdk approve`, `deny`, `answer`, `steer`, `stop`, `grants` and `revoke`: answers, and what they allow.
 
 They are sent to whichever process runs the session, or carried out here if there is none.
 """
@@ -12,11 +12,19 @@ import msgspec
 from codesdk.cli.app import Setup
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument, whole
-from codesdk.cli.target.lookup import find, find_call, find_session, short, waiting
+from codesdk.cli.target.lookup import find, find_call, find_question, find_session, short, waiting
 from codesdk.cli.target.place import open_reader, open_sdk
 from codesdk.cli.view.out import write_json, write_line
 from codesdk.client import CodeSDKClient
-from codesdk.contract.actions import Action, ApproveCall, DenyCall, RevokeGrant, SteerTask, StopTask
+from codesdk.contract.actions import (
+    Action,
+    AnswerQuestion,
+    ApproveCall,
+    DenyCall,
+    RevokeGrant,
+    SteerTask,
+    StopTask,
+)
 from codesdk.contract.records import ApprovalRow
 from codesdk.contract.tools import Grant
 
@@ -91,6 +99,25 @@ def deny(
 
 @click.command()
 @session_argument()
+@click.argument("question", required=False)
+@click.argument("text", required=False)
+@json_option("Print the result as JSON.")
+@click.pass_obj
+def answer(setup: Setup, session: str, question: str | None, text: str | None, as_json: bool) -> int:
+    """Answer a waiting QUESTION with TEXT; the first answer counts. Without QUESTION: list what waits.
+
+    To decline a question, deny it.
+    """
+    if question is None:
+        return run_async(_list(setup, session, as_json))
+    if text is None:
+        raise click.UsageError("Give the TEXT of the answer, or decline the question with `codesdk deny`.")
+    action = AnswerQuestion(session_id=session, approval_id=question, text=text)
+    return run_async(_answer_question(setup, action, as_json))
+
+
+@click.command()
+@session_argument()
 @click.option("--task", metavar="TASK", help="This task, running or waiting. [default: the running one]")
 @click.option("--reason", metavar="TEXT", help="Why; it is stored with the stop.")
 @json_option("Print the result as JSON.")
@@ -147,6 +174,21 @@ async def _answer(setup: Setup, action: ApproveCall | DenyCall, as_json: bool) -
     return 0
 
 
+async def _answer_question(setup: Setup, action: AnswerQuestion, as_json: bool) -> int:
+    async with open_reader(setup) as archive:
+        session = (await find_session(archive, action.session_id)).session_id
+        named = await find_question(archive, session, action.approval_id)
+    done = await deliver(setup, msgspec.structs.replace(action, session_id=session, approval_id=named))
+    words = "Answered."
+    if done.reached == "stored":
+        words += f" It is told with: codesdk{setup.shown} resume {short(session)}"
+    if as_json:
+        write_json({"ok": True, "session_id": session, "approval_id": named, "reached": done.reached})
+    else:
+        write_line(words)
+    return 0
+
+
 async def _tell(setup: Setup, action: StopTask | SteerTask | RevokeGrant, words: str, as_json: bool) -> int:
     """Carry out an action in the session that it names, and say so."""
     session = (await find(setup, action.session_id)).session_id
@@ -194,16 +236,24 @@ async def _show_waiting(setup: Setup, session: str, rows: list[ApprovalRow]) -> 
 
     async with Screen() as screen:
         if not rows:
-            screen.console.print("No call waits for an answer.")
+            screen.console.print("Nothing waits for an answer.")
             return
         for row in rows:
             screen.console.print(
                 Text.assemble((row.tool_call_id or row.approval_id, "bold"), (f"  {since(row)}", "dim"))
             )
             screen.console.print(Text(f"  {one_line(row.summary)}"))
-        call = short(rows[0].tool_call_id or rows[0].approval_id)
-        name = f"codesdk{setup.shown}"
-        screen.console.print(Text(f"\n  {name} approve {short(session)} {call}", "dim"))
+            for option in row.options:
+                screen.console.print(Text(f"    {one_line(option)}", "dim"))
+        row, name = rows[0], f"codesdk{setup.shown}"
+        call = short(row.tool_call_id or row.approval_id)
+        asked = row.question is not None
+        given = (
+            f"answer {short(session)} {short(row.approval_id)} …"
+            if asked
+            else f"approve {short(session)} {call}"
+        )
+        screen.console.print(Text(f"\n  {name} {given}", "dim"))
         screen.console.print(Text(f"  {name} deny {short(session)} {call} --reason …", "dim"))
 
 

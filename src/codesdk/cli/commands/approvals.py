@@ -18,12 +18,20 @@ from codesdk.cli.target.place import open_reader
 from codesdk.cli.view.ask import DENIED, Keyboard
 from codesdk.cli.view.gist import local_time, since
 from codesdk.cli.view.out import write_json
-from codesdk.cli.view.pieces import call_line, note, prompt_line, replacement_lines, whole_input
+from codesdk.cli.view.pieces import (
+    call_line,
+    chosen,
+    note,
+    prompt_line,
+    question_lines,
+    replacement_lines,
+    whole_input,
+)
 from codesdk.cli.view.safe import one_line
 from codesdk.cli.view.screen import Screen
-from codesdk.contract.actions import ApproveCall, DenyCall
+from codesdk.contract.actions import AnswerQuestion, ApproveCall, DenyCall
 from codesdk.contract.codec import decode
-from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.errors import CodeSDKError, InvalidRequest
 from codesdk.contract.events import ToolCallRequested
 from codesdk.contract.records import ApprovalRow
 from codesdk.contract.service import SessionReader
@@ -38,6 +46,7 @@ _CHOICES = (
     ("n", "next"),
     ("q", "quit"),
 )
+_QUESTION_CHOICES = (("a", "answer: text or number"), ("d", "decline [reason]"), ("n", "next"), ("q", "quit"))
 
 
 @click.command()
@@ -48,7 +57,7 @@ def approvals(setup: Setup, watch: bool, as_json: bool) -> int:
     """List what waits for an answer, in all sessions. At a terminal, show each one and ask for the answer.
 
     a approves a call, A approves the tool for the rest of its session, d with a reason denies it, s shows the
-    whole input, n leaves it to others, q quits.
+    whole input, n leaves it to others, q quits. A question is answered with a and the text, or the number of an option.
     """
     if not as_json and sys.stdin.isatty() and sys.stdout.isatty():
         return run_async(_Answering(setup, watch).run())
@@ -114,10 +123,14 @@ class _Answering:
         """Show one and take its answer. Return False to quit."""
         given = await self._introduce(place, row, count)
         while True:
-            line = await self._ask(about_call=row.tool_call_id is not None)
+            line = await self._ask(row)
             word, _, reason = ("q" if line is None else line.strip()).partition(" ")
             if word == "q":
                 return False
+            if word == "a" and row.question is not None and not reason.strip():
+                continue  # an answer has words
+            if word == "A" and row.question is not None:
+                continue
             if word == "s" and row.tool_call_id is not None:
                 for text in whole_input(given):
                     self._console.print(text)
@@ -132,6 +145,10 @@ class _Answering:
         title = f" {one_line(session.title, 60)}" if session.title else ""
         since = f" · since {local_time(row.requested_at):%H:%M:%S} · {count} waiting"
         self._console.print(Text.assemble((f"\n{short(row.session_id)}{title}", "bold"), (since, "dim")))
+        if row.question is not None:
+            for line in question_lines(row.question):
+                self._console.print(line)
+            return None
         if row.tool_call_id is None:
             self._console.print(note(row.summary, "yellow"))
             return None
@@ -142,8 +159,11 @@ class _Answering:
             self._console.print(text)
         return given
 
-    async def _ask(self, *, about_call: bool) -> str | None:
+    async def _ask(self, row: ApprovalRow) -> str | None:
+        about_call = row.tool_call_id is not None
         choices = [each for each in _CHOICES if about_call or each[0] not in ("A", "s")]
+        if row.question is not None:
+            choices = list(_QUESTION_CHOICES)
         self._console.print(prompt_line(choices), end="", soft_wrap=True)
         await self._screen.send()
         typed: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
@@ -161,16 +181,22 @@ class _Answering:
             "attempt": row.attempt,
             "input_hash": row.input_hash,
         }
+        action: ApproveCall | DenyCall | AnswerQuestion
         if word == "d":
-            action: ApproveCall | DenyCall = DenyCall(reason=reason or DENIED, **meant)
+            action = DenyCall(reason=reason or DENIED, **meant)
+        elif row.question is not None:
+            text = chosen(row.question, reason)
+            action = AnswerQuestion(session_id=row.session_id, approval_id=row.approval_id, text=text)
         else:
             action = ApproveCall(scope="session" if word == "A" else "once", reason=reason or None, **meant)
         try:
             reached = (await deliver(self._setup, action)).reached
         except CodeSDKError as error:
             self._console.print(note(error.message, "yellow"))
+            if isinstance(error, InvalidRequest):  # it still waits for an answer that fits
+                self._done.discard(row.approval_id)
             return
-        words = "denied" if word == "d" else "approved"
+        words = "denied" if word == "d" else "approved" if row.question is None else "answered"
         if reached == "stored" and word != "d":
             words += f"; it runs with: codesdk{self._setup.shown} resume {short(row.session_id)}"
         self._console.print(note(words))

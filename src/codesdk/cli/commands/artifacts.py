@@ -94,7 +94,7 @@ async def _collect(setup: Setup, as_json: bool) -> int:
 
     async with reading(setup.data_dir):
         pass  # fail if there is no directory: opening it below would create one
-    async with CodeSDK.open(setup.data_dir, share=False) as sdk:
+    async with CodeSDK.open(setup.data_dir, share=False, goes_on=False) as sdk:
         removed = await sdk.engine.collect_garbage()
     if as_json:
         write_json({"removed": removed})

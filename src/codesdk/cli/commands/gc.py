@@ -112,7 +112,7 @@ async def _gc(setup: Setup, retention: Retention, dry_run: bool, as_json: bool) 
     else:
         async with reading(setup.data_dir):
             pass  # fail if there is no directory: opening it below would create one
-        async with CodeSDK.open(setup.data_dir, share=False) as sdk:
+        async with CodeSDK.open(setup.data_dir, share=False, goes_on=False) as sdk:
             report = await sdk.collect(retention, dry_run=dry_run, rewrite=True, progress=_progress())
     if as_json:
         write_json(report)

@@ -224,6 +224,7 @@ async def _opened(
         allow_untested=rules["allow_untested"],
         **opening(rules),
         share=False,
+        goes_on=False,
     ) as sdk:
         yield sdk, True
 

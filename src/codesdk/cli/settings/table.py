@@ -73,6 +73,7 @@ LIMIT_HELP = {
     "limits.max_event_bytes": "Size of an event.",
     "limits.max_artifact_bytes": "Size of an artifact or an upload.",
     "limits.max_same_requests": "Equal model requests within a minute; more count as a loop.",
+    "limits.runtime_idle_s": "Seconds without a task after which a runtime's process is ended; it is started again on need.",
     "limits.requests": "Model requests of all sessions of one principal.",
     "limits.tokens": "Tokens of all sessions of one principal.",
     "limits.cost_usd": "Dollars of all sessions of one principal.",

@@ -47,6 +47,17 @@ async def find_call(archive: SessionReader, session_id: str, given: str) -> str:
     return _only(given, ids, "waiting call") or given
 
 
+async def find_question(archive: SessionReader, session_id: str, given: str) -> str:
+    """Return the id of the approval that is a waiting question, named by it or by the call that asks.
+
+    One that is not waiting is returned as given: whoever runs the session says what is wrong with it.
+    """
+    rows = [row for row in await archive.approvals(session_id=session_id) if row.question is not None]
+    named = {name: row.approval_id for row in rows for name in (row.approval_id, row.tool_call_id) if name}
+    found = _only(given, named, "waiting question")
+    return given if found is None else named[found]
+
+
 async def find_changed_call(archive: SessionReader, session_id: str, given: str) -> str:
     """Return the id of a call that changed files. Any other is returned as given, for the undo to refuse."""
     ids = {call.tool_call_id for call in await changed_calls(archive, session_id)}

@@ -65,7 +65,8 @@ async def open_sdk(setup: Setup) -> "AsyncGenerator[CodeSDK | CodeSDKClient]":
     from codesdk.contract.tools import Actor
     from codesdk.sdk import CodeSDK
 
-    async with CodeSDK.open(setup.data_dir) as sdk:
+    # A command ends soon, and would only interrupt again what goes on by itself.
+    async with CodeSDK.open(setup.data_dir, goes_on=False) as sdk:
         yield sdk.as_caller(Caller(actor=Actor(kind="user", id="terminal")))
 
 

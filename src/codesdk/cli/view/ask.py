@@ -10,15 +10,18 @@ import termios
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from codesdk.cli.view.pieces import note, prompt_line, whole_input
+from codesdk.cli.view.pieces import chosen, note, prompt_line, question_lines, whole_input
 from codesdk.cli.view.screen import Screen
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import ApprovalAnswered, ApprovalRequested
+from codesdk.contract.tools import Question
 from codesdk.handles import Session
 
 DENIED = "Denied at the terminal."
 NO_INPUT = "Denied: the terminal's input has ended."
+DECLINED = "Declined at the terminal."
 _CHOICES = (("y", "yes"), ("n", "no [reason]"), ("a", "always in this session"), ("s", "show"))
+_ANSWER = (("…", "your answer, or a number from above"), ("⏎", "decline"))
 
 
 class Keyboard:
@@ -133,7 +136,10 @@ class Asker:
         if self._ended:  # nobody can type an answer any more, and the task must not wait for one
             self._begin(self._deny(question, NO_INPUT))
             return
-        if question.tool_call_id is None:
+        if question.question is not None:
+            for line in question_lines(question.question):
+                self._console.print(line)
+        elif question.tool_call_id is None:
             self._input = None
             self._console.print(note(question.summary, "yellow"))
         else:
@@ -145,6 +151,8 @@ class Asker:
         about_call = self._current is None or self._current.tool_call_id is not None
         # A question about a budget has no tool to approve for the session, and no input to show.
         choices = _CHOICES if about_call else _CHOICES[:2]
+        if self._current is not None and self._current.question is not None:
+            choices = _ANSWER
         self._console.print(prompt_line(choices), end="", soft_wrap=True)
         self._on_prompt = True
 
@@ -165,6 +173,9 @@ class Asker:
             self._console.print()
             await self._deny(question, NO_INPUT)
             return
+        if question.question is not None:
+            await self._answer(question, question.question, line)
+            return
         word, _, reason = line.strip().partition(" ")
         word = word.lower()
         if word in ("y", "yes") and not reason:
@@ -182,6 +193,19 @@ class Asker:
                 self._keyboard.listen(self._typed, fresh=False)
         await self._send()
 
+    async def _answer(self, approval: ApprovalRequested, question: Question, line: str) -> None:
+        """Answer a question with what was typed. If that is not what it expects, ask again."""
+        text = chosen(question, line)
+        if not text and not question.optional:
+            await self._deny(approval, DECLINED)
+        elif (
+            not await self._tell(self._session.answer(approval.approval_id, text))
+            and self._current is approval
+        ):
+            self._prompt()
+            self._keyboard.listen(self._typed, fresh=False)
+        await self._send()
+
     async def _approve(self, question: ApprovalRequested, *, always: bool) -> None:
         scope = "session" if always else "once"
         await self._tell(self._session.approve(**_meant(question), scope=scope))
@@ -189,13 +213,15 @@ class Asker:
     async def _deny(self, question: ApprovalRequested, reason: str) -> None:
         await self._tell(self._session.deny(**_meant(question), reason=reason))
 
-    async def _tell(self, answering: Coroutine[Any, Any, None]) -> None:
-        """Deliver an answer. If the call was decided meanwhile, say so; the task goes on either way."""
+    async def _tell(self, answering: Coroutine[Any, Any, None]) -> bool:
+        """Deliver an answer, and return whether it was taken. If the call was decided meanwhile, say so; the task goes on."""
         try:
             await answering
         except CodeSDKError as error:
             self._console.print(note(error.message, "yellow"))
             await self._send()
+            return False
+        return True
 
 
 def _meant(question: ApprovalRequested) -> dict[str, Any]:

@@ -192,7 +192,9 @@ def _call(payload: object) -> str | None:
             return f"{p.tool_call_id or p.approval_id} {p.summary}"
         case ev.ApprovalAnswered() as p:
             scope = " for the session" if p.scope == "session" else ""
-            return f"{p.decision}{scope} by {who(p.by)}" + (f": {p.reason}" if p.reason else "")
+            said = p.reason or p.answer
+            how = p.decision if p.answer is None else "answer"
+            return f"{how}{scope} by {who(p.by)}" + (f": {said}" if said else "")
         case ev.ApprovalCarried() as p:
             return f"{p.tool_call_id} {p.summary}"
         case ev.ToolCallApproved() | ev.ToolCallDenied() as p:

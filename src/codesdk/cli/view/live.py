@@ -18,6 +18,7 @@ from codesdk.cli.view.pieces import (
     diff_lines,
     ending_line,
     note,
+    question_lines,
     replacement_lines,
     result_lines,
 )
@@ -217,7 +218,7 @@ class LiveView:
         self._print(call_line(name, given, self._console.width, again=again))
 
     async def _judged(self, p: ev.ToolCallPolicyEvaluated, event: Event) -> None:
-        if p.result == "ask" and p.rule and not p.rule.startswith(MODE):
+        if p.result == "ask" and p.rule and not p.rule.startswith(MODE) and p.rule != "question":
             self._asking_rules[p.tool_call_id] = f"{p.rule}: {p.reason}" if p.reason else p.rule
 
     def _say_why(self, tool_call_id: str) -> None:
@@ -239,14 +240,20 @@ class LiveView:
             self._calls.setdefault(p.tool_call_id, (p.summary.partition(" ")[0], {}))
             self._head(p.tool_call_id)
             self._say_why(p.tool_call_id)
-        call = f"{short(event.trace.session_id)} {short(p.tool_call_id or p.approval_id)}"
-        self._print(note(f"waits for an answer: codesdk{self._hint} approve {call}", "yellow", f"  {ASKS}"))
+        verb, named = ("approve", p.tool_call_id or p.approval_id)
+        if p.question is not None:
+            verb, named = "answer", p.approval_id
+            for line in question_lines(p.question):
+                self._print(line)
+        call = f"{short(event.trace.session_id)} {short(named)}" + (" …" if p.question else "")
+        self._print(note(f"waits for an answer: codesdk{self._hint} {verb} {call}", "yellow", f"  {ASKS}"))
 
     async def _answered(self, p: ev.ApprovalAnswered, event: Event) -> None:
         if self.asker is not None:
             self.asker.settle(p)
         if p.decision == "approve" and p.by.id is not None:  # not by a person at this terminal
-            words = f"approved by {who(p.by)}" + (f": {p.reason}" if p.reason else "")
+            how, said = ("approved", p.reason) if p.answer is None else ("answered", p.answer)
+            words = f"{how} by {who(p.by)}" + (f": {said}" if said else "")
             self._indented(f"{GOOD} {one_line(words)}", "dim")
 
     async def _denied(self, p: ev.ToolCallDenied, event: Event) -> None:

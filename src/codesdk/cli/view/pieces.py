@@ -9,12 +9,14 @@ from rich.text import Text
 from codesdk.cli.view.gist import brief, duration, plural, tokens
 from codesdk.cli.view.safe import one_line, printable
 from codesdk.contract.events import TaskCompleted, TaskFailed, TaskStopped
+from codesdk.contract.tools import Question
 
 CALL = "●"
 GOOD, BAD, HALTED, ASKS, NOTE = "✓", "✗", "■", "?", "·"
 MAX_DIFF_LINES = 40
 MAX_RESULT_LINES = 4
 MAX_ERROR_LINES = 12
+MAX_QUESTION_LINES = 60
 _DIFF_STYLES = (("+++", "bold"), ("---", "bold"), ("@@", "cyan"), ("+", "green"), ("-", "red"), ("\\", "dim"))
 
 
@@ -94,6 +96,26 @@ def prompt_line(choices: Sequence[tuple[str, str]]) -> Text:
         line.append(key, "bold yellow").append(f" {meaning} · ", "dim")
     line.right_crop(3)
     return line.append(" > ", "bold yellow")
+
+
+def question_lines(question: Question) -> list[Text]:
+    """Return what a person is asked, and the answers to choose from by their numbers."""
+    who = f"{one_line(question.asker, 60)} asks:" if question.asker else "The model asks:"
+    lines = [Text(f"{ASKS} {who}", "yellow")]
+    texts = question.text.split("\n")
+    lines += [Text(f"  {printable(text).expandtabs(4)}", "bold") for text in texts[:MAX_QUESTION_LINES]]
+    lines += _more(len(texts) - MAX_QUESTION_LINES)
+    lines += [
+        Text(f"    {number}  {one_line(option, 200)}") for number, option in enumerate(question.options, 1)
+    ]
+    return lines
+
+
+def chosen(question: Question, typed: str) -> str:
+    """Return the answer that was typed: the option of that number, or the text itself."""
+    typed = typed.strip()
+    number = int(typed) if typed.isascii() and typed.isdigit() and len(typed) < 4 else 0
+    return question.options[number - 1] if 0 < number <= len(question.options) else typed
 
 
 def step_lines(steps: Sequence[tuple[str, str]], width: int) -> list[Text]:

@@ -87,5 +87,6 @@ OPERATIONS = (
     _row(act.SteerTask, status=202, group="tasks"),
     _row(act.ApproveCall, group="approvals"),
     _row(act.DenyCall, group="approvals"),
+    _row(act.AnswerQuestion, group="approvals"),
     _row(act.RevokeGrant, group="approvals"),
 )

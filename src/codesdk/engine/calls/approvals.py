@@ -8,10 +8,11 @@ from collections.abc import Mapping
 
 from codesdk.contract.errors import Conflict, NotFound
 from codesdk.contract.events import BudgetLevel
-from codesdk.contract.tools import Actor, Decision, Scope
+from codesdk.contract.tools import Actor, Decision, Question, Scope
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.evaluation import check_identity
 from codesdk.engine.calls.inputs import LiveCall
+from codesdk.engine.calls.questions import clean_question, unanswerable
 from codesdk.engine.log.clock import iso, millis
 from codesdk.engine.log.state import CallState
 from codesdk.engine.models.limits import Standing
@@ -26,12 +27,18 @@ class Approvals:
         self._live = live
         self._budgets_asked: set[BudgetLevel] = set()
         self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._answers: dict[str, str] = {}
 
     async def ask(self, call: LiveCall) -> None:
         """Ask about a call and return when it is decided. No answer in time denies it."""
         journal, state = self._scope.journal, call.state
-        summary = ledger.summarize(state.name, call.input.stored)
-        await self._wait(ledger.ask(journal, state, summary, self._expiry()))
+        question = None if call.prepared is None else call.prepared.question
+        if question is None:
+            summary = ledger.summarize(state.name, call.input.stored)
+        else:
+            question = clean_question(self._scope, question)
+            summary = ledger.summarize_question(question)
+        await self._wait(ledger.ask(journal, state, summary, self._expiry(), question))
         if self._scope.state.is_open(state) and state.phase == "waiting":
             # Nobody answered in time. A stop or another answer would have closed it.
             ledger.refuse(journal, state, self._nobody())
@@ -48,6 +55,43 @@ class Approvals:
         if approval_id in self._scope.state.budget_questions:
             ledger.answer_question(journal, approval_id, "deny", ledger.ENGINE, self._nobody())
 
+    async def ask_for_server(self, question: Question, asked: set[str]) -> str | None:
+        """Ask what an MCP server asks while it works on a call. Return the answer, or None if there is none.
+
+        `asked` holds the question while it is open.
+        """
+        task = self._scope.state.task
+        if task is None or task.stop is not None:
+            return None
+        journal = self._scope.journal
+        approval_id = ledger.ask_for_server(journal, question, self._expiry())
+        asked.add(approval_id)
+        try:
+            await self._wait(approval_id)
+        finally:
+            asked.discard(approval_id)
+            if approval_id in self._scope.state.server_questions:
+                ledger.answer_question(journal, approval_id, "deny", ledger.ENGINE, self._nobody())
+        return self._answers.pop(approval_id, None)
+
+    def answer_server(self, approval_id: str, text: str | None, by: Actor, reason: str | None) -> None:
+        """Record a person's answer to an MCP server, or that there is none, and wake who waits for it."""
+        decision: Decision = "deny" if text is None else "approve"
+        ledger.answer_question(self._scope.journal, approval_id, decision, by, reason, text)
+        if text is not None:
+            self._answers[approval_id] = text
+        self.wake(approval_id)
+
+    def close_server_questions(self, asked: set[str], why: str) -> None:
+        """Close what an MCP server asked during a call that has ended."""
+        for approval_id in list(asked):
+            if approval_id in self._scope.state.server_questions:
+                self._decline(approval_id, why)
+
+    def _decline(self, approval_id: str, why: str) -> None:
+        ledger.answer_question(self._scope.journal, approval_id, "deny", ledger.ENGINE, why)
+        self.wake(approval_id)
+
     async def answer(
         self,
         tool_call_id: str,
@@ -57,8 +101,12 @@ class Approvals:
         reason: str | None,
         attempt: int | None,
         input_hash: str | None,
+        text: str | None = None,
     ) -> None:
-        """Record a person's answer to a call. Repeating what was already decided is no error."""
+        """Record a person's answer to a call. Repeating what was already decided is no error.
+
+        `text` answers what the call itself asks.
+        """
         state = self._find(tool_call_id, decision)
         if state is None:
             return
@@ -67,12 +115,14 @@ class Approvals:
         # An answer may come before the policy has spoken; the policy's opinions are recorded first.
         if call is not None and not call.judged.done():
             await asyncio.wait([call.judged])
+        if state.question is not None and decision == "approve" and text is None:
+            raise unanswerable(tool_call_id)
         approval_id = state.approval_id
         # Somebody else may have decided during that wait: agreeing is fine, `_find` raises otherwise.
         if state.phase != "waiting" or approval_id is None or not self._scope.state.is_open(state):
             self._find(tool_call_id, decision)
             return
-        ledger.answer(self._scope.journal, state, decision, by, scope, reason)
+        ledger.answer(self._scope.journal, state, decision, by, scope, reason, text)
         self.wake(approval_id)
 
     def refuse(self, state: CallState, why: str) -> None:
@@ -115,11 +165,18 @@ class Approvals:
             raise Conflict(f"Call {tool_call_id} was already {'approved' if approved else 'denied'}.")
         return None
 
+    def leave(self) -> None:
+        """End all waits and leave the questions open: the task is interrupted, and they are carried."""
+        for waiting in self._waiting.values():
+            waiting.cancel()
+
     async def _wait(self, approval_id: str) -> None:
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[approval_id] = waiting
         await asyncio.wait([waiting], timeout=self._scope.settings.approval_timeout_s)
         self._waiting.pop(approval_id, None)
+        if waiting.cancelled():
+            raise asyncio.CancelledError
 
     def _expiry(self) -> str:
         timeout_s = self._scope.settings.approval_timeout_s

@@ -17,16 +17,18 @@ import msgspec
 from codesdk.contract.errors import Conflict, InvalidRequest
 from codesdk.contract.events import ToolCallRequested
 from codesdk.contract.runtime import ToolAnnouncement, ToolDropped, ToolEnded, ToolReply
-from codesdk.contract.tools import ToolIdentity, ToolOrigin
+from codesdk.contract.tools import Question, ToolIdentity, ToolOrigin
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.approvals import Approvals
 from codesdk.engine.calls.carried import issue_again
-from codesdk.engine.calls.evaluation import NOBODY_TO_ASK, judge, known_tools
+from codesdk.engine.calls.evaluation import judge, known_tools, nobody_to_ask
 from codesdk.engine.calls.execution import Executions
 from codesdk.engine.calls.inputs import Arrival, LiveCall, Resolution, UnusableCall, default_origin, take
 from codesdk.engine.calls.matching import Matching
 from codesdk.engine.calls.mcp_calls import ENDING, Request, Requests
+from codesdk.engine.calls.questions import answered, asking
 from codesdk.engine.calls.reported import UNCONFINED, drop, note_repeat, record_end
+from codesdk.engine.calls.workers import Workers
 from codesdk.engine.log.state import Carried
 from codesdk.engine.sessions.resources import Resources
 from codesdk.engine.sessions.scope import SessionScope
@@ -37,6 +39,7 @@ from codesdk.policy import decide
 
 NEVER_MADE = "The runtime did not go through with this call."
 NOBODY_WAITS = "The runtime no longer waits for this call."
+SHUT_DOWN = "CodeSDK was shut down."
 CHANGED = "The runtime asks about another input than it announced; that is a call of its own."
 NAMELESS = ToolIdentity(tool_call_id="", attempt=1, input_hash="")
 """A call that could not be recorded: only the runtime has an id for it."""
@@ -63,19 +66,18 @@ class Calls:
         self._intake = intake
         self._resources = resources
         self._reply = reply
-        self._on_fault = on_fault
         self._violated = violated
         capabilities = resources.capabilities()
         self._default_origin: ToolOrigin = default_origin(capabilities.tool_execution_model)
         self._tools = known_tools(scope.tools.specs(), capabilities.native_tools)
         self._live: dict[str, LiveCall] = {}
         self._asked: dict[str, LiveCall] = {}
-        self._workers: set[asyncio.Task[Any]] = set()
+        self._workers = Workers(on_fault)
         self._closed = False
         self.refusal: str | None = None  # why no call is decided any more: the task is about to end
         self._matching = Matching()
-        self._executions = Executions(scope, writes)
         self.approvals = Approvals(scope, self._live)
+        self._executions = Executions(scope, writes, self.approvals)
         self.requests = Requests(self._abandon)
 
     @property
@@ -89,8 +91,10 @@ class Calls:
         if arrival is None or self._is_known(arrival):
             return
         call = await self._open(arrival)
+        if self._closed:
+            return  # the task is ending, and its end closes the call
         if call.origin == "stream":
-            call.worker = self._spawn(self._answer(call))
+            call.worker = self._workers.spawn(self._answer(call))
         else:
             self._matching.announce(arrival, call)
 
@@ -105,7 +109,7 @@ class Calls:
         if request.worker is None:
             if self._closed:
                 raise Conflict("The task is ending; no more tools are called.")
-            request.worker = self._spawn(self._serve(request, arrival))
+            request.worker = self._workers.spawn(self._serve(request, arrival))
         return self.requests.wait(request)
 
     async def may_run(self, item: ToolAnnouncement) -> str | None:
@@ -116,14 +120,32 @@ class Calls:
         call = self._asked.get(item.runtime_tool_call_id)
         if call is None or call.input.digest != arrival.input.digest:
             call = self._asked[item.runtime_tool_call_id] = await self._meet(arrival)
-            call.worker = self._spawn(self._resolve(call))
+            call.worker = self._workers.spawn(self._resolve(call))
+        outcome = await self._outcome(call)
+        return ENDING.result if outcome is ENDING else outcome
+
+    async def ask_user(self, item: ToolAnnouncement, question: Question) -> ToolReply:
+        """Ask what a tool of the runtime's own asks. Return the answer, or as an error why there is none."""
+        arrival = None if self._closed else await self._take(item, "native")
+        if arrival is None or item.runtime_tool_call_id is None:
+            return ENDING
+        call = await self._open(arrival)
+        call.prepared = asking(question, UNCONFINED)
+        call.worker = self._workers.spawn(self._resolve(call))
+        outcome = await self._outcome(call)
+        reply = outcome if isinstance(outcome, ToolReply) else ToolReply(result=outcome, is_error=True)
+        self._resources.tap.add_result(reply.result)
+        return reply
+
+    async def _outcome(self, call: LiveCall) -> Any:
+        """Wait for what becomes of a call that the runtime asks about. Cancelling this withdraws the question."""
         assert call.worker is not None, "what was asked about has a worker"
         try:
             await asyncio.wait([call.worker])
         except asyncio.CancelledError:
             self._give_up(call)
             raise
-        return ENDING.result if call.worker.cancelled() else call.worker.result()
+        return ENDING if call.worker.cancelled() else call.worker.result()
 
     async def ended(self, item: ToolEnded) -> None:
         """Record the end of a call that the runtime ran. Not having asked where it had to is a violation."""
@@ -159,6 +181,20 @@ class Calls:
         self.approvals.wake_all()
         self._executions.cancel_all()
 
+    def leave(self) -> None:
+        """Begin no more calls, cancel those that run, and leave the others open: the task is interrupted."""
+        self._closed = True
+        self.approvals.leave()
+        for call in self._live.values():
+            call.left_because = SHUT_DOWN
+        self._executions.cancel_all()
+
+    async def abandon(self, timeout_s: float) -> None:
+        """Wait until the calls that ran have recorded their ends; then nothing works on any call."""
+        self.requests.release()
+        await self._workers.wait(timeout_s)
+        await self._cancel_workers()
+
     async def close(self, timeout_s: float) -> None:
         """Refuse new calls and wait for open ones; after the timeout, cancel and close what is left."""
         self._closed = True
@@ -168,12 +204,11 @@ class Calls:
         self.requests.release()
         for call in self._matching.take_unmet():
             drop(self._scope, call, NEVER_MADE)
-        if self._workers:
-            await asyncio.wait(self._workers, timeout=timeout_s)
+        await self._workers.wait(timeout_s)
         if self._workers:
             self.approvals.refuse_all("The runtime ended the task before anyone answered.")
             self.stop()
-            await asyncio.wait(self._workers, timeout=timeout_s)
+            await self._workers.wait(timeout_s)
             await self._cancel_workers()
         if self._scope.recorder.broken is None and (task := self._scope.state.task) is not None:
             for state in list(task.calls.values()):
@@ -188,7 +223,7 @@ class Calls:
             runtime_id: object = item.runtime_tool_call_id
             if origin == "stream" and isinstance(runtime_id, str):
                 nameless = msgspec.structs.replace(NAMELESS, runtime_tool_call_id=runtime_id)
-                self._spawn(self._reply(nameless, f"Refused: {problem}"))
+                self._workers.spawn(self._reply(nameless, f"Refused: {problem}"))
             return None
 
     def _is_known(self, arrival: Arrival) -> bool:
@@ -273,7 +308,7 @@ class Calls:
         outcome: Resolution = None
         if not self._scope.state.is_open(call.state):
             outcome = call.state.closing_words
-        elif call.origin != "native":
+        elif call.origin != "native" or call.prepared is not None:
             outcome = await self._executions.run(call)
         else:
             ledger.started(self._scope.journal, call.state, ledger.NATIVE, UNCONFINED)
@@ -287,11 +322,12 @@ class Calls:
         _mark_judged(call)
         verdict = decide(opinions)
         if verdict.result == "ask" and self._scope.state.config.interaction_mode == "non_interactive":
-            verdict = NOBODY_TO_ASK
+            verdict = nobody_to_ask(call)
             opinions.append(verdict)
         ledger.conclude(self._scope.journal, call.state, opinions, verdict)
         if verdict.result == "ask":
             await self.approvals.ask(call)
+            call.prepared = answered(call.prepared, call.state.answer)
 
     async def _ask_budget(self) -> None:
         """Ask whether to raise a budget that is nearly used up, before the model gets this call's result."""
@@ -328,24 +364,7 @@ class Calls:
         return is_text(runtime_id) and task is not None and runtime_id in task.seen_calls
 
     async def _cancel_workers(self) -> None:
-        workers = [*self._workers, *self._executions.running]
-        for worker in workers:
-            worker.cancel()
-        if workers:
-            await asyncio.wait(workers, timeout=self._scope.settings.stop_grace_s)
-
-    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Work on a call in the background. A fault of ours in it ends the task."""
-        worker = asyncio.create_task(work)
-        self._workers.add(worker)
-        worker.add_done_callback(self._done)
-        return worker
-
-    def _done(self, worker: asyncio.Task[Any]) -> None:
-        self._workers.discard(worker)
-        error = None if worker.cancelled() else worker.exception()
-        if error is not None:
-            self._on_fault(error)
+        await self._workers.cancel(self._executions.running, self._scope.settings.stop_grace_s)
 
 
 def _mark_judged(call: LiveCall) -> None:

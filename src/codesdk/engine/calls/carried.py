@@ -1,4 +1,4 @@
-"""A call that a person approved after a crash to its next attempt, opened and decided.
+"""An interrupted task to questions that outlive it, and a call that a person approved since to its next attempt.
 
 The stored input is run again only if it is exactly the one that the person saw.
 """
@@ -10,13 +10,18 @@ import msgspec
 
 from codesdk.contract.canonical import hash_json
 from codesdk.contract.errors import NotFound, StorageFailure
-from codesdk.contract.events import ToolCallRequested
+from codesdk.contract.events import RecoveryCause, ToolCallRequested
+from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.tools import Evaluation
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.evaluation import KnownTools, judge
 from codesdk.engine.calls.inputs import CallInput, LiveCall
+from codesdk.engine.calls.questions import answered, asking
+from codesdk.engine.calls.reported import UNCONFINED
+from codesdk.engine.log.acting import acting_for
 from codesdk.engine.log.state import Carried
 from codesdk.engine.sessions.scope import SessionScope
+from codesdk.engine.tasks import lifecycle
 from codesdk.policy import decide
 
 
@@ -43,13 +48,18 @@ async def issue_again(scope: SessionScope, tools: KnownTools, carried: Carried) 
     state = ledger.request(scope.journal, payload)
     judged = asyncio.get_running_loop().create_future()
     judged.set_result(None)
-    call = LiveCall(state=state, origin="stream", input=given, judged=judged)
+    # What a tool of the runtime's own asked is answered here, too: the tool itself is not needed for that.
+    native = carried.question is not None and carried.name not in tools.owned
+    call = LiveCall(state=state, origin="native" if native else "stream", input=given, judged=judged)
+    if native and carried.question is not None:
+        call.prepared = asking(carried.question, UNCONFINED)
     problem = _unfit_to_run(tools, carried, given)
     if problem is not None:
         ledger.evaluate(scope.journal, state, Evaluation(source="codesdk", result="deny", reason=problem))
         ledger.deny(scope.journal, state, ledger.ENGINE, problem)
     else:
         _decide_again(scope, tools, carried, call)
+        call.prepared = answered(call.prepared, carried.answer)
     return call
 
 
@@ -61,7 +71,7 @@ def _unfit_to_run(tools: KnownTools, carried: Carried, given: CallInput) -> str 
         return "Its input held a secret, which is not stored, so it cannot be run again."
     if given.digest != carried.input_hash:
         return "Its stored input is not the one that was approved."
-    if carried.name not in tools.owned:
+    if carried.name not in tools.owned and carried.question is None:
         return f"There is no tool {carried.name} any more."
     return None
 
@@ -90,3 +100,17 @@ async def _stored_input(scope: SessionScope, carried: Carried) -> CallInput:
         return CallInput(value=None, stored=None, data=b"", digest=carried.input_hash, redacted=redacted)
     data = msgspec.json.encode(value)
     return CallInput(value=value, stored=value, data=data, digest=hash_json(value), redacted=redacted)
+
+
+async def close_interrupted(scope: SessionScope, cause: RecoveryCause) -> None:
+    """Close the task that a crash, a failed write or a shutdown left open, and keep its open questions for a resume."""
+    task = scope.state.task
+    if task is None:
+        return
+    inputs: dict[str, ArtifactRef] = {}
+    for call in task.calls.values():
+        if call.phase == "waiting" and call.approval_id is not None:
+            inputs[call.key] = call.input_ref or await scope.put_json(call.input, "input")
+    with acting_for(None):  # whoever asked for the session did not ask for this
+        lifecycle.recover(scope.journal, inputs, cause)
+    await scope.recorder.settle()

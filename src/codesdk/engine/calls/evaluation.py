@@ -29,6 +29,21 @@ NOBODY_TO_ASK = Evaluation(
 )
 
 
+QUESTION = Evaluation(
+    source="codesdk",
+    result="ask",
+    rule="question",
+    reason="The call asks the user. The answer is its result.",
+)
+NOBODY_ANSWERS = Evaluation(
+    source="codesdk",
+    result="deny",
+    rule="non_interactive",
+    reason="Nobody can answer questions in a non-interactive session. Decide by yourself what is most likely wanted, "
+    "go on, and say in your final answer what you assumed.",
+)
+
+
 class KnownTools(msgspec.Struct, frozen=True):
     """The tools of one task: those that CodeSDK runs, and the runtime's own that it declared."""
 
@@ -60,7 +75,7 @@ def judge(scope: SessionScope, tools: KnownTools, call: LiveCall) -> list[Evalua
     if isinstance(prepared, str):
         return [_opinion("deny", "input:invalid", prepared)]
     call.prepared = prepared
-    return _opinions(scope, call, prepared.subjects)
+    return [*_opinions(scope, call, prepared.subjects), *_asks(call)]
 
 
 def _judge_native(scope: SessionScope, tools: KnownTools, call: LiveCall) -> list[Evaluation]:
@@ -74,7 +89,12 @@ def _judge_native(scope: SessionScope, tools: KnownTools, call: LiveCall) -> lis
         return [_opinion("deny", "native:off", reason)]
     else:
         first = _opinion("allow", LISTED, f"The session's native_tools name {name}.")
-    return [first, *_opinions(scope, call, call.subjects or Subjects())]
+    return [first, *_opinions(scope, call, call.subjects or Subjects()), *_asks(call)]
+
+
+def _asks(call: LiveCall) -> list[Evaluation]:
+    """Return the opinion that a person must be asked, for a call that does nothing else."""
+    return [] if call.prepared is None or call.prepared.question is None else [QUESTION]
 
 
 def _opinions(scope: SessionScope, call: LiveCall, subjects: Subjects) -> list[Evaluation]:
@@ -92,6 +112,11 @@ def _opinions(scope: SessionScope, call: LiveCall, subjects: Subjects) -> list[E
     ruled = msgspec.structs.replace(ruled, rule=redact(ruled.rule), reason=redact(ruled.reason))
     granted = {grant.rule for grant in scope.state.grants if grant.tool == call.state.name}
     return all_opinions(question, ruled, granted)
+
+
+def nobody_to_ask(call: LiveCall) -> Evaluation:
+    """Return the opinion on a call that needs a person where there is none."""
+    return NOBODY_ANSWERS if _asks(call) else NOBODY_TO_ASK
 
 
 def check_identity(identity: ToolIdentity, attempt: int | None, input_hash: str | None) -> None:

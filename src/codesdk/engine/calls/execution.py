@@ -11,11 +11,13 @@ import msgspec
 from codesdk.contract.canonical import CanonicalError, hash_json
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.messages import ArtifactRef
-from codesdk.contract.ports import FileChange, ToolInvocation, ToolRun
+from codesdk.contract.ports import AskUser, FileChange, ToolInvocation, ToolRun
 from codesdk.contract.runtime import ToolReply
-from codesdk.contract.tools import Change, Outcome, OutputStream
+from codesdk.contract.tools import Change, Outcome, OutputStream, Question
 from codesdk.engine.calls import ledger
+from codesdk.engine.calls.approvals import Approvals
 from codesdk.engine.calls.inputs import LiveCall
+from codesdk.engine.calls.server_questions import ServerQuestions
 from codesdk.engine.log.state import CallState
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
@@ -33,9 +35,10 @@ _MAX_EXIT_CODE = 2**31
 class Executions:
     """The running calls of one task: read-only tools side by side, all others one at a time."""
 
-    def __init__(self, scope: SessionScope, writes: asyncio.Lock) -> None:
+    def __init__(self, scope: SessionScope, writes: asyncio.Lock, approvals: Approvals) -> None:
         self._scope = scope
         self._writes = writes
+        self._approvals = approvals
         self.running: set[asyncio.Task[ToolRun]] = set()
         """The tools that run now."""
 
@@ -65,8 +68,9 @@ class Executions:
             return execution.finish_unrun(f"{lifecycle.STOP_REASON}.")
         if call.left_because is not None:
             return execution.finish_unrun(call.left_because)
+        asked: list[ServerQuestions] = []  # of most calls none: they ask nothing
         running = call.tool = asyncio.create_task(
-            run_foreign(tool.run, self._invocation(call), execution.take_output)
+            run_foreign(tool.run, self._invocation(call, self._asking(call, asked)), execution.take_output)
         )
         self.running.add(running)
         try:
@@ -74,9 +78,21 @@ class Executions:
         finally:
             self.running.discard(running)
             running.cancel()
+            for questions in asked:
+                questions.close()
         return await execution.finish(running)
 
-    def _invocation(self, call: LiveCall) -> ToolInvocation:
+    def _asking(self, call: LiveCall, asked: list[ServerQuestions]) -> AskUser:
+        async def ask(question: Question) -> str | None:
+            if call.tool is None or call.tool.done():
+                return None  # whoever asks has outlived its call
+            if not asked:
+                asked.append(ServerQuestions(self._scope, self._approvals))
+            return await asked[0].ask(question)
+
+        return ask
+
+    def _invocation(self, call: LiveCall, ask: AskUser) -> ToolInvocation:
         state, identity = self._scope.state, call.state.identity
         return ToolInvocation(
             session_id=state.session_id,
@@ -86,6 +102,7 @@ class Executions:
             name=call.state.name,
             input=call.input.value,
             workspace=self._scope.workspace,
+            ask=ask,
         )
 
 

@@ -56,7 +56,7 @@ class LiveCall(msgspec.Struct, kw_only=True, eq=False):
     subjects: Subjects | None = None
     """What a native call would touch, according to its runtime."""
     prepared: PreparedCall | None = None
-    """The tool with its validated input, set when the call is judged. Native calls have none."""
+    """The tool with its validated input, set when the call is judged. Native calls have none, unless they ask a person."""
     judged: "asyncio.Future[None]"
     """Done when only a person's answer is missing. An answer that comes earlier waits for it."""
     worker: "asyncio.Task[Any] | None" = None

@@ -22,6 +22,7 @@ from codesdk.contract.tools import (
     OutputStream,
     PolicySnapshot,
     PolicySource,
+    Question,
     SandboxSummary,
     Scope,
     Verdict,
@@ -62,13 +63,20 @@ def conclude(journal: Journal, call: CallState, opinions: Sequence[Evaluation], 
         deny(journal, call, POLICY, verdict.reason or f"Denied by {verdict.rule}.")
 
 
-def ask(journal: Journal, call: CallState, summary: str, expires_at: str | None) -> str:
-    """Ask whoever may answer. Return the approval's id."""
+def ask(
+    journal: Journal,
+    call: CallState,
+    summary: str,
+    expires_at: str | None,
+    question: Question | None = None,
+) -> str:
+    """Ask whoever may answer about a call, or what the call itself asks. Return the approval's id."""
     approval_id = journal.stamper.mint("apr")
     journal.write(
         ev.ApprovalRequested(
             approval_id=approval_id,
-            kind="tool",
+            kind="tool" if question is None else "question",
+            **_asked(question),
             summary=summary,
             expires_at=expires_at,
             tool_call_id=call.identity.tool_call_id,
@@ -91,32 +99,64 @@ def ask_budget(
     return approval_id
 
 
-def answer_question(
-    journal: Journal, approval_id: str, decision: Decision, by: Actor, reason: str | None
-) -> None:
-    """Record the answer to a question about a budget, or to one that outlived its task."""
-    payload = ev.ApprovalAnswered(
-        approval_id=approval_id, decision=decision, by=by, scope="once", reason=reason
+def ask_for_server(journal: Journal, question: Question, expires_at: str) -> str:
+    """Ask what an MCP server asks while it works on a call."""
+    approval_id = journal.stamper.mint("apr")
+    journal.write(
+        ev.ApprovalRequested(
+            approval_id=approval_id,
+            kind="question",
+            summary=summarize_question(question),
+            expires_at=expires_at,
+            **_asked(question),
+        )
     )
-    budget = journal.state.budget_questions.get(approval_id)
-    journal.write(payload, in_task=budget is not None and budget.task_id is not None)
+    return approval_id
 
 
-def close_budget_questions(journal: Journal, why: str) -> None:
-    """Deny the budget questions that the running task waits for."""
-    for approval_id, question in list(journal.state.budget_questions.items()):
-        if question.task_id is not None:
+def answer_question(
+    journal: Journal,
+    approval_id: str,
+    decision: Decision,
+    by: Actor,
+    reason: str | None,
+    text: str | None = None,
+) -> None:
+    """Record the answer to a question about a budget, of an MCP server, or to one that outlived its task."""
+    payload = ev.ApprovalAnswered(
+        approval_id=approval_id, decision=decision, by=by, scope="once", reason=reason, answer=text
+    )
+    state = journal.state
+    asked = state.budget_questions.get(approval_id) or state.server_questions.get(approval_id)
+    journal.write(payload, in_task=asked is not None and asked.task_id is not None)
+
+
+def close_questions(journal: Journal, why: str) -> None:
+    """Deny the questions that the running task waits for: about budgets, and of MCP servers."""
+    for approval_id, asked in list(
+        {**journal.state.budget_questions, **journal.state.server_questions}.items()
+    ):
+        if asked.task_id is not None:
             answer_question(journal, approval_id, "deny", ENGINE, why)
 
 
 def answer(
-    journal: Journal, call: CallState, decision: Decision, by: Actor, scope: Scope, reason: str | None
+    journal: Journal,
+    call: CallState,
+    decision: Decision,
+    by: Actor,
+    scope: Scope,
+    reason: str | None,
+    text: str | None = None,
 ) -> None:
-    """Record the answer to a call's question and the opinion that it is, and decide the call by it."""
+    """Record the answer to a call's question and the opinion that it is, and decide the call by it.
+
+    `text` answers what the call asks.
+    """
     assert call.approval_id is not None, "only a question can be answered"
     journal.write(
         ev.ApprovalAnswered(
-            approval_id=call.approval_id, decision=decision, by=by, scope=scope, reason=reason
+            approval_id=call.approval_id, decision=decision, by=by, scope=scope, reason=reason, answer=text
         )
     )
     source: PolicySource = by.kind if by.kind in ("user", "extension") else "codesdk"
@@ -252,6 +292,7 @@ def carry(journal: Journal, call: CallState, inputs: dict[str, ArtifactRef]) -> 
             input_ref=inputs[call.key],
             input_hash=call.identity.input_hash,
             input_redacted=call.input_redacted,
+            **_asked(call.question),
         )
     ]
 
@@ -260,6 +301,17 @@ def summarize(name: str, value: Any) -> str:
     """Return one line that shows a person what a call would do."""
     text = msgspec.json.encode(value).decode()
     return f"{name} {text if len(text) <= 200 else text[:199] + '…'}"
+
+
+def summarize_question(question: Question) -> str:
+    """Return one line that shows a person what is asked."""
+    text = " ".join(question.text.split())
+    who = f"{question.asker} asks: " if question.asker else ""
+    return f"{who}{text if len(text) <= 200 else text[:199] + '…'}"
+
+
+def _asked(question: Question | None) -> dict[str, Any]:
+    return {} if question is None else msgspec.structs.asdict(question)
 
 
 def _identity(call: CallState) -> dict[str, Any]:

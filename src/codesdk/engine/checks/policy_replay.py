@@ -12,6 +12,7 @@ from codesdk.contract.ports import Blobs, EventLog, PolicyQuestion, ToolRunner
 from codesdk.contract.records import Changes
 from codesdk.contract.tools import Evaluation, Subjects
 from codesdk.engine.calls import ledger
+from codesdk.engine.calls.evaluation import QUESTION
 from codesdk.engine.log.feed import read_events
 from codesdk.engine.log.fold import fold
 from codesdk.engine.log.state import CallState, SessionState, call_key
@@ -91,6 +92,7 @@ class _Judge:
         )
         granted = {grant.rule for grant in state.grants if grant.tool == call.name}
         opinions = all_opinions(question, self._policy.evaluate(question), granted)
+        opinions += [one for one in said if one.rule == QUESTION.rule]  # it asks, whatever the policy
         return [
             Rejudged(
                 seq=seq,

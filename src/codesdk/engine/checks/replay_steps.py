@@ -114,8 +114,7 @@ def play(tape: Tape, journal: Journal, event: Event) -> None:
     payload = event.payload
     match payload:
         case ev.SessionRecovered():
-            unstored = payload.cause == "STORAGE_FAILED"
-            lifecycle.recover(journal, _carried_inputs(tape), unstored=unstored)
+            lifecycle.recover(journal, _carried_inputs(tape), payload.cause)
         case _ if _begins_end(tape, journal, event):
             _end(tape, journal)
         case _ if event.trace.task_id is not None and isinstance(payload, _DRAFTS):
@@ -126,9 +125,11 @@ def play(tape: Tape, journal: Journal, event: Event) -> None:
             lifecycle.ask_stop(journal, payload.by, payload.reason)
         case ev.ApprovalRequested(tool_call_id=str(tool_call_id), attempt=attempt):
             call = _call(journal, tool_call_id, attempt or 1)
-            ledger.ask(journal, call, payload.summary, payload.expires_at)
+            ledger.ask(journal, call, payload.summary, payload.expires_at, payload.question)
         case ev.ApprovalAnswered() if call := call_asked_about(journal.state, payload.approval_id):
-            ledger.answer(journal, call, payload.decision, payload.by, payload.scope, payload.reason)
+            ledger.answer(
+                journal, call, payload.decision, payload.by, payload.scope, payload.reason, payload.answer
+            )
         case ev.ToolCallRequested():
             _request(journal, event, payload)
         case ev.ToolOutputDelta() | ev.ToolOutputCompleted():
@@ -257,7 +258,7 @@ def _start(tape: Tape, journal: Journal, task_id: str, payload: ev.TaskStarted) 
         task_id,
         payload.messages,
         payload.runtime_config,
-        resumes=payload.resumes.task_id if payload.resumes else None,
+        resumes=payload.resumes,
         summarizes_before=payload.summarizes_before,
     )
 

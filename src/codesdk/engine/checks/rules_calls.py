@@ -38,6 +38,7 @@ class CallChecks:
         self._attempts: dict[str, int] = {}
         self._carried: dict[str, CarriedQuestion] = {}
         self._budgets: set[str] = set()
+        self._questions: set[str] = set()
         self._granted: set[tuple[str, str]] = set()
         self._mode: PermissionMode | None = None
         self._handlers: dict[type, Callable[[Event, Any, Any], None]] = {
@@ -144,6 +145,8 @@ class CallChecks:
         attempt.opinions.append(opinion)
 
     def _asked(self, event: Event, payload: ev.ApprovalRequested, task: TaskCheck | None) -> None:
+        if payload.question is not None:
+            self._questions.add(payload.approval_id)
         if task is None:
             self._asked_outside(payload)
             return
@@ -174,6 +177,9 @@ class CallChecks:
 
     def _answered(self, event: Event, payload: ev.ApprovalAnswered, task: TaskCheck | None) -> None:
         name = payload.approval_id
+        said = payload.answer is not None
+        if self.whole and said != (name in self._questions and payload.decision == "approve"):
+            self._report(6, f"approval.answered for {name} has {'an' if said else 'no'} answer in words")
         if task is not None and name in task.questions:
             attempt = task.questions.pop(name)
             if attempt is not None:

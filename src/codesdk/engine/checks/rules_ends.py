@@ -35,7 +35,7 @@ def _check_kind(report: Report, event: Event, payload: Any, task: TaskCheck) -> 
     stopped = isinstance(payload, ev.TaskStopped)
     if task.recovered:
         error = payload.error if isinstance(payload, ev.TaskFailed) else None
-        code = task.recovered.cause
+        code = "STORAGE_FAILED" if task.recovered.cause == "STORAGE_FAILED" else "INTERRUPTED"
         if error is None or error.code != code or not error.retryable:
             report(8, f"{what}, but a crash must end it with task.failed {code}, retryable")
     elif task.stop is not None and not stopped:

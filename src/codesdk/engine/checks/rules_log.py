@@ -22,6 +22,7 @@ _OUTSIDE = {
     "session.created": 2,
     "session.resumed": 3,
     "session.recovered": 8,
+    "session.not_resumed": 8,
     "session.settings_changed": 3,
     "session.compacted": 3,
     "session.closed": 3,
@@ -81,6 +82,7 @@ class Checker:
             "task.queued": self._queued,
             "task.started": self._started,
             "session.recovered": self._recovered,
+            "session.not_resumed": self._not_resumed,
             "task.stop_requested": self._stop_requested,
             "files.undone": self._undone,
             "model.output.delta": self._delta,
@@ -300,6 +302,10 @@ class Checker:
             if self.whole and payload.open_calls != sorted(task.calls):
                 self._report(8, f"session.recovered names other open calls than {payload.task_id} had")
             task.recovered = payload
+
+    def _not_resumed(self, event: Event, payload: ev.SessionNotResumed, _: TaskCheck | None) -> None:
+        if self.whole and payload.task_id not in self._ended and payload.task_id not in self._queue:
+            self._report(8, f"session.not_resumed names {payload.task_id}, which neither ended nor waits")
 
     def _undone(self, event: Event, payload: ev.FilesUndone, _: TaskCheck | None) -> None:
         busy = self._task.task_id if self._task is not None else next(iter(self._queue), None)

@@ -65,6 +65,7 @@ def session_row(state: SessionState) -> SessionRow:
         active_task_id=state.task.task_id if state.task else None,
         queued=len(state.queue),
         parent_session_id=config.parent.session_id if config.parent else None,
+        goes_on=state.goes_on,
         spent=state.spent if state.spent != NOTHING else None,
     )
 
@@ -138,6 +139,16 @@ def _settings_changed(
     _touch(state, event, changes)
 
 
+def _recovered(state: SessionState, event: Event, payload: ev.SessionRecovered, _: Changes) -> None:
+    if payload.cause == "SHUTDOWN":  # the attempt did not fail; it was not given the time
+        state.attempts = max(0, state.attempts - 1)
+
+
+def _not_resumed(state: SessionState, event: Event, payload: ev.SessionNotResumed, changes: Changes) -> None:
+    state.not_resumed = payload.task_id
+    _touch(state, event, changes)
+
+
 def _closed(state: SessionState, event: Event, payload: ev.SessionClosed, changes: Changes) -> None:
     state.closed = True
     drop_carried(state, event, changes)
@@ -171,13 +182,16 @@ def _started(state: SessionState, event: Event, payload: ev.TaskStarted, changes
         created_at=waiting.created_at if waiting else event.time,
         queued_seq=waiting.seq if waiting else None,
         resumes=payload.resumes.task_id if payload.resumes else None,
+        resumed_by=payload.resumes.by if payload.resumes else None,
         summarizes_before=payload.summarizes_before,
         asked=payload.messages if payload.summarizes_before is not None else [],
         sender=_sender(event),
     )
     state.next_model = None  # the runtime gets it now, and the event carries it
     if payload.resumes is not None:
-        state.interrupted_task = None
+        state.interrupted_task = state.not_resumed = None
+        state.waits_for_raise = False
+    state.attempts = (payload.resumes.attempt or 0) if payload.resumes is not None else 0
     transcript.add_user(state, payload.messages)
     seal_done(state, event, changes)
     changes.tasks.append(_task_row(state, "running"))
@@ -303,6 +317,7 @@ def _terminal(state: SessionState, event: Event, payload: Any, changes: Changes)
     resumable = unstored or (failed is not None and failed.code in ("INTERRUPTED", "BUDGET_EXCEEDED"))
     if resumable and task.summarizes_before is None:
         state.interrupted_task = task.task_id
+        state.waits_for_raise = failed is not None and failed.code == "BUDGET_EXCEEDED"
     changes.tasks.append(_task_row(state, ended, event))
     state.last_task = task.task_id
     state.task = None
@@ -344,6 +359,8 @@ _HANDLERS: dict[type, Handler] = {
     ev.SessionResumed: _resumed,
     ev.SettingsChanged: _settings_changed,
     ev.SessionClosed: _closed,
+    ev.SessionRecovered: _recovered,
+    ev.SessionNotResumed: _not_resumed,
     ev.TaskQueued: _queued,
     ev.TaskStarted: _started,
     ev.TaskSteered: _steered,

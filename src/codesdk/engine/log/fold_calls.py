@@ -8,7 +8,7 @@ from codesdk.contract import events as ev
 from codesdk.contract.events import Event
 from codesdk.contract.messages import ToolResult
 from codesdk.contract.records import ApprovalRow, Changes
-from codesdk.contract.tools import Evaluation, Grant, ToolIdentity
+from codesdk.contract.tools import Evaluation, Grant, Question, ToolIdentity
 from codesdk.engine.log import transcript
 from codesdk.engine.log.state import (
     ActiveTask,
@@ -16,11 +16,13 @@ from codesdk.engine.log.state import (
     CallPart,
     CallState,
     Carried,
+    ServerQuestion,
     SessionState,
     call_key,
 )
 from codesdk.policy import open_questions
 
+_QUESTION = Question.__struct_fields__
 REASON_CHARS = 200
 """How much of the reason of a denial the end of its task repeats."""
 
@@ -86,9 +88,11 @@ def _requested(state: SessionState, event: Event, payload: ev.ToolCallRequested,
 
 def drop_carried(state: SessionState, event: Event, changes: Changes) -> None:
     """Close the carried questions: they can no longer be resumed."""
-    for approval_id in (*state.budget_questions, *(carried.approval_id for carried in state.carried)):
+    carried_ids = (carried.approval_id for carried in state.carried)
+    for approval_id in (*state.budget_questions, *state.server_questions, *carried_ids):
         changes.approvals.append(_closed_approval(state, event, approval_id))
     state.budget_questions = {}
+    state.server_questions = {}
     state.carried = []
 
 
@@ -105,6 +109,11 @@ def _asked(state: SessionState, event: Event, payload: ev.ApprovalRequested, cha
     if call is not None:
         call.approval_id = payload.approval_id
         call.summary = payload.summary
+        call.question = payload.question
+    elif payload.question is not None:
+        state.server_questions[payload.approval_id] = ServerQuestion(
+            question=payload.question, task_id=event.trace.task_id
+        )
     if payload.budget is not None:
         state.budget_questions[payload.approval_id] = BudgetQuestion(
             level=payload.budget, task_id=event.trace.task_id
@@ -124,25 +133,31 @@ def _asked(state: SessionState, event: Event, payload: ev.ApprovalRequested, cha
             input_hash=payload.input_hash,
             tool=call.name if call else None,
             tool_class=call.tool_class if call else None,
+            **_question_fields(payload.question),
         )
     )
 
 
 def _answered(state: SessionState, event: Event, payload: ev.ApprovalAnswered, changes: Changes) -> None:
     approved = payload.decision == "approve"
+    state.server_questions.pop(payload.approval_id, None)
     question = state.budget_questions.pop(payload.approval_id, None)
     if question is not None and approved:
         state.raises[question.level] = state.raises.get(question.level, 0) + 1
+        state.waits_for_raise = False
     carried = next((c for c in state.carried if c.approval_id == payload.approval_id), None)
     if carried is not None:
         carried.approved = approved
         carried.by = payload.by
         carried.reason = payload.reason
+        carried.answer = payload.answer
         changes.approvals.append(carried_row(state, carried))
         if not approved:
             state.carried.remove(carried)
         return
     call = call_asked_about(state, payload.approval_id)
+    if call is not None:
+        call.answer = payload.answer
     if call is not None and approved and payload.scope == "session":
         _grant(state, event, call, payload)
     changes.approvals.append(_closed_approval(state, event, payload.approval_id))
@@ -163,7 +178,8 @@ def _revoked(state: SessionState, event: Event, payload: ev.GrantRevoked, _: Cha
 
 
 def _carried(state: SessionState, event: Event, payload: ev.ApprovalCarried, changes: Changes) -> None:
-    carried = Carried(requested_at=event.time, **msgspec.structs.asdict(payload))
+    own = {name: getattr(payload, name) for name in payload.__struct_fields__ if name not in _QUESTION}
+    carried = Carried(requested_at=event.time, question=payload.question, **own)
     state.carried.append(carried)
     changes.approvals.append(carried_row(state, carried))
 
@@ -246,7 +262,7 @@ def carried_row(state: SessionState, carried: Carried) -> ApprovalRow:
         approval_id=carried.approval_id,
         session_id=state.session_id,
         state=names[carried.approved],
-        kind="tool",
+        kind="tool" if carried.question is None else "question",
         summary=carried.summary,
         requested_at=carried.requested_at,
         tool_call_id=carried.tool_call_id,
@@ -254,7 +270,12 @@ def carried_row(state: SessionState, carried: Carried) -> ApprovalRow:
         input_hash=carried.input_hash,
         tool=carried.name,
         tool_class=carried.tool_class,
+        **_question_fields(carried.question),
     )
+
+
+def _question_fields(question: Question | None) -> dict[str, Any]:
+    return {} if question is None else msgspec.structs.asdict(question)
 
 
 def _closed_approval(state: SessionState, event: Event, approval_id: str) -> ApprovalRow:

@@ -27,6 +27,7 @@ from codesdk.contract.tools import (
     Grant,
     PermissionMode,
     PolicySnapshot,
+    Question,
     SandboxSummary,
     ToolClass,
     ToolIdentity,
@@ -51,6 +52,9 @@ class CallState(msgspec.Struct, kw_only=True):
     evaluations: list[Evaluation] = []
     approval_id: str | None = None
     summary: str | None = None
+    question: Question | None = None
+    """What it asks a person, once that was asked."""
+    answer: str | None = None
     policy: PolicySnapshot | None = None
     execution_env: ExecutionEnv = "unknown"
     sandbox: SandboxSummary | None = None
@@ -147,6 +151,8 @@ class ActiveTask(msgspec.Struct, kw_only=True):
     text: str = ""
     stop: StopAsked | None = None
     resumes: str | None = None
+    resumed_by: Actor | None = None
+    """The engine, if nobody asked for it."""
     summarizes_before: int | None = None
     """Set for a task that writes a summary of older messages. Its own are not part of the transcript."""
     asked: list[Message] = []
@@ -178,9 +184,11 @@ class Carried(msgspec.Struct, kw_only=True):
     input_hash: str
     input_redacted: bool
     requested_at: str
+    question: Question | None = None
     approved: bool | None = None
     by: Actor | None = None
     reason: str | None = None
+    answer: str | None = None
 
     @property
     def identity(self) -> ToolIdentity:
@@ -192,6 +200,13 @@ class BudgetQuestion(msgspec.Struct, kw_only=True):
     """An open question whether to raise a budget. One that was asked inside a task ends with it."""
 
     level: BudgetLevel
+    task_id: str | None = None
+
+
+class ServerQuestion(msgspec.Struct, kw_only=True):
+    """An open question of an MCP server. It ends with the call that the server works on."""
+
+    question: Question
     task_id: str | None = None
 
 
@@ -232,9 +247,16 @@ class SessionState(msgspec.Struct, kw_only=True):
     carried: list[Carried] = []
     grants: list[Grant] = []
     budget_questions: dict[str, BudgetQuestion] = {}
+    server_questions: dict[str, ServerQuestion] = {}
     raises: dict[BudgetLevel, int] = {}
     spent: Spent = Spent()
     interrupted_task: str | None = None
+    attempts: int = 0
+    """How often in a row the engine went on with it by itself."""
+    waits_for_raise: bool = False
+    """Whether it was a budget that interrupted it, and nobody has raised it since."""
+    not_resumed: str | None = None
+    """The interrupted or queued task that the engine no longer takes up by itself."""
     last_task: str | None = None
     messages: int = 0
     chain: str = EMPTY_CHAIN
@@ -250,6 +272,27 @@ class SessionState(msgspec.Struct, kw_only=True):
             raise ValueError(f"session {self.session_id} has no session.created event")
         return self.created
 
+    @property
+    def next_task(self) -> str | None:
+        """The task that a resume takes up: the interrupted one, or the first that is queued."""
+        return self.interrupted_task or (self.queue[0].task_id if self.queue else None)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether its interrupted task goes on by itself once nothing is waited for."""
+        return (
+            self.task is None
+            and self.next_task not in (None, self.not_resumed)
+            and not self.closed
+            and self.config.settings.get("on_interrupt") == "resume"
+        )
+
+    @property
+    def awaits_person(self) -> bool:
+        """Whether a carried question or a budget needs an answer before the interrupted task goes on."""
+        unanswered = any(carried.approved is None for carried in self.carried)
+        return unanswered or bool(self.budget_questions) or self.waits_for_raise
+
     def is_open(self, call: CallState) -> bool:
         """Return whether a call is still open."""
         return self.task is not None and self.task.calls.get(call.key) is call
@@ -262,6 +305,7 @@ class SessionState(msgspec.Struct, kw_only=True):
         return (
             asked
             + len(self.budget_questions)
+            + len(self.server_questions)
             + sum(1 for carried in self.carried if carried.approved is None)
         )
 

@@ -52,6 +52,8 @@ class SessionActions:
     ) -> None:
         self.keys = Keys(registry.ports.log)
         self.closing = False
+        self.on_answered: Callable[[LiveSession], None] = lambda live: None
+        """Called for a session when something that it may wait for has changed."""
         self.open_sessions = 0
         """How many sessions are not closed."""
         self._ports = registry.ports
@@ -70,6 +72,7 @@ class SessionActions:
             act.StopTask: self._stop,
             act.ApproveCall: self._answer,
             act.DenyCall: self._answer,
+            act.AnswerQuestion: self._answer_question,
             act.RevokeGrant: self._revoke,
             act.UndoChanges: self._undo,
             act.ForkSession: self._fork,
@@ -102,6 +105,10 @@ class SessionActions:
         )
         # What was stored under a key comes back as plain data.
         return msgspec.convert(answer, type=kind.result_type()) if isinstance(answer, dict) else answer
+
+    async def execute_alone(self, action: act.ResumeSession, caller: Caller) -> TaskRow:
+        """Resume a session for the engine itself."""
+        return await self.execute(action, caller, None)
 
     # --- sessions ---------------------------------------------------------------------------------------
 
@@ -176,7 +183,9 @@ class SessionActions:
         live = await self._acquire(action.session_id, caller)
         if action.permission_mode is not msgspec.UNSET:
             self._permits.check_mode(action.permission_mode)
-        return await live.change_settings(action.change(), caller.actor, key)
+        row = await live.change_settings(action.change(), caller.actor, key)
+        self.on_answered(live)
+        return row
 
     async def _move(self, action: act.MoveSession, caller: Caller, key: KeyRow | None) -> SessionRow:
         live = await self._acquire(action.session_id, caller)
@@ -203,6 +212,7 @@ class SessionActions:
 
     async def _delete(self, action: act.DeleteSession, caller: Caller, _: KeyRow | None) -> None:
         live = await self._acquire(action.session_id, caller, equipped=False)
+        await live.queue.idling.ended()
         if not live.idle:
             raise Conflict(f"Session {action.session_id} is running. Close it first.")
         await self._settle_subscribers()  # they read the store, and would miss what is deleted before
@@ -237,7 +247,7 @@ class SessionActions:
     async def _resume(self, action: act.ResumeSession, caller: Caller, key: KeyRow | None) -> TaskRow:
         live = await self._acquire_for_work(action.session_id, caller)
         messages = messages_of(action.message) if action.message else []
-        return await live.resume(messages, self._ports.stamper.mint("task"), key)
+        return await live.resume(messages, self._ports.stamper.mint("task"), caller.actor, key)
 
     async def _steer(self, action: act.SteerTask, caller: Caller, key: KeyRow | None) -> TaskRow:
         live = await self._acquire(action.session_id, caller)
@@ -262,6 +272,12 @@ class SessionActions:
             input_hash=action.input_hash,
             key=key,
         )
+        self.on_answered(live)
+
+    async def _answer_question(self, action: act.AnswerQuestion, caller: Caller, key: KeyRow | None) -> None:
+        live = await self._acquire(action.session_id, caller)
+        await live.answer_question(action.approval_id, action.text, by=caller.actor, key=key)
+        self.on_answered(live)
 
     async def _revoke(self, action: act.RevokeGrant, caller: Caller, key: KeyRow | None) -> None:
         live = await self._acquire(action.session_id, caller)

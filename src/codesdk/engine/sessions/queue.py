@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Callable
 
 from codesdk.contract.errors import Busy, CodeSDKError, ErrorInfo, InvalidRequest
-from codesdk.contract.events import TaskQueued
+from codesdk.contract.events import Resumes, TaskQueued
 from codesdk.contract.messages import Message
 from codesdk.contract.settings import Limits
 from codesdk.contract.tools import Actor
 from codesdk.engine.models.limits import Standing
+from codesdk.engine.sessions.idling import IdleRuntime
 from codesdk.engine.sessions.resources import Resources
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
@@ -38,6 +39,7 @@ class TaskQueue:
         self._slots = slots
         self._handover = Handover(scope, resources)
         self._resumed = False
+        self.idling = IdleRuntime(scope, resources)
         self._driver: asyncio.Task[None] | None = None
 
     @property
@@ -65,7 +67,7 @@ class TaskQueue:
         self,
         task_id: str,
         messages: list[Message],
-        resumes: str | None = None,
+        resumes: Resumes | None = None,
         summary: Plan | None = None,
         *,
         resumed: bool = False,
@@ -90,6 +92,7 @@ class TaskQueue:
             resumes=resumes,
             summarizes_before=summary.first if summary is not None else None,
         )
+        self.idling.keep()
         resumed, self._resumed = resumed or self._resumed, False
         self.run = TaskRun(scope, runtime, self._handover, self.writes, self._resources, summary, resumed)
         self._driver = asyncio.create_task(self._drive(self.run))
@@ -107,20 +110,34 @@ class TaskQueue:
     def start_no_more(self) -> None:
         """Let the running task end by itself, and leave the queued ones for a resume."""
         self.winding_down = True
+        self.idling.keep()
 
     async def halt(self, by: Actor, reason: str) -> None:
         """Stop the running task, if any, wait for its end, and start none of the queued ones."""
         self.start_no_more()
         if self.run is not None:
             self.run.stop(by, reason)
+        await self._rest()
+
+    async def interrupt(self) -> None:
+        """Interrupt the running task, if any, so that it can be resumed, and start none of the queued ones."""
+        self.start_no_more()
+        if self.run is not None:
+            self.run.interrupt()
+        await self._rest()
+
+    async def _rest(self) -> None:
+        """Return when nothing runs, and no runtime is being ended."""
         if self._driver is not None:
             await asyncio.wait([self._driver])
+        await self.idling.ended()
 
     async def _drive(self, run: TaskRun) -> None:
         scope = self._scope
         # Read now: once the task's end is recorded, the session may be moved to another runtime.
         runtime_name = scope.state.runtime_name
         try:
+            await self.idling.ended()
             await run.run()
             await self._summarize_if_due(run)
         except CodeSDKError:
@@ -160,6 +177,8 @@ class TaskQueue:
         state = scope.state
         if state.task is None:
             scope.recorder.feed.forget()
+            if not self.winding_down:
+                self.idling.watch()
         if scope.recorder.broken or self.winding_down or state.task is not None or not state.queue:
             return
         if self._slots.take(state.runtime_name):

@@ -16,14 +16,13 @@ import msgspec
 from codesdk.contract.actions import Equipment
 from codesdk.contract.errors import CodeSDKError, Conflict, NotFound, StorageFailure
 from codesdk.contract.events import SessionCreated
-from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import FIRST_EPOCH
 from codesdk.contract.records import Changes, KeyRow, SessionRow
 from codesdk.contract.runtime import Runtime, ToolReply
 from codesdk.contract.settings import SessionSettings
 from codesdk.contract.tools import ToolSpec
 from codesdk.contract.workspace import Workspace
-from codesdk.engine.log.acting import acting_for
+from codesdk.engine.calls.carried import close_interrupted
 from codesdk.engine.log.archive import unknown_session
 from codesdk.engine.log.choke_point import ChokePoint
 from codesdk.engine.log.feed import Feeds
@@ -72,6 +71,8 @@ class SessionRegistry:
         self._loading: dict[str, asyncio.Task[LiveSession]] = {}
         self._unstored: set[str] = set()
         self._recovering: set[asyncio.Task[None]] = set()
+        self.on_loaded: Callable[[LiveSession], None] = lambda live: None
+        """Called for each stored session that was loaded, after what a crash left open in it is closed."""
 
     def __contains__(self, session_id: object) -> bool:
         return session_id in self._live
@@ -170,7 +171,7 @@ class SessionRegistry:
 
     def specs(self, session_id: str) -> Sequence[ToolSpec]:
         """Return the tools that a session offers."""
-        return self._require(session_id).scope.tools.specs()
+        return self._require(session_id).scope.offered()
 
     def call(
         self, session_id: str, name: str, arguments: Any, *, runtime_tool_call_id: str | None = None
@@ -201,8 +202,10 @@ class SessionRegistry:
         held = await hold(self.ports.equipment, session_id, state.config.sealed)
         live = self._adopt(self._recorder(state, epoch, held.equipment), held)
         # Before anyone acts on it: no task is running now, whatever the log says.
-        await _close_interrupted(live.scope, unstored=session_id in self._unstored)
+        unstored = session_id in self._unstored
+        await close_interrupted(live.scope, "STORAGE_FAILED" if unstored else "INTERRUPTED")
         self._unstored.discard(session_id)
+        self.on_loaded(live)
         return live
 
     def _recorder(self, state: SessionState, epoch: int, equipment: Equipment) -> Recorder:
@@ -274,17 +277,3 @@ class SessionRegistry:
         if live is None:
             raise unknown_session(session_id)
         return live
-
-
-async def _close_interrupted(scope: SessionScope, *, unstored: bool) -> None:
-    """Close the task that a crash or a failed write left open, and keep its open questions for a resume."""
-    task = scope.state.task
-    if task is None:
-        return
-    inputs: dict[str, ArtifactRef] = {}
-    for call in task.calls.values():
-        if call.phase == "waiting" and call.approval_id is not None:
-            inputs[call.key] = call.input_ref or await scope.put_json(call.input, "input")
-    with acting_for(None):  # whoever asked for the session did not ask for this
-        lifecycle.recover(scope.journal, inputs, unstored=unstored)
-    await scope.recorder.settle()

@@ -18,7 +18,8 @@ from codesdk.contract.events import ArtifactCreated
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.models import NO_SOURCES, InstructionSources
 from codesdk.contract.ports import Attached, ToolCalls
-from codesdk.contract.runtime import Runtime, ToolAnnouncement
+from codesdk.contract.runtime import Runtime, ToolAnnouncement, ToolReply
+from codesdk.contract.tools import Question
 from codesdk.engine.models.limits import Spending, Standing, find_near, find_over, is_asked
 from codesdk.engine.models.requests import SessionTap
 from codesdk.engine.sessions.scope import SessionScope
@@ -89,6 +90,11 @@ class Resources:
     def connected(self) -> bool:
         """Whether a runtime may be using a URL of this session, even between tasks."""
         return any(held is not None for held in (self._detach, self._model_url, self._tool_url))
+
+    @property
+    def serves_runtime(self) -> bool:
+        """Whether the runtime was given an address of this session, as a program is and a part of this process is not."""
+        return self._model_url is not None or self._tool_url is not None
 
     @property
     def runtime(self) -> Runtime:
@@ -243,10 +249,12 @@ class RuntimeHost:
         scope: SessionScope,
         resources: Resources,
         may_run: Callable[[ToolAnnouncement], Awaitable[str | None]],
+        ask_user: Callable[[ToolAnnouncement, Question], Awaitable[ToolReply]],
     ) -> None:
         self._scope = scope
         self._resources = resources
         self._may_run = may_run
+        self._ask_user = ask_user
 
     async def model_endpoint(self, sources: InstructionSources = NO_SOURCES) -> str:
         """Return the URL that the runtime uses in place of the provider's."""
@@ -259,6 +267,10 @@ class RuntimeHost:
     async def may_run(self, call: ToolAnnouncement) -> str | None:
         """Return why the runtime may not run a tool of its own, or None if it may."""
         return await self._may_run(call)
+
+    async def ask_user(self, call: ToolAnnouncement, question: Question) -> ToolReply:
+        """Return a person's answer to what a tool of the runtime's own asks."""
+        return await self._ask_user(call, question)
 
     async def put_artifact(self, data: bytes, content_type: str, name: str | None = None) -> ArtifactRef:
         """Store bytes for the runtime, and record that in the log."""

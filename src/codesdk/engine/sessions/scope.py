@@ -31,6 +31,7 @@ from codesdk.contract.ports import (
 )
 from codesdk.contract.records import ArtifactRow
 from codesdk.contract.settings import Limits, SessionSettings
+from codesdk.contract.tools import ToolSpec
 from codesdk.contract.workspace import Workspace
 from codesdk.engine.log.journal import Journal
 from codesdk.engine.log.recorder import Recorder
@@ -122,6 +123,13 @@ class SessionScope:
     def tools(self) -> ToolRunner:
         """The tools that this session offers."""
         return self.attached or self.ports.tools
+
+    def offered(self) -> Sequence[ToolSpec]:
+        """Return the tools that the session's runtime is told of: those that ask a person only where there is one."""
+        specs = self.tools.specs()
+        if self.state.config.interaction_mode == "interactive":
+            return specs
+        return [spec for spec in specs if not spec.interactive]
 
     @property
     def journal(self) -> Journal:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from codesdk.contract.errors import Busy, Conflict, InvalidRequest, NotFound
-from codesdk.contract.events import GrantRevoked, SettingsChanged
+from codesdk.contract.events import GrantRevoked, Resumes, SettingsChanged
 from codesdk.contract.messages import Message
 from codesdk.contract.options import fitting, read_options
 from codesdk.contract.ports import ToolCalls
@@ -21,7 +21,9 @@ from codesdk.contract.settings import CompactStrategy, OnBusy, SessionSettings, 
 from codesdk.contract.tools import Actor, Decision, Scope
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.evaluation import check_identity
+from codesdk.engine.calls.questions import take_answer, unanswerable
 from codesdk.engine.log.fold import session_row, task_row
+from codesdk.engine.log.fold_calls import call_asked_about
 from codesdk.engine.log.recorder import Recorder
 from codesdk.engine.log.state import SessionState
 from codesdk.engine.models.limits import Spending
@@ -69,8 +71,13 @@ class LiveSession:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing runs, is queued or waits to be committed."""
-        return not self.queue.busy and not self.recorder.backlog and not self.state.queue
+        """Whether nothing runs, is queued, waits to be committed or is being ended."""
+        return (
+            not self.queue.busy
+            and not self.recorder.backlog
+            and not self.state.queue
+            and not self.queue.idling.ending
+        )
 
     async def start(
         self, messages: list[Message], *, on_busy: OnBusy, task_id: str, key: KeyRow | None = None
@@ -146,7 +153,14 @@ class LiveSession:
         if reason is not None:
             reason = take_words(self.scope, reason)
         carried = next((c for c in self.state.carried if c.tool_call_id == tool_call_id), None)
-        if tool_call_id in self.state.budget_questions:
+        if decision == "approve" and (
+            tool_call_id in self.state.server_questions
+            or (carried is not None and carried.question is not None)
+        ):
+            raise unanswerable(tool_call_id)
+        if tool_call_id in self.state.server_questions and self.queue.run is not None:
+            self.queue.run.calls.approvals.answer_server(tool_call_id, None, by, reason)
+        elif tool_call_id in self.state.budget_questions:
             ledger.answer_question(self.recorder.journal, tool_call_id, decision, by, reason)
             if self.queue.run is not None:
                 self.queue.run.calls.approvals.wake(tool_call_id)
@@ -162,6 +176,35 @@ class LiveSession:
             raise NotFound(f"No call {tool_call_id} waits for an answer in session {self.session_id}.")
         await self._commit(None, key)
 
+    async def answer_question(
+        self, approval_id: str, text: str, *, by: Actor, key: KeyRow | None = None
+    ) -> None:
+        """Answer a question with text, or one that a crash left waiting. The first answer counts."""
+        text = take_words(self.scope, text)
+        state, run = self.state, self.queue.run
+        carried = next((entry for entry in state.carried if entry.approval_id == approval_id), None)
+        server = state.server_questions.get(approval_id)
+        asked = call_asked_about(state, approval_id)
+        if asked is not None and asked.phase != "waiting":
+            asked = None  # somebody was faster
+        waiting = server or carried or asked
+        question = None if waiting is None else waiting.question
+        if approval_id in state.budget_questions or (waiting is not None and question is None):
+            raise InvalidRequest(f"{approval_id} asks for a decision: approve or deny it.")
+        if question is None or (carried is not None and carried.approved is not None):
+            raise Conflict(
+                f"No question {approval_id} waits for an answer. Somebody may have answered it already."
+            )
+        text = take_answer(question, text)
+        if carried is not None:
+            ledger.answer_question(self.recorder.journal, approval_id, "approve", by, None, text)
+        elif run is not None and server is not None:
+            run.calls.approvals.answer_server(approval_id, text, by, None)
+        elif run is not None and asked is not None:
+            call_id, attempt = asked.identity.tool_call_id, asked.identity.attempt
+            await run.calls.approvals.answer(call_id, "approve", by, "once", None, attempt, None, text)
+        await self._commit(None, key)
+
     async def revoke(self, tool: str, by: Actor, key: KeyRow | None = None) -> None:
         """Ask about a tool again from now on. Calls that were already decided are not affected."""
         if not any(grant.tool == tool for grant in self.state.grants):
@@ -169,7 +212,9 @@ class LiveSession:
         self.recorder.journal.write(GrantRevoked(tool=tool, by=by))
         await self._commit(None, key)
 
-    async def resume(self, messages: list[Message], task_id: str, key: KeyRow | None = None) -> TaskRow:
+    async def resume(
+        self, messages: list[Message], task_id: str, by: Actor, key: KeyRow | None = None
+    ) -> TaskRow:
         """Continue after an interruption: run the calls approved meanwhile, then the runtime."""
         messages = await take_messages(self.scope, messages, self.resources.capabilities) if messages else []
         self._require_open()
@@ -188,13 +233,20 @@ class LiveSession:
             self.queue.begin(task_id, messages, may_wait=True, resumed=True)
         elif state.interrupted_task is not None or approved or messages:
             self.queue.take_slot()
-            self.queue.launch(task_id, messages, resumes=before, resumed=True)
+            self.queue.launch(task_id, messages, resumes=self._resumes(by), resumed=True)
         else:
             waiting = state.queue[0]
             task_id = waiting.task_id
             self.queue.take_slot()
             self.queue.launch(task_id, waiting.messages, resumed=True)
         return await self._commit(await self._task(task_id), key)
+
+    def _resumes(self, by: Actor) -> Resumes | None:
+        """Return what a resumed task says of the one that it continues, and of the engine if nobody asked for it."""
+        before = self.state.interrupted_task or self.state.last_task
+        if before is None or by.kind != "engine":
+            return None if before is None else Resumes(task_id=before)
+        return Resumes(task_id=before, by=by, attempt=self.state.attempts + 1)
 
     async def move(
         self,
@@ -282,6 +334,13 @@ class LiveSession:
         row = await self._commit(session_row(self.state), key)
         await self.resources.release()
         return row
+
+    async def end_work(self, by: Actor, reason: str) -> None:
+        """End the running task because the engine is closed: stop it, or interrupt it if it goes on by itself."""
+        if self.scope.settings.on_interrupt == "resume":
+            await self.queue.interrupt()
+        else:
+            await self.queue.halt(by, reason)
 
     async def _task(self, task_id: str) -> TaskRow:
         """Return the row of one of its tasks, including what is written but not committed yet."""

@@ -224,7 +224,7 @@ async def _write(
         await scope.recorder.settle()
         while scope.recorder.backlog:  # somebody steered meanwhile, and that message must be included
             await scope.recorder.settle()
-        tools = schema_hashes(scope.tools.specs(), scope.redactor.text)
+        tools = schema_hashes(scope.offered(), scope.redactor.text)
         compiled = await compile_rows(tools, config)
         input_ref = await scope.put_json(compiled.manifest, "compiled input")
         if beside or compiled.through == scope.state.messages:
@@ -266,7 +266,7 @@ def task_input(
         ),
         messages=messages,
         model_messages=state.model_messages,
-        tools=scope.tools.specs(),
+        tools=scope.offered(),
         permission_mode=config.permission_mode,
         interaction_mode=config.interaction_mode,
         runtime_config=scope.settings.runtime_config,

@@ -73,6 +73,7 @@ def resumed(
         runtime=journal.state.runtime_name,
         lost=kept if native is False else [],
         mcp_transport=mcp_transport,
+        by=task.resumed_by,
     )
     with acting_for(task.sender):  # the request that resumed it is the one that the task came from
         journal.write(payload, in_task=False)
@@ -92,7 +93,7 @@ def start(
     runtime_config: dict[str, Any],
     *,
     executed: bool = True,
-    resumes: str | None = None,
+    resumes: ev.Resumes | None = None,
     summarizes_before: int | None = None,
 ) -> None:
     """Start a task. The session must have no running one."""
@@ -103,7 +104,7 @@ def start(
             messages=messages,
             runtime_config=runtime_config,
             executed=executed,
-            resumes=ev.Resumes(task_id=resumes) if resumes else None,
+            resumes=resumes,
             summarizes_before=summarizes_before,
         ),
         task_id=task_id,
@@ -164,7 +165,7 @@ def ask_stop(journal: Journal, by: Actor, reason: str) -> None:
     if task is None or task.stop is not None:
         return
     journal.write(ev.TaskStopRequested(reason=reason, by=by))
-    ledger.close_budget_questions(journal, STOP_REASON)
+    ledger.close_questions(journal, STOP_REASON)
     # Running calls are left to their workers, which are cancelled and record how they end.
     for call in list(task.calls.values()):
         if call.phase == "waiting":
@@ -186,7 +187,7 @@ def end(
     A requested stop wins over the runtime's own ending, whose message is kept. Every call must be closed.
     """
     task = _running(journal)
-    ledger.close_budget_questions(journal, "the task ended")
+    ledger.close_questions(journal, "the task ended")
     now = _close_streams(journal, task)
     totals: Any = {"usage": task.usage, "duration_ms": _duration_ms(task, now), "work": work_of(task)}
     ending: Ending
@@ -211,21 +212,29 @@ _UNSTORED = ErrorInfo(
 )
 
 
-def recover(journal: Journal, inputs: dict[str, ArtifactRef], *, unstored: bool = False) -> None:
-    """Close a task that a crash left open, or a log that could not be written (`unstored`).
+_SHUT_DOWN = ErrorInfo(
+    code="INTERRUPTED",
+    message="CodeSDK was shut down while this task ran. It goes on by itself at the next start.",
+    retryable=True,
+)
+_CAUSES: dict[ev.RecoveryCause, ErrorInfo] = {
+    "INTERRUPTED": _CRASHED,
+    "STORAGE_FAILED": _UNSTORED,
+    "SHUTDOWN": _SHUT_DOWN,
+}
+
+
+def recover(journal: Journal, inputs: dict[str, ArtifactRef], cause: ev.RecoveryCause) -> None:
+    """Close a task that a crash, a log that could not be written or a shutdown left open.
 
     `inputs` names the stored input of each waiting call.
     """
     task = _running(journal)
     journal.write(
-        ev.SessionRecovered(
-            task_id=task.task_id,
-            cause="STORAGE_FAILED" if unstored else "INTERRUPTED",
-            open_calls=sorted(task.calls),
-        ),
+        ev.SessionRecovered(task_id=task.task_id, cause=cause, open_calls=sorted(task.calls)),
         in_task=False,
     )
-    ledger.close_budget_questions(journal, "the process ended")
+    ledger.close_questions(journal, "the process ended")
     carried: list[ev.ApprovalCarried] = []
     for call in list(task.calls.values()):
         if call.phase == "waiting":
@@ -237,7 +246,7 @@ def recover(journal: Journal, inputs: dict[str, ArtifactRef], *, unstored: bool 
                 journal, call, "The process ended while this ran; whether it took effect is not known."
             )
     now = _close_streams(journal, task)
-    error, duration = _UNSTORED if unstored else _CRASHED, _duration_ms(task, now)
+    error, duration = _CAUSES[cause], _duration_ms(task, now)
     work = work_of(task)
     journal.write(ev.TaskFailed(error=error, usage=task.usage, duration_ms=duration, work=work), time=now)
     # After the terminal event: these questions belong to the session now, not to the task.

@@ -27,6 +27,7 @@ from codesdk.contract.runtime import (
 from codesdk.contract.tools import Actor, ToolIdentity
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.calls import Calls
+from codesdk.engine.calls.carried import close_interrupted
 from codesdk.engine.models.limits import Standing, is_asked
 from codesdk.engine.sessions.resources import Resources, RuntimeHost, tool_transport
 from codesdk.engine.sessions.scope import SessionScope
@@ -48,6 +49,7 @@ from codesdk.engine.tasks.validation import is_text
 from codesdk.foreign import call, name_of
 
 YIELD_EVERY = 64
+SHUTDOWN = "CodeSDK is shutting down"
 _ENDINGS = (Finished, Failed)  # a tuple: a union would be built again for every item
 
 
@@ -82,6 +84,7 @@ class TaskRun:
         self._stopping: asyncio.Task[None] | None = None
         self._early_steering: list[tuple[int, list[Message]]] = []
         self._ending = False
+        self._interrupted = False
         self.calls = Calls(
             scope,
             self._intake,
@@ -124,6 +127,15 @@ class TaskRun:
         if self._stopping is not None:
             self._stopping.cancel()
         self._stopping = self._pressing(reason)
+
+    def interrupt(self) -> None:
+        """End the run as a crash would, but in order: what waits for a person is carried, and a resume goes on."""
+        task = self._scope.state.task
+        if task is None or task.task_id != self.task_id or task.stop is not None or self._ending:
+            return
+        self._interrupted = True
+        self.calls.leave()
+        self._stopping = self._stopping or self._pressing(SHUTDOWN)
 
     async def steer(self, messages: list[Message], row: TaskRow, key: KeyRow | None) -> None:
         """Record more user input and give it to the runtime, now or when it has started."""
@@ -174,7 +186,7 @@ class TaskRun:
         self._scope.hold_workspace()
         capabilities = self._resources.capabilities()
         captured = await capture(self._scope, capabilities.instruction_files)
-        host = RuntimeHost(self._scope, self._resources, self.calls.may_run)
+        host = RuntimeHost(self._scope, self._resources, self.calls.may_run, self.calls.ask_user)
         offered = Offered(capture=capabilities.input_capture, captured=captured)
         handle = self._handle = await self._handover.begin(self.task_id, host, offered)
         if self._resumed:
@@ -242,11 +254,14 @@ class TaskRun:
             raise scope.recorder.broken
         task = scope.state.task
         grace = scope.settings.stop_grace_s if self._is_stopping() else scope.settings.end_grace_s
-        if isinstance(ending, Failed) or self._cause is not None:
+        if (isinstance(ending, Failed) or self._cause is not None) and not self._interrupted:
             self.calls.approvals.refuse_all("The runtime ended the task before anyone answered.")
             grace = min(grace, scope.settings.stop_grace_s)
         # A halted run waits for nobody.
-        await self.calls.close(0 if self._halted.done() else grace)
+        if self._interrupted:
+            await self.calls.abandon(grace)
+        else:
+            await self.calls.close(0 if self._halted.done() else grace)
         await self._close_handle()
         ending = legible_ending(self._runtime.name, ending)
         raw, raw_ref = await self._intake.last_raw(ending.raw)
@@ -254,6 +269,11 @@ class TaskRun:
         await self._resources.tap.idle(grace)
         self._intake.release()
         assert task is not None, "only this run ends its task"
+        if self._interrupted and task.stop is None and self._cause is None:
+            await close_interrupted(scope, "SHUTDOWN")
+            return
+        if self._interrupted:  # and yet stopped, or ended for its own reason: what was left open is closed
+            await self.calls.close(0)
         error = self._cause or (ending.error if isinstance(ending, Failed) else None)
         stop_reason = ending.stop_reason if isinstance(ending, Finished) else None
         written: ArtifactRef | None = None
@@ -352,4 +372,4 @@ class TaskRun:
 
     def _is_stopping(self) -> bool:
         task = self._scope.state.task
-        return task is not None and task.stop is not None
+        return self._interrupted or (task is not None and task.stop is not None)

@@ -6,7 +6,7 @@ decides what it may do. `normalize` says what its frames mean.
 
 import asyncio
 import tempfile
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,12 @@ from codesdk.contract.runtime import (
     ToolAnnouncement,
     ToolReply,
 )
-from codesdk.contract.tools import ToolIdentity
+from codesdk.contract.tools import Question, ToolIdentity
 from codesdk.contract.workspace import Workspace
 from codesdk.runtimes.codex import ENTRY, NAME, CodexOptions
 from codesdk.runtimes.codex.config import DEFAULT_MODEL, INSTRUCTIONS, check_effort, list_models
 from codesdk.runtimes.codex.input import history, split, turn_input
-from codesdk.runtimes.codex.native import NATIVE_TOOLS, QUESTIONS
+from codesdk.runtimes.codex.native import ASK, NATIVE_TOOLS, QUESTIONS, USER_INPUT, asked
 from codesdk.runtimes.codex.normalize import cut_off, normalize
 from codesdk.runtimes.codex.rollout import in_rollout
 from codesdk.runtimes.codex.server import CodexServer, Setup, home_of
@@ -257,15 +257,33 @@ class CodexTask:
 
     def _decide(self, message: dict[str, Any] | Garbage | Gone) -> None:
         """Ask for a decision if codex wants to run a tool of its own. It waits for the answer."""
-        if isinstance(message, Garbage | Gone) or message.get("method") not in QUESTIONS:
+        if isinstance(message, Garbage | Gone):
+            return
+        if message.get("method") == USER_INPUT and "id" in message and self._state.natives:
+            enabled = ASK in self._state.natives
+            self._begin(self._ask(message["id"], asked(message) if enabled else {}))
+        if message.get("method") not in QUESTIONS:
             return
         if self._state.natives and "id" in message:
             own = self._state.own.get(str(message.get("params", {}).get("itemId")))
             first = own is not None and own.announced is not None and own.announced.raw is message
             call = own.announced if own is not None and first else None
-            asking = asyncio.create_task(self._answer(message["id"], call))
-            self._asking.add(asking)
-            asking.add_done_callback(self._asking.discard)
+            self._begin(self._answer(message["id"], call))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        asking = asyncio.create_task(work)
+        self._asking.add(asking)
+        asking.add_done_callback(self._asking.discard)
+
+    async def _ask(self, number: Any, questions: Mapping[str, tuple[ToolAnnouncement, Question]]) -> None:
+        """Ask a person what codex asks. One without an answer is told that there is none, in so many words."""
+        asked = [self._host.ask_user(call, question) for call, question in questions.values()]
+        replies = await asyncio.gather(*asked, return_exceptions=True)
+        answers: dict[str, Any] = {}
+        for name, reply in zip(questions, replies, strict=True):
+            told = reply if isinstance(reply, ToolReply) else ToolReply(result="It failed.", is_error=True)
+            answers[name] = {"answers": [f"No answer. {told.result}" if told.is_error else str(told.result)]}
+        self._server.connection.respond(number, {"result": {"answers": answers}})
 
     async def _answer(self, number: Any, call: ToolAnnouncement | None) -> None:
         """Answer codex's question. An unknown question, and any failure, is a no."""

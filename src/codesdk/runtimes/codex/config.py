@@ -14,6 +14,7 @@ from typing import Any
 from codesdk.contract.errors import InvalidRequest, TaskFailure
 from codesdk.redaction import Redactor
 from codesdk.runtimes.codex import NAME
+from codesdk.runtimes.codex.native import ASK, running
 from codesdk.runtimes.program.finding import told_by
 from codesdk.tools import SERVER
 
@@ -57,7 +58,7 @@ include_instructions = false
 [skills.bundled]
 enabled = false
 [tools.experimental_request_user_input]
-enabled = false
+enabled = {asks}
 [analytics]
 enabled = false
 [history]
@@ -66,7 +67,7 @@ persistence = "none"
 inherit = {inherited}
 """
 
-_NATIVE_FEATURES = {"exec_command": "shell_tool"}
+_NATIVE_FEATURES = {"exec_command": "shell_tool", ASK: "default_mode_request_user_input"}
 _CONFINED = """\
 [sandbox_workspace_write]
 network_access = false
@@ -94,6 +95,7 @@ _OFF = (
     "code_mode",
     "code_mode_only",
     "code_mode_host",
+    "default_mode_request_user_input",
     "instant_interrupt",
     "unbounded_connection_retries",
 )
@@ -127,9 +129,10 @@ def config_toml(base_url: str, model: str, catalog: Path, natives: Sequence[str]
         base_url=json.dumps(base_url),
         idle_ms=_IDLE_MS,
         features=features,
-        inherited=json.dumps("core" if natives else "none"),
+        asks=json.dumps(ASK in natives),
+        inherited=json.dumps("core" if running(natives) else "none"),
     )
-    return head + locked + (_CONFINED if natives else "")
+    return head + locked + (_CONFINED if running(natives) else "")
 
 
 def write_config(
@@ -192,8 +195,8 @@ def thread_options(
         "cwd": cwd,
         "model": model,
         "modelProvider": PROVIDER,
-        "approvalPolicy": "untrusted" if natives else "never",
-        "sandbox": "workspace-write" if natives else "read-only",
+        "approvalPolicy": "untrusted" if running(natives) else "never",
+        "sandbox": "workspace-write" if running(natives) else "read-only",
         "baseInstructions": "\n\n".join(instructions or (INSTRUCTIONS,)),
         "config": {"mcp_servers": servers},
     }

@@ -4,21 +4,25 @@ Codex asks before each of their calls. A call is announced with that question, b
 whether the call leaves codex's sandbox. A call that codex did not ask about is announced when it ends.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from codesdk.contract.runtime import ToolAnnouncement, ToolEnded
-from codesdk.contract.tools import ToolClass
-from codesdk.runtimes.program.jsonrpc import Frame
+from codesdk.contract.tools import Question, ToolClass
+from codesdk.runtimes.program.jsonrpc import Frame, as_dict, as_list
 from codesdk.runtimes.program.workspace import touched
 
-NATIVE_TOOLS: dict[str, ToolClass] = {"apply_patch": "write", "exec_command": "dangerous"}
+ASK = "request_user_input"
+"""The tool by which codex asks a person. It runs nothing, and unlike the others it needs no sandbox."""
+NATIVE_TOOLS: dict[str, ToolClass] = {"apply_patch": "write", "exec_command": "dangerous", ASK: "read_only"}
 """Those that were tested. `write_stdin` comes with `exec_command` and cannot be left out; its use ends the task."""
 KINDS = {"commandExecution": "exec_command", "fileChange": "apply_patch"}
 """The tool that an item of a kind is a call of."""
 QUESTIONS = frozenset({"item/commandExecution/requestApproval", "item/fileChange/requestApproval"})
+USER_INPUT = "item/tool/requestUserInput"
+MAX_QUESTIONS = 8
 BY_ITSELF = "codex began this by itself and was ended for it; whether it took effect is not known."
 
 
@@ -76,3 +80,33 @@ def violating(item: Mapping[str, Any], frame: Frame) -> list[ToolAnnouncement | 
     )
     over = ToolEnded(runtime_tool_call_id=call_id, result=BY_ITSELF, is_error=True, outcome="unknown")
     return [announced, over]
+
+
+def running(natives: Iterable[str]) -> list[str]:
+    """Return those of the enabled tools that run something."""
+    return [name for name in natives if name != ASK]
+
+
+def asked(frame: Frame) -> dict[str, tuple[ToolAnnouncement, Question]]:
+    """Return the questions of codex's own tool by their ids, each as a call of its own: they are answered one by one.
+
+    What is to be kept secret is left out, because answers are stored.
+    """
+    params = as_dict(frame.get("params"))
+    found: dict[str, tuple[ToolAnnouncement, Question]] = {}
+    for given in as_list(params.get("questions"))[:MAX_QUESTIONS]:
+        one = as_dict(given)
+        name, text = one.get("id"), one.get("question")
+        if not isinstance(name, str) or not isinstance(text, str) or one.get("isSecret") is True:
+            continue
+        labels = [as_dict(option).get("label") for option in as_list(one.get("options"))]
+        call = ToolAnnouncement(
+            name=ASK,
+            input=one,
+            runtime_tool_call_id=f"{params.get('itemId')}:{name}",
+            raw=frame,
+            origin="native",
+        )
+        options = [label for label in labels if isinstance(label, str)]
+        found[name] = call, Question(text=text, options=options)
+    return found

@@ -20,7 +20,7 @@ from codesdk.contract.runtime import (
     ToolDropped,
 )
 from codesdk.runtimes.codex.errors import error_of, shorten
-from codesdk.runtimes.codex.native import KINDS, QUESTIONS, OwnCall, ended, violating
+from codesdk.runtimes.codex.native import ASK, KINDS, QUESTIONS, USER_INPUT, OwnCall, ended, violating
 from codesdk.runtimes.codex.state import QUIET, BlockKind, State
 from codesdk.runtimes.program.jsonrpc import Frame, as_dict
 from codesdk.tools import SERVER
@@ -256,6 +256,8 @@ def _question(state: State, method: str, params: Frame, frame: Frame) -> Items:
         return [*state.signals.keep(method, frame)]
     if method in QUESTIONS and state.natives:
         return _own_question(state, params, frame)
+    if method == USER_INPUT and ASK in state.natives:
+        return []  # the task asks, and the engine records it
     return _violation(state, f"{method}, which was declined", frame)
 
 

@@ -18,7 +18,7 @@ from codesdk.contract.workspace import Workspace
 from codesdk.runtimes.codex import ENTRY, NAME
 from codesdk.runtimes.codex.config import forget_tokens, thread_options, write_config
 from codesdk.runtimes.codex.errors import shorten
-from codesdk.runtimes.codex.native import QUESTIONS
+from codesdk.runtimes.codex.native import QUESTIONS, USER_INPUT, running
 from codesdk.runtimes.codex.rollout import find_rollout
 from codesdk.runtimes.program.environment import Places, variables
 from codesdk.runtimes.program.jsonrpc import Connection, Frame, RequestFailed, as_dict
@@ -96,7 +96,7 @@ class CodexServer:
 
     async def start_thread(self, items: list[dict[str, Any]]) -> None:
         """Start a thread with a history. What the program had before is left behind."""
-        nowhere = {} if self.setup.native_tools else {"environments": list[Any]()}
+        nowhere = {} if running(self.setup.native_tools) else {"environments": list[Any]()}
         started = await self._request("thread/start", {**self._options(), **nowhere})
         self.thread_id = str(started["thread"]["id"])
         if items:
@@ -212,7 +212,7 @@ def answer(method: str, params: Any) -> Frame:
 
 def answer_later(method: str, params: Any) -> Frame | None:
     """Answer a request of codex, except questions about tools of its own, which the running task answers."""
-    return None if method in QUESTIONS else answer(method, params)
+    return None if method in QUESTIONS or method == USER_INPUT else answer(method, params)
 
 
 def _tokens(setup: Setup) -> list[str]:

@@ -154,6 +154,11 @@ def as_dict(value: Any) -> Frame:
     return cast("Frame", value) if isinstance(value, dict) else {}
 
 
+def as_list(value: Any) -> list[Any]:
+    """Return a list; an empty one in place of anything else."""
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
 def _decode(line: bytes | TooLong) -> Frame | Garbage:
     if isinstance(line, TooLong):
         return Garbage(line.size, line.start.decode("utf-8", "replace"))

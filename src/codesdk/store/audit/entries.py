@@ -41,6 +41,7 @@ OfSession = (
     | ev.SessionResumed
     | ev.SessionClosed
     | ev.SessionRecovered
+    | ev.SessionNotResumed
     | ev.SettingsChanged
     | ev.SessionCompacted
     | ev.GrantRevoked
@@ -135,12 +136,27 @@ def _of_session(payload: OfSession) -> _Said:
             }
             return _Said("request", "session.create", "ok", what)
         case ev.SessionResumed():
-            return _Said("request", "session.resume", "ok", {"runtime": payload.runtime})
+            return _Said(
+                "request", "session.resume", "ok", {"runtime": payload.runtime}, by=payload.by or _USER
+            )
         case ev.SessionClosed():
             return _Said("request", "session.close", "ok", {}, {"reason": payload.reason})
         case ev.SessionRecovered():
             what = {"task_id": payload.task_id, "open_calls": payload.open_calls}
-            return _Said("runtime", "engine.crash", "recovered", what, {"reason": payload.cause}, _ENGINE)
+            why = {"reason": payload.cause}
+            if payload.cause == "SHUTDOWN":
+                return _Said("runtime", "engine.shutdown", "interrupted", what, why, _ENGINE)
+            return _Said("runtime", "engine.crash", "recovered", what, why, _ENGINE)
+        case ev.SessionNotResumed():
+            what = {
+                "task_id": payload.task_id,
+                "attempts": payload.attempts,
+                "cause": payload.cause,
+                "missing": payload.missing or None,
+            }
+            return _Said(
+                "runtime", "session.not_resumed", "waits", what, {"reason": payload.message}, _ENGINE
+            )
         case ev.SettingsChanged():
             changed = msgspec.to_builtins(payload.given())
             if "values" in changed:
@@ -167,9 +183,11 @@ def _of_task(payload: OfTask) -> _Said | None:
             what = {"task_id": payload.task_id, "messages": len(payload.messages)}
             return _Said("request", "task.queue", "ok", what)
         case ev.TaskStarted():
-            resumed = payload.resumes.task_id if payload.resumes else None
-            what = {"messages": len(payload.messages), "resumes": resumed}
-            return _Said("request", "task.start", "ok" if payload.executed else "dropped", what)
+            resumed = payload.resumes
+            what = {"messages": len(payload.messages), "resumes": resumed.task_id if resumed else None}
+            what["attempt"] = resumed.attempt if resumed else None
+            by = (resumed.by if resumed else None) or _USER
+            return _Said("request", "task.start", "ok" if payload.executed else "dropped", what, by=by)
         case ev.TaskSteered():
             return _Said("request", "task.steer", "ok", {"messages": len(payload.messages)})
         case ev.TaskStopRequested():
@@ -192,7 +210,13 @@ def _of_call(payload: OfCall) -> _Said:
     match payload:
         case ev.ApprovalAnswered():
             outcome = "approved" if payload.decision == "approve" else "denied"
-            what = {"approval_id": payload.approval_id, "scope": payload.scope}
+            if payload.answer is not None:
+                outcome = "answered"
+            what = {
+                "approval_id": payload.approval_id,
+                "scope": payload.scope,
+                "answer": payload.answer,
+            }
             return _Said("request", "approval.answer", outcome, what, {"reason": payload.reason}, payload.by)
         case ev.ToolCallApproved() | ev.ToolCallDenied():
             outcome = "allowed" if isinstance(payload, ev.ToolCallApproved) else "denied"

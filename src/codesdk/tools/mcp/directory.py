@@ -28,8 +28,11 @@ class DirectoryTools:
         self._numbers = itertools.count(1)
 
     def specs(self, session_id: str) -> Sequence[ToolSpec]:
-        """Return all tools, including those the policy refuses: a model learns why when it tries one."""
-        return self._runner.specs()
+        """Return all tools, including those the policy refuses: a model learns why when it tries one.
+
+        Those that ask a person are left out: nobody can be asked here.
+        """
+        return [spec for spec in self._runner.specs() if not spec.interactive]
 
     def call(
         self, session_id: str, name: str, arguments: Any, *, runtime_tool_call_id: str | None = None

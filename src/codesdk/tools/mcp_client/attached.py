@@ -111,7 +111,7 @@ class AttachedTools:
                 raise ToolError(
                     f"The MCP server {connection.name} no longer offers {name} as it was approved."
                 )
-            return await connection.call(offered.name, arguments, context.output)
+            return await connection.call(offered.name, arguments, context.output, context.call.ask)
 
         server, host = connection.server, host_of(connection.server)
         return Tool(

@@ -18,10 +18,11 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from codesdk.contract.ports import ToolRun, ToolSink
+from codesdk.contract.ports import AskUser, ToolRun, ToolSink, nobody
 from codesdk.tools.mcp.transport import Tail, connect
+from codesdk.tools.mcp_client.elicitation import DECLINED, elicit
 from codesdk.tools.mcp_client.servers import McpServer, secrets_of
 from codesdk.tools.registry import ToolError
 
@@ -31,6 +32,11 @@ RELIST_PAUSE_S = 1.0
 MAX_TOOLS = 1_000
 MAX_LIST_BYTES = 2 * 1024 * 1024
 MAX_REPORTS = 1_000
+MAX_ROUNDS = 8
+"""How often a server may answer one call with questions in place of a result."""
+_ANSWER: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
+    types.CallToolResult | types.InputRequiredResult
+)
 _MAX_WORDS = 500
 _log = logging.getLogger(__name__)
 
@@ -53,6 +59,8 @@ class Connection:
         self._owner: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._news = asyncio.Event()
+        self._asking: list[AskUser] = []
+        """How to ask a person, for each running call, the latest last."""
 
     async def open(self) -> None:
         """Connect and list the tools, unless already connected. Raise `Unreachable`."""
@@ -90,8 +98,8 @@ class Connection:
             self._doubtful = True
             raise Unreachable(f"{_short(error.message)}.") from None
 
-    async def call(self, tool: str, arguments: Any, output: ToolSink) -> ToolRun:
-        """Call a tool by the server's own name for it.
+    async def call(self, tool: str, arguments: Any, output: ToolSink, ask: AskUser = nobody) -> ToolRun:
+        """Call a tool by the server's own name for it. What the server asks meanwhile goes to `ask`.
 
         Cancelling this tells the server. Raise `ToolError`.
         """
@@ -102,13 +110,53 @@ class Connection:
             if next(reports) <= MAX_REPORTS:  # each becomes an event, and a server can send millions
                 output("progress", _progress(progress, total, message))
 
-        result = await self.ask(types.CallToolRequestParams(name=tool, arguments=arguments), report)
+        params = types.CallToolRequestParams(name=tool, arguments=arguments)
+        self._asking.append(ask)
+        try:
+            result = await self.ask(params, report, ask)
+        finally:
+            self._asking.remove(ask)
         return ToolRun(result=_text(result), is_error=bool(result.is_error))
 
     async def ask(
-        self, params: types.CallToolRequestParams, report: ProgressFnT | None = None
+        self,
+        params: types.CallToolRequestParams,
+        report: ProgressFnT | None = None,
+        ask: AskUser = nobody,
     ) -> types.CallToolResult:
         """Call a tool and return the server's answer unchanged. Raise `ToolError`."""
+        for _ in range(MAX_ROUNDS):
+            result = await self._send(params, report)
+            if isinstance(result, types.CallToolResult):
+                return result
+            # A server of the 2026 protocol asks by its answer, and is called again with what it asked for.
+            answers = await self._answers(result, ask)
+            params = params.model_copy(
+                update={"input_responses": answers, "request_state": result.request_state}
+            )
+        raise ToolError(f"The MCP server {self.name} asked {MAX_ROUNDS} times in place of an answer.")
+
+    async def _answers(
+        self, result: types.InputRequiredResult, ask: AskUser
+    ) -> dict[str, types.InputResponse]:
+        answers: dict[str, types.InputResponse] = {}
+        for key, request in (result.input_requests or {}).items():
+            if not isinstance(request, types.ElicitRequest):
+                raise ToolError(
+                    f"The MCP server {self.name} asked for {request.method}, which is not offered."
+                )
+            answers[key] = await elicit(self.name, request.params, ask)
+        if not answers:
+            raise ToolError(f"The MCP server {self.name} did not say what it needs for this call.")
+        return answers
+
+    async def _elicit(self, context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        """Answer a server of an earlier protocol, which does not say which call its question is about."""
+        return await elicit(self.name, params, self._asking[-1]) if self._asking else DECLINED
+
+    async def _send(
+        self, params: types.CallToolRequestParams, report: ProgressFnT | None
+    ) -> types.CallToolResult | types.InputRequiredResult:
         try:
             await self.open()
         except Unreachable as error:
@@ -119,7 +167,7 @@ class Connection:
         try:
             return await client.session.send_request(
                 types.CallToolRequest(params=params),
-                types.CallToolResult,
+                _ANSWER,
                 request_read_timeout_seconds=self.server.timeout_s,
                 progress_callback=report,
             )
@@ -161,7 +209,13 @@ class Connection:
         info = types.Implementation(name="codesdk", version=version("codesdk"))
         try:
             way = connect(self.server, tail, ended)
-            async with Client(way, client_info=info, message_handler=self._hear, cache=None) as client:
+            async with Client(
+                way,
+                client_info=info,
+                message_handler=self._hear,
+                elicitation_callback=self._elicit,
+                cache=None,
+            ) as client:
                 self.tools = await _listed(client)
                 self._client, self._doubtful = client, False
                 opened.set_result(None)

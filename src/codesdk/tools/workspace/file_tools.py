@@ -12,6 +12,7 @@ from msgspec import Meta
 from codesdk.contract.ports import ToolRun
 from codesdk.contract.workspace import Workspace
 from codesdk.sandbox import Batch, Beneath, Missing, Opened, split
+from codesdk.tools.ask import ask_tool
 from codesdk.tools.patch.tool import patch_tools
 from codesdk.tools.registry import Tool, ToolContext, ToolError, ToolRegistry
 from codesdk.tools.workspace.file_work import (
@@ -92,8 +93,8 @@ def workspace_tools() -> list[Tool]:
 
 
 def builtin_registry() -> ToolRegistry:
-    """Return a new registry with the built-in tools on files. Applications may add their own."""
-    return ToolRegistry([*workspace_tools(), *finding_tools(), *patch_tools()])
+    """Return a new registry with the built-in tools: those on files, and `user.ask`. Applications may add their own."""
+    return ToolRegistry([*workspace_tools(), *finding_tools(), *patch_tools(), ask_tool()])
 
 
 def _read(workspace: Workspace, args: ReadInput) -> str:
