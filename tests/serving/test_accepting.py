@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from codesdk.client.connection import failure_of
 from codesdk.serving import COUNTS, Limits, Message, Receive, Send, Serving, listen, read_body
 
 QUICK = Limits(head_s=0.2, body_s=0.2, idle_s=0.2)
@@ -205,6 +206,28 @@ async def test_the_last_descriptors_are_left_for_files(few_descriptors: int):
                 files.callback(os.close, last)
             assert await _ask(await connect()) == b"HTTP/1.1 503 Service Unavailable\r\n"
         assert await _ask(await connect()) == b"HTTP/1.1 200 OK\r\n"
+
+
+async def test_a_limit_that_is_raised_later_is_heeded_by_listeners_that_are_there(few_descriptors: int):
+    async with _serving(PATIENT) as connect:
+        with contextlib.ExitStack() as files:
+            while (last := os.dup(0)) < few_descriptors * 3 // 4:
+                files.callback(os.close, last)
+            files.callback(os.close, last)
+            assert await _ask(await connect()) == b"HTTP/1.1 503 Service Unavailable\r\n"
+            resource.setrlimit(
+                resource.RLIMIT_NOFILE, (2 * few_descriptors, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+            )
+            held = await connect()
+            assert await _ask(held) == b"HTTP/1.1 200 OK\r\n"
+            assert await _ask(await connect()) == b"HTTP/1.1 200 OK\r\n"
+
+
+async def test_the_client_understands_a_refusal():
+    async with _serving(Limits(per_peer=0)) as connect:
+        answer = await _all((await connect())[0])
+    failure = failure_of(503, answer.partition(b"\r\n\r\n")[2])
+    assert (failure.code, failure.retryable) == ("OVERLOADED", True)
 
 
 async def test_the_server_forgets_every_connection():

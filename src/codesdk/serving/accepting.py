@@ -61,8 +61,8 @@ class _Crowd:
     def __init__(self) -> None:
         self.waiting: dict[Seat, None] = {}
         """The connections without a request, longest first."""
-        self.borrowed = 0
-        """How many connections hold a descriptor that is kept for others, until enough others have left."""
+        self.borrowed: set[Seat] = set()
+        """The connections whose descriptor is kept for others, until enough others have left."""
 
 
 _CROWDS: WeakKeyDictionary[asyncio.AbstractEventLoop, _Crowd] = WeakKeyDictionary()
@@ -71,10 +71,10 @@ _CROWDS: WeakKeyDictionary[asyncio.AbstractEventLoop, _Crowd] = WeakKeyDictionar
 class Seat:
     """One connection's place among those of its listener, and whether it only waits."""
 
-    def __init__(self, acceptor: "Acceptor", peer: str, *, borrowed: bool) -> None:
+    def __init__(self, acceptor: "Acceptor", peer: str, descriptor: int) -> None:
         self._acceptor = acceptor
         self.peer = peer
-        self.borrowed = borrowed
+        self.descriptor = descriptor
         self.transport: asyncio.BaseTransport | None = None
 
     def wait(self) -> None:
@@ -105,7 +105,6 @@ class Acceptor:
         self._make_protocol = make_protocol
         self._limits = limits
         self._refusal = refusal
-        self._crowded_from, self._reserved_from = descriptor_marks()
         self._seats: set[Seat] = set()
         self._peers: Counter[str] = Counter()
         self._admitting: set[asyncio.Task[None]] = set()
@@ -138,7 +137,7 @@ class Acceptor:
         self._seats.discard(seat)
         seat.work()
         COUNTS.open -= 1
-        self.crowd.borrowed -= seat.borrowed
+        self.crowd.borrowed.discard(seat)
         self._peers[seat.peer] -= 1
         if not self._peers[seat.peer]:
             del self._peers[seat.peer]
@@ -173,16 +172,20 @@ class Acceptor:
         The kernel gives the lowest free number, so a high one means that all below it are taken, and nobody
         has to count what else the process has open.
         """
-        if descriptor >= self._crowded_from or self.crowd.borrowed:
+        crowded_from, reserved_from = descriptor_marks()
+        borrowed = self.crowd.borrowed
+        if borrowed:  # the limit may have been raised meanwhile, and they are nobody else's any more
+            borrowed -= {seat for seat in borrowed if seat.descriptor < reserved_from}
+        if descriptor >= crowded_from or borrowed:
             return self.crowd.waiting
         return self.waiting if len(self._seats) >= self._limits.connections else None
 
     def _admit(self, connection: socket.socket, peer: str) -> None:
-        borrowed = connection.fileno() >= self._reserved_from
-        seat = Seat(self, peer, borrowed=borrowed)
+        seat = Seat(self, peer, connection.fileno())
         self._seats.add(seat)
         self._peers[peer] += 1
-        self.crowd.borrowed += borrowed
+        if seat.descriptor >= descriptor_marks()[1]:
+            self.crowd.borrowed.add(seat)
         COUNTS.open += 1
         task = self._loop.create_task(self._connect(connection, seat))
         self._admitting.add(task)

@@ -14,6 +14,7 @@ import msgspec
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from codesdk.contract.api import Problem
 from codesdk.serving.accepting import COUNTS, Acceptor, Limits, Seat
 from codesdk.serving.asgi import Message, Receive, Respond, Send
 
@@ -24,8 +25,15 @@ QUIET_S = 120
 
 def _answer_in_full(status: str, code: str, detail: str, *headers: str) -> bytes:
     """Return a whole response with a problem, for a connection that is closed after it."""
-    number = int(status[:3])
-    problem = {"type": f"urn:codesdk:error:{code}", "status": number, "code": code, "detail": detail}
+    number, _, title = status.partition(" ")
+    problem = Problem(
+        type=f"urn:codesdk:error:{code}",
+        title=title,
+        status=int(number),
+        detail=detail,
+        code=code,
+        retryable=True,
+    )
     body = msgspec.json.encode(problem)
     lines = [
         f"HTTP/1.1 {status}",
