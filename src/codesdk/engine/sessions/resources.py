@@ -15,9 +15,9 @@ from codesdk.contract.entry import ANY_CLIENT, McpClient
 from codesdk.contract.errors import CodeSDKError, InvalidRequest, TaskFailure
 from codesdk.contract.events import ArtifactCreated
 from codesdk.contract.messages import ArtifactRef
-from codesdk.contract.models import NO_SOURCES, InstructionSources
+from codesdk.contract.models import NO_SOURCES, InstructionSources, Payer
 from codesdk.contract.ports import Attached, ToolCalls
-from codesdk.contract.runtime import Runtime, ToolAnnouncement
+from codesdk.contract.runtime import Runtime, RuntimeEnv, ToolAnnouncement
 from codesdk.engine.models.limits import Spending, Standing, find_near, is_asked
 from codesdk.engine.models.requests import SessionTap
 from codesdk.engine.sessions.scope import SessionScope
@@ -109,6 +109,26 @@ class Resources:
         standing = find_near(state, self.spending.standing(state.principal))
         return None if standing is None or is_asked(state, standing.level) else standing
 
+    @property
+    def _payer(self) -> Payer:
+        return self._scope.permits.payer(self._scope.state.principal)
+
+    def env(self) -> RuntimeEnv:
+        """Return where the runtime works, where its state lives, and who pays for its model as things are now."""
+        scope, config = self._scope, self._scope.state.config
+        door, payer = scope.ports.models, self._payer
+        return RuntimeEnv(
+            cwd=config.workspace,
+            identity=scope.workspace.identity,
+            env={},
+            credential_namespace=config.credential_namespace,
+            isolation=config.isolation,
+            state_dir=scope.ports.state_dir,
+            payer=payer,
+            models={} if door is None else door.access(payer, scope.settings.gateway),
+            login=scope.permits.logins.get(scope.state.runtime_name),
+        )
+
     async def model_url(self, sources: InstructionSources) -> str:
         """Return the URL that the runtime uses in place of the provider's."""
         door, scope = self._scope.ports.models, self._scope
@@ -129,6 +149,7 @@ class Resources:
                     scope.settings.gateway,
                     scope.workspace,
                     sources,
+                    self._payer,
                 )
         return self._model_url
 

@@ -220,21 +220,18 @@ async def write_input(
 
 
 def task_input(
-    scope: SessionScope, task_id: str, compiled: Compiled, instructions: Sequence[Instructions] = ()
+    scope: SessionScope,
+    task_id: str,
+    env: RuntimeEnv,
+    compiled: Compiled,
+    instructions: Sequence[Instructions] = (),
 ) -> TaskInput:
     """Return everything that a runtime is given for a task."""
     state, config = scope.state, scope.state.config
     return TaskInput(
         session_id=state.session_id,
         task_id=task_id,
-        env=RuntimeEnv(
-            cwd=config.workspace,
-            identity=scope.workspace.identity,
-            env={},
-            credential_namespace=config.credential_namespace,
-            isolation=config.isolation,
-            state_dir=scope.ports.state_dir,
-        ),
+        env=env,
         messages=compiled.messages,
         model_messages=state.model_messages,
         tools=scope.tools.specs(),

@@ -31,16 +31,23 @@ def key_status(entry: RuntimeEntry, env: RuntimeEnv, auth_model: AuthModel) -> A
     access = env.models.get(entry.wire)
     if access is not None:
         return AuthStatus(ok=True, logged_in=False, auth_model=auth_model, account_label=access.label)
-    provider = PROVIDER_OF[entry.wire]
-    to_do = f"Set {KEY_VARIABLES[provider]} where CodeSDK runs, or store a key: codesdk keys add {provider}"
+    provider, payer = PROVIDER_OF[entry.wire], env.payer
+    variable = KEY_VARIABLES[provider]
+    command = f"codesdk keys add {provider}"
+    if payer.operator:
+        to_do = [f"set {variable} where CodeSDK runs", f"store a key: {command}"]
+    else:
+        command += f" --principal {payer.principal}"
+        to_do = [f"store a key: {command}", f"have the operator share {variable}: codesdkd --share-keys"]
     if env.login is not None:
-        to_do += f"; or log in: codesdk login {entry.alias or entry.name}"
+        to_do.insert(1, f"log in: codesdk login {entry.alias or entry.name}")
+    whose = "" if payer.operator else f" that {payer.principal} may use"
     return AuthStatus(
         ok=False,
         logged_in=False,
         auth_model=auth_model,
-        problem=f"There is no key for {provider}, and {entry.name} is not logged in.",
-        to_do=f"{to_do}.",
+        problem=f"There is no key for {provider}{whose}, and {entry.name} is not logged in.",
+        to_do=f"{to_do[0][0].upper()}{'; or '.join(to_do)[1:]}.",
     )
 
 
