@@ -26,6 +26,8 @@ class Permits(msgspec.Struct, frozen=True, kw_only=True):
     workspace_roots: tuple[str, ...] = ()
     """Directories that workspaces must be in; empty allows any."""
     allow_yolo: bool = False
+    allow_untested: bool = False
+    """Whether runtimes may drive programs whose version was neither tested nor certified."""
     script_files: bool = False
     """Whether a session may name a script by its path, for the scripted runtime to play."""
 

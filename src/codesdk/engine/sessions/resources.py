@@ -111,7 +111,7 @@ class Resources:
 
     @property
     def _payer(self) -> Payer:
-        return self._scope.permits.payer(self._scope.state.principal)
+        return self._scope.ports.permits.payer(self._scope.state.principal)
 
     def env(self) -> RuntimeEnv:
         """Return where the runtime works, where its state lives, and who pays for its model as things are now."""
@@ -126,7 +126,8 @@ class Resources:
             state_dir=scope.ports.state_dir,
             payer=payer,
             models={} if door is None else door.access(payer, scope.settings.gateway),
-            login=scope.permits.logins.get(scope.state.runtime_name),
+            login=scope.ports.permits.logins.get(scope.state.runtime_name),
+            allow_untested=scope.ports.permits.allow_untested,
         )
 
     async def model_url(self, sources: InstructionSources) -> str:

@@ -14,6 +14,7 @@ ENTRY = RuntimeEntry(
         package="claude-agent-sdk",
         extra="claude",
         bundled="codesdk.runtimes.claude.options:bundled",
+        markers=("claude.version",),
         login_files=(".credentials.json",),
     ),
     wire="anthropic",

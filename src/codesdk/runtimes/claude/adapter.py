@@ -32,7 +32,7 @@ from codesdk.runtimes.claude.native import NATIVE_TOOLS, question
 from codesdk.runtimes.claude.normalize import ClaudeState, Frame, normalize
 from codesdk.runtimes.program import PROGRAM_CAPABILITIES
 from codesdk.runtimes.program.access import availability, key_status, no_login
-from codesdk.runtimes.program.finding import Program, find_program
+from codesdk.runtimes.program.finding import Program, find_program, notices_about
 from codesdk.tools import PREFIX, by_wire_name
 
 INTERRUPT_S = 2.0
@@ -61,12 +61,12 @@ class ClaudeRuntime:
     def capabilities(self) -> Capabilities:
         return _CAPABILITIES
 
-    async def find(self, workspace: str | None = None) -> Program:
-        """Return the program that is driven. Raise `TaskFailure` if there is none, or not the tested version."""
-        return await find_program(ENTRY, self._program, workspace=workspace)
+    async def find(self, workspace: str | None = None, *, allow_untested: bool = False) -> Program:
+        """Return the program that is driven. Raise `TaskFailure` if there is none that may be."""
+        return await find_program(ENTRY, self._program, workspace=workspace, allow_untested=allow_untested)
 
     async def check_available(self, env: RuntimeEnv) -> Availability:
-        return await availability(ENTRY, self.find())
+        return await availability(ENTRY, self.find(allow_untested=True), env)
 
     async def auth_status(self, env: RuntimeEnv) -> AuthStatus:
         return key_status(ENTRY, env, _CAPABILITIES.auth_model)
@@ -82,7 +82,7 @@ class ClaudeRuntime:
         fresh = new_for_process(live.told, messages) if live is not None and live.fits(launch) else None
         if live is None or fresh is None:
             await self.close_session(task.session_id)
-            program = (await self.find(task.env.cwd)).path
+            program = await self.find(task.env.cwd, allow_untested=task.env.allow_untested)
             live, content = await begin(host, task, launch, messages, program, self._max_retries)
             self._live[task.session_id] = live
         else:
@@ -126,6 +126,8 @@ class ClaudeTask:
 
     async def events(self) -> AsyncGenerator[RuntimeItem, None]:
         process = self._live.process
+        for notice in notices_about(ENTRY, self._live.program):
+            yield notice
         try:
             while (frame := await process.next_frame()) is not None:
                 for item in normalize(self._state, frame):

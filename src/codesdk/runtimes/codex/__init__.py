@@ -14,6 +14,7 @@ ENTRY = RuntimeEntry(
         package="openai-codex-cli-bin",
         extra="codex",
         bundled="codesdk.runtimes.codex.adapter:bundled",
+        markers=("codex-package.json",),
     ),
     wire="responses",
     provider="openai",

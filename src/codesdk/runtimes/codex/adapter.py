@@ -40,7 +40,7 @@ from codesdk.runtimes.codex.state import State
 from codesdk.runtimes.program import PROGRAM_CAPABILITIES
 from codesdk.runtimes.program.access import availability, key_status, no_login
 from codesdk.runtimes.program.environment import Places, make_places
-from codesdk.runtimes.program.finding import Program, find_program
+from codesdk.runtimes.program.finding import Program, find_program, notices_about
 from codesdk.runtimes.program.jsonrpc import Garbage, Gone
 from codesdk.runtimes.program.workspace import framed
 from codesdk.tools import by_wire_name
@@ -72,7 +72,7 @@ class CodexRuntime:
         return _CAPABILITIES
 
     async def check_available(self, env: RuntimeEnv) -> Availability:
-        return await availability(ENTRY, self.find())
+        return await availability(ENTRY, self.find(allow_untested=True), env)
 
     async def auth_status(self, env: RuntimeEnv) -> AuthStatus:
         return key_status(ENTRY, env, _CAPABILITIES.auth_model)
@@ -81,8 +81,10 @@ class CodexRuntime:
         raise no_login(ENTRY)
 
     async def start_task(self, host: Host, task: TaskInput) -> RuntimeTask:
-        server = await self._server(host, task)
-        new, notices = server.unseen(since_answer(task.messages)), list[RuntimeItem]()
+        program = await self.find(task.env.cwd, allow_untested=task.env.allow_untested)
+        server = await self._server(host, task, program)
+        new = server.unseen(since_answer(task.messages))
+        notices: list[RuntimeItem] = [*notices_about(ENTRY, program)]
         if server.thread_id is None and not await server.open_thread(task.runtime_session_id):
             before, new = split(task.messages)
             await server.inject(history(before))
@@ -107,9 +109,8 @@ class CodexRuntime:
         if places is not None:
             await asyncio.to_thread(places.remove)
 
-    async def _server(self, host: Host, task: TaskInput) -> CodexServer:
+    async def _server(self, host: Host, task: TaskInput, program: Program) -> CodexServer:
         """Return the session's server. Start one if there is none, or if the task needs it set up in another way."""
-        program = await self.find(task.env.cwd)
         places = self._places.get(task.session_id)
         if places is None:
             places = self._places[task.session_id] = make_places(task.env, NAME, task.session_id)
@@ -132,9 +133,9 @@ class CodexRuntime:
         self._servers[task.session_id] = server
         return server
 
-    async def find(self, workspace: str | None = None) -> Program:
-        """Return the program that is driven. Raise `TaskFailure` if there is none, or not the tested version."""
-        return await find_program(ENTRY, self._given, workspace=workspace)
+    async def find(self, workspace: str | None = None, *, allow_untested: bool = False) -> Program:
+        """Return the program that is driven. Raise `TaskFailure` if there is none that may be."""
+        return await find_program(ENTRY, self._given, workspace=workspace, allow_untested=allow_untested)
 
     async def _known_models(self, program: Program) -> list[dict[str, Any]]:
         if self._models is None:
