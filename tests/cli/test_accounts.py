@@ -35,7 +35,7 @@ def test_a_key_goes_in_by_stdin_and_never_comes_out(shell: Shell) -> None:
     removed = shell.codesdk("keys", "remove", "openai", "--principal", "alice")
     assert (removed.code, removed.out) == (0, "The openai key of alice is removed.\n")
     again = shell.codesdk("keys", "remove", "openai", "--principal", "alice")
-    assert (again.code, "There is no openai key of alice." in again.err) == (2, True)
+    assert (again.code, "There is no openai key of alice." in again.err) == (3, True)
 
 
 @pytest.mark.parametrize(
