@@ -14,12 +14,13 @@ import msgspec
 from codesdk.contract.access import AuthStatus, Availability, LoginDialog, LoginOutcome
 from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.errors import ErrorInfo
-from codesdk.contract.events import OutputCompleted, RuntimeNotice
+from codesdk.contract.events import RuntimeNotice
 from codesdk.contract.messages import Message
 from codesdk.contract.runtime import (
     Draft,
     Failed,
     Finished,
+    HistoryLost,
     Host,
     Identified,
     RuntimeEnv,
@@ -32,9 +33,10 @@ from codesdk.contract.runtime import (
 from codesdk.contract.tools import ToolIdentity
 from codesdk.runtimes.codex import ENTRY, NAME
 from codesdk.runtimes.codex.config import DEFAULT_MODEL, list_models
-from codesdk.runtimes.codex.input import history, since_answer, split, turn_input
+from codesdk.runtimes.codex.input import history, split, turn_input
 from codesdk.runtimes.codex.native import NATIVE_TOOLS, QUESTIONS
 from codesdk.runtimes.codex.normalize import cut_off, normalize
+from codesdk.runtimes.codex.rollout import in_rollout
 from codesdk.runtimes.codex.server import CodexServer, Setup, home_of
 from codesdk.runtimes.codex.state import State
 from codesdk.runtimes.program import PROGRAM_CAPABILITIES
@@ -81,17 +83,18 @@ class CodexRuntime:
         raise no_login(ENTRY)
 
     async def start_task(self, host: Host, task: TaskInput) -> RuntimeTask:
+        """Start a turn: in the thread that there is, or in a new one with the history that the task brings."""
         program = await self.find(task.env.cwd, allow_untested=task.env.allow_untested)
         server = await self._server(host, task, program)
-        new = server.unseen(since_answer(task.messages))
-        notices: list[RuntimeItem] = [*notices_about(ENTRY, program)]
-        if server.thread_id is None and not await server.open_thread(task.runtime_session_id):
+        if task.history == "native":
+            if server.thread_id is None and not await server.resume_thread(task.runtime_session_id):
+                raise HistoryLost("codex did not resume its thread")
+            turn_id = await server.start_turn(await turn_input(task.messages, host.read_artifact))
+        else:
             before, new = split(task.messages)
-            await server.inject(history(before))
-            if task.runtime_session_id is not None:
-                notices.append(_rebuilt())
-        turn_id = await server.start_turn(await turn_input(new, host.read_artifact))
-        server.unanswered = list(since_answer(task.messages))
+            first = await turn_input(new, host.read_artifact)
+            await server.start_thread(history(before))
+            turn_id = await server.start_turn(first)
         tools = by_wire_name(tool.name for tool in task.tools)
         state = State(
             turn_id=turn_id,
@@ -100,7 +103,17 @@ class CodexRuntime:
             natives=frozenset(task.native_tools),
             workspace=task.env.cwd,
         )
-        return CodexTask(server, state, host, notices)
+        return CodexTask(server, state, host, notices_about(ENTRY, program))
+
+    async def recall(self, host: Host, task: TaskInput, tail: Sequence[Message]) -> int | None:
+        """Return what the session's thread has of the last messages: it runs, or codex can resume it from its file."""
+        server = self._servers.get(task.session_id)
+        if server is not None and server.thread_id is not None:
+            program = await self.find(task.env.cwd, allow_untested=task.env.allow_untested)
+            if server.alive and server.setup == await self._setup(host, task, program):
+                return len(tail)
+        places = self._placed(task)
+        return await asyncio.to_thread(in_rollout, home_of(places), task.runtime_session_id or "", tail)
 
     async def close_session(self, session_id: str) -> None:
         server, places = self._servers.pop(session_id, None), self._places.pop(session_id, None)
@@ -111,19 +124,7 @@ class CodexRuntime:
 
     async def _server(self, host: Host, task: TaskInput, program: Program) -> CodexServer:
         """Return the session's server. Start one if there is none, or if the task needs it set up in another way."""
-        places = self._places.get(task.session_id)
-        if places is None:
-            places = self._places[task.session_id] = make_places(task.env, NAME, task.session_id)
-        sources = ENTRY.sources(str(places.home), str(home_of(places)))
-        setup = Setup(
-            program=program.path,
-            cwd=task.env.workspace,
-            model=task.model or DEFAULT_MODEL,
-            model_url=await host.model_endpoint(sources),
-            tool_url=await host.tool_endpoint(ENTRY.mcp),
-            native_tools=tuple(sorted(set(task.native_tools))),
-            instructions=tuple(framed(task.instructions)),
-        )
+        places, setup = self._placed(task), await self._setup(host, task, program)
         server = self._servers.pop(task.session_id, None)
         if server is not None and (server.setup != setup or not server.alive):
             await server.stop()
@@ -132,6 +133,27 @@ class CodexRuntime:
             server = await CodexServer.start(setup, places, task.env, await self._known_models(program))
         self._servers[task.session_id] = server
         return server
+
+    def _placed(self, task: TaskInput) -> Places:
+        """Return the folders of the task's session."""
+        places = self._places.get(task.session_id)
+        if places is None:
+            places = self._places[task.session_id] = make_places(task.env, NAME, task.session_id)
+        return places
+
+    async def _setup(self, host: Host, task: TaskInput, program: Program) -> Setup:
+        """Return what a task wants the program started with."""
+        places = self._placed(task)
+        sources = ENTRY.sources(str(places.home), str(home_of(places)))
+        return Setup(
+            program=program.path,
+            cwd=task.env.workspace,
+            model=task.model or DEFAULT_MODEL,
+            model_url=await host.model_endpoint(sources),
+            tool_url=await host.tool_endpoint(ENTRY.mcp),
+            native_tools=tuple(sorted(set(task.native_tools))),
+            instructions=tuple(framed(task.instructions)),
+        )
 
     async def find(self, workspace: str | None = None, *, allow_untested: bool = False) -> Program:
         """Return the program that is driven. Raise `TaskFailure` if there is none that may be."""
@@ -146,7 +168,7 @@ class CodexRuntime:
 class CodexTask:
     """One turn."""
 
-    def __init__(self, server: CodexServer, state: State, host: Host, notices: list[RuntimeItem]) -> None:
+    def __init__(self, server: CodexServer, state: State, host: Host, notices: Sequence[RuntimeItem]) -> None:
         self._server = server
         self._state = state
         self._host = host
@@ -156,8 +178,8 @@ class CodexTask:
 
     async def events(self) -> AsyncGenerator[RuntimeItem, None]:
         yield Identified(runtime_session_id=self._server.thread_id, model=self._state.model)
-        for item in self._notices:
-            yield item
+        for notice in self._notices:
+            yield notice
         while True:
             message = await self._server.connection.messages.get()
             for item in await self._meaning(message):
@@ -180,7 +202,6 @@ class CodexTask:
     async def steer(self, messages: Sequence[Message]) -> None:
         given = await turn_input(messages, self._host.read_artifact)
         await self._server.steer(self._state.turn_id, given)
-        self._server.unanswered += messages
 
     async def stop(self, reason: str) -> None:
         await self._break_off()
@@ -232,10 +253,7 @@ class CodexTask:
                 kind="unknown_frame", message="codex wrote a line that is not a message.", details=details
             )
             return [Draft(notice, message.start)]
-        items = normalize(self._state, message)
-        if any(isinstance(item, Draft) and isinstance(item.payload, OutputCompleted) for item in items):
-            self._server.unanswered = []
-        return items
+        return normalize(self._state, message)
 
 
 def bundled() -> Program | None:
@@ -246,11 +264,6 @@ def bundled() -> Program | None:
         return Program(str(bundled_codex_path()), version("openai-codex-cli-bin"))
     except (ImportError, PackageNotFoundError, FileNotFoundError):
         return None
-
-
-def _rebuilt() -> Draft:
-    message = "codex no longer has this thread; its history was rebuilt from the transcript."
-    return Draft(RuntimeNotice(kind="warning", message=message, details={}))
 
 
 def _violated(what: str) -> Failed:
