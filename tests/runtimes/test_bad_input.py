@@ -42,7 +42,7 @@ BAD: dict[str, Bad] = {
         "RUNTIME_UNAVAILABLE",
         "is version 1.0.7, and {version} is the one that was tested. Install it with: {install}",
     ),
-    "no login": Bad(None, "AUTH_REQUIRED", "Set {key} in the environment of CodeSDK, or log the runtime in"),
+    "no login": Bad(None, "AUTH_REQUIRED", "Set {key} where CodeSDK runs; or store a key: codesdk keys add"),
     "expired login": Bad(http(401, "The login has expired"), "AUTH_FAILED", "{key}"),
     "key refused": Bad(http(401, "invalid key"), "AUTH_FAILED", "The provider refused the key; check {key}"),
     "model unknown": Bad(http(404, "no such model"), "MODEL_ERROR", "choose another model"),

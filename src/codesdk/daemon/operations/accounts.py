@@ -1,5 +1,9 @@
 """Operations about who pays for models: is a runtime ready, provider keys of principals, logins of runtimes."""
 
+from typing import Annotated
+
+import msgspec
+
 from codesdk.contract.access import ProviderName
 from codesdk.contract.api import Body, KeyInfo, KeyPage, LoginAnswer, LoginState, NewKey, RuntimeAuth
 from codesdk.contract.entry import RuntimeEntry
@@ -19,7 +23,7 @@ class OfPrincipal(NoQuery, frozen=True, forbid_unknown_fields=True):
 class Waiting(NoQuery, frozen=True, forbid_unknown_fields=True):
     """How long to wait for news."""
 
-    wait_s: float = 0.0
+    wait_s: Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT_S)] = 0.0
 
 
 class NewLogin(Body, frozen=True, kw_only=True):
@@ -59,8 +63,7 @@ async def read_login(call: Call) -> LoginState:
 
     Answers as soon as that changes, at the latest after `wait_s`.
     """
-    wait_s = min(max(call.query.wait_s, 0.0), MAX_WAIT_S)
-    return await call.sdk.engine.logins.state(call.path["login_id"], call.caller.principal, wait_s)
+    return await call.sdk.engine.logins.state(call.path["login_id"], call.caller.principal, call.query.wait_s)
 
 
 async def answer_login(call: Call) -> LoginState:
