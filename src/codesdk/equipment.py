@@ -7,11 +7,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from codesdk.contract.actions import Equipment
-from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.ports import Attached, ToolRunner
+from codesdk.contract.validation import read_as
 from codesdk.engine import Archive
 from codesdk.gateway import GatewayService
 
@@ -75,9 +73,13 @@ class PreparedEquipment:
 
         With a `turn`, the session had it before, and its script goes on there.
         """
+        attached = await self._start_servers()  # first: they may fail
         # In the same process the gateway itself knows how far it has played.
         if self.plays is not None and (turn is None or not self.gateway.plays(session_id)):
             self.gateway.choose(session_id, self._begun(self.plays, turn or 0))
+        return attached
+
+    async def _start_servers(self) -> Attached | None:
         if not self.servers:
             return None
         from codesdk.tools import AttachedTools
@@ -101,9 +103,6 @@ def _servers(equipment: Equipment) -> "Mapping[str, McpServer]":
         return {}
     from codesdk.tools import McpServer, check_servers
 
-    try:
-        servers = msgspec.convert(equipment.mcp_servers, type=dict[str, McpServer])
-    except msgspec.ValidationError as error:
-        raise InvalidRequest(f"mcp_servers: {error}.") from None
+    servers = read_as(dict[str, McpServer], equipment.mcp_servers, "mcp_servers")
     check_servers(servers)
     return servers

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from codesdk.contract import actions as act
+from codesdk.contract.arguments import check_arguments, check_upload, path_text, texts
 from codesdk.contract.capabilities import IsolationLevel
 from codesdk.contract.errors import Conflict, InvalidRequest, NotFound, TaskFailure
 from codesdk.contract.events import TERMINAL_TYPES, Event
@@ -31,6 +32,7 @@ from codesdk.contract.settings import (
     SessionSettings,
 )
 from codesdk.contract.tools import Grant, InteractionMode, PermissionMode, Scope, UndoReport
+from codesdk.contract.validation import read_as
 
 if TYPE_CHECKING:
     from codesdk.gateway import Source
@@ -74,7 +76,8 @@ class Session:
         self, message: str | list[Message] | None = None, *, idempotency_key: str | None = None
     ) -> "Task":
         """Go on after an interruption, running first what was approved meanwhile."""
-        action = act.ResumeSession(session_id=self.id, message=message or None)
+        said = None if message in ("", []) else message
+        action = act.ResumeSession(session_id=self.id, message=said)
         row = await self.service.execute(action, key=idempotency_key)
         return Task(self, row.task_id)
 
@@ -206,10 +209,20 @@ class Session:
         return await self.service.execute(action, key=idempotency_key)
 
     async def move(
-        self, runtime: str, *, model: str | None = None, idempotency_key: str | None = None
+        self,
+        runtime: str,
+        *,
+        model: str | None = None,
+        runtime_config: dict[str, Any] | None = None,
+        idempotency_key: str | None = None,
     ) -> None:
-        """Go on with another runtime, from the transcript. `session.resumed` says what is lost on the way."""
-        action = act.MoveSession(session_id=self.id, runtime=runtime, model=model)
+        """Go on with another runtime, from the transcript. `session.resumed` says what is lost on the way.
+
+        `runtime_config` is what the new runtime is told; without it, those of the session's options that it takes.
+        """
+        action = act.MoveSession(
+            session_id=self.id, runtime=runtime, model=model, runtime_config=runtime_config
+        )
         await self.service.execute(action, key=idempotency_key)
 
     async def compact(
@@ -242,6 +255,7 @@ class Session:
 
     async def events(self, after_seq: int = 0) -> AsyncGenerator[Event]:
         """Yield the session's events, stored ones first, then live ones, until CodeSDK is closed."""
+        check_arguments(session_id=self.id, after_seq=after_seq)
         async with aclosing(self.service.follow(self.id, after_seq)) as batches:
             async for batch in batches:
                 for item in batch:
@@ -249,6 +263,7 @@ class Session:
 
     async def event(self, seq: int) -> Event:
         """Return one stored event."""
+        check_arguments(session_id=self.id, seq=seq)
         return await self.service.event(self.id, seq)
 
     async def transcript(self) -> list[Message]:
@@ -265,6 +280,7 @@ class Session:
 
     async def artifacts(self, *, after: str | None = None, limit: int = 100) -> list[ArtifactRow]:
         """Return its artifacts in the order of their ids."""
+        check_arguments(session_id=self.id, after=after, limit=limit)
         return await self.service.artifacts(self.id, after=after, limit=limit)
 
     def task(self, task_id: str) -> "Task":
@@ -273,10 +289,12 @@ class Session:
 
     async def tasks(self, *, limit: int = 100) -> list[TaskRow]:
         """Return its tasks, newest first."""
+        check_arguments(session_id=self.id, limit=limit)
         return await self.service.tasks(self.id, limit=limit)
 
     async def task_info(self, task_id: str) -> TaskRow:
         """Return one of its tasks as lists show it."""
+        check_arguments(task_id=task_id)
         row = await self.service.task(task_id)
         if row.session_id != self.id:
             raise NotFound(f"There is no task {task_id} in session {self.id}.")
@@ -396,7 +414,7 @@ class Handles:
         `mcp.SERVER.tool`, under the same policy and in the same log.
         """
         script, mode = self._playable(plays)
-        settings = settings or SessionSettings()
+        settings = SessionSettings() if settings is None else read_as(SessionSettings, settings, "settings")
         if mode is not None and settings.gateway == "record":
             raise InvalidRequest(act.PLAYS_AND_RECORDS)
         action = act.CreateSession(
@@ -414,7 +432,7 @@ class Handles:
             recording=recording,
             script=script,
             mcp_servers=_servers(mcp_servers),
-            secrets=list(secrets),
+            secrets=texts(secrets, "secrets"),
         )
         row = await self.service.execute(action, key=idempotency_key)
         self._play(row.session_id, plays)
@@ -433,13 +451,14 @@ class Handles:
         Its equipment is kept beside it over restarts, except for a cassette or a model of one's own to play.
         Secrets are added to those that it has; servers and another script replace its own.
         """
+        check_arguments(session_id=session_id)
         script, _ = self._playable(plays)
         if secrets is not None or script is not None or mcp_servers:
             action = act.EquipSession(
                 session_id=session_id,
                 script=script,
                 mcp_servers=_servers(mcp_servers),
-                secrets=list(secrets or ()),
+                secrets=[] if secrets is None else texts(secrets, "secrets"),
             )
             await self.service.execute(action)
         else:
@@ -451,6 +470,7 @@ class Handles:
         self, *, after: str | None = None, limit: int = 100, status: SessionStatus | None = None
     ) -> list[SessionRow]:
         """Return stored sessions, newest first; `after` is the last id of the page before."""
+        check_arguments(after=after, limit=limit, status=status)
         return await self.service.sessions(after=after, limit=limit, status=status)
 
     async def delete_session(self, session_id: str) -> None:
@@ -470,10 +490,12 @@ class Handles:
         idempotency_key: str | None = None,
     ) -> ArtifactRef:
         """Store bytes that a message can attach."""
+        check_upload(data, content_type, name, idempotency_key)
         return await self.service.put_artifact(data, content_type, name, key=idempotency_key)
 
     async def read_artifact(self, artifact_id: str, start: int = 0, end: int | None = None) -> bytes:
         """Return an artifact's bytes, or the range [start, end) of them."""
+        check_arguments(artifact_id=artifact_id, start=start, end=end)
         _, data = await self.service.read_artifact(artifact_id, start, end)
         return data
 
@@ -485,7 +507,8 @@ class Handles:
 
         if not isinstance(plays, Script):
             raise InvalidRequest(
-                "Only a script can be given to sessions of another process; a cassette or a model of one's own cannot."
+                "Only a Script, as load_script returns it, can be played by sessions of another process; a cassette"
+                f" or a model of one's own cannot, and neither can a value of the type {type(plays).__name__}."
             )
         return dump(plays), "scripted"
 
@@ -493,10 +516,17 @@ class Handles:
         """Have a session play what no action carries. Only where the gateway is in this process."""
 
 
-def _absolute(path: str | os.PathLike[str]) -> str:
+def _absolute(path: object) -> str:
     """Return a path that means the same wherever the session runs."""
-    return os.path.abspath(path)  # noqa: PTH100 - `Path.absolute` keeps `..`
+    return os.path.abspath(path_text(path, "workspace"))  # noqa: PTH100 - `Path.absolute` keeps `..`
 
 
-def _servers(given: "Mapping[str, McpServer] | None") -> dict[str, Any]:
-    return cast("dict[str, Any]", msgspec.to_builtins(dict(given or {})))
+def _servers(given: object) -> dict[str, Any]:
+    """Return servers as an action carries them. What each of them needs is checked where they are attached."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise InvalidRequest(
+            f"Invalid argument: mcp_servers: expected servers by name, got `{type(given).__name__}`."
+        )
+    return read_as(dict[str, Any], dict(cast("Mapping[str, Any]", given)), "mcp_servers")

@@ -15,9 +15,10 @@ import secrets as random_names
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
 
 from codesdk.contract.actions import LOCAL, Caller
+from codesdk.contract.arguments import texts
 from codesdk.contract.errors import Conflict, InvalidRequest, StorageFailure
 from codesdk.contract.ports import Observer, Policy, Subscriber, ToolRunner
 from codesdk.contract.runtime import Runtime
@@ -27,6 +28,7 @@ from codesdk.equipment import SessionEquipper
 from codesdk.gateway import Accounts, GatewayService, Provider, providers_from
 from codesdk.handles import Handles, Session, Task, TaskResult
 from codesdk.local import AUDIT, RUNTIMES, ControlServer, DataDir, HolderService, KeyFile, is_held
+from codesdk.opening import check_opening, chosen_policy
 from codesdk.policy import ModePolicy
 from codesdk.redaction import Redactor
 from codesdk.runtimes import (
@@ -100,7 +102,7 @@ class CodeSDK(Handles):
         tools: ToolRunner | None = None,
         run: "ExecOptions | None" = None,
         fetch: "FetchOptions | None" = None,
-        policy: Policy | None = None,
+        policy: Policy | str | None = None,
         limits: Limits | None = None,
         secrets: Iterable[str] = (),
         providers: "Mapping[Wire, Provider] | None" = None,
@@ -120,7 +122,8 @@ class CodeSDK(Handles):
 
         `runtimes` adds adapters by name, or replaces built-in ones. `tools` replaces the built-in tools;
         `run` and `fetch` switch on those that run programs and read web pages.
-        `policy` is asked about every call, on top of the permission mode: `load_policy` reads one from a file.
+        `policy` is asked about every call, on top of the permission mode: the name of a preset, such as "edits", or
+        one that `load_policy` read from a file.
         Without `allow_yolo` no session may use the mode that asks about nothing; without `allow_untested` no runtime
         drives a program whose version was neither tested nor certified; `permits` says all that the operator
         permits, in place of both. `secrets` never reach an event, a log or an artifact. `providers` are where
@@ -129,8 +132,27 @@ class CodeSDK(Handles):
         `subscribers` are given those of their types from the store and miss none, even over a crash.
         Leaving the block stops what runs and waits until all is stored.
         """
+        secrets = tuple(texts(secrets, "secrets"))
+        check_opening(
+            data_dir=data_dir,
+            runtimes=runtimes,
+            tools=tools,
+            run=run,
+            fetch=fetch,
+            limits=limits,
+            secrets=secrets,
+            providers=providers,
+            synchronous=synchronous,
+            principal=principal,
+            allow_yolo=allow_yolo,
+            allow_untested=allow_untested,
+            permits=permits,
+            observers=observers,
+            subscribers=subscribers,
+            share=share,
+        )
+        rules = chosen_policy(policy)
         caller = Caller.of(principal)
-        secrets = tuple(secrets)
         shaping = (runtimes, tools, run, fetch, policy, limits, secrets, providers, allow_yolo)
         # What the holder's engine would not heed must not be accepted: least of all secrets that it does not know.
         shaped = any((*shaping, allow_untested, permits, observers, subscribers)) or synchronous != "auto"
@@ -158,7 +180,7 @@ class CodeSDK(Handles):
                 tools,
                 run,
                 fetch,
-                policy,
+                rules,
                 limits,
                 observers,
                 subscribers,
@@ -280,10 +302,20 @@ class CodeSDK(Handles):
     def _playable(self, plays: "Source | None") -> tuple[dict[str, Any] | None, GatewayMode | None]:
         if plays is None or self._gateway is None or _is_script(plays):
             return super()._playable(plays)
-        # The gateway is here, so it can be given the very object. No action carries it, so it is not sealed either.
-        from codesdk.gateway import ScriptedModel
+        from codesdk.gateway import Exchange, ScriptedModel
 
-        return None, "scripted" if isinstance(plays, ScriptedModel) else "replay"
+        # The gateway is here, so it can be given the very object. No action carries it, so it is not sealed either.
+        if isinstance(plays, ScriptedModel):
+            return None, "scripted"
+        given = cast("object", plays)
+        if isinstance(given, list | tuple) and all(
+            isinstance(one, Exchange) for one in cast("list[object]", given)
+        ):
+            return None, "replay"
+        raise InvalidRequest(
+            f"Invalid argument: plays: expected a Script, a cassette or a ScriptedModel, got `{type(plays).__name__}`."
+            " load_script and load_cassette read one from a file."
+        )
 
     def _play(self, session_id: str, plays: "Source | None") -> None:
         if plays is not None and self._gateway is not None and not _is_script(plays):

@@ -74,13 +74,13 @@ class Verbs:
         return FOR_PROGRAMS if "codex-sdk" in self._runtimes else None
 
     def create(self, word: str) -> act.CreateSession:
-        script = self._chance.choice(SCRIPTS)
+        runtime, script = self._chance.choice(self._runtimes), self._chance.choice(SCRIPTS)
         return act.CreateSession(
-            runtime=self._chance.choice(self._runtimes),
+            runtime=runtime,
             workspace=self._workspace,
             title=word,
             permission_mode=self._chance.choice(["ask", "ask", "auto"]),
-            settings=SessionSettings(runtime_config={"script": script}, result_inline_bytes=2000),
+            settings=SessionSettings(runtime_config=_told(runtime, script), result_inline_bytes=2000),
             script=self.for_programs,
         )
 
@@ -106,7 +106,10 @@ class Verbs:
 
     def move(self, session: str, word: str, runtime: str) -> act.MoveSession:
         others = [name for name in self._runtimes if name != runtime]
-        return act.MoveSession(session_id=session, runtime=self._chance.choice(others), model=word)
+        runtime, script = self._chance.choice(others), self._chance.choice(SCRIPTS)
+        return act.MoveSession(
+            session_id=session, runtime=runtime, model=word, runtime_config=_told(runtime, script)
+        )
 
     def compact(self, session: str, word: str) -> act.CompactSession:
         return act.CompactSession(session_id=session, keep_tokens=self._chance.choice([0, 300, None]))
@@ -122,3 +125,8 @@ class Verbs:
             return act.DenyCall(session_id=session, tool_call_id=call, reason=word)
         scope: Any = self._chance.choice(["once", "once", "session"])
         return act.ApproveCall(session_id=session, tool_call_id=call, reason=word, scope=scope)
+
+
+def _told(runtime: str, script: Any) -> dict[str, Any]:
+    """Return the options of a runtime: a program knows no script."""
+    return {} if runtime == "codex-sdk" else {"script": script}

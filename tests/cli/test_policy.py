@@ -217,3 +217,24 @@ def test_a_person_is_told_which_rule_asks(shell: Shell):
         terminal.type("y\n")
         assert terminal.end() == 0
     assert (shell.workspace / "hello.txt").read_text() == "Hello, world\n"
+
+
+def test_presets_are_listed_shown_and_obeyed(shell: Shell):
+    listed = shell.codesdk("policy", "list")
+    assert (listed.code, listed.out) == (
+        0,
+        "edits      Edits inside the workspace run, everything else asks.\n"
+        "read-only  Reading in the workspace runs, everything else is denied.\n",
+    )
+    shown = shell.codesdk("policy", "show", "read-only")
+    (shell.home / "mine.toml").write_text(shown.out)  # a preset is a beginning for a file of one's own
+    command = ("policy", "check", "--tool", "workspace.exec", "--argv", "make", "--json")
+    for given, result in (("edits", "ask"), ("read-only", "deny"), ("mine.toml", "deny")):
+        (explained,) = shell.codesdk(*command, "--policy", given).lines
+        assert explained["decision"]["result"] == result
+    ran = shell.run(EDIT, "--policy", "edits")
+    assert (ran.code, (shell.workspace / "hello.txt").read_text()) == (0, "Hello, world\n")
+    (shell.home / "edits").write_text("")
+    refused = shell.codesdk(*command, "--policy", "edits")
+    assert (refused.code, refused.out) == (2, "")
+    assert "Write ./edits for the file, or preset:edits for the preset." in refused.err

@@ -161,7 +161,7 @@ async def test_a_script_that_the_gateway_plays_is_sent_along(running: Daemon, tm
         assert created.type == "session.created"
         assert created.payload.settings["gateway"] == "scripted"
         assert (await client.session(session.id, secrets=["more-secret"])).id == session.id
-        with pytest.raises(InvalidRequest, match="Only a script"):
+        with pytest.raises(InvalidRequest, match="Only a Script"):
             await create(client, tmp_path, plays=[])
 
 

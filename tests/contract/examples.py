@@ -142,7 +142,7 @@ COMPILED_INPUT: dict[str, Any] = {
     "format": "codesdk.compiled_input/1",
     "messages": {"first": 0, "last": 0, "chain_through": CHAIN},
     "tools": msgspec.to_builtins(TOOLS),
-    "runtime_config": {"max_turns": 20},
+    "runtime_config": {"effort": "high"},
     "context_window": msgspec.to_builtins(WINDOW),
 }
 NO_SOURCES = {
@@ -202,7 +202,7 @@ _EVENTS = [
             native_tools="off",
             isolation=Isolation(level="namespaced", mode="subprocess"),
             credential_namespace="local",
-            settings=msgspec.to_builtins(SessionSettings(runtime_config={"max_turns": 20})),
+            settings=msgspec.to_builtins(SessionSettings(runtime_config={"effort": "high"})),
             title="Greeting",
             model=MODEL,
         ),
@@ -212,7 +212,7 @@ _EVENTS = [
     _event(
         2,
         1,
-        ev.TaskStarted(messages=[PROMPT], runtime_config={"max_turns": 20}, executed=True),
+        ev.TaskStarted(messages=[PROMPT], runtime_config={"effort": "high"}, executed=True),
         identified=False,
     ),
     _event(
@@ -224,7 +224,7 @@ _EVENTS = [
             input_hash=hash_json(COMPILED_INPUT),
             implicit_sources_ref=_json_artifact(NO_SOURCES, "implicit sources"),
             tool_manifest=TOOLS,
-            runtime_config={"max_turns": 20},
+            runtime_config={"effort": "high"},
             context_window=WINDOW,
         ),
         identified=False,

@@ -43,7 +43,7 @@ SAMPLES: dict[type[Action[Any]], Action[Any]] = {
         act.UndoChanges(session_id="ses_1", tool_call_id="call_1"),
         act.ForkSession(session_id="ses_1", seq=3, title="other"),
         act.ChangeSettings(session_id="ses_1", title=None, values={"a": None}, stop_grace_s=1.5),
-        act.MoveSession(session_id="ses_1", runtime="codex", model="m"),
+        act.MoveSession(session_id="ses_1", runtime="codex", model="m", runtime_config={"effort": "low"}),
         act.CompactSession(session_id="ses_1", strategy="summary", keep_tokens=100),
         act.CloseSession(session_id="ses_1", reason="done"),
         act.DeleteSession(session_id="ses_1"),

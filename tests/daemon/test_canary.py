@@ -85,10 +85,12 @@ def _work(spy: Spy, work: str) -> str:
         "title": f"Title {ALL}",
         "model": f"model-{PATTERNS['token']}",
         "secrets": [KNOWN],
-        "settings": {"runtime_config": {"script": READS, "note": ALL}},
+        "settings": {"runtime_config": {"script": READS | {"name": ALL}}},
     }
     made = spy.post("/v1/sessions", body, **{"idempotency-key": KNOWN})
     assert made.status_code == 201, made.text
+    unknown = body | {"settings": {"runtime_config": {"note": ALL, ALL: ALL}}}
+    assert spy.post("/v1/sessions", unknown).status_code == 400
     session = made.json()["session_id"]
     path = f"/v1/sessions/{session}"
     spy.post(f"{path}/equipment", {"secrets": [LATER]}, **{"idempotency-key": LATER})

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.daemon.rig import TERMINAL, Daemon, daemon
+from tests.daemon.rig import TERMINAL, Daemon, asks, daemon
 
 from codesdk.contract.api import TokenScope
 from codesdk.contract.errors import Forbidden
@@ -182,3 +182,10 @@ def test_a_script_is_read_from_a_file_only_if_the_operator_says_so(tmp_path: Pat
     with daemon(tmp_path / "data", "--allow-script-files") as running:
         task = running.run(session)
         assert running.get(f"/v1/tasks/{task}")["state"] == "completed"
+
+
+def test_the_operator_names_a_preset(tmp_path: Path):
+    with daemon(tmp_path / "data", "--policy", "edits") as running:
+        session = running.session(asks("made.txt"))
+        running.run(session)  # in the mode ask, and nobody was asked
+    assert (tmp_path / "made.txt").read_text() == "x"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cli.shell import Shell
 
+from codesdk.policy import PRESETS
 from codesdk.policy.rules import Rule
 
 PAGE = (Path(__file__).parents[2] / "docs" / "policy.md").read_text()
@@ -25,10 +26,10 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("number", "printed"), [(0, None), (1, 0), (2, 1)])
+@pytest.mark.parametrize(("number", "printed"), [(0, None), (1, 0), (2, 1), (3, 2)])
 def test_a_program_prints_what_the_page_says(home: Path, number: int, printed: int | None):
     programs, outputs = blocks("python"), blocks("text")
-    assert (len(programs), len(outputs)) == (3, 2)
+    assert (len(programs), len(outputs)) == (4, 3)
     done = subprocess.run(
         [sys.executable, "-c", programs[number]],
         cwd=home,
@@ -53,6 +54,10 @@ def test_the_commands_print_what_the_page_says(home: Path):
 def test_every_field_of_a_rule_is_on_the_page():
     fields = [*Rule.__struct_encode_fields__, "match", "not_match"]
     assert [name for name in fields if f"`{name}`" not in PAGE] == []
+
+
+def test_every_preset_is_on_the_page_as_it_describes_itself():
+    assert [name for name, found in PRESETS.items() if f"| `{name}` | {found.summary} |" not in PAGE] == []
 
 
 def test_every_document_it_links_to_is_there():

@@ -373,7 +373,7 @@ async def test_two_processes_work_in_one_directory_and_see_the_same(tmp_path: Pa
         ref = await second.put_artifact(b"x" * 3_000_000, "text/plain", "big")
         assert await first.read_artifact(ref.artifact_id) == b"x" * 3_000_000
         assert await second.sessions() == await first.sessions()
-        with pytest.raises(InvalidRequest, match="Only a script"):
+        with pytest.raises(InvalidRequest, match="Only a Script"):
             await second.create_session(runtime="scripted", plays=[])
         with pytest.raises(Conflict, match="in use"):
             async with CodeSDK.open(tmp_path / "data", allow_yolo=True):

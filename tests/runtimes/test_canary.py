@@ -61,14 +61,13 @@ def script(*turns: list[Any]) -> Script:
 
 async def talk(sdk: CodeSDK, runtime: Runtime, workspace: Path, plays: Script) -> Session:
     """Run a task that has secrets in everything that a program is given."""
-    told = {"system_prompt": TOLD} if runtime.name == "claude-agent-sdk" else {}
     session = await sdk.create_session(
         runtime=runtime.name,
         workspace=workspace,
         plays=plays,
         permission_mode="yolo",
         secrets=[KNOWN, SAID],
-        settings=SessionSettings(implicit_sources="capture", runtime_config=told),
+        settings=SessionSettings(implicit_sources="capture", runtime_config={"system_prompt": TOLD}),
     )
     content: list[Any] = [Text(text=TOLD)]
     if runtime.name == "claude-agent-sdk":

@@ -66,9 +66,10 @@ def policy_options(command: F) -> F:
     )
     policy = click.option(
         "--policy",
-        metavar="FILE",
+        metavar="NAME|FILE",
         envvar="CODESDK_POLICY",
-        help="Rules that are checked before the permission mode. [env: CODESDK_POLICY]",
+        help="Rules that are checked before the permission mode: a preset, such as edits, or a file."
+        " `codesdk policy list` shows the presets. [env: CODESDK_POLICY]",
     )
     allow_untested = click.option(
         "--allow-untested",
@@ -105,12 +106,12 @@ def command_options(command: F) -> F:
 
 def operator_options(policy: str | None, commands: Sequence[str], sandbox: "SandboxKind") -> dict[str, Any]:
     """Return what `policy_options` and `command_options` ask for, as arguments to open an engine with."""
-    from codesdk.policy import load_policy
+    from codesdk.policy import choose_policy
     from codesdk.tools import ExecOptions
 
     allow = [shlex.split(words) for words in commands]
     return {
-        "policy": None if policy is None else load_policy(policy),
+        "policy": None if policy is None else choose_policy(policy),
         "run": ExecOptions(allow=allow, sandbox=sandbox) if allow else None,
     }
 

@@ -18,9 +18,11 @@ from codesdk.client.connection import Connection
 from codesdk.client.service import HttpService
 from codesdk.contract import api
 from codesdk.contract.access import ProviderName
+from codesdk.contract.arguments import check_arguments, path_text
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.events import CONTRACT_VERSION
 from codesdk.contract.retention import GcReport, Retention
+from codesdk.contract.validation import read_as
 from codesdk.handles import Handles
 
 
@@ -46,6 +48,9 @@ class CodeSDKClient(Handles):
         The token is the given one, that of CODESDK_TOKEN or, for a daemon of this machine, the one in the lock file
         of its data directory. Leaving the block ends streams; tasks in the daemon keep running.
         """
+        check_arguments(url=url, token=token)
+        if data_dir is not None:
+            path_text(data_dir, "data_dir")
         client = cls(Connection(finder(url, token, data_dir)))
         try:
             await client._greet()
@@ -68,6 +73,7 @@ class CodeSDKClient(Handles):
 
     async def runtime_auth(self, name: str) -> api.RuntimeAuth:
         """Ask whether a task on a runtime could begin on the daemon's machine: program, key or login."""
+        check_arguments(runtime=name)
         return await self.connection.get(f"/v1/runtimes/{quote(name, safe='')}/auth", api.RuntimeAuth)
 
     async def begin_login(self, name: str, *, credential_namespace: str | None = None) -> api.LoginState:
@@ -108,7 +114,7 @@ class CodeSDKClient(Handles):
 
     async def collect(self, retention: Retention, *, dry_run: bool = False) -> GcReport:
         """Let the daemon remove what is over the limits, of all principals. Needs the scope admin."""
-        limits = msgspec.structs.asdict(retention)
+        limits = msgspec.structs.asdict(read_as(Retention, retention, "retention"))
         return await self.connection.post("/v1/gc", api.Collecting(**limits, dry_run=dry_run), GcReport)
 
     async def usage(self) -> api.UsageAnswer:

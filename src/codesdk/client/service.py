@@ -23,6 +23,7 @@ from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, Sessi
 from codesdk.contract.sender import Sender
 from codesdk.contract.service import Published
 from codesdk.contract.tools import Grant, Record
+from codesdk.contract.validation import check_key, checked
 
 PAGE = 1000
 CHECK_S = 3600.0
@@ -58,6 +59,8 @@ class HttpService:
 
     async def execute(self, action: Action[R], *, key: str | None = None) -> R:
         """Let the daemon carry out an action."""
+        check_key(key)
+        action = checked(action)  # else JSON would carry what is not meant: bytes become text
         kind = type(action)
         method, _, path = kind.route.partition(" ")
         given: dict[str, Any] = msgspec.to_builtins(action)

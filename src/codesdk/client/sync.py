@@ -382,9 +382,23 @@ class SyncSession:
             )
         )
 
-    def move(self, runtime: str, *, model: str | None = None, idempotency_key: str | None = None) -> None:
-        """Go on with another runtime, from the transcript. `session.resumed` says what is lost on the way."""
-        self._loop.wait(self._inner.move(runtime, model=model, idempotency_key=idempotency_key))
+    def move(
+        self,
+        runtime: str,
+        *,
+        model: str | None = None,
+        runtime_config: dict[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> None:
+        """Go on with another runtime, from the transcript. `session.resumed` says what is lost on the way.
+
+        `runtime_config` is what the new runtime is told; without it, those of the session's options that it takes.
+        """
+        self._loop.wait(
+            self._inner.move(
+                runtime, model=model, runtime_config=runtime_config, idempotency_key=idempotency_key
+            )
+        )
 
     def compact(
         self,

@@ -244,6 +244,8 @@ class MoveSession(Action[SessionRow], frozen=True, kw_only=True, tag="move"):
     session_id: str
     runtime: str
     model: str | None = None
+    runtime_config: dict[str, Any] | None = None
+    """The new runtime's options; if not given, those of the session that it takes."""
 
 
 class CompactSession(Action[SessionRow], frozen=True, kw_only=True, tag="compact"):

@@ -11,6 +11,7 @@ import msgspec
 
 from codesdk.contract.access import LoginTraffic
 from codesdk.contract.models import InstructionSources, Wire
+from codesdk.contract.options import RuntimeOptions
 
 
 class McpClient(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,15 +44,15 @@ class ProgramEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Its name on the search path."""
     version: str
     """The version that the tests ran with. Others must be certified: what a program does by itself may change."""
+    markers: tuple[str, ...] = ()
+    """Files of which one lies at the top of what is installed with it. A package of npm needs none; without one it
+    is the program's file alone."""
     package: str
     """The Python package that includes it."""
     extra: str
     """Our own extra, which pins that package."""
     bundled: str
     """`module:function` that returns the package's program as a `Program`, or None if it is not installed."""
-    markers: tuple[str, ...] = ()
-    """Files of which one lies at the top of what is installed with it. A package of npm needs none; without one it
-    is the program's file alone."""
     logins: tuple[LoginTraffic, ...] = ()
     """How the traffic of its own logins may go, the default first. Empty: CodeSDK cannot log in to it."""
     login_files: tuple[str, ...] = ()
@@ -79,6 +80,8 @@ class RuntimeEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The format of its model requests, which decides whose key the gateway needs. None if it sends none."""
     provider: str | None = None
     """Who answers it, by OpenTelemetry's name, unless a request's model says otherwise."""
+    options: type[RuntimeOptions] = RuntimeOptions
+    """What a session's `runtime_config` may say to it."""
     mcp: McpClient = ANY_CLIENT
     instructions: InstructionFiles = InstructionFiles()
     state_folder: str = "state"

@@ -147,6 +147,8 @@ class SessionResumed(Record, frozen=True, kw_only=True):
     runtime: str
     lost: list[str]
     mcp_transport: McpTransport | None = None
+    runtime_config: dict[str, Any] | None = None
+    """What is left of the session's options, if another runtime does not know all of them."""
 
 
 class SessionClosed(Record, frozen=True, kw_only=True):

@@ -139,8 +139,6 @@ class RuntimeEnv(Record, frozen=True, kw_only=True):
     isolation: Isolation
     state_dir: str = ""
     """Where runtimes keep their own state; empty if none is kept."""
-    identity: tuple[int, int] | None = None
-    """The device and inode of `cwd`, if it is a session's workspace."""
     payer: Payer = Payer(principal="local", operator=True)
     models: Mapping[Wire, ModelAccess] = {}
     """The formats of model requests that the gateway would answer here. All others need a login."""
@@ -148,6 +146,8 @@ class RuntimeEnv(Record, frozen=True, kw_only=True):
     """How the traffic of the runtime's own login goes. None: the operator has not switched its logins on."""
     allow_untested: bool = False
     """Whether the operator allows a program whose version was neither tested nor certified."""
+    identity: tuple[int, int] | None = None
+    """The device and inode of `cwd`, if it is a session's workspace."""
 
     @property
     def workspace(self) -> Workspace:
@@ -280,6 +280,11 @@ class Runtime(Protocol):
     @property
     def name(self) -> str:
         """The full name, as events carry it."""
+        ...
+
+    @property
+    def options(self) -> type[Any]:
+        """The type of what a session's `runtime_config` may say: a `RuntimeOptions`, or `AnyOptions`."""
         ...
 
     def capabilities(self) -> Capabilities:

@@ -20,6 +20,7 @@ from codesdk.contract.actions import Caller
 from codesdk.contract.errors import Busy, CodeSDKError, Forbidden, InvalidRequest
 from codesdk.contract.ids import is_id
 from codesdk.contract.sender import is_request_id, traceparent_of
+from codesdk.contract.validation import check_key, explain
 from codesdk.daemon.auth import Admitted, Guard, admit
 from codesdk.daemon.limits import RateLimit
 from codesdk.daemon.operations import accounts, actions, artifacts, audit, daemon, reading
@@ -37,7 +38,6 @@ _log = logging.getLogger(__name__)
 JSON = (b"content-type", b"application/json")
 _ALWAYS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 _NOBODY = admit("", ())  # who calls what needs no scope: owns nothing, may nothing
-_KEY_CHARS = 200
 _LENGTH_DIGITS = 18
 _REFUSALS = (401, 403, 421)
 _SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -218,6 +218,8 @@ class App:
             raise wrong_type("application/json")
         try:
             return msgspec.json.decode(data, type=operation.body)
+        except msgspec.ValidationError as error:
+            raise InvalidRequest(f"Invalid request body: {explain(error, operation.body)}.") from None
         except (ValueError, RecursionError) as error:
             raise InvalidRequest(f"Invalid request body: {error}.") from None
 
@@ -264,6 +266,8 @@ def _query(operation: Operation, given: bytes) -> Any:
         if len(values) != len(pairs):
             raise InvalidRequest("A parameter in the query is given twice. Send it once.")
         return msgspec.convert(values, type=operation.query, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"Invalid query: {explain(error, operation.query)}.") from None
     except ValueError as error:
         raise InvalidRequest(f"Invalid query: {error}.") from None
 
@@ -272,9 +276,9 @@ def _key(operation: Operation, headers: dict[bytes, bytes]) -> str | None:
     given = headers.get(b"idempotency-key")
     if given is None or operation.method == "GET":
         return None
-    if not 1 <= len(given) <= _KEY_CHARS or not all(33 <= char <= 126 for char in given):
-        raise InvalidRequest(f"An Idempotency-Key is 1 to {_KEY_CHARS} visible ASCII characters.")
-    return given.decode()
+    key = given.decode("latin-1")
+    check_key(key)
+    return key
 
 
 def _response(operation: Operation, answer: Answer) -> Respond:

@@ -7,12 +7,12 @@ import msgspec
 
 from codesdk import __version__
 from codesdk.contract.api import Problem
-from codesdk.contract.schema import Schema, tidy
+from codesdk.contract.schema import Schema
 from codesdk.daemon.operations.operation import Operation
 from codesdk.daemon.problems import MEDIA_TYPE
 from codesdk.daemon.routing import names_in
+from codesdk.daemon.schemas import EVENT, REF, component_schemas, ref_to
 
-_REF = "#/components/schemas/{name}"
 _IDS = {
     "session_id": "The session's id",
     "task_id": "The task's id",
@@ -24,6 +24,13 @@ _IDS = {
     "provider": "The provider's name",
 }
 _MADE = {"SessionRow": "session_id", "TaskRow": "task_id", "ArtifactRef": "artifact_id"}
+_LAST_EVENT_ID: Schema = {
+    "name": "Last-Event-ID",
+    "in": "header",
+    "required": False,
+    "description": "Of a stream that broke off: it goes on after this event. Counts more than `after_seq`.",
+    "schema": {"type": "string", "pattern": "^[0-9]{1,16}$"},
+}
 _PROBLEMS = {
     "400": "The request is not valid",
     "401": "A token is missing, wrong, revoked or expired",
@@ -46,8 +53,6 @@ def describe(operations: Iterable[Operation]) -> Schema:
     for operation in operations:
         kinds: tuple[Any, ...] = (operation.body, operation.answer)
         named |= {kind.__name__: kind for kind in kinds if _is_struct(kind)}
-    ordered = [named[name] for name in sorted(named)]
-    _, definitions = msgspec.json.schema_components(ordered, ref_template=_REF)
     paths: Schema = {}
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, operations)
@@ -61,7 +66,7 @@ def describe(operations: Iterable[Operation]) -> Schema:
         },
         "paths": paths,
         "components": {
-            "schemas": {name: tidy(schema) for name, schema in definitions.items()},
+            "schemas": component_schemas(named.values()),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -85,6 +90,8 @@ def _operation(operation: Operation, all_of_them: list[Operation]) -> Schema:
         described["security"] = [{"token": []}, {}]
     if operation.body is not None:
         described["requestBody"] = _body(operation.body)
+    if operation.name == "readEvents":
+        described["parameters"].append(_LAST_EVENT_ID)
     if operation.method == "POST":
         described["parameters"].append(
             {
@@ -105,7 +112,7 @@ def _body(body: Any) -> Schema:
     required = any(field.required for field in msgspec.structs.fields(body))
     return {
         "required": required,
-        "content": {"application/json": {"schema": {"$ref": _REF.format(name=body.__name__)}}},
+        "content": {"application/json": {"schema": ref_to(body.__name__)}},
     }
 
 
@@ -115,15 +122,16 @@ def _response(operation: Operation, all_of_them: list[Operation]) -> Schema:
         described["links"] = links
     if operation.answer is not None:
         schema = (
-            {"$ref": _REF.format(name=operation.answer.__name__)}
+            ref_to(operation.answer.__name__)
             if _is_struct(operation.answer)
-            else {"type": "object"}
+            else {"type": "object", "additionalProperties": True}
             if operation.answer is dict
             else {"type": "string"}
         )
         described["content"] = {operation.media_type: {"schema": schema}}
     if operation.name == "readEvents":
-        stream = {"schema": {"type": "string", "description": "Events; the id of each is its seq."}}
+        words = f"Server-sent events: the data of each is an `{EVENT}` as JSON, its id the event's seq."
+        stream = {"schema": {"type": "string", "description": words}}
         described["content"]["text/event-stream"] = stream
     return described
 
@@ -142,7 +150,7 @@ def _links(made_by: Operation, operations: list[Operation]) -> Schema:
 
 
 def _problems(operation: Operation) -> Schema:
-    content = {MEDIA_TYPE: {"schema": {"$ref": _REF.format(name="Problem")}}}
+    content = {MEDIA_TYPE: {"schema": ref_to(Problem.__name__)}}
     found = {status: {"description": words, "content": content} for status, words in _PROBLEMS.items()}
     if operation.name == "readArtifact":
         found |= {
@@ -167,17 +175,19 @@ def _path_parameters(path: str) -> list[Schema]:
 
 
 def _query_parameters(query: type[msgspec.Struct]) -> list[Schema]:
-    _, definitions = msgspec.json.schema_components([query], ref_template=_REF)
+    _, definitions = msgspec.json.schema_components([query], ref_template=REF)
     properties = cast("dict[str, Schema]", definitions[query.__name__].get("properties", {}))
     return [_query_parameter(name, schema) for name, schema in properties.items()]
 
 
 def _query_parameter(name: str, schema: Schema) -> Schema:
     """Return a parameter. Its schema does not mention null: a parameter is left out instead."""
+    described = schema.get("description", "")
     options = [option for option in schema.get("anyOf", []) if option != {"type": "null"}]
-    plain = (
-        options[0] if len(options) == 1 else {key: value for key, value in schema.items() if key != "default"}
-    )
+    plain = options[0] if len(options) == 1 else schema
+    plain = {key: value for key, value in plain.items() if key not in ("default", "description")}
     if None in plain.get("enum", []):
         plain = plain | {"enum": [value for value in plain["enum"] if value is not None]}
-    return {"name": name, "in": "query", "required": False, "schema": plain}
+    if schema.get("default") is not None:
+        plain = plain | {"default": schema["default"]}
+    return {"name": name, "in": "query", "required": False, "description": described, "schema": plain}

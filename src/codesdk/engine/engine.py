@@ -5,7 +5,6 @@ The package's front. `sessions.registry` holds the sessions in memory; `sessions
 
 import asyncio
 import contextlib
-import dataclasses
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -13,7 +12,6 @@ import msgspec
 
 from codesdk.contract.actions import LOCAL, Action, Caller
 from codesdk.contract.api import LoginState, RuntimeAuth
-from codesdk.contract.bounds import check_bounds
 from codesdk.contract.canonical import content_hash
 from codesdk.contract.capabilities import Isolation, IsolationLevel
 from codesdk.contract.messages import ArtifactRef
@@ -22,6 +20,7 @@ from codesdk.contract.records import KeyRow
 from codesdk.contract.runtime import Runtime, RuntimeEnv
 from codesdk.contract.sender import Sender
 from codesdk.contract.service import Published
+from codesdk.contract.validation import checked
 from codesdk.engine.log.archive import Archive
 from codesdk.engine.log.feed import Feed, follow
 from codesdk.engine.log.observers import Observers
@@ -54,16 +53,17 @@ class Engine:
         secrets: Iterable[str] = (),
         permits: Permits | None = None,
     ) -> None:
-        check_bounds(ports.limits)
-        self.ports = ports = dataclasses.replace(ports, permits=permits or Permits())
+        checked(ports.limits)
+        self.ports = ports
         self.archive = Archive(ports.log, ports.blobs)
         self._secrets = SessionSecrets(secrets)
         self._subscriptions = [Subscription(ports.log, subscriber) for subscriber in ports.subscribers]
         observers = Observers([*ports.observers, *self._subscriptions], ports.strain)
-        self._registry = SessionRegistry(ports, runtime, owner, self._secrets, observers)
-        self.launch: Mapping[str, Any] = {"limits": ports.limits, "permits": ports.permits}
+        self.permits = permits or Permits()
+        self._registry = SessionRegistry(ports, runtime, owner, self._secrets, observers, self.permits)
+        self.launch: Mapping[str, Any] = {"limits": ports.limits, "permits": self.permits}
         """What it was started with, as a support bundle shows it."""
-        self._actions = SessionActions(self._registry, ports.permits, self.settle_subscribers)
+        self._actions = SessionActions(self._registry, self.permits, self.settle_subscribers)
         self.keys = self._actions.keys
         self.logins = Logins()
         self.slots = self._registry.slots
@@ -193,7 +193,7 @@ class Engine:
 
     def env_of(self, runtime: Runtime, principal: str, namespace: str | None = None) -> RuntimeEnv:
         """Return the environment of a runtime for a principal, outside of any session."""
-        door, payer = self.ports.models, self.ports.permits.payer(principal)
+        door, payer = self.ports.models, self.permits.payer(principal)
         level: IsolationLevel = "namespaced" if self.ports.state_dir else "ephemeral"
         return RuntimeEnv(
             cwd="/",
@@ -203,8 +203,8 @@ class Engine:
             state_dir=self.ports.state_dir,
             payer=payer,
             models={} if door is None else door.access(payer, "passthrough"),
-            login=self.ports.permits.logins.get(runtime.name),
-            allow_untested=self.ports.permits.allow_untested,
+            login=self.permits.logins.get(runtime.name),
+            allow_untested=self.permits.allow_untested,
         )
 
     async def runtime_auth(self, name: str, principal: str = LOCAL) -> RuntimeAuth:
@@ -217,7 +217,7 @@ class Engine:
     ) -> LoginState:
         """Start a login of a runtime's own, in the principal's namespace or another one that it may use."""
         runtime = self._registry.find_runtime(name)
-        self.ports.permits.check_namespace(namespace, principal)
+        self.permits.check_namespace(namespace, principal)
         return await self.logins.begin(runtime, self.env_of(runtime, principal, namespace), principal)
 
     def is_running(self, session_id: str) -> bool:

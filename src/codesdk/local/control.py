@@ -15,6 +15,7 @@ import msgspec
 
 from codesdk.contract.actions import LOCAL, AnyAction, Caller
 from codesdk.contract.errors import Busy, CodeSDKError, ErrorInfo, InvalidRequest, StorageFailure
+from codesdk.contract.validation import explain
 from codesdk.engine import Engine
 from codesdk.local.directory import SOCKET, bind_socket
 from codesdk.serving import COUNTS, Acceptor, Limits, Seat
@@ -191,6 +192,8 @@ def _decoded(line: bytes) -> Request:
         raise InvalidRequest(f"A request is one line of at most {MAX_LINE_BYTES:,} bytes.")
     try:
         return msgspec.json.decode(line, type=Request)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"Invalid request: {explain(error, Request)}.") from None
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"Invalid request: {error}.") from None
 

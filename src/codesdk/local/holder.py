@@ -20,6 +20,7 @@ from codesdk.contract.errors import Busy, CodeSDKError, InvalidRequest, StorageF
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.sender import Sender
 from codesdk.contract.service import Published
+from codesdk.contract.validation import check_key, checked
 from codesdk.engine import Archive
 from codesdk.local.control import ERROR_LINE, MAX_LINE_BYTES, Check, Execute, Follow, Put, Request, Response
 from codesdk.local.directory import DataDir, socket_address
@@ -49,6 +50,8 @@ class HolderService(Archive):
 
     async def execute(self, action: Action[R], *, key: str | None = None) -> R:
         """Have the holder carry out an action."""
+        check_key(key)
+        action = checked(action)  # else JSON would carry what is not meant: bytes become text
         assert isinstance(action, AnyAction), "an action is one of the union"
         request = Execute(action=action, caller=self._caller, key=key or new_key())
         result = await self._ask(request)

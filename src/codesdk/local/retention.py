@@ -12,11 +12,11 @@ from stat import S_ISREG
 import msgspec
 
 from codesdk.contract.actions import Caller, DeleteSession
-from codesdk.contract.bounds import check_bounds
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.records import SessionRow
 from codesdk.contract.retention import GcReport, Kept, Progress, Removed, Retention
 from codesdk.contract.tools import Actor
+from codesdk.contract.validation import checked
 from codesdk.engine import GARBAGE_GRACE_S, Engine, iso
 from codesdk.local.directory import AUDIT, DATABASE, UNDO, DataDir
 from codesdk.store import Audit, AuditEntry, age_time, storage_entry
@@ -42,7 +42,7 @@ async def collect(
     progress: Progress | None = None,
 ) -> GcReport:
     """Remove what is over the limits, then return the space. `rewrite` is passed to the log's `vacuum`."""
-    check_bounds(retention)
+    checked(retention)
     collecting = _Collecting(engine, directory, audit, folders, dry_run)
     before = await asyncio.to_thread(stored_bytes, directory.path)
     chosen = await collecting.choose(retention, before - await directory.log.unused_bytes())

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     )
     from codesdk.policy.load import load_policy as load_policy, parse_policy as parse_policy
     from codesdk.policy.modes import MODE as MODE, ModePolicy as ModePolicy
+    from codesdk.policy.presets import (
+        PRESETS as PRESETS,
+        choose_policy as choose_policy,
+        preset_of as preset_of,
+        preset_policy as preset_policy,
+    )
     from codesdk.policy.rules import Looked as Looked, RulePolicy as RulePolicy
 
 __all__, __getattr__, __dir__ = open_door(__name__, __file__)

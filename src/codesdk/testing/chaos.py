@@ -13,6 +13,7 @@ import msgspec
 from codesdk.contract.access import AuthStatus, Availability, LoginDialog, LoginOutcome
 from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.messages import Message
+from codesdk.contract.options import AnyOptions
 from codesdk.contract.runtime import Finished, Host, RuntimeEnv, RuntimeItem, TaskInput, ToolReply
 from codesdk.contract.tools import ToolIdentity
 from codesdk.testing.fakes import FAKE_CAPABILITIES
@@ -85,6 +86,10 @@ class ChaosRuntime:
         self._steps = steps
         self._started = 0
         self._closing = Random(f"{seed}/close")
+
+    @property
+    def options(self) -> type[Any]:
+        return AnyOptions
 
     def capabilities(self) -> Capabilities:
         return CHAOS_CAPABILITIES

@@ -1,10 +1,13 @@
 """A session that goes on with another runtime: from the transcript, and back."""
 
+from typing import Literal
+
 import pytest
 
 from codesdk import Busy, InvalidRequest, SessionSettings
 from codesdk.contract.codec import decode
 from codesdk.contract.messages import text_of
+from codesdk.contract.options import RuntimeOptions
 from codesdk.contract.runtime import Identified
 from codesdk.engine.checks.replay import replay_session
 from codesdk.engine.checks.verify import verify_session
@@ -50,3 +53,40 @@ async def test_a_session_at_work_is_not_moved_and_nowhere_is_no_place_to_go():
         await one.started()
         with pytest.raises(Busy):
             await session.move("two")
+
+
+class _Two(RuntimeOptions, frozen=True, kw_only=True):
+    effort: Literal["low", "high"] | None = None
+    depth: int = 0
+
+
+async def test_options_that_the_other_runtime_does_not_take_are_lost_and_the_log_says_so():
+    """Each is judged by itself: the name may be the same and the values others."""
+    one, two = FakeRuntime([done()], name="one"), FakeRuntime([done()], name="two", options=_Two)
+    config = {"effort": "low", "depth": "deep", "persona": "pirate"}
+    async with memory_sdk(runtimes=[one, two]) as sdk:
+        session = await sdk.create_session(
+            runtime="one", settings=SessionSettings(runtime_config=config, stop_grace_s=7)
+        )
+        await session.move("two")
+        await (await session.start("Go")).result()
+        assert two.tasks[0].input.runtime_config == {"effort": "low"}
+        fork = await session.fork()
+        await (await fork.start("Go")).result()
+        assert two.tasks[1].input.runtime_config == {"effort": "low"}
+        events = [decode(frame.data) async for frame in sdk.archive.frames(session.id)]
+        (moved,) = [e.payload for e in events if e.type == "session.resumed"]
+        assert moved.lost[2:] == ["the option depth", "the option persona"]
+        assert moved.runtime_config == {"effort": "low"}
+        (started,) = [e.payload for e in events if e.type == "task.started"]
+        assert started.runtime_config == {"effort": "low"}
+        await fork.move("one")
+        with pytest.raises(InvalidRequest, match=r"unknown field `no_such`\. It takes effort, depth\."):
+            await fork.move("two", runtime_config={"no_such": 1})
+        assert (await fork.info()).runtime == "one"
+        await fork.move("two", runtime_config={"effort": "high", "depth": 2})
+        await (await fork.start("Go")).result()
+        assert two.tasks[2].input.runtime_config == {"effort": "high", "depth": 2}
+        log, blobs = sdk.archive.log, sdk.archive.blobs
+        assert await verify_session(log, blobs, session.id) == []
+        assert (await replay_session(log, blobs, session.id))[1] == []

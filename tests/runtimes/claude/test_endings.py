@@ -186,12 +186,3 @@ async def test_an_image_reaches_the_model_and_what_claude_cannot_take_is_refused
         with pytest.raises(InvalidRequest, match="not audio/wav"):
             await (await session.start([Message(role="user", content=[attached(sound)])])).result()
         await world.check(session)
-
-
-async def test_an_unknown_wish_is_refused(tmp_path: Path) -> None:
-    async with opened(tmp_path) as world:
-        session = await world.session(
-            script("No."), settings=SessionSettings(runtime_config={"tools": "all"})
-        )
-        with pytest.raises(InvalidRequest, match="takes system_prompt and effort"):
-            await (await session.start("Hello")).result()

@@ -540,7 +540,7 @@ async def test_a_session_plays_on_with_the_script_it_loaded_until_it_is_closed(t
     ("config", "message"),
     [
         ({}, "The scripted runtime needs a script"),
-        ({"script": 5}, "The scripted runtime needs a script"),
+        ({"script": 5}, "The runtime scripted cannot take this runtime_config: script: expected"),
         (
             {"script": "missing.yaml"},
             'The script "missing.yaml" cannot be read: missing.yaml does not exist.',

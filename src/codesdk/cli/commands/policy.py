@@ -13,12 +13,12 @@ from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
 from codesdk.cli.target.lookup import all_sessions, find_session
 from codesdk.cli.target.place import reading
-from codesdk.cli.view.out import write_json
+from codesdk.cli.view.out import write_json, write_line
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.ports import PolicyQuestion
 from codesdk.contract.tools import Evaluation, PermissionMode, Subjects, ToolClass
 from codesdk.engine import Rejudged, rejudge
-from codesdk.policy import Looked, RulePolicy, all_opinions, decide, load_policy
+from codesdk.policy import PRESETS, Looked, RulePolicy, all_opinions, choose_policy, decide, preset_of
 from codesdk.sandbox import HostSandbox
 from codesdk.tools import ToolRegistry, builtin_registry, exec_tool, fetch_tool
 
@@ -37,10 +37,37 @@ def policy() -> None:
     """Try out rules before they are used."""
 
 
+@policy.command("list")
+@json_option("Print the presets as JSON.")
+def list_presets(as_json: bool) -> int:
+    """List the presets: policies that can be used by their names."""
+    if as_json:
+        write_json({"presets": [{"name": name, "summary": found.summary} for name, found in PRESETS.items()]})
+        return OK
+    width = max(map(len, PRESETS))
+    for name, found in PRESETS.items():
+        write_line(f"{name:<{width}}  {found.summary}")
+    return OK
+
+
+@policy.command()
+@click.argument("name")
+def show(name: str) -> int:
+    """Print the rules of a preset, to be read or to begin a policy file with."""
+    write_line(preset_of(name).text.strip())
+    return OK
+
+
 @policy.command()
 @click.option("--tool", required=True, metavar="NAME", help="The tool that is called.")
 @click.option("--input", "given", default="{}", metavar="JSON", help="The call's input. [default: {}]")
-@click.option("--policy", "file", metavar="FILE", envvar="CODESDK_POLICY", help="The rules.")
+@click.option(
+    "--policy",
+    "given_policy",
+    metavar="NAME|FILE",
+    envvar="CODESDK_POLICY",
+    help="The rules: a preset or a file.",
+)
 @click.option(
     "--mode",
     type=click.Choice(["ask", "auto", "yolo"]),
@@ -60,7 +87,7 @@ def policy() -> None:
 def check(
     tool: str,
     given: str,
-    file: str | None,
+    given_policy: str | None,
     mode: PermissionMode,
     kind: ToolClass | None,
     paths: tuple[str, ...],
@@ -73,7 +100,7 @@ def check(
     What a built-in tool touches is read from its input; for other tools, give --path, --host and --argv.
     """
     told = Subjects(paths=list(paths), hosts=list(hosts), argv=_split(argv))
-    rules = load_policy(file) if file else RulePolicy([])
+    rules = choose_policy(given_policy) if given_policy else RulePolicy([])
     question = run_async(_question(tool, _json(given), mode, kind, told))
     explained = _explain(rules, question)
     if as_json:
@@ -84,20 +111,25 @@ def check(
 
 @policy.command()
 @click.option(
-    "--policy", "file", metavar="FILE", required=True, envvar="CODESDK_POLICY", help="The new rules."
+    "--policy",
+    "given_policy",
+    metavar="NAME|FILE",
+    required=True,
+    envvar="CODESDK_POLICY",
+    help="The new rules: a preset or a file.",
 )
 @click.argument("sessions", nargs=-1, metavar="SESSION…")
 @click.option("--all", "every", is_flag=True, help="Look at all sessions.")
 @json_option("Print one result per session as JSON.")
 @click.pass_obj
-def replay(setup: Setup, file: str, sessions: tuple[str, ...], every: bool, as_json: bool) -> int:
+def replay(setup: Setup, given_policy: str, sessions: tuple[str, ...], every: bool, as_json: bool) -> int:
     """Show which past calls a policy would have decided differently. Exits 1 if there are any.
 
     Nothing is changed. A result is unsure where the stored input is not the one that was decided on.
     """
     if every == bool(sessions):
         raise click.UsageError("Name sessions, or use --all.")
-    return run_async(_replay(setup, load_policy(file), sessions, as_json))
+    return run_async(_replay(setup, choose_policy(given_policy), sessions, as_json))
 
 
 def _json(text: str) -> Any:

@@ -11,7 +11,7 @@ from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.records import ArtifactRow
 from codesdk.daemon.operations.daemon import process_health
 from codesdk.daemon.operations.operation import Call, NoQuery, Operation, get
-from codesdk.daemon.operations.reading import Limit, get_session
+from codesdk.daemon.operations.reading import After, Limit, get_session
 from codesdk.daemon.problems import wrong_type
 from codesdk.daemon.responses import Content, Spooled, media_type
 from codesdk.daemon.settings import launch_settings
@@ -20,19 +20,22 @@ from codesdk.daemon.settings import launch_settings
 class UploadQuery(NoQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What the artifact is to be called."""
 
-    name: str | None = None
+    name: Annotated[str | None, msgspec.Meta(description="What the artifact is to be called.")] = None
 
 
 class BundleQuery(NoQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How large the files in the bundle may be together."""
 
-    max_bytes: Annotated[int, msgspec.Meta(ge=100_000, le=1024**3)] = 64 * 1024 * 1024
+    max_bytes: Annotated[
+        int,
+        msgspec.Meta(ge=100_000, le=1024**3, description="How large the files in it may be together."),
+    ] = 64 * 1024 * 1024
 
 
 class ArtifactQuery(NoQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Which artifacts: those behind the id `after`, `limit` of them."""
 
-    after: str | None = None
+    after: After = None
     limit: Limit = 100
 
 

@@ -15,10 +15,14 @@ from codesdk.store import Audit, AuditRecord, AuditReport, Category, verify_audi
 class AuditQuery(NoQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Which records: `limit` of them after the number `after`; with `everybody`, of all principals."""
 
-    after: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
+    after: Annotated[
+        int, msgspec.Meta(ge=0, le=2**53, description="Only records after the one with this number.")
+    ] = 0
     limit: Limit = 100
-    category: Category | None = None
-    everybody: bool = False
+    category: Annotated[Category | None, msgspec.Meta(description="Only records of this category.")] = None
+    everybody: Annotated[
+        bool, msgspec.Meta(description="Records of all principals. Needs the scope admin.")
+    ] = False
 
 
 class AuditPage(Record, frozen=True, kw_only=True):

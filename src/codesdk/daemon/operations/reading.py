@@ -21,8 +21,9 @@ from codesdk.daemon.operations.operation import Call, NoQuery, get
 from codesdk.daemon.responses import Whole
 from codesdk.daemon.sse import EventStream, chosen_types, passes
 
-Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
-Seq = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Limit = Annotated[int, msgspec.Meta(ge=1, le=1000, description="How many at most.")]
+Seq = Annotated[int, msgspec.Meta(ge=0, le=2**53, description="Only events after the one with this seq.")]
+After = Annotated[str | None, msgspec.Meta(description="The last id of the page before.")]
 _PAGE = 500
 _STREAM = "text/event-stream"
 
@@ -30,9 +31,11 @@ _STREAM = "text/event-stream"
 class SessionQuery(NoQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Which sessions: those older than the id `after`, `limit` of them."""
 
-    after: str | None = None
+    after: After = None
     limit: Limit = 100
-    status: SessionStatus | None = None
+    status: Annotated[SessionStatus | None, msgspec.Meta(description="Only sessions with this status.")] = (
+        None
+    )
 
 
 class TaskQuery(NoQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -46,9 +49,16 @@ class EventQuery(NoQuery, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     after_seq: Seq = 0
     limit: Limit = 100
-    types: str | None = None
-    stream: Literal["sse", "page"] | None = None
-    """How; if not given, the Accept header says it."""
+    types: Annotated[
+        str | None,
+        msgspec.Meta(
+            description="Only events of these types, with commas between them: `task.*,tool.call.completed`."
+        ),
+    ] = None
+    stream: Annotated[
+        Literal["sse", "page"] | None,
+        msgspec.Meta(description="A stream or a page. If not given, the Accept header says it."),
+    ] = None
 
 
 async def list_sessions(call: Call) -> SessionPage:

@@ -115,6 +115,9 @@ def _resumed(state: SessionState, event: Event, payload: ev.SessionResumed, chan
         state.runtime_session_id = state.model = state.next_model = None
         state.context.native = False
     state.runtime_name = payload.runtime
+    if state.created is not None and payload.runtime_config is not None:
+        settings = {**state.created.settings, "runtime_config": payload.runtime_config}
+        state.created = msgspec.structs.replace(state.created, settings=settings)
     _touch(state, event, changes)
 
 

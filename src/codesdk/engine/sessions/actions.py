@@ -12,13 +12,13 @@ import msgspec
 
 from codesdk.contract import actions as act
 from codesdk.contract.actions import Action, Caller, Equipment, messages_of
-from codesdk.contract.bounds import check_bounds
-from codesdk.contract.errors import Busy, CodeSDKError, Conflict, Forbidden, InvalidRequest
+from codesdk.contract.errors import Busy, Conflict, Forbidden, InvalidRequest
 from codesdk.contract.events import SessionCreated
 from codesdk.contract.ids import is_task_id
 from codesdk.contract.records import Changes, KeyRow, SessionRow, TaskRow
 from codesdk.contract.settings import SessionConfig
 from codesdk.contract.tools import UndoReport
+from codesdk.contract.validation import check_key, checked
 from codesdk.contract.workspace import Workspace
 from codesdk.engine.calls.undo import undo
 from codesdk.engine.log.acting import acting_for
@@ -27,7 +27,7 @@ from codesdk.engine.log.fold import session_row
 from codesdk.engine.permits import Permits
 from codesdk.engine.sessions.creation import first_event
 from codesdk.engine.sessions.equipping import SessionEquipping, equipment_of
-from codesdk.engine.sessions.fork import forked_event
+from codesdk.engine.sessions.fork import forked_event, on_runtime
 from codesdk.engine.sessions.keys import Keys
 from codesdk.engine.sessions.registry import SessionRegistry
 from codesdk.engine.sessions.session import LiveSession
@@ -82,13 +82,16 @@ class SessionActions:
 
     async def execute(self, action: Action[R], caller: Caller, key: str | None) -> R:
         """Carry out an action once per principal and key. Raise `Conflict` if the key is another action's."""
+        kind = type(action)
+        handler = self._handlers.get(kind)
+        if handler is None:
+            raise InvalidRequest(f"{kind.__name__} is not an action.")
         if not caller.may(action.needs):
             raise Forbidden(f"This needs the scope {action.needs}.")
         caller.check()
-        check_bounds(action)
+        check_key(key)
+        action = checked(action)
         self._registry.learn_keys()
-        kind = type(action)
-        handler = self._handlers[kind]
         body = None if key is None else _said(action)
         answer = await self.keys.once(
             caller.principal,
@@ -133,11 +136,19 @@ class SessionActions:
         except PathRefused:
             raise InvalidRequest(f"The workspace {action.workspace[:200]!r} is not a directory.") from None
         payload = first_event(config, runtime, caller.principal, equipment.kinds)
+        self._refuse_if_full()
         session_id = self._ports.stamper.mint("ses")
-        row = await self._begin(session_id, payload, caller.principal, equipment, Changes(), key)
-        live = await self._registry.acquire(session_id)
+        # Before anything is written: a server that does not start leaves no session behind.
+        attached = await self._equipping.attach(prepared, session_id)
+        try:
+            row = await self._begin(session_id, payload, caller.principal, equipment, Changes(), key)
+            live = await self._registry.acquire(session_id)
+        except BaseException:
+            if attached is not None:
+                await attached.close()
+            raise
         live.scope.workspace = workspace
-        await self._equipping.give(live, prepared)
+        await self._equipping.give(live, attached)
         return row
 
     async def _equip(self, action: act.EquipSession, caller: Caller, _: KeyRow | None) -> SessionRow:
@@ -160,6 +171,8 @@ class SessionActions:
         new_id, payload, changes = await forked_event(
             self._ports, self._secrets.own, source.state, action.seq, action.title
         )
+        if payload.runtime != source.state.runtime_name:
+            payload = on_runtime(payload, source.state, self._find_runtime(source.state.runtime_name))
         return await self._begin(new_id, payload, caller.principal, equipment, changes, key)
 
     async def _change_settings(
@@ -176,7 +189,8 @@ class SessionActions:
             _demand_admin(caller, "A session with native_tools")
         self._check_session(live)
         self._permits.check_runtime(self._find_runtime(action.runtime).name)
-        return await live.move(action.runtime, action.model, key)
+        self._permits.check_script(action.runtime_config or {})
+        return await live.move(action.runtime, action.model, action.runtime_config, key)
 
     async def _compact(self, action: act.CompactSession, caller: Caller, key: KeyRow | None) -> SessionRow:
         writes = action.strategy == "summary"
@@ -304,17 +318,12 @@ class SessionActions:
         key: KeyRow | None,
     ) -> SessionRow:
         """Write the first event of a session."""
-        self._refuse_if_closing()
-        if self.open_sessions >= self._ports.limits.max_sessions:
-            raise Busy(
-                f"There are {self.open_sessions} open sessions, which is the limit. Close some.",
-                code="OVERLOADED",
-            )
+        self._refuse_if_full()
         # Counted before the first await, so that creations at the same time cannot exceed the limit together.
         self.open_sessions += 1
         try:
             return await self._registry.create(session_id, payload, principal, equipment, changes, key)
-        except CodeSDKError:
+        except Exception:
             self.open_sessions -= 1
             await self._registry.take_back(session_id)
             raise
@@ -326,6 +335,14 @@ class SessionActions:
             raise Conflict(f"There is already a task {task_id}.")
         if live.scope.redactor.text(task_id) != task_id:
             raise InvalidRequest("The task id holds a secret, and ids are shown. Choose another.")
+
+    def _refuse_if_full(self) -> None:
+        self._refuse_if_closing()
+        if self.open_sessions >= self._ports.limits.max_sessions:
+            raise Busy(
+                f"There are {self.open_sessions} open sessions, which is the limit. Close some.",
+                code="OVERLOADED",
+            )
 
     def _refuse_if_closing(self) -> None:
         if self.closing:

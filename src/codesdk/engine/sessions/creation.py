@@ -8,11 +8,12 @@ import msgspec
 from codesdk.contract.capabilities import Isolation, IsolationLevel
 from codesdk.contract.errors import CodeSDKError, Forbidden, InvalidRequest
 from codesdk.contract.events import CONTRACT_VERSION, SessionCreated
+from codesdk.contract.options import read_options
 from codesdk.contract.records import SessionRow
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import ImplicitSources, SessionConfig
 from codesdk.engine.log.journal import LOCAL
-from codesdk.engine.sessions.resources import capabilities_of, tool_transport
+from codesdk.engine.sessions.resources import capabilities_of, options_of, tool_transport
 from codesdk.foreign import call, name_of
 
 P = ParamSpec("P")
@@ -34,6 +35,7 @@ def first_event(
 ) -> SessionCreated:
     """Return the `session.created` event for this configuration. `sealed` names what it is equipped with."""
     check_fit(runtime, config.native_tools, config.settings.implicit_sources)
+    read_options(options_of(runtime), config.settings.runtime_config, runtime.name)
     return SessionCreated(
         contract_version=CONTRACT_VERSION,
         runtime=runtime.name,

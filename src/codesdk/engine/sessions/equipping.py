@@ -9,7 +9,7 @@ import msgspec
 from codesdk.contract.actions import Equipment
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.events import SettingsChanged
-from codesdk.contract.ports import Prepared
+from codesdk.contract.ports import Attached, Prepared
 from codesdk.contract.tools import Actor
 from codesdk.engine.sessions.creation import equip
 from codesdk.engine.sessions.scope import Ports
@@ -35,9 +35,16 @@ class SessionEquipping:
         secrets = list(dict.fromkeys((*equipment.secrets, *prepared.secrets)))
         return msgspec.structs.replace(equipment, secrets=secrets), prepared
 
-    async def give(self, live: LiveSession, prepared: Prepared | None) -> None:
-        """Give a session that was just created what was prepared for it."""
-        await self._attach(live, prepared)
+    async def attach(
+        self, prepared: Prepared | None, session_id: str, *, turn: int | None = None
+    ) -> Attached | None:
+        """Start what was prepared for a session. Whoever does not give it to the session closes it."""
+        return None if prepared is None else await equip(prepared.attach, session_id, turn=turn)
+
+    async def give(self, live: LiveSession, attached: Attached | None) -> None:
+        """Give a session that was just created what was attached for it."""
+        if attached is not None:
+            await live.resources.attach(attached)
         live.equipment.given = True
 
     async def restore(self, live: LiveSession) -> None:
@@ -46,8 +53,8 @@ class SessionEquipping:
         async with held.lock:
             if not held.given:
                 _, prepared = await self.prepare(held.equipment, live.state.principal)
-                await self._attach(live, prepared, turn=live.state.turns_played)
-                held.given = True
+                attached = await self.attach(prepared, live.session_id, turn=live.state.turns_played)
+                await self.give(live, attached)
 
     async def add(self, live: LiveSession, given: Equipment, by: Actor) -> None:
         """Equip a session that exists. A task that already runs does not get new secrets or tools."""
@@ -64,7 +71,8 @@ class SessionEquipping:
             await self._note(live, merged, sorted(new), by)
             given_all = held.given or _attachable(merged) <= _attachable(given)
             held.given = False  # until it is attached: if that fails, the next task tries again
-            await self._attach(live, prepared, turn=live.state.turns_played if same else None)
+            turn = live.state.turns_played if same else None
+            await self.give(live, await self.attach(prepared, live.session_id, turn=turn))
             held.given = given_all
 
     def _learn(self, live: LiveSession, equipment: Equipment) -> None:
@@ -87,11 +95,6 @@ class SessionEquipping:
             live.recorder.journal.write(changed, in_task=False)
             await live.recorder.settle()
         live.equipment.hold(equipment, sealed)
-
-    async def _attach(self, live: LiveSession, prepared: Prepared | None, turn: int | None = None) -> None:
-        attached = None if prepared is None else await equip(prepared.attach, live.session_id, turn=turn)
-        if attached is not None:
-            await live.resources.attach(attached)
 
 
 def equipment_of(action: Equipment) -> Equipment:

@@ -12,6 +12,7 @@ from codesdk.contract.events import CONTRACT_VERSION, Parent, SessionCreated
 from codesdk.contract.messages import ArtifactBlock, ArtifactRef, ContentBlock, ToolResult
 from codesdk.contract.ports import EventLog, Stamper
 from codesdk.contract.records import ArtifactRow, Changes, MessageRow
+from codesdk.contract.runtime import Runtime
 from codesdk.engine.calls import ledger
 from codesdk.engine.log.feed import read_events
 from codesdk.engine.log.fold import fold
@@ -19,6 +20,7 @@ from codesdk.engine.log.journal import Journal
 from codesdk.engine.log.loading import read_transcript
 from codesdk.engine.log.state import EMPTY_CHAIN, SessionState
 from codesdk.engine.log.transcript import is_model_message
+from codesdk.engine.sessions.resources import capabilities_of, tool_transport
 from codesdk.engine.sessions.scope import Ports, adopt_artifact, store_artifact
 from codesdk.engine.tasks import lifecycle
 from codesdk.redaction import Redactor
@@ -58,6 +60,16 @@ async def forked_event(
         source.config, contract_version=CONTRACT_VERSION, parent=parent, title=title or source.config.title
     )
     return session_id, payload, Changes(messages=rows, artifacts=[kept, *artifacts])
+
+
+def on_runtime(payload: SessionCreated, source: SessionState, runtime: Runtime) -> SessionCreated:
+    """Return a fork's first event for the runtime that its source was moved to."""
+    return msgspec.structs.replace(
+        payload,
+        runtime=runtime.name,
+        model=source.next_model or source.model,
+        mcp_transport=tool_transport(capabilities_of(runtime)),
+    )
 
 
 async def transcript_at(log: EventLog, state: SessionState, stamper: Stamper, seq: int) -> list[MessageRow]:

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from codesdk.contract.capabilities import Capabilities, McpTransport
 from codesdk.contract.entry import ANY_CLIENT, McpClient
@@ -30,6 +31,7 @@ TOKEN_CHARS = 24
 SERVED: tuple[McpTransport, ...] = ("http",)
 """The MCP transports that are served here."""
 
+T = TypeVar("T")
 _log = logging.getLogger("codesdk.resources")
 
 
@@ -42,13 +44,22 @@ def tool_transport(capabilities: Capabilities) -> McpTransport | None:
 
 def capabilities_of(runtime: Runtime) -> Capabilities:
     """Return what a runtime can do. Raise `TaskFailure` if it does not say, whatever the cause."""
+    return _told(runtime, "what it can do", runtime.capabilities)
+
+
+def options_of(runtime: Runtime) -> type[Any]:
+    """Return the type of a runtime's options. Raise `TaskFailure` if it does not say, whatever the cause."""
+    return _told(runtime, "what it can be told", lambda: runtime.options)
+
+
+def _told(runtime: Runtime, what: str, say: Callable[[], T]) -> T:
     try:
         with Contained():
-            return runtime.capabilities()
+            return say()
     except CodeSDKError:
         raise
     except Exception as error:
-        why = f"The runtime {runtime.name} does not say what it can do ({name_of(error)}). Use another one."
+        why = f"The runtime {runtime.name} does not say {what} ({name_of(error)}). Use another one."
         raise TaskFailure(why, code="RUNTIME_CRASHED", runtime=runtime.name) from error
 
 
@@ -111,7 +122,7 @@ class Resources:
 
     @property
     def _payer(self) -> Payer:
-        return self._scope.ports.permits.payer(self._scope.state.principal)
+        return self._scope.permits.payer(self._scope.state.principal)
 
     def used_up_budget(self) -> Standing | None:
         """Return a budget that is used up, if the runtime's next model request is not the gateway's to refuse."""

@@ -6,13 +6,14 @@ the request.
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from codesdk.contract.errors import Busy, Conflict, InvalidRequest, NotFound
 from codesdk.contract.events import GrantRevoked, SettingsChanged
 from codesdk.contract.messages import Message
+from codesdk.contract.options import fitting, read_options
 from codesdk.contract.ports import ToolCalls
 from codesdk.contract.records import KeyRow, SessionRow, TaskRow
 from codesdk.contract.runtime import Runtime
@@ -26,12 +27,13 @@ from codesdk.engine.log.state import SessionState
 from codesdk.engine.models.limits import Spending
 from codesdk.engine.sessions.creation import check_fit
 from codesdk.engine.sessions.queue import Slots, TaskQueue
-from codesdk.engine.sessions.resources import Resources, capabilities_of, tool_transport
+from codesdk.engine.sessions.resources import Resources, capabilities_of, options_of, tool_transport
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.sessions.sealing import Held
 from codesdk.engine.tasks import lifecycle
 from codesdk.engine.tasks.compaction import ASKED, carry_out, check, plan, prompt
 from codesdk.engine.tasks.user_input import take_change, take_messages, take_words
+from codesdk.engine.tasks.validation import check_settings
 
 T = TypeVar("T")
 
@@ -194,7 +196,13 @@ class LiveSession:
             self.queue.launch(task_id, waiting.messages, resumed=True)
         return await self._commit(await self._task(task_id), key)
 
-    async def move(self, runtime: str, model: str | None, key: KeyRow | None = None) -> SessionRow:
+    async def move(
+        self,
+        runtime: str,
+        model: str | None,
+        runtime_config: dict[str, Any] | None = None,
+        key: KeyRow | None = None,
+    ) -> SessionRow:
         """Use another runtime from the next task on. It gets the transcript; the log says what is lost."""
         self._require_open()
         state = self.state
@@ -207,10 +215,16 @@ class LiveSession:
         if found.name == before:
             raise InvalidRequest(f"Session {self.session_id} is a session of {before} already.")
         check_fit(found, state.config.native_tools, self.scope.settings.implicit_sources)
+        config = self.scope.settings.runtime_config
+        left = _options_for(found, self.scope, runtime_config)
         await self.resources.release_runtime()
         journal, transport = self.recorder.journal, tool_transport(capabilities_of(found))
         lost = ["reasoning", f"what {before} kept of the conversation on its own"]
-        lifecycle.resume_from_transcript(journal, found.name, transport, lost=lost)
+        lost += [f"the option {name}" for name in config if name not in left]
+        lifecycle.resume_from_transcript(
+            journal, found.name, transport, lost=lost, runtime_config=None if left == config else left
+        )
+        self.scope.settings = msgspec.convert(self.state.config.settings, type=SessionSettings)
         if model is not None:
             journal.identify(model, None)
         self.resources.use(found)
@@ -288,3 +302,13 @@ class LiveSession:
     def _require_open(self) -> None:
         if self.state.closed or self.queue.winding_down:
             raise Conflict(f"Session {self.session_id} is closed. Fork it to go on from where it was.")
+
+
+def _options_for(runtime: Runtime, scope: SessionScope, given: dict[str, Any] | None) -> dict[str, Any]:
+    """Return what another runtime is told: what is given for it, or else what it takes of the session's options."""
+    kind = options_of(runtime)
+    if given is None:
+        return fitting(kind, scope.settings.runtime_config)
+    check_settings(given, "The runtime_config", scope.ports.limits.max_message_bytes)
+    read_options(kind, given, runtime.name)
+    return scope.redactor.value(given)

@@ -246,7 +246,7 @@ async def _write(
 def runtime_env(scope: SessionScope) -> RuntimeEnv:
     """Return where a session's runtime works, where its state lives, and who pays for its model as things are now."""
     config, ports = scope.state.config, scope.ports
-    payer = ports.permits.payer(scope.state.principal)
+    payer = scope.permits.payer(scope.state.principal)
     return RuntimeEnv(
         cwd=config.workspace,
         identity=scope.workspace.identity,
@@ -256,8 +256,8 @@ def runtime_env(scope: SessionScope) -> RuntimeEnv:
         state_dir=ports.state_dir,
         payer=payer,
         models={} if ports.models is None else ports.models.access(payer, scope.settings.gateway),
-        login=ports.permits.logins.get(scope.state.runtime_name),
-        allow_untested=ports.permits.allow_untested,
+        login=scope.permits.logins.get(scope.state.runtime_name),
+        allow_untested=scope.permits.allow_untested,
     )
 
 

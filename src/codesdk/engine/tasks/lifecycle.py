@@ -37,9 +37,14 @@ def create(journal: Journal, payload: ev.SessionCreated) -> None:
 
 
 def resume_from_transcript(
-    journal: Journal, runtime: str, mcp_transport: McpTransport | None, *, lost: list[str]
+    journal: Journal,
+    runtime: str,
+    mcp_transport: McpTransport | None,
+    *,
+    lost: list[str],
+    runtime_config: dict[str, Any] | None = None,
 ) -> None:
-    """Continue the session from its transcript, with another runtime."""
+    """Continue the session from its transcript, with another runtime, which may know fewer options."""
     journal.write(
         ev.SessionResumed(
             resume_model="reconstruct",
@@ -47,6 +52,7 @@ def resume_from_transcript(
             runtime=runtime,
             lost=lost,
             mcp_transport=mcp_transport,
+            runtime_config=runtime_config,
         ),
         in_task=False,
     )

@@ -1,8 +1,27 @@
 """The runtime `claude-agent-sdk`: the claude program, driven over its pipes. `ENTRY` is what others know of it."""
 
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
 from codesdk.contract.entry import MARK, InstructionFiles, McpClient, ProgramEntry, RuntimeEntry
+from codesdk.contract.options import RuntimeOptions
 
 NAME = "claude-agent-sdk"
+
+
+class ClaudeOptions(RuntimeOptions, frozen=True, kw_only=True):
+    """What a session's `runtime_config` may say to claude."""
+
+    system_prompt: Annotated[str, Meta(description="The system prompt, of any length; without it, none.")] = (
+        ""
+    )
+    effort: Annotated[
+        Literal["low", "medium", "high", "xhigh", "max"] | None,
+        Meta(description="How much the model thinks, where it has a choice; without it, as claude decides."),
+    ] = None
+
+
 ENTRY = RuntimeEntry(
     name=NAME,
     alias="claude",
@@ -11,14 +30,15 @@ ENTRY = RuntimeEntry(
     program=ProgramEntry(
         command="claude",
         version="2.1.325",
+        markers=("claude.version",),
         package="claude-agent-sdk",
         extra="claude",
         bundled="codesdk.runtimes.claude.options:bundled",
-        markers=("claude.version",),
         login_files=(".credentials.json",),
     ),
     wire="anthropic",
     provider="anthropic",
+    options=ClaudeOptions,
     mcp=McpClient(
         call_id_key="claudecode/toolUseId",
         # Up to where claude hands a result on. It puts a longer one into a file, of which the model can read nothing.

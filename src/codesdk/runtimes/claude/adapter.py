@@ -25,7 +25,7 @@ from codesdk.contract.runtime import (
     ToolReply,
 )
 from codesdk.contract.tools import ToolIdentity
-from codesdk.runtimes.claude import ENTRY, NAME
+from codesdk.runtimes.claude import ENTRY, NAME, ClaudeOptions
 from codesdk.runtimes.claude.input import Content, content_of, retold
 from codesdk.runtimes.claude.live import Live, begin, in_own_copy, launch_of
 from codesdk.runtimes.claude.native import NATIVE_TOOLS, question
@@ -57,6 +57,10 @@ class ClaudeRuntime:
     @property
     def name(self) -> str:
         return NAME
+
+    @property
+    def options(self) -> type[ClaudeOptions]:
+        return ClaudeOptions
 
     def capabilities(self) -> Capabilities:
         return _CAPABILITIES

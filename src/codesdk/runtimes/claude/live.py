@@ -14,10 +14,11 @@ import msgspec
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.messages import Message
 from codesdk.contract.models import STAND_IN
+from codesdk.contract.options import read_options
 from codesdk.contract.runtime import HistoryLost, Host, RuntimeEnv, TaskInput
-from codesdk.runtimes.claude import ENTRY
+from codesdk.runtimes.claude import ENTRY, NAME, ClaudeOptions
 from codesdk.runtimes.claude.copy import in_copy
-from codesdk.runtimes.claude.options import Launch, command, own_variables, read_wishes, tool_token
+from codesdk.runtimes.claude.options import Launch, command, own_variables, tool_token
 from codesdk.runtimes.claude.process import ClaudeProcess, start_claude
 from codesdk.runtimes.program.environment import LOGIN, Places, make_places, variables
 from codesdk.runtimes.program.finding import Program
@@ -65,7 +66,7 @@ class Live:
 
 def launch_of(task: TaskInput) -> Launch:
     """Return how a task wants claude started. Raise `InvalidRequest` if its `runtime_config` is not understood."""
-    wishes = read_wishes(task.runtime_config)
+    wishes = read_options(ClaudeOptions, task.runtime_config, NAME)
     return Launch(
         model=task.model,
         system_prompt="\n\n".join(filter(None, [wishes.system_prompt, *framed(task.instructions)])),

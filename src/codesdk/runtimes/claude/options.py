@@ -5,7 +5,6 @@ requests to the gateway. No token is in the command line, which every user of th
 """
 
 import json
-from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
@@ -13,9 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.tools import PermissionMode
-from codesdk.runtimes.claude import NAME
 from codesdk.runtimes.program.finding import Program
 from codesdk.tools import SERVER
 
@@ -36,13 +33,6 @@ _OFF = (
 )
 
 
-class Wishes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a session's `runtime_config` may say."""
-
-    system_prompt: str = ""
-    effort: str | None = None
-
-
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """What a process is started with, apart from its conversation. A task that wants another launch gets a new process."""
 
@@ -51,16 +41,6 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     effort: str | None
     permission_mode: PermissionMode
     native_tools: tuple[str, ...] = ()
-
-
-def read_wishes(config: Mapping[str, Any]) -> Wishes:
-    """Return what a session asks for. Raise `InvalidRequest` if this runtime does not know it."""
-    try:
-        return msgspec.convert(dict(config), Wishes)
-    except msgspec.ValidationError as error:
-        raise InvalidRequest(
-            f"runtime_config for {NAME} takes system_prompt and effort: {error}.", runtime=NAME
-        ) from None
 
 
 def bundled() -> Program | None:

@@ -1,8 +1,27 @@
 """The runtime `codex-sdk`: the server of the codex program, driven over its pipes. `ENTRY` is what others know of it."""
 
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
 from codesdk.contract.entry import MARK, InstructionFiles, McpClient, ProgramEntry, RuntimeEntry
+from codesdk.contract.options import RuntimeOptions
 
 NAME = "codex-sdk"
+
+
+class CodexOptions(RuntimeOptions, frozen=True, kw_only=True):
+    """What a session's `runtime_config` may say to codex."""
+
+    system_prompt: Annotated[str, Meta(description="Takes the place of CodeSDK's short instruction.")] = ""
+    effort: Annotated[
+        Literal["low", "medium", "high", "xhigh", "max"] | None,
+        Meta(
+            description="How much the model thinks, as far as the model has it; without it, the model's default."
+        ),
+    ] = None
+
+
 ENTRY = RuntimeEntry(
     name=NAME,
     alias="codex",
@@ -11,13 +30,14 @@ ENTRY = RuntimeEntry(
     program=ProgramEntry(
         command="codex",
         version="0.163.0",
+        markers=("codex-package.json",),
         package="openai-codex-cli-bin",
         extra="codex",
         bundled="codesdk.runtimes.codex.adapter:bundled",
-        markers=("codex-package.json",),
     ),
     wire="responses",
     provider="openai",
+    options=CodexOptions,
     mcp=McpClient(call_id_key="callId"),
     instructions=InstructionFiles(
         captured=("AGENTS.md",),

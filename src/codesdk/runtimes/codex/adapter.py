@@ -16,6 +16,7 @@ from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.events import RuntimeNotice
 from codesdk.contract.messages import Message
+from codesdk.contract.options import read_options
 from codesdk.contract.runtime import (
     Draft,
     Failed,
@@ -31,8 +32,8 @@ from codesdk.contract.runtime import (
     ToolReply,
 )
 from codesdk.contract.tools import ToolIdentity
-from codesdk.runtimes.codex import ENTRY, NAME
-from codesdk.runtimes.codex.config import DEFAULT_MODEL, list_models
+from codesdk.runtimes.codex import ENTRY, NAME, CodexOptions
+from codesdk.runtimes.codex.config import DEFAULT_MODEL, INSTRUCTIONS, check_effort, list_models
 from codesdk.runtimes.codex.input import history, split, turn_input
 from codesdk.runtimes.codex.native import NATIVE_TOOLS, QUESTIONS
 from codesdk.runtimes.codex.normalize import cut_off, normalize
@@ -69,6 +70,10 @@ class CodexRuntime:
     @property
     def name(self) -> str:
         return NAME
+
+    @property
+    def options(self) -> type[CodexOptions]:
+        return CodexOptions
 
     def capabilities(self) -> Capabilities:
         return _CAPABILITIES
@@ -125,12 +130,14 @@ class CodexRuntime:
     async def _server(self, host: Host, task: TaskInput, program: Program) -> CodexServer:
         """Return the session's server. Start one if there is none, or if the task needs it set up in another way."""
         places, setup = self._placed(task), await self._setup(host, task, program)
+        models = await self._known_models(program)
+        check_effort(models, setup.model, setup.effort)
         server = self._servers.pop(task.session_id, None)
         if server is not None and (server.setup != setup or not server.alive):
             await server.stop()
             server = None
         if server is None:
-            server = await CodexServer.start(setup, places, task.env, await self._known_models(program))
+            server = await CodexServer.start(setup, places, task.env, models)
         self._servers[task.session_id] = server
         return server
 
@@ -144,6 +151,7 @@ class CodexRuntime:
     async def _setup(self, host: Host, task: TaskInput, program: Program) -> Setup:
         """Return what a task wants the program started with."""
         places = self._placed(task)
+        options = read_options(CodexOptions, task.runtime_config, NAME)
         sources = ENTRY.sources(str(places.home), str(home_of(places)))
         return Setup(
             program=program.path,
@@ -152,7 +160,8 @@ class CodexRuntime:
             model_url=await host.model_endpoint(sources),
             tool_url=await host.tool_endpoint(ENTRY.mcp),
             native_tools=tuple(sorted(set(task.native_tools))),
-            instructions=tuple(framed(task.instructions)),
+            instructions=(options.system_prompt or INSTRUCTIONS, *framed(task.instructions)),
+            effort=options.effort,
         )
 
     async def find(self, workspace: str | None = None, *, allow_untested: bool = False) -> Program:

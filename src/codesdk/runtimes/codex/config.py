@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from codesdk.contract.errors import TaskFailure
+from codesdk.contract.errors import InvalidRequest, TaskFailure
 from codesdk.redaction import Redactor
+from codesdk.runtimes.codex import NAME
 from codesdk.runtimes.program.finding import told_by
 from codesdk.tools import SERVER
 
@@ -158,6 +159,16 @@ def catalog_entry(models: list[dict[str, Any]], model: str, natives: Sequence[st
     return {**entry, "apply_patch_tool_type": "freeform"} if "apply_patch" in natives else entry
 
 
+def check_effort(models: list[dict[str, Any]], model: str, effort: str | None) -> None:
+    """Raise `InvalidRequest` for an effort that a model does not have: codex would send another one."""
+    levels: list[dict[str, str]] = catalog_entry(models, model).get("supported_reasoning_levels", [])
+    known = [level["effort"] for level in levels]
+    if effort is not None and effort not in known:
+        raise InvalidRequest(
+            f"The model {model} has no effort {effort}. It has: {', '.join(known) or 'none'}.", runtime=NAME
+        )
+
+
 async def list_models(program: str) -> list[dict[str, Any]]:
     """Ask codex for the models it knows. It answers from what is built in, without a connection."""
     homes = ("HOME", "CODEX_HOME")
@@ -183,7 +194,7 @@ def thread_options(
         "modelProvider": PROVIDER,
         "approvalPolicy": "untrusted" if natives else "never",
         "sandbox": "workspace-write" if natives else "read-only",
-        "baseInstructions": "\n\n".join([INSTRUCTIONS, *instructions]),
+        "baseInstructions": "\n\n".join(instructions or (INSTRUCTIONS,)),
         "config": {"mcp_servers": servers},
     }
 

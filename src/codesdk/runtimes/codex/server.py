@@ -40,6 +40,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     tool_url: str | None
     native_tools: tuple[str, ...] = ()
     instructions: tuple[str, ...] = ()
+    """What the model is told first: ours or the session's, then the workspace's."""
+    effort: str | None = None
 
 
 class CodexServer:
@@ -102,7 +104,8 @@ class CodexServer:
 
     async def start_turn(self, given: list[dict[str, Any]]) -> str:
         """Start a turn and return its id."""
-        started = await self._request("turn/start", {"threadId": self.thread_id, "input": given})
+        effort = {} if self.setup.effort is None else {"effort": self.setup.effort}
+        started = await self._request("turn/start", {"threadId": self.thread_id, "input": given, **effort})
         return str(started["turn"]["id"])
 
     async def steer(self, turn_id: str, given: list[dict[str, Any]]) -> None:

@@ -15,6 +15,7 @@ from codesdk.contract.access import AuthStatus, Availability, LoginDialog, Login
 from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.messages import Message, ToolResult, text_of
+from codesdk.contract.options import read_options
 from codesdk.contract.runtime import (
     Failed,
     Finished,
@@ -28,7 +29,7 @@ from codesdk.contract.runtime import (
 )
 from codesdk.contract.tools import ToolIdentity
 from codesdk.contract.workspace import Workspace
-from codesdk.runtimes.scripted import NAME
+from codesdk.runtimes.scripted import NAME, ScriptedOptions
 from codesdk.runtimes.scripted.turn import (
     AwaitReplies,
     Control,
@@ -57,6 +58,10 @@ class ScriptedRuntime:
     def name(self) -> str:
         return NAME
 
+    @property
+    def options(self) -> type[ScriptedOptions]:
+        return ScriptedOptions
+
     def capabilities(self) -> Capabilities:
         return _CAPABILITIES
 
@@ -70,17 +75,17 @@ class ScriptedRuntime:
         return LoginOutcome(logged_in=False, problem="There is no account to log in to.")
 
     async def start_task(self, host: Host, task: TaskInput) -> RuntimeTask:
+        given = read_options(ScriptedOptions, task.runtime_config, NAME).script
         script = self._script
-        if script is None or task.runtime_config.get("script") is not None:
-            script = await self._script_of(task)
+        if script is None or given is not None:
+            script = await self._script_of(task, given)
         return ScriptedTask(script, task)
 
     async def close_session(self, session_id: str) -> None:
         self._loaded.pop(session_id, None)
 
-    async def _script_of(self, task: TaskInput) -> Script:
+    async def _script_of(self, task: TaskInput, given: str | dict[str, Any] | None) -> Script:
         """Return the session's script. It is loaded once: a session does not change its script halfway."""
-        given = task.runtime_config.get("script")
         known = self._loaded.get(task.session_id)
         if known is not None and known[0] == given:
             return known[1]

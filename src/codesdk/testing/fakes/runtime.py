@@ -11,6 +11,7 @@ from codesdk.contract.access import AuthStatus, Availability, LoginDialog, Login
 from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.events import OutputCompleted, OutputDelta
 from codesdk.contract.messages import Message, Text
+from codesdk.contract.options import AnyOptions
 from codesdk.contract.runtime import (
     Draft,
     Failed,
@@ -74,8 +75,10 @@ class FakeRuntime:
         *,
         name: str = "fake",
         capabilities: Capabilities = FAKE_CAPABILITIES,
+        options: type[Any] = AnyOptions,
     ) -> None:
         self.name = name
+        self.options = options
         self.tasks: list[FakeTask] = []
         self.closed_sessions: list[str] = []
         self._play = play

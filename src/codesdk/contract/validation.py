@@ -1,0 +1,170 @@
+"""Values that were made in this process → the same values, checked as decoding checks what comes over a wire.
+
+A struct takes whatever it is given, so every entry of the library calls `checked` before it does anything. It refuses
+what JSON cannot say, too: bytes, nan, half a surrogate pair. Errors name the field and never show a free text.
+"""
+
+import math
+import re
+from typing import Any, TypeVar, cast
+
+import msgspec
+from msgspec.inspect import (
+    DictType,
+    ListType,
+    LiteralType,
+    StructType,
+    Type,
+    UnionType,
+    VarTupleType,
+    type_info,
+)
+
+from codesdk.contract.bounds import check_bounds
+from codesdk.contract.errors import InvalidRequest
+
+MAX_KEY_CHARS = 200
+S = TypeVar("S", bound=msgspec.Struct)
+T = TypeVar("T")
+_PLACE = re.compile(r" - at (.*)`\$\.?([^`]*)`$", re.DOTALL)
+_STEP = re.compile(r"\[[^]]*\]|[^.\[\]]+")
+
+
+def checked(value: S) -> S:
+    """Return a struct with all of its fields checked, however deep. Raise `InvalidRequest`, naming the field."""
+    check_bounds(value)  # first: its words name the bounds
+    return read_as(type(value), value)
+
+
+def read_as(kind: type[T], value: object, at: str = "") -> T:
+    """Return a value as a type, given as itself or as plain data. `at` is its name in errors."""
+    unsayable: list[str] = []
+    found: T | None = None
+    try:
+        found = msgspec.convert(_plain(value, at, unsayable), kind)
+    except UnicodeEncodeError:
+        pass  # half of a surrogate pair, which is noted
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"Invalid argument: {explain(error, kind, at)}.") from None
+    except RecursionError:
+        raise InvalidRequest(f"Invalid argument: {at or 'it'} is nested too deeply.") from None
+    # Last: a field that has a type says better what it expects. One that takes any JSON gets here.
+    if unsayable:
+        raise InvalidRequest(f"Invalid argument: {unsayable[0]}, which JSON cannot say.")
+    return cast("T", found)
+
+
+def check_key(key: object) -> None:
+    """Raise `InvalidRequest` for an idempotency key that could not be sent in a header."""
+    if key is None:
+        return
+    fits = isinstance(key, str) and 1 <= len(key) <= MAX_KEY_CHARS and all("!" <= char <= "~" for char in key)
+    if not fits:
+        raise InvalidRequest(f"An idempotency key is 1 to {MAX_KEY_CHARS} visible ASCII characters.")
+
+
+def _plain(value: object, at: str, unsayable: list[str]) -> Any:
+    """Return structs as dicts, with their tags; note what JSON cannot say and leave it as it is."""
+    match value:
+        case None | bool():
+            pass
+        case str():
+            if not value.isascii() and not _is_text(value):
+                unsayable.append(f"{at} holds half of a surrogate pair")
+        case int():
+            if value.bit_length() > 64:
+                unsayable.append(f"{at} holds a number of so many digits")
+        case float():
+            if not math.isfinite(value):
+                unsayable.append(f"{at} is {value}")
+        case msgspec.Struct():
+            return _fields(value, at, unsayable)
+        case dict():
+            return _items(cast("dict[object, object]", value), at, unsayable)
+        case list() | tuple():
+            items = cast("list[object]", value)
+            return [_plain(item, f"{at}[{place}]", unsayable) for place, item in enumerate(items)]
+        case _:
+            unsayable.append(f"{at} holds a value of the type {type(value).__name__}")
+    return value
+
+
+def _fields(value: msgspec.Struct, at: str, unsayable: list[str]) -> dict[str, Any]:
+    config = value.__struct_config__
+    found: dict[str, Any] = {} if config.tag is None else {str(config.tag_field): config.tag}
+    for name, written in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
+        field = getattr(value, name)
+        if field is not msgspec.UNSET:
+            found[written] = _plain(field, _below(at, written), unsayable)
+    return found
+
+
+def _items(value: dict[object, object], at: str, unsayable: list[str]) -> dict[object, Any]:
+    # The names in a free-form map may be anybody's words, so they are not shown.
+    below = _below(at, "…")
+    for key in value:
+        if not isinstance(key, str):
+            unsayable.append(f"{at} has a key of the type {type(key).__name__}")
+        elif not key.isascii() and not _is_text(key):
+            unsayable.append(f"{at} has a key with half of a surrogate pair")
+    return {key: _plain(item, below, unsayable) for key, item in value.items()}
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _below(at: str, name: str) -> str:
+    return f"{at}.{name}" if at else name
+
+
+def explain(error: msgspec.ValidationError, kind: Any, at: str = "") -> str:
+    """Return what is wrong with data of a type: the field, what was expected, and the choices if there are some."""
+    words, place = str(error), ""
+    if found := _PLACE.search(words):
+        words, place = words[: found.start()], found[2]
+    where = _below(at, place) if place and not place.startswith("[") else f"{at}{place}"
+    choices = _choices(_type_at(type_info(kind), place)) if words.startswith("Invalid enum value") else ()
+    if choices:
+        words += (
+            f", expected {' or '.join(filter(None, (', '.join(map(str, choices[:-1])), str(choices[-1]))))}"
+        )
+    words = words[0].lower() + words[1:]
+    return f"{where}: {words}" if where else words
+
+
+def _type_at(kind: Type, place: str) -> Type | None:
+    """Return the type of a field, by its place in the words of msgspec. None where that does not lead anywhere."""
+    found: Type | None = kind
+    for step in _STEP.findall(place):
+        found = next((below for part in _parts(found) if (below := _step(part, step)) is not None), None)
+        if found is None:
+            return None
+    return found
+
+
+def _step(kind: Type, step: str) -> Type | None:
+    match kind:
+        case StructType():
+            return next((field.type for field in kind.fields if field.encode_name == step), None)
+        case ListType() | VarTupleType():
+            return kind.item_type
+        case DictType():
+            return kind.value_type
+        case _:
+            return None
+
+
+def _parts(kind: Type) -> tuple[Type, ...]:
+    return kind.types if isinstance(kind, UnionType) else (kind,)
+
+
+def _choices(kind: Type | None) -> list[Any]:
+    """Return the values that a field may have, as far as they are named."""
+    if kind is None:
+        return []
+    return [value for part in _parts(kind) if isinstance(part, LiteralType) for value in part.values]
