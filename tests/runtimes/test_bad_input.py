@@ -106,7 +106,8 @@ def pid_of(runtime: Any, session: Session) -> int:
 
 async def failure(line: str, runtime: Runtime, folder: Path) -> CodeSDKError:
     """Return what a task ends with."""
-    steps = BAD[line].steps
+    # What never comes to ask a model needs somebody who would pay, or a task would not begin.
+    steps = BAD[line].steps or ([{"text": "Never."}] if line != "no login" else None)
     plays = parse_object({"turns": [{"steps": steps}] * 12}, line) if steps else None
     workspace = folder / "workspace"
     workspace.mkdir()
