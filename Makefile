@@ -1,8 +1,9 @@
 # One command for each thing; every target does the set-up it needs. `make` lists them.
-# VERBOSE=1 shows the output of checks that pass. PYTHON=... chooses the interpreter for a new .venv.
+# VERBOSE=1 shows the output of checks that pass. PYTHON=python3.13 does it with that Python, in .venv-3.13.
 
-BIN    := .venv/bin
-READY  := .venv/.ready
+export VENV := $(if $(PYTHON),.venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'),.venv)
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
 UV     := $(BIN)/uv
 ARGS   ?=
 PYTEST  = HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/pytest -q --dist worksteal --inline-snapshot=disable
@@ -13,7 +14,7 @@ COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate
 
 .DEFAULT_GOAL := help
 .PHONY: help setup check test soak lint types layers unit coverage format bench demo record lock clean
-# The targets share one .venv and the checks read best in order.
+# The targets share one environment and the checks read best in order.
 .NOTPARALLEL:
 # Tests start hundreds of interpreters: without compiled modules each would compile all of the package again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -21,14 +22,14 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(READY) ## make .venv from the lock files; does nothing when it is current
+setup: $(READY) ## make the environment from the lock files; does nothing when it is current
 	@:
 
 $(READY): pyproject.toml requirements/bootstrap.lock requirements/dev.lock requirements/hashing.lock \
-          package-lock.json .npmrc scripts/setup scripts/system-packages scripts/other-pythons
+          package-lock.json .npmrc scripts/setup scripts/system-packages scripts/other-pythons scripts/find-pythons
 	@scripts/setup </dev/null
 
-.venv/.installer: requirements/bootstrap.in
+$(VENV)/.installer: requirements/bootstrap.in
 	@scripts/setup installer </dev/null
 
 check: lint layers ## all checks of the source, and the tests that need no program, no container and no minutes: for the work in between
@@ -73,11 +74,11 @@ demo: $(READY) ## a short tour that needs no network and no account
 record: $(READY) ## what real programs say, recorded anew for the tests: ARGS="claude|codex [CASE...]"; needs root
 	@$(BIN)/python scripts/record-runtime $(ARGS)
 
-lock: .venv/.installer ## remake the lock files; UPGRADE=1 takes newer versions
+lock: $(VENV)/.installer ## remake the lock files; UPGRADE=1 takes newer versions
 	@$(COMPILE) requirements/bootstrap.in -o requirements/bootstrap.lock
 	@$(COMPILE) pyproject.toml requirements/dev.in -o requirements/dev.lock
 	@$(COMPILE) requirements/hashing.in -o requirements/hashing.lock
 
-clean: ## remove .venv, caches and build output
-	@rm -rf .venv node_modules dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov
+clean: ## remove the environments, caches and build output
+	@rm -rf .venv .venv-* node_modules dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov
 	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

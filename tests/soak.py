@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,7 +28,10 @@ HEAD = "| what | how much | tests | outcome | seconds | commit |\n|---|---|---|-
 
 
 class Row(NamedTuple):
-    """What is tried, how often, and the tests that do it. `workers` is how many of them may run at once."""
+    """What is tried, how often, and the tests that do it; without tests it is `make check` on every Python.
+
+    `workers` is how many of the tests may run at once.
+    """
 
     name: str
     counts: str
@@ -117,6 +121,7 @@ ROWS = (
         f"{SOAK.examples:,} examples of each property",
         ("tests/contract", "tests/store", "tests/tools", "tests/redaction", "tests/policy"),
     ),
+    Row("pythons", "`make check` on every Python that pyproject.toml names and that is found", ()),
 )
 
 
@@ -161,6 +166,8 @@ def lines_of(text: str) -> dict[str, str]:
 
 def run(row: Row) -> Outcome:
     """Run the tests of a row. Their output goes to stderr if any of them fails."""
+    if not row.tests:
+        return check_on(pythons())
     with tempfile.TemporaryDirectory(prefix="codesdk-soak-") as folder:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-q", "-n", str(row.workers), "--dist", "worksteal"]
@@ -174,6 +181,47 @@ def run(row: Row) -> Outcome:
         if ran.returncode != 0:
             print(ran.stdout + ran.stderr, file=sys.stderr, flush=True)
         return outcome_of(report, seconds)
+
+
+def claimed() -> list[str]:
+    """Return the versions of Python that the package says it is for."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = [line.rpartition(" :: ")[2] for line in project["classifiers"] if ":: Python :: 3." in line]
+    return sorted(named, key=lambda version: int(version.partition(".")[2]))
+
+
+def pythons() -> dict[str, str | None]:
+    """Return the path of each of these versions, or None where it is not on this machine."""
+    found = subprocess.run([ROOT / "scripts" / "find-pythons"], capture_output=True, text=True, check=True)
+    paths = dict(line.split(" ", 1) for line in found.stdout.splitlines())
+    return {version: paths.get(version) for version in claimed()}
+
+
+def check_on(paths: Mapping[str, str | None]) -> Outcome:
+    """Run `make check` with each Python, in an environment of its own, and sum up. Checks that fail count as a test."""
+    tests, failed, started = 0, 0, time.monotonic()
+    for version, path in paths.items():
+        if path is None:
+            continue
+        with tempfile.TemporaryDirectory(prefix="codesdk-soak-") as folder:
+            report = Path(folder) / "report.xml"
+            command = ["make", "check", f"PYTHON={path}", f"ARGS=--junitxml={report}"]
+            # The counts and settings of a soak are not those of a check.
+            env = {
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith(("MAKE", "MFLAGS", "VENV"))
+            }
+            ran = subprocess.run(
+                command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True
+            )
+            if ran.returncode != 0:
+                print(f"Python {version}:\n{ran.stdout}{ran.stderr}", file=sys.stderr, flush=True)
+            outcome = outcome_of(report, 0)
+        tests += outcome.tests
+        failed += outcome.failed or (1 if ran.returncode else 0)
+    figures = [version if path else f"{version} (not found)" for version, path in paths.items()]
+    return Outcome(tests, failed if tests else 1, time.monotonic() - started, ", ".join(figures))
 
 
 def outcome_of(report: Path, seconds: float) -> Outcome:

@@ -1,10 +1,24 @@
 """The table of the soak: every row runs tests that there are, and says what came of them."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from tests.counts import COUNTS, SOAK
-from tests.soak import ROOT, ROWS, Outcome, line_of, lines_of, main, outcome_of, page
+from tests.soak import (
+    ROOT,
+    ROWS,
+    Outcome,
+    check_on,
+    claimed,
+    line_of,
+    lines_of,
+    main,
+    outcome_of,
+    page,
+    pythons,
+)
 
 REPORT = '<testsuites><testsuite tests="{}" failures="{}" errors="{}" skipped="0"/></testsuites>'
 COUNTED = (
@@ -59,3 +73,20 @@ def test_an_unknown_row_is_refused(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
         main(["nonsense"])
     assert "there is no nonsense; there are kills," in capsys.readouterr().err
+
+
+def test_every_python_that_the_package_names_is_looked_for_and_this_one_is_found():
+    assert claimed() == ["3.11", "3.12", "3.13"]
+    found = pythons()
+    assert list(found) == claimed()
+    version = ".".join(map(str, sys.version_info[:2]))
+    path = found[version]
+    assert path is not None
+    assert subprocess.run(
+        [path, "-c", "import sys; print(sys.version_info[:2])"], capture_output=True, check=True
+    )
+
+
+def test_a_python_that_is_not_here_is_named_and_without_any_the_row_fails():
+    assert check_on({"3.99": None})[:2] == (0, 1)
+    assert check_on({"3.99": None}).figures == "3.99 (not found)"

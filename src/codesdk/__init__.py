@@ -10,6 +10,7 @@ from codesdk.doors import open_door
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from codesdk.client import CodeSDKClient as CodeSDKClient, SyncClient as SyncClient
     from codesdk.contract.capabilities import Capabilities as Capabilities
     from codesdk.contract.errors import (
         Busy as Busy,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         SessionRow as SessionRow,
         TaskRow as TaskRow,
     )
+    from codesdk.contract.retention import Retention as Retention
     from codesdk.contract.runtime import Runtime as Runtime, RuntimeTask as RuntimeTask
     from codesdk.contract.settings import (
         Budget as Budget,
@@ -47,10 +49,17 @@ if TYPE_CHECKING:
         Limits as Limits,
         SessionSettings as SessionSettings,
     )
+    from codesdk.engine import Permits as Permits
     from codesdk.handles import Session as Session, Task as Task, TaskResult as TaskResult
     from codesdk.policy import load_policy as load_policy
+    from codesdk.sandbox import SandboxLimits as SandboxLimits
+    from codesdk.script import load_script as load_script
     from codesdk.sdk import CodeSDK as CodeSDK
     from codesdk.tools import (
+        ExecOptions as ExecOptions,
+        FetchOptions as FetchOptions,
+        HttpServer as HttpServer,
+        StdioServer as StdioServer,
         ToolContext as ToolContext,
         ToolError as ToolError,
         ToolRegistry as ToolRegistry,

@@ -302,11 +302,13 @@ class CodeSDK(Handles):
     def _playable(self, plays: "Source | None") -> tuple[dict[str, Any] | None, GatewayMode | None]:
         if plays is None or self._gateway is None or _is_script(plays):
             return super()._playable(plays)
-        from codesdk.gateway import Exchange, ScriptedModel
+        from codesdk.gateway import Exchange, ReplayBackend, ScriptedModel
 
         # The gateway is here, so it can be given the very object. No action carries it, so it is not sealed either.
         if isinstance(plays, ScriptedModel):
             return None, "scripted"
+        if isinstance(plays, ReplayBackend):
+            return None, "replay"
         given = cast("object", plays)
         if isinstance(given, list | tuple) and all(
             isinstance(one, Exchange) for one in cast("list[object]", given)

@@ -136,6 +136,7 @@ async def test_the_command_knows_the_keys_of_its_environment(tmp_path: Path, nam
     assert WORD not in ran.out
 
 
+@pytest.mark.slow
 async def test_the_engines_own_leaky_session_leaks_nothing_into_its_bundle(tmp_path: Path):
     tools = LeakyTools()
     async with CodeSDK.open(

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import IO, Self
 
 ENTRY = Path(__file__).with_name("entry.py")
-OPTIONS = ("--log-level", "warning", "--grace", "1", "--requests-per-second", "0")
+OPTIONS = ("--log-level", "warning", "--grace", "1", "--requests-per-second", "none")
 START_S = 60.0
 END_S = 60.0
 

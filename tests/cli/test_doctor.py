@@ -87,4 +87,7 @@ def test_secrets_that_others_could_read_are_a_problem(shell: Shell):
     state = f"sessions' secrets are not for their owner only: {problem}"
     assert (report["ok"], report["data_dir"]) == (False, {"path": ".codesdk", "ok": False, "state": state})
     verified = shell.codesdk("verify", "last")
-    assert (verified.code, verified.out.splitlines()[1:]) == (1, [f"  {problem}"])
+    assert (verified.code, verified.out.splitlines()[1:]) == (
+        1,
+        [f"  equipment: {problem.removeprefix('.codesdk/')}"],
+    )

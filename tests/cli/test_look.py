@@ -156,7 +156,7 @@ def test_damage_is_named_by_every_command_that_meets_it(shell: Shell):
 
     verified = shell.codesdk("verify", "--all")
     assert verified.code == 1
-    assert f"\n  seq {seq}: the stored frame is damaged" in verified.out
+    assert f"\n  seq {seq}: store: the stored frame is damaged" in verified.out
     (as_json,) = shell.codesdk("verify", "last", "--json").lines
     assert (as_json["ok"], as_json["findings"][0]["seq"]) == (False, seq)
     replayed = shell.codesdk("replay", "last")

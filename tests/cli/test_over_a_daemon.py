@@ -1,7 +1,9 @@
 """The commands, with a daemon in place of a data directory."""
 
+import contextlib
 import shutil
 import signal
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -190,7 +192,9 @@ def test_a_token_comes_from_the_environment_and_is_never_shown(shell: Shell):
         assert "scope run" in refused.err
 
 
-@pytest.mark.parametrize("command", [["tokens"], ["policy", "check"], ["demo"], ["artifacts", "--gc"]])
+@pytest.mark.parametrize(
+    "command", [["tokens"], ["policy", "check", "--tool", "x"], ["demo"], ["artifacts", "--gc"]]
+)
 def test_a_command_on_a_directory_refuses_the_address_of_a_daemon(shell: Shell, command: list[str]):
     refused = shell.here(*command, CODESDK_URL="http://127.0.0.1:1")
     assert refused.code == 2
@@ -226,3 +230,50 @@ def test_the_audit_and_a_bundle_come_from_a_daemon(copied: tuple[Shell, str]):
     assert "✓ whole" in there.codesdk("bundle", "--show", "it.tar.gz").out
     tried = there.codesdk("gc", "--max-size", "1B", "--dry-run", "--json", CODESDK_URL=url)
     assert len(tried.lines[0]["sessions"]) == 1
+
+
+def test_a_token_that_may_run_is_enough_to_run_and_scopes_are_checked_before_anything_starts(shell: Shell):
+    tokens = TokenFile(shell.data)
+    run, approve = tokens.add("ann", ["run"])[0], tokens.add("ann", ["approve"])[0]
+    with daemon(shell.data) as running:
+        here = away(shell)
+        options = ("--script", here.write_script(EDIT), "--workspace", str(here.workspace), "--json")
+        done = here.codesdk("run", "x", *options, "--url", running.url, "--token", run)
+        assert (done.code, done.lines[-1]["type"]) == (0, "task.completed")
+        refused = here.codesdk("run", "x", *options, "--url", running.url, "--token", approve)
+        assert (refused.code, refused.error["code"], refused.out) == (2, "FORBIDDEN", "")
+        listed = here.codesdk("sessions", "--json", "--url", running.url, "--token", approve)
+        assert len(listed.lines) == 1
+
+        # Questions of an interactive session would wait for somebody who cannot answer.
+        running.http.headers["authorization"] = f"Bearer {run}"
+        session = running.session(workspace=str(here.workspace))
+        again = ("run", "x", "--session", session, "--json", "--url", running.url, "--token", run)
+        refused = here.codesdk(*again)
+        assert (refused.code, refused.out) == (2, "")
+        assert "the scope approve" in refused.error["message"]
+        assert here.codesdk(*again, "--interactive").code == 0
+
+
+def test_a_daemon_verifies_a_session_with_the_same_words(shell: Shell):
+    """Also what is no law of the log: that nobody else can read what a session is equipped with."""
+    with daemon(shell.data) as running:
+        session = running.session(secrets=["a secret of ours"])
+        running.run(session)
+        (shell.data / "equipment" / session).chmod(0o644)
+        running.stop()
+        database = shell.data / "codesdk.db"
+        with contextlib.closing(sqlite3.connect(database)) as db, db:
+            db.execute("DELETE FROM events WHERE seq = 4")
+    here = shell.codesdk("verify", session, "--json")
+    with daemon(shell.data) as running:
+        there = shell.codesdk("verify", session, "--json", "--url", running.url)
+        shown = shell.codesdk("verify", session, "--url", running.url)
+    assert (here.code, there.code) == (1, 1)
+    assert here.lines == there.lines
+    assert {"2", "equipment"} <= {finding["invariant"] for finding in here.lines[0]["findings"]}
+    assert shown.out == shell.codesdk("verify", session).out
+    assert "equipment: " in shown.out
+    told = shell.codesdk("doctor", "--json").lines[0]["data_dir"]
+    (exposed,) = [each["message"] for each in here.lines[0]["findings"] if each["invariant"] == "equipment"]
+    assert (told["ok"], told["state"].endswith(exposed)) == (False, True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.daemon.requests import BY_NAME, SAMPLES, content_of, path_of
-from tests.daemon.rig import Daemon, daemon
+from tests.daemon.rig import Daemon, asks, daemon, problem, waiting
 
 from codesdk.daemon.app import OPERATIONS
 from codesdk.daemon.operations.operation import Operation
@@ -63,7 +63,7 @@ def expected(operation: Operation) -> dict[str, int]:
     inside = SAMPLES[operation.name].status
     if operation.scope is None:
         return dict.fromkeys([*NOT_LET_IN, *SCOPES], inside) | {"two": 400}
-    allowed = {operation.scope, "admin"}
+    allowed = {operation.scope, "admin"} | ({"run", "approve"} if operation.scope == "read" else set())
     refused = dict.fromkeys(NOT_LET_IN, 401) | {"two": 400}
     return refused | {scope: inside if scope in allowed else 403 for scope in SCOPES}
 
@@ -80,6 +80,8 @@ def test_an_operation_is_for_those_who_have_its_scope(door: Door, operation: Ope
 def test_what_a_token_may_do_is_said_by_whoami(door: Door):
     answer = door.running.http.get("/v1/whoami", headers=door.headers["read"])
     assert answer.json() == {"principal": "only-read", "scopes": ["read"]}
+    answer = door.running.http.get("/v1/whoami", headers=door.headers["run"])
+    assert answer.json() == {"principal": "only-run", "scopes": ["read", "run"]}
 
 
 def test_a_refusal_says_how_to_come_in_and_nothing_about_what_is_there(door: Door):
@@ -88,6 +90,23 @@ def test_a_refusal_says_how_to_come_in_and_nothing_about_what_is_there(door: Doo
     first, second = known.json(), unknown.json()
     assert {**first, "request_id": ""} == {**second, "request_id": ""}
     assert first["code"] == "AUTH_REQUIRED"
+
+
+def test_a_token_that_may_run_reads_what_it_runs_and_nothing_of_others(tmp_path: Path):
+    tokens = TokenFile(tmp_path / "data")
+    secret, other = tokens.add("ann", ["run"])[0], tokens.add("bob", ["approve"])[0]
+    with daemon(tmp_path / "data") as running:
+        running.http.headers["authorization"] = f"Bearer {secret}"
+        session = running.session(asks(), interaction_mode="non_interactive")
+        task = running.run(session)
+        assert running.get(f"/v1/tasks/{task}")["state"] == "completed"
+        assert running.get(f"/v1/sessions/{session}/transcript")["messages"]
+        question = waiting(running, running.session(asks()))
+        path = f"/v1/sessions/{question['session_id']}/calls/{question['tool_call_id']}/approve"
+        assert problem(running.http.post(path, json={})) == (403, "FORBIDDEN")
+        running.http.headers["authorization"] = f"Bearer {other}"
+        assert problem(running.http.get(f"/v1/sessions/{session}")) == (404, "NOT_FOUND")
+        assert problem(running.http.post(path, json={})) == (404, "NOT_FOUND")
 
 
 def test_a_scope_that_a_request_needs_besides_is_asked_for(door: Door):

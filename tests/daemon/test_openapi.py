@@ -112,7 +112,7 @@ def can_be_bad(raw: Any) -> bool:
 @pytest.fixture(scope="module")
 def explorer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Explorer]:
     data_dir = tmp_path_factory.mktemp("openapi") / "data"
-    with daemon(data_dir, "--runtimes", "scripted", "--requests-per-second", "0") as running:
+    with daemon(data_dir, "--runtimes", "scripted", "--requests-per-second", "none") as running:
         yield Explorer(running)
 
 

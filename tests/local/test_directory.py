@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.local.rights import AS_OTHERS
 from tests.store.samples import session, texts
 
 from codesdk.contract.errors import Conflict, NotFound, StorageFailure
@@ -63,16 +64,12 @@ sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 from codesdk.local.directory import DataDir
 from codesdk.store import SqliteLog
-if os.getuid() == 0:  # permissions do not apply to root; by now all that is needed is imported
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
 """
 
 
 def run_without_rights(code: str, path: Path) -> str:
     """Run code in a process to which file permissions apply, even if the tests run as root."""
-    command = [sys.executable, "-c", WITHOUT_RIGHTS + code, str(path), SOURCE]
+    command = [*AS_OTHERS, sys.executable, "-c", WITHOUT_RIGHTS + code, str(path), SOURCE]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 0, result.stderr
     return result.stdout

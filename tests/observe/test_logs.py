@@ -98,15 +98,18 @@ def test_no_secret_gets_into_a_line_by_any_way(stream: io.StringIO, form: Any):
     assert text.count("[redacted]") >= 10
 
 
-def test_what_cannot_be_written_leaves_a_line_that_says_so(stream: io.StringIO):
+@pytest.mark.parametrize(
+    "depth", [800, 5_000, 100_000]
+)  # how deep is too deep depends on the Python and on the reader
+def test_what_cannot_be_written_leaves_a_line_that_says_so(stream: io.StringIO, depth: int):
     handler = configure_logging("info", "json", stream)
     deep: Any = []
-    for _ in range(5_000):
+    for _ in range(depth):
         deep = [deep]
     handler.handle(logging.makeLogRecord({"msg": "deep", "deep": deep}))
     handler.handle(logging.makeLogRecord({"msg": "odd \udce4 text", "set": {1}}))
     first, second = lines(stream)
-    assert "could not be written (RecursionError)" in first["message"]
+    assert "could not be written (" in first["message"]
     assert (second["message"], second["set"]) == ("odd ? text", [1])
 
 

@@ -47,7 +47,7 @@ BAD: dict[str, Bad] = {
     "key refused": Bad(http(401, "invalid key"), "AUTH_FAILED", "The provider refused the key; check {key}"),
     "model unknown": Bad(http(404, "no such model"), "MODEL_ERROR", "choose another model"),
     "rate limited": Bad(http(429), "RATE_LIMITED", "ry again"),
-    "context too large": Bad([{"context_too_large": True}], "CONTEXT_TOO_LARGE", "tart a new session"),
+    "context too large": Bad([{"context_too_large": True}], "CONTEXT_TOO_LARGE", "`codesdk compact`"),
     "stream cut": Bad([{"text": "Half. "}, {"reset": True}], "MODEL_ERROR", "Try again."),
     "program killed": Bad(
         [{"text": "Half. "}, {"silence": True}], "RUNTIME_CRASHED", "Start the task again."

@@ -15,7 +15,7 @@ from tests.runtimes.claude.test_program import program
 from tests.runtimes.codex import rig as codex_rig
 
 from codesdk.contract.codec import decode
-from codesdk.contract.errors import Forbidden, InvalidRequest
+from codesdk.contract.errors import InvalidRequest, TaskFailure
 from codesdk.contract.events import Event
 from codesdk.policy.rules import Rule, RulePolicy
 
@@ -259,7 +259,7 @@ async def test_a_call_that_was_not_asked_about_is_on_record_and_a_violation_if_i
         session = await world.session(script("Never."), permission_mode=mode, native_tools=["Bash"])
         task = await session.start("Hello")
         if violates:
-            with pytest.raises(Forbidden, match="without asking"):
+            with pytest.raises(TaskFailure, match="without asking"):
                 await task.result()
         else:
             await task.result()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.runtimes.alone import alone, tried_outside
 
-from codesdk import CodeSDK, InvalidRequest, Session, SessionSettings
+from codesdk import CodeSDK, InvalidRequest, Session, SessionSettings, TaskFailure
 from codesdk.contract.codec import decode
 from codesdk.contract.options import option_table
 from codesdk.gateway.capture.exact import hashes_of, join
@@ -63,9 +63,12 @@ async def test_effort_and_system_prompt_reach_the_model(runtime: str, model: str
 
 
 async def test_an_effort_that_the_model_does_not_have_is_refused_before_codex_begins(tmp_path: Path):
-    with pytest.raises(InvalidRequest) as refused:
+    with pytest.raises(TaskFailure) as refused:
         await said("codex", "gpt-5.5", tmp_path, effort="max")
-    assert refused.value.message == "The model gpt-5.5 has no effort max. It has: low, medium, high, xhigh."
+    assert (refused.value.code, refused.value.message) == (
+        "INVALID_REQUEST",
+        "The model gpt-5.5 has no effort max. It has: low, medium, high, xhigh.",
+    )
 
 
 @pytest.mark.parametrize("name", entries())

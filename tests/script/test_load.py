@@ -246,7 +246,7 @@ def test_a_mistake_is_named_with_file_line_and_field(text, message):
             '{"turns": [{}],\n "loop": true,\n "loop": true}',
             '3: "loop" is given twice; the first is on line 2',
         ),
-        ('{"turns": [{}],\n}', "2: this is not JSON: "),
+        ('{"turns": [{}],\n"loop" true}', "2: this is not JSON: "),
         ('{"turns": [{"steps":\n[{"text": "\\ud800"}]}]}', "2: half of a surrogate pair is not a character"),
         ('{"turns": [{}],\n"\\udfff": 1}', "2: half of a surrogate pair is not a character"),
         ('{"turns":\nNaN}', "2: a number must be finite"),

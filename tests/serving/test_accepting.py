@@ -128,6 +128,7 @@ async def test_a_stream_stays_open_however_long_it_takes():
         assert b"last" in await watching[0].readuntil(b"last")
 
 
+@pytest.mark.slow
 async def test_a_thousand_half_sent_requests_are_closed_and_others_are_served():
     before = COUNTS.timed_out
     async with _serving(Limits(head_s=2)) as connect:

@@ -87,15 +87,15 @@ async def test_the_same_agent_changes_nothing_and_no_tool_runs(tmp_path: Path):
     assert found.behaves
 
 
-async def test_an_agent_that_words_its_requests_in_another_way_still_behaves(tmp_path: Path):
-    async def polite(task: FakeTask) -> AsyncIterator[RuntimeItem]:
-        first = msgspec.structs.replace(
-            task.input.messages[0], content=[Text(text="Read and write, please.")]
-        )
-        task.input = msgspec.structs.replace(task.input, messages=[first, *task.input.messages[1:]])
-        async for item in claude_like(task):
-            yield item
+async def polite(task: FakeTask) -> AsyncIterator[RuntimeItem]:
+    """An agent that words its requests in another way."""
+    first = msgspec.structs.replace(task.input.messages[0], content=[Text(text="Read and write, please.")])
+    task.input = msgspec.structs.replace(task.input, messages=[first, *task.input.messages[1:]])
+    async for item in claude_like(task):
+        yield item
 
+
+async def test_an_agent_that_words_its_requests_in_another_way_still_behaves(tmp_path: Path):
     found = await changes(tmp_path, polite)
     assert found.behaves
     assert len(found.inputs) == 4
@@ -105,6 +105,15 @@ async def test_an_agent_that_words_its_requests_in_another_way_still_behaves(tmp
         '  - "Read and write."',
         '  + "Read and write, please."',
     ]
+
+
+async def test_exchanges_that_ended_in_another_order_are_played_in_that_of_their_requests(tmp_path: Path):
+    recording = await record(tmp_path)
+    first, second, *rest = recording.exchanges
+    swapped = msgspec.structs.replace(recording, exchanges=[second, first, *rest])
+    found = await compare(agent_runtime(polite), swapped)
+    assert found.behaves
+    assert len(found.inputs) == 4
 
 
 async def test_an_agent_that_makes_another_call_is_found(tmp_path: Path):

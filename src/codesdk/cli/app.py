@@ -1,18 +1,20 @@
 """The `codesdk` command group: commands loaded when they are used, errors turned into exit codes."""
 
+import functools
 import os
 import shlex
 import sys
 import traceback
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 from codesdk import __version__
 from codesdk.cli.exits import BAD_INPUT, INTERRUPTED, MEANINGS, READER_GONE, report, report_failure
-from codesdk.cli.options import DEFAULT_DATA_DIR, data_dir_option
+from codesdk.cli.options import DATA_DIR_HELP, DEFAULT_DATA_DIR
 from codesdk.cli.view.out import Interrupted, ReaderGone
 from codesdk.contract.errors import CodeSDKError, ErrorInfo, InvalidRequest
 
@@ -85,7 +87,8 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "completion": Entry("completion", "completion", "Print the completion script for a shell."),
     },
 }
-_HELP = "codesdk.help"  # in a context's meta: only help is wanted, so nothing may be refused yet
+_PLACE = "place_"  # before the names of these parameters, so that a command can have one of the same name
+_GIVEN = "codesdk.given"  # in a context's meta, which a command shares with the group
 HERE_ONLY = frozenset({"demo", "mcp", "policy", "tokens"})
 """Commands that work only on a data directory, and refuse a daemon's address."""
 _ENTRIES = {name: entry for entries in COMMANDS.values() for name, entry in entries.items()}
@@ -105,14 +108,8 @@ class LazyGroup(click.Group):
             return None
         found = getattr(import_module(f"codesdk.cli.commands.{entry.module}"), entry.attribute)
         assert isinstance(found, click.Command), "the table names commands only"
+        _accept_place(found, here_only=cmd_name in HERE_ONLY)
         return found
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, and note whether only its help is wanted."""
-        ctx.meta[_HELP] = not {"-h", "--help"}.isdisjoint(args)
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without loading any."""
@@ -138,67 +135,123 @@ class Setup(NamedTuple):
     token: str | None = None
 
 
+def _note(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Take where the sessions are from one of the three options, before or after the command: the later one counts."""
+    typed = ctx.get_parameter_source(str(param.name)) is click.core.ParameterSource.COMMANDLINE
+    name = str(param.name).removeprefix(_PLACE)
+    given: dict[str, _Given] = ctx.meta.setdefault(_GIVEN, {})
+    if value and (typed or name not in given):
+        given[name] = _Given(value, typed)
+    if not ctx.resilient_parsing and all(name in given and given[name].typed for name in ("url", "data_dir")):
+        raise click.UsageError("Give --url or --data-dir, not both: sessions are in one of them.", ctx)
+    ctx.obj = _setup(given)
+    return value
+
+
+class _Given(NamedTuple):
+    """The value of an option, and whether it is from the command line."""
+
+    value: str
+    typed: bool
+
+
+def _setup(given: dict[str, _Given]) -> Setup:
+    data_dir, url, token = (given.get(name, _Given("", False)) for name in ("data_dir", "url", "token"))
+    if data_dir.typed:
+        url = _Given("", False)  # what is typed wins over CODESDK_URL
+    shown = ""
+    if url.typed:
+        shown = f" --url {shlex.quote(url.value)}"
+    elif data_dir.typed:
+        shown = f" --data-dir {shlex.quote(data_dir.value)}"
+    return Setup(
+        data_dir=data_dir.value or DEFAULT_DATA_DIR,
+        given=bool(data_dir.value),
+        shown=shown,
+        url=url.value or None,
+        token=token.value or None,
+    )
+
+
+def _place_options(*, after: bool) -> list[click.Option]:
+    """Return the options that say where sessions are. After a command they are not shown again in its help."""
+    url_help = "Use the daemon at this address instead. [env: CODESDK_URL]"
+    token_help = "The daemon's token. Prefer CODESDK_TOKEN: others on this machine can read a command line."
+    rows = [
+        ("--data-dir", "DIR", "CODESDK_DATA_DIR", DATA_DIR_HELP),
+        ("--url", "URL", "CODESDK_URL", url_help),
+        ("--token", "TOKEN", "CODESDK_TOKEN", token_help),
+    ]
+    return [
+        click.Option(
+            [flag, _PLACE + flag.removeprefix("--").replace("-", "_")],
+            metavar=metavar,
+            envvar=None if after else variable,  # the group has read it
+            help=text,
+            callback=_note,
+            expose_value=False,
+            hidden=after,
+        )
+        for flag, metavar, variable, text in rows
+    ]
+
+
+def _accept_place(command: click.Command, *, here_only: bool) -> None:
+    """Let a command, and those below it, take these options as well. Commands are loaded once and asked for often."""
+    if any(option.callback is _note for option in command.params):
+        return
+    command.params.extend(_place_options(after=True))
+    command.callback = _checked(command.callback, here_only)
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            _accept_place(each, here_only=here_only)
+
+
+def _checked(run: Callable[..., Any] | None, here_only: bool) -> Callable[..., Any]:
+    """Return a command's function behind the checks that need every option of the line to be known."""
+    assert run is not None, "every command does something"
+
+    @functools.wraps(run)
+    def checked(*args: Any, **options: Any) -> Any:
+        ctx = click.get_current_context()
+        if ctx.invoked_subcommand is None:
+            _check_place(ctx, here_only)
+        return run(*args, **options)
+
+    return checked
+
+
+def _check_place(ctx: click.Context, here_only: bool) -> None:
+    setup: Setup = ctx.obj
+    if here_only and setup.url:
+        name = ctx.command_path.split(" ")[1]
+        raise InvalidRequest(
+            f"`codesdk {name}` works only on a data directory of this machine, not with a"
+            " daemon. Name the directory with --data-dir, or unset CODESDK_URL."
+        )
+    given: dict[str, _Given] = ctx.meta.get(_GIVEN, {})
+    if "token" in given and given["token"].typed and sys.stderr.isatty():
+        words = "a token on the command line can be read by others on this machine; use CODESDK_TOKEN"
+        click.echo(f"warning: {words}.", err=True)
+
+
 @click.group(
     cls=LazyGroup,
+    params=list[click.Parameter](_place_options(after=False)),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     no_args_is_help=False,
     invoke_without_command=True,
 )
-@data_dir_option
-@click.option(
-    "--url",
-    metavar="URL",
-    envvar="CODESDK_URL",
-    help="Use the daemon at this address instead. [env: CODESDK_URL]",
-)
-@click.option(
-    "--token",
-    metavar="TOKEN",
-    envvar="CODESDK_TOKEN",
-    help="The daemon's token. Prefer CODESDK_TOKEN: others on this machine can read a command line.",
-)
 @click.version_option(__version__, prog_name="codesdk", message="%(prog)s %(version)s")
 @click.pass_context
-def group(ctx: click.Context, data_dir: str | None, url: str | None, token: str | None) -> None:
+def group(ctx: click.Context) -> None:
     """Run coding agents behind one recorded, policed and testable interface.
 
-    A SESSION is named by its id, by the beginning or end of it, or by the word `last`.
+    A SESSION is named by its id, by the beginning or end of it, or by the word `last`. The options below can also
+    follow the command.
     """
-    if _typed(ctx, "url") and _typed(ctx, "data_dir"):
-        raise click.UsageError("Give --url or --data-dir, not both: sessions are in one of them.")
-    if _typed(ctx, "data_dir"):
-        url = None  # what is typed wins over CODESDK_URL
-    _warn_of_token(ctx)
-    ctx.obj = Setup(
-        data_dir=data_dir or DEFAULT_DATA_DIR,
-        given=bool(data_dir),
-        shown=_shown(ctx, data_dir, url),
-        url=url or None,
-        token=token or None,
-    )
-    if url and ctx.invoked_subcommand in HERE_ONLY and not ctx.meta.get(_HELP):
-        raise InvalidRequest(
-            f"`codesdk {ctx.invoked_subcommand}` works only on a data directory of this machine, not with a"
-            " daemon. Name the directory with --data-dir, or unset CODESDK_URL."
-        )
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
-
-
-def _typed(ctx: click.Context, name: str) -> bool:
-    return ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-
-
-def _shown(ctx: click.Context, data_dir: str | None, url: str | None) -> str:
-    if url and _typed(ctx, "url"):
-        return f" --url {shlex.quote(url)}"
-    return f" --data-dir {shlex.quote(data_dir)}" if data_dir and _typed(ctx, "data_dir") else ""
-
-
-def _warn_of_token(ctx: click.Context) -> None:
-    if _typed(ctx, "token") and sys.stderr.isatty():
-        words = "a token on the command line can be read by others on this machine; use CODESDK_TOKEN"
-        click.echo(f"warning: {words}.", err=True)
 
 
 def run(args: list[str]) -> int:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,20 +11,15 @@ import click
 
 from codesdk import __version__
 from codesdk.cli.exits import BAD_INPUT, INTERRUPTED, report_failure
-from codesdk.cli.options import (
-    DEFAULT_DATA_DIR,
-    Real,
-    command_options,
-    data_dir_option,
-    operator_options,
-    policy_options,
-    whole,
-)
+from codesdk.cli.settings.file import find
+from codesdk.cli.settings.flags import flags
+from codesdk.cli.settings.kinds import whole
+from codesdk.cli.settings.resolved import Resolved, resolve
+from codesdk.cli.settings.table import DAEMON
 from codesdk.contract.errors import CodeSDKError
 
 if TYPE_CHECKING:
     from codesdk.contract.ports import Observer
-    from codesdk.contract.retention import Retention
     from codesdk.local import KeyFile
 
 PARENT_POLL_S = 1.0
@@ -32,92 +27,16 @@ _STARTED_BY = os.getppid()
 """Read as early as possible: whoever starts a daemon may exit before it serves."""
 
 
-def _number(
-    name: str, default: float, metavar: str, help_text: str, least: float = 0, most: float = 1e6
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    kind, words = Real(least, most), f"{help_text} [default: {default:g}]"
-    return click.option(name, default=float(default), type=kind, metavar=metavar, help=words)
-
-
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@data_dir_option
-@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Where to listen. [default: 127.0.0.1]")
-@click.option("--port", default=0, type=click.IntRange(0, 65535), metavar="N", help="[default: any free one]")
 @click.option(
-    "--runtimes", metavar="NAMES", help="Runtimes that sessions may use, separated by commas. [default: all]"
+    "--config",
+    metavar="FILE",
+    help="The operator's settings. [default: codesdk.toml in the operator's configuration directory, if it is there]",
 )
 @click.option(
-    "--workspace-root",
-    "roots",
-    multiple=True,
-    metavar="DIR",
-    help="Workspaces must be inside this directory. Repeatable. [default: anywhere]",
+    "--check-config", is_flag=True, help="Show every setting and where it was set, and start nothing."
 )
-@click.option(
-    "--allow-script-files",
-    "script_files",
-    is_flag=True,
-    help="Sessions on the scripted runtime may name a script in their workspace.",
-)
-@click.option(
-    "--share-keys",
-    is_flag=True,
-    help="The provider keys in this environment also pay for principals that have none of their own.",
-)
-@click.option(
-    "--logins",
-    metavar="RUNTIMES",
-    envvar="CODESDK_LOGINS",
-    help="Runtimes whose own account logins are switched on, such as codex=through. [env: CODESDK_LOGINS; default: none]",
-)
-@click.option(
-    "--allow-isolation",
-    "isolation",
-    multiple=True,
-    type=click.Choice(["ephemeral", "shared"]),
-    help="Sessions may choose this level of isolation in place of namespaced. Repeatable.",
-)
-@click.option(
-    "--allow-namespace",
-    "namespaces",
-    multiple=True,
-    metavar="NAME",
-    help="Sessions may use this credential namespace, and the logins in it; * for any. Repeatable.",
-)
-@click.option(
-    "--allow-host",
-    "hosts",
-    multiple=True,
-    metavar="NAME",
-    help="A name by which clients reach the daemon, such as a proxy's. Repeatable.",
-)
-@click.option(
-    "--require-token", is_flag=True, help="Require a token even if none was made with `codesdk tokens`."
-)
-@_number("--grace", 10, "SECONDS", "How long tasks may keep running after SIGTERM.")
-@_number("--requests-per-second", 500, "N", "How many requests a principal may make; 0 for no limit.")
-@click.option(
-    "--request-burst",
-    default=2000,
-    type=whole(1),
-    metavar="N",
-    help="How many requests may come at once before that limit applies. [default: 2000]",
-)
-@_number("--tasks-per-minute", 0, "N", "How many tasks of one runtime a principal may start; 0 for no limit.")
-@click.option(
-    "--max-connections",
-    default=10_000,
-    type=whole(1),
-    metavar="N",
-    help="How many connections may be open, if the limit of open files allows it. [default: 10000]",
-)
-@click.option(
-    "--max-connections-per-peer",
-    type=whole(1),
-    metavar="N",
-    help="How many of them one address may have; raise it behind a proxy. [default: half of all]",
-)
-@_number("--heartbeat", 15, "SECONDS", "How often an idle event stream shows that it is alive.", 0.05, 86_400)
+@flags(DAEMON)
 @click.option(
     "--exit-with-parent",
     is_flag=False,
@@ -126,82 +45,36 @@ def _number(
     metavar="[PID]",
     help="Exit when the process that started the daemon ends. With its PID, even if it has ended already.",
 )
-@click.option(
-    "--keep-days",
-    type=Real(0, 36_500, min_open=True),
-    metavar="N",
-    help="Remove older sessions and audit records. [default: keep all]",
-)
-@click.option(
-    "--keep-bytes",
-    type=whole(1),
-    metavar="N",
-    help="Remove the oldest sessions when all of them take more. [default: keep all]",
-)
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    help="How much to log to stderr. [default: info]",
-)
-@click.option(
-    "--log-format", type=click.Choice(["json", "text"]), default="json", help="How to log. [default: json]"
-)
-@click.option(
-    "--traces",
-    metavar="URL",
-    help="Send spans to an OpenTelemetry collector, such as http://127.0.0.1:4318/v1/traces.",
-)
-@policy_options
-@command_options
 @click.version_option(__version__, prog_name="codesdkd", message="%(prog)s %(version)s")
-def codesdkd(data_dir: str | None, exit_with_parent: int | None, **options: Any) -> None:
+@click.pass_context
+def codesdkd(
+    ctx: click.Context, config: str | None, check_config: bool, exit_with_parent: int | None, **_: Any
+) -> None:
     """Serve the sessions of a data directory over HTTP.
 
     The first line on stdout is JSON with the address: {"url": "http://127.0.0.1:PORT"}. SIGTERM shuts it down
-    gracefully. docs/daemon-api.md describes the API; GET /openapi.json does so for programs.
+    gracefully. docs/daemon-api.md describes the API, GET /openapi.json does so for programs, and
+    docs/configuration.md the settings: each can be a flag here or a key of the file.
     """
+    from codesdk.cli.settings import use
+
+    settings = resolve(DAEMON, ctx, find(config))
+    # Everything that can be wrong with a setting shows here, before anything is opened.
+    daemon, opening = use.daemon(settings), use.opening(settings) | {"limits": use.limits(settings)}
+    if check_config:
+        click.echo("\n".join(settings.lines()))
+        return
     import uvloop
 
-    from codesdk.daemon import DaemonSettings, serve
-    from codesdk.engine import Permits
+    from codesdk.daemon import serve
     from codesdk.observe import Traces
-    from codesdk.runtimes import read_logins, resolve
 
-    names = [name.strip() for name in (options["runtimes"] or "").split(",") if name.strip()]
-    settings = DaemonSettings(
-        host=options["host"],
-        port=options["port"],
-        grace_s=options["grace"],
-        permits=Permits(
-            runtimes=tuple(resolve(name) for name in names),
-            workspace_roots=options["roots"],
-            allow_yolo=options["allow_yolo"],
-            allow_untested=options["allow_untested"],
-            script_files=options["script_files"],
-            share_keys=options["share_keys"],
-            logins=read_logins(options["logins"] or ""),
-            isolation=("namespaced", *options["isolation"]),
-            namespaces=options["namespaces"],
-        ),
-        allow_hosts=options["hosts"],
-        require_token=options["require_token"],
-        retention=_retention(options),
-        requests_per_s=options["requests_per_second"] or None,
-        request_burst=options["request_burst"],
-        tasks_per_minute=options["tasks_per_minute"] or None,
-        max_connections=options["max_connections"],
-        max_connections_per_peer=options["max_connections_per_peer"],
-        heartbeat_s=options["heartbeat"],
-    )
-
-    opening = operator_options(options["policy"], options["commands"], options["sandbox"])
-    observers = _observers(options, Path(data_dir or DEFAULT_DATA_DIR))
+    observers = _observers(settings)
 
     async def main() -> None:
         watching = None if exit_with_parent is None else asyncio.create_task(_watch_parent(exit_with_parent))
         try:
-            await serve(Path(data_dir or DEFAULT_DATA_DIR), settings, opening, observers)
+            await serve(Path(settings["data_dir"]), daemon, opening, observers)
         finally:
             if watching is not None:
                 watching.cancel()
@@ -214,27 +87,17 @@ def codesdkd(data_dir: str | None, exit_with_parent: int | None, **options: Any)
                 observer.close()
 
 
-def _retention(options: dict[str, Any]) -> "Retention | None":
-    """Return what is kept; None for everything."""
-    days, size = options["keep_days"], options["keep_bytes"]
-    if days is None and size is None:
-        return None
-    from codesdk.contract.retention import Retention
-
-    return Retention(max_age_days=days, undo_max_age_days=days, audit_max_age_days=days, max_total_bytes=size)
-
-
-def _observers(options: dict[str, Any], data_dir: Path) -> "list[Observer]":
+def _observers(settings: Resolved) -> "list[Observer]":
     """Return the observers of all events: the log on stderr, and spans if they are wanted."""
     from codesdk.gateway import providers_from
     from codesdk.local import KeyFile
     from codesdk.observe import LogObserver, Traces, configure_logging
 
     own = [provider.key for provider in providers_from().values() if provider.key]
-    stored = KeyFile(data_dir)
+    stored = KeyFile(Path(settings["data_dir"]))
     # What the gateway adds to requests must never appear in the log, nor what is stored later.
-    configure_logging(options["log_level"], options["log_format"], secrets=lambda: [*own, *_known(stored)])
-    traces = [Traces.to_collector(options["traces"], "codesdkd")] if options["traces"] else []
+    configure_logging(settings["log_level"], settings["log_format"], secrets=lambda: [*own, *_known(stored)])
+    traces = [Traces.to_collector(settings["traces"], "codesdkd")] if settings["traces"] else []
     return [LogObserver(), *traces]
 
 

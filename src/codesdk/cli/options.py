@@ -2,10 +2,9 @@
 
 import math
 import os
-import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -13,10 +12,8 @@ from click.shell_completion import CompletionItem
 from codesdk.contract.bounds import MOST
 from codesdk.contract.errors import CodeSDKError
 
-if TYPE_CHECKING:
-    from codesdk.sandbox import SandboxKind
-
 DEFAULT_DATA_DIR = ".codesdk"
+DATA_DIR_HELP = f"Where sessions are stored. [env: CODESDK_DATA_DIR; default: {DEFAULT_DATA_DIR}]"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -36,16 +33,6 @@ def whole(least: int, most: int = MOST) -> click.IntRange:
     return click.IntRange(least, most)
 
 
-def data_dir_option(command: F) -> F:
-    """Add `--data-dir`."""
-    return click.option(
-        "--data-dir",
-        metavar="DIR",
-        envvar="CODESDK_DATA_DIR",
-        help=f"Where sessions are stored. [env: CODESDK_DATA_DIR; default: {DEFAULT_DATA_DIR}]",
-    )(command)
-
-
 def json_option(help_text: str) -> Callable[[F], F]:
     """Add `--json`."""
     return click.option("--json", "as_json", is_flag=True, help=help_text)
@@ -56,64 +43,10 @@ def session_argument(*, required: bool = True) -> Callable[[F], F]:
     return click.argument("session", required=required, shell_complete=_complete)
 
 
-def policy_options(command: F) -> F:
-    """Add `--policy`, `--allow-yolo` and `--allow-untested`: the operator's rules."""
-    allow_yolo = click.option(
-        "--allow-yolo",
-        is_flag=True,
-        envvar="CODESDK_ALLOW_YOLO",
-        help="Allow the permission mode yolo. [env: CODESDK_ALLOW_YOLO]",
-    )
-    policy = click.option(
-        "--policy",
-        metavar="NAME|FILE",
-        envvar="CODESDK_POLICY",
-        help="Rules that are checked before the permission mode: a preset, such as edits, or a file."
-        " `codesdk policy list` shows the presets. [env: CODESDK_POLICY]",
-    )
-    allow_untested = click.option(
-        "--allow-untested",
-        is_flag=True,
-        envvar="CODESDK_ALLOW_UNTESTED",
-        help="Allow programs of versions that were neither tested nor certified. [env: CODESDK_ALLOW_UNTESTED]",
-    )
-    return policy(allow_yolo(allow_untested(command)))
-
-
 def allows_untested() -> bool:
     """Return whether the environment allows untested programs, read as `--allow-untested` reads it."""
     allowed: bool = click.BOOL(os.environ.get("CODESDK_ALLOW_UNTESTED") or "0")
     return allowed
-
-
-def command_options(command: F) -> F:
-    """Add the options that allow running programs."""
-    allow = click.option(
-        "--allow-command",
-        "commands",
-        multiple=True,
-        metavar="WORDS",
-        help='Offer workspace.exec for commands that begin like this, such as "git diff". Repeatable.',
-    )
-    where = click.option(
-        "--sandbox",
-        type=click.Choice(["bubblewrap", "oci", "host"]),
-        default="bubblewrap",
-        help="Where such commands run; host is no sandbox. [default: bubblewrap]",
-    )
-    return allow(where(command))
-
-
-def operator_options(policy: str | None, commands: Sequence[str], sandbox: "SandboxKind") -> dict[str, Any]:
-    """Return what `policy_options` and `command_options` ask for, as arguments to open an engine with."""
-    from codesdk.policy import choose_policy
-    from codesdk.tools import ExecOptions
-
-    allow = [shlex.split(words) for words in commands]
-    return {
-        "policy": None if policy is None else choose_policy(policy),
-        "run": ExecOptions(allow=allow, sandbox=sandbox) if allow else None,
-    }
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -130,8 +63,8 @@ def _stored(ctx: click.Context) -> list[CompletionItem]:
     from codesdk.cli.target.place import open_reader
     from codesdk.cli.view.safe import one_line
 
-    given = ctx.find_root().params
-    setup = Setup(given.get("data_dir") or DEFAULT_DATA_DIR, True, "", given.get("url"), given.get("token"))
+    setup = ctx.find_object(Setup)
+    assert setup is not None, "the group's options make it"
     if setup.url is None and not Path(setup.data_dir).is_dir():
         return []
 

@@ -21,8 +21,15 @@ LOCAL = "local"
 """The principal of the process's owner. Events leave it out."""
 
 TokenScope = Literal["read", "run", "approve", "admin"]
-"""What a caller may do: read, work, answer questions, run the daemon. `admin` includes the others."""
+"""What a caller may do with its principal's sessions: read them, work, answer questions; `admin` runs the daemon."""
 SCOPES: tuple[TokenScope, ...] = get_args(TokenScope)
+INCLUDED: dict[TokenScope, tuple[TokenScope, ...]] = {
+    "read": (),
+    "run": ("read",),
+    "approve": ("read",),
+    "admin": ("read", "run", "approve"),
+}
+"""What a scope brings along: whoever works or answers must be able to see what comes of it."""
 
 Words = str | list[Message]
 """What a user says: a text, or messages."""
@@ -45,8 +52,8 @@ class Caller(Sender, frozen=True, kw_only=True):
         )
 
     def may(self, scope: TokenScope) -> bool:
-        """Return whether the caller has a scope."""
-        return scope in self.scopes or "admin" in self.scopes
+        """Return whether the caller has a scope, or one that includes it."""
+        return scope in self.scopes or any(scope in INCLUDED[own] for own in self.scopes)
 
 
 class Action(

@@ -211,9 +211,10 @@ class UsageAnswer(Record, frozen=True, kw_only=True):
 
 
 class Finding(Record, frozen=True, kw_only=True):
-    """Something in a stored log that breaks the contract."""
+    """Something in a stored session that breaks the contract."""
 
     invariant: str
+    """Its number; `store` for a damaged store, `equipment` for secrets that others could read, `replay` for a difference."""
     message: str
     seq: int | None = None
 

@@ -60,6 +60,8 @@ class Engine:
         self._subscriptions = [Subscription(ports.log, subscriber) for subscriber in ports.subscribers]
         observers = Observers([*ports.observers, *self._subscriptions], ports.strain)
         self.permits = permits or Permits()
+        self.launch: Mapping[str, Any] = {"limits": ports.limits, "permits": self.permits}
+        """What it was started with, as a support bundle shows it."""
         self._registry = SessionRegistry(ports, runtime, owner, self._secrets, observers, self.permits)
         self.launch: Mapping[str, Any] = {"limits": ports.limits, "permits": self.permits}
         """What it was started with, as a support bundle shows it."""

@@ -24,5 +24,6 @@ if TYPE_CHECKING:
     from codesdk.local.keys import KeyFile as KeyFile
     from codesdk.local.retention import collect as collect
     from codesdk.local.tokens import PREFIX as PREFIX, Token as Token, TokenFile as TokenFile
+    from codesdk.local.verification import verify_stored as verify_stored
 
 __all__, __getattr__, __dir__ = open_door(__name__, __file__)

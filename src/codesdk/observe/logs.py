@@ -58,6 +58,10 @@ def configure_logging(
     return handler
 
 
+_UNWRITABLE = (ValueError, TypeError, RecursionError, CodeSDKError)
+"""What a record can do to its formatter. Whatever else comes out is written by `logging` itself, secrets and all."""
+
+
 class _Handler(logging.StreamHandler[TextIO]):
     """A class of our own, to tell our handler from those of others."""
 
@@ -101,7 +105,7 @@ class JsonFormatter(_Formatter):
         """Return the line."""
         try:
             return msgspec.json.encode(self._clean(record)).decode()
-        except (ValueError, TypeError, RecursionError) as error:
+        except _UNWRITABLE as error:
             return _unreadable(record, error)
 
 
@@ -112,7 +116,7 @@ class TextFormatter(_Formatter):
         """Return the line."""
         try:
             fields = self._clean(record)
-        except (ValueError, TypeError, RecursionError) as error:
+        except _UNWRITABLE as error:
             return _unreadable(record, error)
         head = [str(fields.pop(name)) for name in ("time", "level", "logger", "message")]
         head[1] = f"{head[1]:7}"

@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from codesdk.contract.bounds import Bytes, Interval, Number
 from codesdk.contract.errors import InvalidRequest, SandboxUnavailable as SandboxUnavailable
 from codesdk.contract.tools import ExecutionEnv
 from codesdk.contract.workspace import Workspace
@@ -25,14 +26,14 @@ LimitName = Literal["wall", "cpu", "memory", "processes", "file_size", "open_fil
 class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How much a command may use. None means no limit of that kind."""
 
-    wall_s: float = 120.0
-    cpu_s: float | None = None
-    memory_bytes: int | None = 2 * 1024**3
-    processes: int | None = 256
-    file_bytes: int | None = 1024**3
-    open_files: int | None = 1024
-    output_bytes: int = 16 * 1024**2
-    scratch_bytes: int | None = 256 * 1024**2
+    wall_s: Interval = 120.0
+    cpu_s: Interval | None = None
+    memory_bytes: Number | None = 2 * 1024**3
+    processes: Number | None = 256
+    file_bytes: Bytes | None = 1024**3
+    open_files: Number | None = 1024
+    output_bytes: Bytes = 16 * 1024**2
+    scratch_bytes: Number | None = 256 * 1024**2
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,6 +53,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 async def compare(runtime: Runtime, recording: Recording, *, timeout_s: float = TASK_S) -> Comparison:
     """Play a recording on a runtime. `timeout_s` is for each task."""
     log, blobs = MemoryLog(), MemoryBlobs()
+    settings = msgspec.convert(recording.created.settings, type=SessionSettings)
     model = LenientReplay(recording.exchanges)
     with tempfile.TemporaryDirectory(prefix="codesdk-") as folder:
         workspace = Path(folder) / "workspace"
@@ -70,7 +71,7 @@ async def compare(runtime: Runtime, recording: Recording, *, timeout_s: float = 
                 # Every call is asked about, whatever the mode was then: so each gets its recorded answer.
                 permission_mode="ask",
                 model=recording.created.model,
-                settings=msgspec.convert(recording.created.settings, type=SessionSettings),
+                settings=msgspec.structs.replace(settings, gateway="replay"),
                 plays=model,
             )
             decisions = _decisions(recording.calls)

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from codesdk.tools.mcp.host import PROGRESS_S as PROGRESS_S, McpHost as McpHost
     from codesdk.tools.mcp_client.attached import AttachedTools as AttachedTools
     from codesdk.tools.mcp_client.servers import (
+        HttpServer as HttpServer,
         McpServer as McpServer,
+        StdioServer as StdioServer,
         check_servers as check_servers,
         secrets_of as secrets_of,
     )

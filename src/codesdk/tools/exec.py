@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from codesdk.contract.bounds import check_bounds
 from codesdk.contract.ports import ToolRun, ToolSink
 from codesdk.contract.tools import SandboxSummary, Subjects, ToolAnnotations
 from codesdk.sandbox import (
@@ -74,6 +75,7 @@ async def exec_tool(
     found = await sandbox.capabilities()
     _require(found, required, hosts)
     bounds = limits or SandboxLimits()
+    check_bounds(bounds)
 
     async def run(args: ExecInput, context: ToolContext) -> ToolRun:
         _require_allowed(args.argv, allow)

@@ -12,7 +12,7 @@ from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import Event
 from codesdk.contract.figures import Strain
 from codesdk.contract.messages import user
-from codesdk.contract.settings import Limits, SessionConfig
+from codesdk.contract.settings import Limits, SessionConfig, SessionSettings
 from codesdk.engine.engine import Engine
 from codesdk.engine.log.observers import Observers
 from codesdk.engine.sessions.scope import Ports
@@ -122,7 +122,8 @@ async def test_closing_the_sdk_does_not_wait_for_an_observer_that_raised(caplog:
     """It raises at the first event, the end of the task and at the closing, and hangs none of them."""
     async with asyncio.timeout(30):
         async with CodeSDK.open(runtimes={"fake": FakeRuntime()}, observers=[Leaving()]) as sdk:
-            session = await sdk.create_session(runtime="fake")
+            settings = SessionSettings(stop_grace_s=0.05)  # it is deaf to the stop, too
+            session = await sdk.create_session(runtime="fake", settings=settings)
             await session.start("Go")  # and it still runs when the SDK is closed
     assert [record.name for record in caplog.records if "Leaving" in record.getMessage()] == [
         "codesdk.observers"

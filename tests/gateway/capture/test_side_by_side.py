@@ -14,7 +14,7 @@ from tests.gateway.peers import PATIENCE_S, WIRES, peer, say
 
 from codesdk import CodeSDK, TaskFailure
 from codesdk.contract.runtime import Finished
-from codesdk.contract.settings import Budget, Budgets, Limits
+from codesdk.contract.settings import Budget, Budgets, Limits, SessionSettings
 from codesdk.gateway.providers import Provider
 
 AT_ONCE = 30
@@ -88,7 +88,9 @@ async def test_a_stop_ends_the_requests_that_wait_for_room_and_nothing_stays_res
             providers={wire: Provider(origin=provider.url, key="key-0123456789") for wire in WIRES},
         ) as sdk,
     ):
-        session = await session_of(sdk, tmp_path, None, budgets=Budgets(session=Budget(tokens=3000)))
+        budgets = Budgets(session=Budget(tokens=3000))
+        settings = SessionSettings(stop_grace_s=0.1)  # the agent waits for its model and hears no stop
+        session = await session_of(sdk, tmp_path, None, budgets=budgets, settings=settings)
         task = await session.start("Go")
         await asyncio.wait_for(asked.wait(), PATIENCE_S)
         await task.stop()

@@ -277,7 +277,7 @@ async def test_an_answer_that_is_too_large_passes_but_is_not_kept():
 
 async def test_what_cannot_be_kept_passes_all_the_same_and_is_said():
     deep: Any = "x"
-    for _ in range(400):
+    for _ in range(800):
         deep = [deep]
     async with peer(say(b"{}")) as provider, recording(provider) as recorder:
         answer = await post(recorder.base_url, "chat", extra=deep)

@@ -10,7 +10,7 @@ import pytest
 from tests.runtimes.alone import alone
 from tests.runtimes.claude.rig import READ, opened, script, texts_of
 
-from codesdk import CodeSDKError, InvalidRequest, SessionSettings, TaskFailure
+from codesdk import CodeSDKError, SessionSettings, TaskFailure
 from codesdk.contract.messages import ArtifactBlock, Message, Text
 from codesdk.contract.settings import Budget, Budgets
 from codesdk.runtimes.claude.input import RETOLD
@@ -183,6 +183,6 @@ async def test_an_image_reaches_the_model_and_what_claude_cannot_take_is_refused
         first, second, added = texts_of(request)
         assert (first, second.rstrip()) == ("What is this?", "table.csv:\na,b")
         assert added.startswith("[Image: source: ")
-        with pytest.raises(InvalidRequest, match="not audio/wav"):
+        with pytest.raises(TaskFailure, match="not audio/wav"):
             await (await session.start([Message(role="user", content=[attached(sound)])])).result()
         await world.check(session)

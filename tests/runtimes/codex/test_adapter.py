@@ -18,7 +18,7 @@ from codex_cli_bin import bundled_codex_path
 from tests.runtimes.alone import alone, left_behind, tried_outside
 from tests.runtimes.codex.rig import NOTE, Rig, calls, notices, opened, payloads, read, script
 
-from codesdk import CodeSDKError, Forbidden, InvalidRequest, TaskFailure
+from codesdk import CodeSDKError, InvalidRequest, TaskFailure
 from codesdk.contract.capabilities import Isolation
 from codesdk.contract.messages import ArtifactBlock, Message, Reasoning, Text, ToolResult, ToolUse
 from codesdk.contract.models import ModelAccess
@@ -436,7 +436,7 @@ async def test_a_tool_of_its_own_that_codex_starts_ends_the_task(tmp_path: Path)
     program = wrapper(tmp_path, f"echo '{frame}'")
     async with opened(tmp_path, [{"silence": True}], program=program) as rig:
         task = await rig.session.start("Hello.")
-        with pytest.raises(Forbidden, match=r"commandExecution rm -rf /") as raised:
+        with pytest.raises(TaskFailure, match=r"commandExecution rm -rf /") as raised:
             await task.result()
         assert raised.value.code == "FORBIDDEN"
         events = await rig.events()

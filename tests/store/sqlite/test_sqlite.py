@@ -1,9 +1,11 @@
 """What the log in a file adds: durability levels, damage, full disks, versions, readers beside the writer."""
 
 import asyncio
+import contextlib
 import sqlite3
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.store.samples import damaged, message, opened, seqs, session, texts
@@ -38,6 +40,11 @@ def execute(path: Path, statement: str, *values: object) -> None:
     with db:
         db.execute(statement, values)
     db.close()
+
+
+def query(path: Path, statement: str) -> list[Any]:
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        return db.execute(statement).fetchall()
 
 
 def content_of(path: Path) -> bytes:
@@ -138,7 +145,7 @@ async def test_a_deleted_session_is_out_of_sight_while_its_events_are_removed(pa
     assert {frame.session_id for frame in await log.read_all(0, 20_000)} == {"ses_2"}
     await gone
     await log.close()
-    assert sqlite3.connect(path).execute("SELECT count(*) FROM events").fetchone() == (7001,)
+    assert query(path, "SELECT count(*) FROM events") == [(7001,)]
 
 
 async def test_a_delete_that_was_cut_off_goes_on_at_the_next_start(path: Path):
@@ -151,9 +158,8 @@ async def test_a_delete_that_was_cut_off_goes_on_at_the_next_start(path: Path):
     await log.append("ses_1", 1, 1, [b"new"], durable=False)
     await log.delete("ses_1")
     await log.close()
-    db = sqlite3.connect(path)
-    assert db.execute("SELECT count(*) FROM events").fetchone() == (0,)
-    assert db.execute("SELECT count(*) FROM graves").fetchone() == (0,)
+    assert query(path, "SELECT count(*) FROM events") == [(0,)]
+    assert query(path, "SELECT count(*) FROM graves") == [(0,)]
 
 
 async def test_a_delete_that_fails_half_way_is_reported_and_finished_at_the_next_start(
@@ -175,7 +181,7 @@ async def test_a_delete_that_fails_half_way_is_reported_and_finished_at_the_next
     await log.create(session(), "me")
     await log.delete("ses_1")  # waits its turn behind the one left over
     await log.close()
-    assert sqlite3.connect(path).execute("SELECT count(*) FROM events").fetchone() == (0,)
+    assert query(path, "SELECT count(*) FROM events") == [(0,)]
 
 
 async def test_cursors_go_on_after_a_restart_even_if_the_last_events_are_deleted(path: Path):
@@ -417,9 +423,8 @@ async def test_an_older_file_is_upgraded_and_keeps_its_content(path: Path):
     log = await SqliteLog.open(path, migrations=[*MIGRATIONS, step])
     assert seqs(await log.read("ses_1", 0, 9)) == [1, 2, 3]
     await log.close()
-    db = sqlite3.connect(path)
-    assert db.execute("PRAGMA user_version").fetchone() == (UNRELEASED + len(MIGRATIONS) + 1,)
-    assert db.execute("SELECT mood FROM sessions").fetchall() == [("calm",)]
+    assert query(path, "PRAGMA user_version") == [(UNRELEASED + len(MIGRATIONS) + 1,)]
+    assert query(path, "SELECT mood FROM sessions") == [("calm",)]
 
 
 @pytest.mark.parametrize("version", range(1, UNRELEASED + 1))
@@ -443,12 +448,8 @@ async def test_an_upgrade_that_fails_leaves_the_file_as_it_was(path: Path):
     log = await SqliteLog.open(path)
     assert seqs(await log.read("ses_1", 0, 9)) == [1, 2, 3]
     await log.close()
-    assert (
-        "mood"
-        not in sqlite3.connect(path)
-        .execute("SELECT sql FROM sqlite_master WHERE name = 'sessions'")
-        .fetchone()[0]
-    )
+    [(kept,)] = query(path, "SELECT sql FROM sqlite_master WHERE name = 'sessions'")
+    assert "mood" not in kept
 
 
 async def test_a_reader_does_not_upgrade(path: Path):

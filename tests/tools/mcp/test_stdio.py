@@ -140,9 +140,9 @@ def run(*options: str, **env: str) -> subprocess.CompletedProcess[str]:
     ("options", "words", "code"),
     [
         ([], "Say what to serve", 2),
-        (["--url", "http://127.0.0.1:9/m/token-0123456789/mcp", "--workspace", "."], "Choose one", 2),
+        (["--mcp-url", "http://127.0.0.1:9/m/token-0123456789/mcp", "--workspace", "."], "Choose one", 2),
         (["--workspace", "no-such-directory"], "no-such-directory is not a directory", 2),
-        (["--url", "http://127.0.0.1:9/m/token-0123456789/mcp"], "does not answer", 3),
+        (["--mcp-url", "http://127.0.0.1:9/m/token-0123456789/mcp"], "does not answer", 3),
     ],
 )
 def test_what_cannot_be_served_is_said_on_stderr_and_nothing_on_stdout(

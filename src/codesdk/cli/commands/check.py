@@ -133,18 +133,15 @@ async def _checker(setup: Setup, kind: Kind) -> AsyncGenerator[tuple[SessionRead
 async def _check_here(
     archive: "Archive", data_dir: Path, session_id: str, kind: Kind, *, running: bool
 ) -> Checked:
-    from codesdk.engine import is_interrupted, replay_session, verify_session
-    from codesdk.local import equipment_in
+    from codesdk.engine import replay_session
+    from codesdk.local import verify_stored
 
     head = await archive.log.head(session_id)
     async with _progress(archive.log, head, _WORDS[kind].done) as log:
         if kind == "replay":
             return Checked(*await replay_session(log, archive.blobs, session_id))
-        found = await verify_session(log, archive.blobs, session_id, running=running)
-        interrupted = is_interrupted(found)
-        # Not a law of the log, but of what lies beside it.
-        exposed = [{"message": sentence} for sentence in equipment_in(data_dir).exposed(session_id)]
-        return Checked(head, [*([] if interrupted else found), *exposed], interrupted)
+        found = await verify_stored(log, archive.blobs, data_dir, session_id, running=running)
+        return Checked(head, found.findings, found.interrupted)
 
 
 async def _check_there(daemon: "HttpService", session_id: str, kind: Kind) -> Checked:
@@ -167,7 +164,13 @@ def _line(
 ) -> str:
     """Return a problem with where it is."""
     place = "" if seq is None else f"seq {seq}: "
-    law = "" if invariant is None else f"invariant {invariant}: "
+    law = (
+        ""
+        if invariant is None
+        else f"invariant {invariant}: "
+        if str(invariant).isdigit()
+        else f"{invariant}: "
+    )
     return f"{place}{law}{message}"
 
 

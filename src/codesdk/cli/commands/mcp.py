@@ -18,7 +18,8 @@ from codesdk.tools import PROGRESS_S, DirectoryTools, builtin_registry
 
 @click.command()
 @click.option(
-    "--url",
+    "--mcp-url",
+    "url",
     metavar="URL",
     envvar="CODESDK_MCP_URL",
     help="The MCP address of the session to serve. [env: CODESDK_MCP_URL]",
@@ -36,7 +37,7 @@ from codesdk.tools import PROGRESS_S, DirectoryTools, builtin_registry
 def mcp(url: str | None, workspace: str | None, permission_mode: PermissionMode) -> int:
     """Serve tools over MCP on stdin and stdout, for a program that starts its MCP servers itself.
 
-    With --url, calls are passed on to a session of a running CodeSDK, which decides on them, asks about them
+    With --mcp-url, calls are passed on to a session of a running CodeSDK, which decides on them, asks about them
     and records them. Prefer CODESDK_MCP_URL: others can read a command line.
 
     With --workspace, any MCP client can use the built-in tools on a directory. Nobody is asked and nothing is
@@ -45,9 +46,9 @@ def mcp(url: str | None, workspace: str | None, permission_mode: PermissionMode)
     It ends when stdin does.
     """
     if workspace is not None and url is not None:
-        raise click.UsageError("Choose one of --url (or CODESDK_MCP_URL) and --workspace.")
+        raise click.UsageError("Choose one of --mcp-url (or CODESDK_MCP_URL) and --workspace.")
     if workspace is None and url is None:
-        raise click.UsageError("Say what to serve: --url (or CODESDK_MCP_URL) or --workspace.")
+        raise click.UsageError("Say what to serve: --mcp-url (or CODESDK_MCP_URL) or --workspace.")
     # The thread that waits for stdin would delay an orderly exit, and nothing here needs one.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     served = import_module("codesdk.tools.mcp.stdio")

@@ -15,17 +15,19 @@ from codesdk.cli.interrupts import Interrupts
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import (
     Real,
-    command_options,
     json_option,
-    operator_options,
-    policy_options,
     session_argument,
     whole,
 )
+from codesdk.cli.settings.flags import flags
+from codesdk.cli.settings.resolved import Resolved, resolve
+from codesdk.cli.settings.table import OPENING
+from codesdk.cli.settings.use import opening
 from codesdk.cli.target.lookup import find_session, short
 from codesdk.cli.target.place import Runner, open_reader, open_sdk, runner
 from codesdk.cli.view.working import Playing, Setting, choose_answering, scripted, work
-from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.actions import SCOPES
+from codesdk.contract.errors import Forbidden, InvalidRequest
 from codesdk.contract.events import Event, SessionCreated
 from codesdk.contract.records import SessionRow
 from codesdk.contract.runtime import Runtime
@@ -37,7 +39,7 @@ from codesdk.sdk import CodeSDK
 
 _JSON_HELP = "Print one stored event a line and nothing else; errors go to stderr as JSON."
 _INTERACTIVE_HELP = "Without a terminal, wait for answers from `codesdk approve` instead of denying."
-_RULES = frozenset({"policy", "allow_yolo", "allow_untested", "commands", "sandbox"})
+_RULES = frozenset(setting.parameter for setting in OPENING)
 """The options by which an operator allows things to this process."""
 _OF_NEW = frozenset(
     {"runtime", "workspace", "mode", "native_tools", "implicit_sources", "model", "title", "record"}
@@ -57,8 +59,7 @@ _OF_NEW = frozenset(
     type=click.Choice(["ask", "auto", "yolo"]),
     help="ask before every tool, auto: before all but reading, yolo: never. [default: ask]",
 )
-@policy_options
-@command_options
+@flags(OPENING)
 @click.option(
     "--native-tool",
     "native_tools",
@@ -118,7 +119,7 @@ def run(
             raise InvalidRequest(
                 f"{typed[0]} is for a new session; {session} has its own. Leave out one of the two."
             )
-        return run_async(_go_on(setup, session, script, options, setting, lambda found: found.start(text)))
+        return run_async(_go_on(setup, session, script, _rules(), setting, lambda found: found.start(text)))
     if options["record"] and script is not None:
         raise InvalidRequest(
             "--record keeps a model's answers, and with --script no model is asked. Leave out one of the two."
@@ -126,15 +127,14 @@ def run(
     new = _new_session(options)
     if setup.url is None and not Path(new["workspace"]).is_dir():
         raise InvalidRequest(f"The workspace {new['workspace']} is not a directory.")
-    return run_async(_run_new(setup, text, new, scripted(new["runtime"], script), options, setting))
+    return run_async(_run_new(setup, text, new, scripted(new["runtime"], script), _rules(), setting))
 
 
 @click.command()
 @session_argument()
 @click.argument("prompt", required=False)
 @click.option("--script", metavar="FILE", help="A script to play in place of a model.")
-@policy_options
-@command_options
+@flags(OPENING)
 @click.option("--interactive", is_flag=True, help=_INTERACTIVE_HELP)
 @json_option(_JSON_HELP)
 @click.pass_obj
@@ -145,7 +145,7 @@ def resume(
     script: str | None,
     interactive: bool,
     as_json: bool,
-    **rules: Any,
+    **_: Any,
 ) -> int:
     """Continue a session whose task was interrupted.
 
@@ -153,7 +153,13 @@ def resume(
     """
     text = None if prompt is None else _read_prompt(prompt)
     setting = Setting(as_json, choose_answering(as_json, interactive), setup.shown)
+    rules = _rules()
     return run_async(_go_on(setup, session, script, rules, setting, lambda found: found.resume(text)))
+
+
+def _rules() -> Resolved:
+    """Return what the command line and the environment allow to this process."""
+    return resolve(OPENING, click.get_current_context())
 
 
 def _typed(names: Collection[str]) -> list[str]:
@@ -194,7 +200,7 @@ async def _run_new(
     text: str,
     new: dict[str, Any],
     playing: Playing,
-    rules: Mapping[str, Any],
+    rules: Resolved,
     setting: Setting,
 ) -> int:
     with Interrupts() as interrupts:
@@ -203,6 +209,7 @@ async def _run_new(
                 # Another process has no runtime that plays it, so the session brings the script along.
                 config = {"script": dump(playing.script)}
                 new["settings"] = msgspec.structs.replace(new["settings"], runtime_config=config)
+            setting = await _permitted(sdk, setting, waits=False)
             mode = "non_interactive" if setting.answering == "nobody" else "interactive"
             session = await sdk.create_session(**new, interaction_mode=mode, plays=playing.plays)
             ending = await work(sdk, session, lambda: session.start(text), setting, interrupts, after=0)
@@ -211,7 +218,7 @@ async def _run_new(
 
 @asynccontextmanager
 async def _opened(
-    setup: Setup, runtimes: Mapping[str, Runtime], rules: Mapping[str, Any]
+    setup: Setup, runtimes: Mapping[str, Runtime], rules: Resolved
 ) -> AsyncGenerator[tuple[Handles, bool]]:
     """Yield the sessions to work on, and whether they run here: only this process can have rules of its own."""
     who = await runner(setup)
@@ -225,10 +232,35 @@ async def _opened(
         runtimes=runtimes,
         allow_yolo=rules["allow_yolo"],
         allow_untested=rules["allow_untested"],
-        **operator_options(rules["policy"], rules["commands"], rules["sandbox"]),
+        **opening(rules),
         share=False,
     ) as sdk:
         yield sdk, True
+
+
+async def _permitted(sdk: Handles, setting: Setting, *, waits: bool) -> Setting:
+    """Return who answers, as the caller's scopes allow it, or raise `Forbidden` before anything is started.
+
+    `waits` says that questions of the session wait for an answer even if nobody is here to give it.
+    """
+    from codesdk.client import CodeSDKClient
+
+    scopes = (await sdk.whoami()).scopes if isinstance(sdk, CodeSDKClient) else SCOPES
+    if "run" not in scopes:
+        raise Forbidden("This token may only look. To run a task it needs the scope run.")
+    if "approve" in scopes:
+        return setting
+    if setting.answering == "nobody" and waits:
+        raise Forbidden(
+            "This token may not answer questions, and those of this session wait for an answer. Use --interactive to"
+            " wait for somebody who may, or a token with the scope approve."
+        )
+    # A person here could only look on, so the questions are left to those who may answer.
+    return setting._replace(answering="others") if setting.answering == "terminal" else setting
+
+
+def _is_interactive(created: Event) -> bool:
+    return isinstance(created.payload, SessionCreated) and created.payload.interaction_mode == "interactive"
 
 
 def _refuse_rules(who: Runner) -> None:
@@ -246,7 +278,7 @@ async def _go_on(
     setup: Setup,
     given: str,
     script: str | None,
-    rules: Mapping[str, Any],
+    rules: Resolved,
     setting: Setting,
     begin: Callable[[Session], Awaitable[Task]],
 ) -> int:
@@ -256,6 +288,8 @@ async def _go_on(
             row = await find_session(archive, given)
             playing = await _playing_of(archive, row, script, await runner(setup))
         async with _opened(setup, playing.runtimes, rules) as (sdk, _):
+            created = await sdk.service.event(row.session_id, 1)
+            setting = await _permitted(sdk, setting, waits=_is_interactive(created))
             session = await sdk.session(row.session_id, plays=playing.plays)
             after = await sdk.service.head(session.id)
             ending = await work(sdk, session, lambda: begin(session), setting, interrupts, after=after)

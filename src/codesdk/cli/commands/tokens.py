@@ -46,7 +46,8 @@ def tokens(ctx: click.Context, as_json: bool) -> int:
     multiple=True,
     required=True,
     type=click.Choice(SCOPES),
-    help="read: look. run: work. approve: answer questions. admin: all, and the daemon itself. Repeatable.",
+    help="read: look. run: look and work. approve: look and answer questions. admin: all, and the daemon itself."
+    " Repeatable.",
 )
 @click.option(
     "--expires", metavar="SPAN", help="How long it works, such as 30d, 12h or 45m. [default: forever]"

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from codesdk import __version__
+from codesdk.contract.actions import SCOPES
 from codesdk.contract.api import (
     Collecting,
     Health,
@@ -71,7 +72,9 @@ async def process_health(call: Call) -> dict[str, Any]:
 
 async def whoami(call: Call) -> TokenInfo:
     """Who am I to the daemon, and what may I do."""
-    return TokenInfo(principal=call.caller.principal, scopes=sorted(call.caller.caller.scopes))
+    return TokenInfo(
+        principal=call.caller.principal, scopes=[scope for scope in SCOPES if call.caller.may(scope)]
+    )
 
 
 async def read_metrics(call: Call) -> Whole:

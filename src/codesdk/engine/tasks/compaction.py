@@ -5,7 +5,7 @@ The transcript keeps everything. `session.compacted` says what a runtime is give
 
 import msgspec
 
-from codesdk.contract.errors import Conflict
+from codesdk.contract.errors import Conflict, ErrorInfo
 from codesdk.contract.events import SessionCompacted
 from codesdk.contract.messages import ArtifactRef, Message, Span, Text, user
 from codesdk.contract.tools import Actor
@@ -22,6 +22,11 @@ PROMPT = (
     " the work, and nothing else of them is kept. Say what the user wants and what was decided, which files were"
     " read or changed and how, what was found out, what failed and why, and what is still to be done. Name paths,"
     " identifiers and commands exactly. Do not call any tool; answer with the summary alone."
+)
+NO_SUMMARY = ErrorInfo(
+    code="MODEL_ERROR",
+    message="The model wrote no summary, so the conversation is as it was. Try again, or compact with the strategy window.",
+    retryable=True,
 )
 _HEAD = "This is a summary of the conversation before the messages that follow:"
 

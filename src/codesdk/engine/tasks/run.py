@@ -40,7 +40,7 @@ from codesdk.engine.tasks.adapter_calls import (
     legible_ending,
     require_ready,
 )
-from codesdk.engine.tasks.compaction import Plan, carry_out
+from codesdk.engine.tasks.compaction import NO_SUMMARY, Plan, carry_out
 from codesdk.engine.tasks.context import Offered, runtime_env
 from codesdk.engine.tasks.drafts import Intake
 from codesdk.engine.tasks.handover import Handover
@@ -49,11 +49,6 @@ from codesdk.engine.tasks.validation import is_text
 from codesdk.foreign import call, name_of
 
 YIELD_EVERY = 64
-NO_SUMMARY = ErrorInfo(
-    code="MODEL_ERROR",
-    message="The model wrote no summary, so the conversation is as it was. Try again, or compact with the strategy window.",
-    retryable=True,
-)
 _ENDINGS = (Finished, Failed)  # a tuple: a union would be built again for every item
 
 

@@ -116,7 +116,7 @@ class LenientReplay(ReplayBackend):
     """
 
     def __init__(self, exchanges: Sequence[Exchange], *, secrets: Iterable[str] = ()) -> None:
-        super().__init__(exchanges, secrets=secrets)
+        super().__init__(_as_asked(exchanges), secrets=secrets)
         self.changes: list[str] = []
         self._asked = 0
 
@@ -161,6 +161,21 @@ class LenientReplay(ReplayBackend):
         exchange, key = waiting[0]
         self._waiting[key].remove(exchange)
         return exchange
+
+
+def _as_asked(exchanges: Sequence[Exchange]) -> list[Exchange]:
+    """Return exchanges in the order of their requests: they are stored as they ended.
+
+    They are numbered from 1 each time the session is opened, so a number that comes again begins anew.
+    """
+    found: list[Exchange] = []
+    opened: dict[int, Exchange] = {}
+    for exchange in exchanges:
+        if exchange.number in opened:
+            found += [opened[number] for number in sorted(opened)]
+            opened = {}
+        opened[exchange.number] = exchange
+    return found + [opened[number] for number in sorted(opened)]
 
 
 async def _pour(chunks: Sequence[Chunk], *, was_reset: bool, pace: bool) -> AsyncIterator[bytes]:
