@@ -42,7 +42,7 @@ BAD: dict[str, Bad] = {
         "RUNTIME_UNAVAILABLE",
         "is version 1.0.7, and {version} is the one that was tested. Install it with: {install}",
     ),
-    "no login": Bad(None, "AUTH_REQUIRED", "Set {key} in the environment of CodeSDK, or log the runtime in"),
+    "no login": Bad(None, "AUTH_REQUIRED", "Set {key} where CodeSDK runs; or store a key: codesdk keys add"),
     "expired login": Bad(http(401, "The login has expired"), "AUTH_FAILED", "{key}"),
     "key refused": Bad(http(401, "invalid key"), "AUTH_FAILED", "The provider refused the key; check {key}"),
     "model unknown": Bad(http(404, "no such model"), "MODEL_ERROR", "choose another model"),
@@ -106,7 +106,8 @@ def pid_of(runtime: Any, session: Session) -> int:
 
 async def failure(line: str, runtime: Runtime, folder: Path) -> CodeSDKError:
     """Return what a task ends with."""
-    steps = BAD[line].steps
+    # What never comes to ask a model needs somebody who would pay, or a task would not begin.
+    steps = BAD[line].steps or ([{"text": "Never."}] if line != "no login" else None)
     plays = parse_object({"turns": [{"steps": steps}] * 12}, line) if steps else None
     workspace = folder / "workspace"
     workspace.mkdir()

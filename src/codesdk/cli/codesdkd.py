@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from codesdk.contract.errors import CodeSDKError
 
 if TYPE_CHECKING:
     from codesdk.contract.ports import Observer
+    from codesdk.local import KeyFile
 
 PARENT_POLL_S = 1.0
 _STARTED_BY = os.getppid()
@@ -88,13 +90,23 @@ def codesdkd(
 def _observers(settings: Resolved) -> "list[Observer]":
     """Return the observers of all events: the log on stderr, and spans if they are wanted."""
     from codesdk.gateway import providers_from
+    from codesdk.local import KeyFile
     from codesdk.observe import LogObserver, Traces, configure_logging
 
-    # What the gateway adds to requests must never appear in the log.
-    keys = [provider.key for provider in providers_from().values() if provider.key]
-    configure_logging(settings["log_level"], settings["log_format"], secrets=keys)
+    own = [provider.key for provider in providers_from().values() if provider.key]
+    stored = KeyFile(Path(settings["data_dir"]))
+    # What the gateway adds to requests must never appear in the log, nor what is stored later.
+    configure_logging(settings["log_level"], settings["log_format"], secrets=lambda: [*own, *_known(stored)])
     traces = [Traces.to_collector(settings["traces"], "codesdkd")] if settings["traces"] else []
     return [LogObserver(), *traces]
+
+
+def _known(keys: "KeyFile") -> "Sequence[str]":
+    """Return the stored keys. A log is written even if their file cannot be read."""
+    try:
+        return keys.secrets()
+    except CodeSDKError:
+        return ()
 
 
 async def _watch_parent(named: int) -> None:

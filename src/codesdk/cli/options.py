@@ -1,6 +1,7 @@
 """Options and arguments that several commands share, and completion of session ids in the shell."""
 
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,6 +41,12 @@ def json_option(help_text: str) -> Callable[[F], F]:
 def session_argument(*, required: bool = True) -> Callable[[F], F]:
     """Add the argument SESSION, completed from the stored sessions."""
     return click.argument("session", required=required, shell_complete=_complete)
+
+
+def allows_untested() -> bool:
+    """Return whether the environment allows untested programs, read as `--allow-untested` reads it."""
+    allowed: bool = click.BOOL(os.environ.get("CODESDK_ALLOW_UNTESTED") or "0")
+    return allowed
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

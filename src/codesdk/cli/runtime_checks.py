@@ -4,29 +4,24 @@ What `codesdk runtimes doctor` shows. No model is asked.
 """
 
 import asyncio
-import shlex
-import tempfile
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from codesdk.cli.app import Setup
+from codesdk.cli.options import allows_untested
+from codesdk.cli.target.place import connected, open_sdk, runner, served
+from codesdk.contract.access import AuthStatus, Availability
 from codesdk.contract.actions import LOCAL
-from codesdk.contract.capabilities import AuthStatus, Isolation
-from codesdk.contract.entry import ProgramEntry, RuntimeEntry
-from codesdk.contract.errors import CodeSDKError, TaskFailure
-from codesdk.contract.runtime import RuntimeEnv
-from codesdk.gateway import KEY_NAMES, providers_from
-from codesdk.local import RUNTIMES
-from codesdk.runtimes import (
-    Program,
-    certify_command,
-    create_runtime,
-    entries,
-    find_program,
-    has_namespaces,
-    login_folder,
-)
+from codesdk.contract.api import RuntimeAuth
+from codesdk.contract.capabilities import Isolation
+from codesdk.contract.models import Payer
+from codesdk.contract.runtime import Runtime, RuntimeEnv
+from codesdk.engine import readiness
+from codesdk.gateway import Accounts, providers_from
+from codesdk.local import RUNTIMES, KeyFile
+from codesdk.runtimes import create_runtime, entries, has_namespaces, logins_from
 
 _ANSWER_S = 10.0
 
@@ -40,45 +35,43 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     to_do: str | None = None
 
 
-async def look_at(runtime: str, data_dir: str) -> list[Finding]:
-    """Check a runtime, without a model call."""
-    entry = entries()[runtime]
-    if entry.program is None:
-        return [Finding(check="program", state="ok", found="built in")]
-    program = await _program(entry)
-    login = [await _login(entry, entry.program, data_dir)] if program.state == "ok" else []
-    return [program, *login, await _isolation(), await _gateway()]
-
-
-async def ask_status(runtime: str, data_dir: str | None = None) -> AuthStatus:
-    """Ask a runtime for its status, outside any session: with the login in a data directory, if any."""
-    kept = None if data_dir is None else _kept_in(data_dir)
-    lasting = kept is not None and login_folder(kept, LOCAL, entries()[runtime]).is_dir()
-    with tempfile.TemporaryDirectory(prefix="codesdk-") as folder:
-        env = RuntimeEnv(
-            cwd=folder,
-            env={},
-            credential_namespace=LOCAL,
-            isolation=Isolation(level="namespaced" if lasting else "ephemeral", mode="subprocess"),
-            state_dir=kept if kept is not None and lasting else folder,
-        )
-        try:
-            return await create_runtime(runtime).auth_status(env)
-        except CodeSDKError as error:
-            return AuthStatus(
-                ok=False, logged_in=False, auth_model="unknown", details={"problem": error.message}
-            )
-
-
-async def installed(runtime: str) -> Program | None:
-    """Return the program of a runtime, of whatever version; None if there is none here or it has none."""
+async def look_at(runtime: str, setup: Setup) -> list[Finding]:
+    """Check a runtime where its sessions would run, without a model call."""
+    found = await ask_ready(runtime, setup)
     entry = entries().get(runtime)
-    if entry is None or entry.program is None:
-        return None
-    try:
-        return await find_program(entry, allow_untested=True)
-    except TaskFailure:
-        return None
+    if entry is not None and entry.program is None:
+        return [Finding(check="program", state="ok", found="built in")]
+    here = [await _isolation(), await _gateway()] if setup.url is None else []
+    return [_program(found.available), _login(found.auth), *here]
+
+
+async def ask_ready(runtime: str, setup: Setup) -> RuntimeAuth:
+    """Return whether a task could begin, from whoever would run it: a daemon, another process, or this one."""
+    if served(setup):
+        async with connected(setup) as client:
+            return await client.runtime_auth(runtime)
+    if await runner(setup) == "process":
+        async with open_sdk(setup) as sdk:
+            return await sdk.runtime_auth(runtime)
+    made = create_runtime(runtime)
+    return await readiness(made, env_here(made, setup.data_dir))
+
+
+def env_here(runtime: Runtime, data_dir: str, namespace: str | None = None) -> RuntimeEnv:
+    """Return the environment that this process would give a runtime, outside of any session."""
+    directory = Path(data_dir).absolute()
+    payer = Payer(principal=LOCAL, operator=True)
+    return RuntimeEnv(
+        cwd="/",
+        env={},
+        credential_namespace=namespace or LOCAL,
+        isolation=Isolation(level="namespaced", mode="subprocess"),
+        state_dir=str(directory.resolve() / RUNTIMES),
+        payer=payer,
+        models=Accounts(providers_from(), KeyFile(directory)).access(payer),
+        login=logins_from().get(runtime.name),
+        allow_untested=allows_untested(),
+    )
 
 
 def alias_of(runtime: str) -> str | None:
@@ -87,46 +80,25 @@ def alias_of(runtime: str) -> str | None:
     return entry.alias if entry else None
 
 
-async def _program(entry: RuntimeEntry) -> Finding:
-    try:
-        program = await find_program(entry, allow_untested=True)
-    except TaskFailure as error:
-        # The advice in the message is replaced by our own command, which picks the tested version.
-        problem = error.message.partition(" Install it with: ")[0]
-        return Finding(check="program", state="failed", found=problem, to_do=_install(entry))
-    if program.state == "untested":
-        found, to_do = f"untested: {program.doubt}", f"{certify_command(entry)}, or {_install(entry)}"
-        return Finding(check="program", state="failed", found=found, to_do=to_do)
-    state = "the tested one" if program.state == "tested" else "certified"
-    return Finding(check="program", state="ok", found=f"{program.path}, version {program.version}, {state}")
+def _program(available: Availability) -> Finding:
+    if not available.ok:
+        found = available.problem or "not available"
+        return Finding(check="program", state="failed", found=found, to_do=available.to_do)
+    found = f"{available.program}, version {available.version}"
+    match available.state:
+        case "certified":
+            found += ", certified"
+        case "untested":
+            found += ", untested, which is allowed here"
+        case _:
+            found += ", the tested one"
+    return Finding(check="program", state="ok", found=found)
 
 
-def _install(entry: RuntimeEntry) -> str:
-    return f"codesdk runtimes install {entry.alias or entry.name}"
-
-
-async def _login(entry: RuntimeEntry, program: ProgramEntry, data_dir: str) -> Finding:
-    """Look for a login of the program's own, or a key that the gateway adds: either is enough."""
-    status = await ask_status(entry.name, data_dir)
-    problem = (status.details or {}).get("problem")
-    if problem:
-        return Finding(check="login", state="failed", found=str(problem))
-    if entry.wire is None:  # it reaches its model without the gateway, so no key of ours helps
-        state, found = (
-            ("ok", f"logged in: {status.account_label}") if status.ok else ("failed", "not logged in")
-        )
-        return Finding(check="login", state=state, found=found)
-    name = KEY_NAMES[entry.wire]
-    if providers_from()[entry.wire].key:
-        return Finding(check="login", state="ok", found=f"{name} is set; the gateway adds it")
-    if status.logged_in and status.auth_model != "api_key":
-        return Finding(check="login", state="ok", found=f"logged in: {status.account_label}")
-    to_do = f"set {name} where CodeSDK runs"
-    if program.login is not None:
-        folder, path = login_folder(_kept_in(data_dir), LOCAL, entry), (await find_program(entry)).path
-        how = program.login.format(folder=shlex.quote(str(folder)), program=shlex.quote(path))
-        to_do += f", or log in: {how}"
-    return Finding(check="login", state="failed", found=f"not logged in, and {name} is not set", to_do=to_do)
+def _login(status: AuthStatus) -> Finding:
+    if status.ok:
+        return Finding(check="login", state="ok", found=status.account_label or "nobody has to log in")
+    return Finding(check="login", state="failed", found=status.problem or "not ready", to_do=status.to_do)
 
 
 async def _isolation() -> Finding:
@@ -175,7 +147,3 @@ async def _get(url: str) -> bool:
         return (await reader.readline()).startswith(b"HTTP/1.1 ")
     finally:
         writer.close()
-
-
-def _kept_in(data_dir: str) -> str:
-    return str(Path(data_dir).absolute() / RUNTIMES)

@@ -120,10 +120,12 @@ class Connection:
         """Return bytes."""
         return (await self._send("GET", path, headers=headers)).content
 
-    async def delete(self, path: str, *, key: str | None = None, sender: Sender | None = None) -> None:
+    async def delete(
+        self, path: str, *, key: str | None = None, sender: Sender | None = None, **query: Any
+    ) -> None:
         """Remove something. Not found counts as success if an earlier try may have removed it."""
         keyed = {"idempotency-key": key} if key else {}
-        await self._send("DELETE", path, headers={**keyed, **_names(sender)})
+        await self._send("DELETE", path, headers={**keyed, **_names(sender)}, query=query)
 
     async def _send(
         self,

@@ -1,6 +1,6 @@
 """What a runtime can do, so that nobody has to guess. A flag is true only if a test has shown it."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -64,13 +64,3 @@ class Isolation(Record, frozen=True, kw_only=True):
 
     level: IsolationLevel
     mode: IsolationMode
-
-
-class AuthStatus(Record, frozen=True, kw_only=True):
-    """Whether a runtime is ready to talk to its model. Never holds a secret."""
-
-    ok: bool
-    logged_in: bool
-    auth_model: AuthModel
-    account_label: str | None = None
-    details: dict[str, Any] | None = None

@@ -21,6 +21,8 @@ _IDS = {
     "artifact_id": "The artifact's id",
     "tool": "The tool's name",
     "runtime": "The runtime's name or alias",
+    "login_id": "The login's id",
+    "provider": "The provider's name",
 }
 _MADE = {"SessionRow": "session_id", "TaskRow": "task_id", "ArtifactRef": "artifact_id"}
 _LAST_EVENT_ID: Schema = {

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from codesdk.gateway.providers import (
         KEY_NAMES as KEY_NAMES,
         ORIGINS as ORIGINS,
+        Accounts as Accounts,
         Provider as Provider,
         providers_from as providers_from,
     )

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from codesdk.contract.errors import CodeSDKError, TaskFailure
-from codesdk.contract.models import InstructionSources, ModelTap
+from codesdk.contract.models import InstructionSources, ModelTap, Payer
 from codesdk.contract.settings import GatewayMode
 from codesdk.contract.workspace import Workspace
 from codesdk.gateway import prices
@@ -21,7 +21,7 @@ from codesdk.gateway.capture.source_files import read_sources
 from codesdk.gateway.cassettes.cassette import Exchange
 from codesdk.gateway.cassettes.record import RecordingBackend
 from codesdk.gateway.cassettes.replay import ReplayBackend
-from codesdk.gateway.providers import Provider
+from codesdk.gateway.providers import Accounts, Provider
 from codesdk.gateway.reply import RawRequest, Reply
 from codesdk.gateway.scripted import ScriptedModel
 from codesdk.gateway.server import Backend, Gateway
@@ -37,10 +37,8 @@ Source = Script | ScriptedModel | ReplayBackend | Sequence[Exchange]
 class SessionGateway:
     """The gateway of an engine. Close it when done."""
 
-    def __init__(
-        self, providers: Mapping[Wire, Provider] | None, sources: Mapping[str, Source], server: Gateway
-    ) -> None:
-        self._providers = providers
+    def __init__(self, accounts: Accounts, sources: Mapping[str, Source], server: Gateway) -> None:
+        self._accounts = accounts
         self._sources = sources
         self._server = server
         self._models: dict[str, ScriptedModel | ReplayBackend] = {}
@@ -68,10 +66,11 @@ class SessionGateway:
         mode: GatewayMode,
         workspace: Workspace,
         sources: InstructionSources,
+        payer: Payer,
     ) -> str:
         """Serve a session under a token. Return the base URL for its runtime."""
         recorder = _Recorder(tap, self._keeping) if mode == "record" else None
-        inner = self._answering(session_id, mode, tap)
+        inner = self._answering(session_id, mode, tap, payer)
         lacks = inner.lacks if isinstance(inner, Upstream) else None
         if recorder is not None:
             inner = RecordingBackend(inner, recorder.keep, secrets=tap.secrets)
@@ -103,11 +102,11 @@ class SessionGateway:
             await self._upstream.close()
         await asyncio.wait([self._loading])
 
-    def _answering(self, session_id: str, mode: GatewayMode, tap: ModelTap) -> Backend:
+    def _answering(self, session_id: str, mode: GatewayMode, tap: ModelTap, payer: Payer) -> Backend:
         """Return the backend that answers a session's requests."""
         if mode in ("passthrough", "record"):
-            self._upstream = self._upstream or Upstream(self._providers)
-            return self._upstream
+            self._upstream = self._upstream or Upstream()
+            return self._upstream.with_keys(lambda wire: self._paid(wire, payer, tap))
         self._model_of(session_id, mode, tap)  # fails here, before anyone asks, if there is nothing to play
         return _Played(lambda: self._model_of(session_id, mode, tap))
 
@@ -132,6 +131,13 @@ class SessionGateway:
         self._models[session_id] = model
         return model
 
+    def _paid(self, wire: Wire, payer: Payer, tap: ModelTap) -> Provider:
+        """Return where a request goes, with its key. The log knows the key as a secret before it is used."""
+        provider = self._accounts.provider(payer, wire)
+        if provider.key is not None and provider.key not in tap.secrets:
+            tap.learn([provider.key])
+        return provider
+
 
 class _Played:
     """Answers from what a session plays when it asks: that may be replaced while its address stays."""
@@ -148,11 +154,9 @@ class _Played:
         return await self._model().answer(codec, ask, request)
 
 
-async def start_gateway(
-    providers: Mapping[Wire, Provider] | None, sources: Mapping[str, Source]
-) -> SessionGateway:
+async def start_gateway(accounts: Accounts, sources: Mapping[str, Source]) -> SessionGateway:
     """Start the server of a gateway. `sources` is what scripted and replayed sessions play."""
-    return SessionGateway(providers, sources, await Gateway().__aenter__())
+    return SessionGateway(accounts, sources, await Gateway().__aenter__())
 
 
 class _Recorder:

@@ -2,13 +2,16 @@
 
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
+
+import msgspec
 
 from codesdk.cli.settings.resolved import Resolved
 from codesdk.contract.bounds import check_bounds
 from codesdk.contract.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from codesdk.contract.capabilities import IsolationLevel
     from codesdk.contract.retention import Retention
     from codesdk.contract.settings import Limits
     from codesdk.daemon import DaemonSettings
@@ -79,7 +82,7 @@ def daemon(settings: Resolved) -> "DaemonSettings":
     """Return the settings of a daemon."""
     from codesdk.daemon import DaemonSettings
     from codesdk.engine import Permits
-    from codesdk.runtimes import resolve
+    from codesdk.runtimes import read_logins, resolve
 
     return DaemonSettings(
         host=settings["host"],
@@ -91,6 +94,10 @@ def daemon(settings: Resolved) -> "DaemonSettings":
             allow_yolo=settings["allow_yolo"],
             allow_untested=settings["allow_untested"],
             script_files=settings["allow_script_files"],
+            share_keys=settings["share_keys"],
+            logins=settings.use("logins", lambda words: read_logins(",".join(words))),
+            isolation=settings.use("allow_isolation", _levels),
+            namespaces=tuple(settings["allow_namespaces"]),
         ),
         allow_hosts=settings["allow_hosts"],
         require_token=settings["require_token"],
@@ -149,6 +156,17 @@ def _refuse_idle(settings: Resolved) -> None:
             )
         if key == "give_workspace" and kind == "host":
             raise InvalidRequest(f"{name} has no effect: the sandbox host runs commands as this user.")
+
+
+def _levels(names: Sequence[str]) -> "tuple[IsolationLevel, ...]":
+    """Return the levels of isolation that sessions may choose, the usual one first."""
+    from codesdk.contract.capabilities import IsolationLevel
+
+    try:
+        return ("namespaced", *(msgspec.convert(name, type=IsolationLevel) for name in names))
+    except msgspec.ValidationError:
+        known = ", ".join(get_args(IsolationLevel))
+        raise InvalidRequest(f"A level of isolation is one of: {known}.") from None
 
 
 def _words(line: str) -> list[str]:

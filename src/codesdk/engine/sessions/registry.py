@@ -153,6 +153,15 @@ class SessionRegistry:
             if error.details is None or "unreadable" not in error.details:
                 raise
 
+    def learn_keys(self) -> None:
+        """Keep provider keys that were stored since out of every session, and of whatever is stored beside them."""
+        if self.ports.keys is None:
+            return
+        new = self.secrets.learn(self.ports.keys.secrets())
+        if new:
+            for live in self._live.values():
+                live.scope.learn(new)
+
     def forget(self, session_id: str) -> None:
         """Drop a session from memory."""
         live = self._live.pop(session_id, None)

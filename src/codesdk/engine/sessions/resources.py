@@ -16,7 +16,7 @@ from codesdk.contract.entry import ANY_CLIENT, McpClient
 from codesdk.contract.errors import CodeSDKError, InvalidRequest, TaskFailure
 from codesdk.contract.events import ArtifactCreated
 from codesdk.contract.messages import ArtifactRef
-from codesdk.contract.models import NO_SOURCES, InstructionSources
+from codesdk.contract.models import NO_SOURCES, InstructionSources, Payer
 from codesdk.contract.ports import Attached, ToolCalls
 from codesdk.contract.runtime import Runtime, ToolAnnouncement, ToolReply
 from codesdk.contract.tools import Question
@@ -126,6 +126,10 @@ class Resources:
         standing = find_near(state, self.spending.standing(state.principal))
         return None if standing is None or is_asked(state, standing.level) else standing
 
+    @property
+    def _payer(self) -> Payer:
+        return self._scope.permits.payer(self._scope.state.principal)
+
     def used_up_budget(self) -> Standing | None:
         """Return a budget that is used up, if the runtime's next model request is not the gateway's to refuse."""
         state = self._scope.state
@@ -153,6 +157,7 @@ class Resources:
                     scope.settings.gateway,
                     scope.workspace,
                     sources,
+                    self._payer,
                 )
         return self._model_url
 

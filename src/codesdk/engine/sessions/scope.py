@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from codesdk.contract.access import ProviderKeys
 from codesdk.contract.actions import Caller
 from codesdk.contract.errors import Conflict, ErrorInfo, InvalidRequest, NotFound
 from codesdk.contract.figures import Strain
@@ -64,6 +65,8 @@ class Ports:
     """Where runtimes keep their own state; empty if none is kept."""
     clean: Callable[[str, Redactor], None] | None = None
     """Deletes what a session's ended runtimes kept there if it holds a secret. Blocking; must not raise."""
+    keys: ProviderKeys | None = None
+    """The principals' own provider keys: secrets of every session."""
     observers: Sequence[Observer] = ()
     subscribers: Sequence[Subscriber] = ()
     equipper: Equipper | None = None

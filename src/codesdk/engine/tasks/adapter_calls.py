@@ -7,7 +7,16 @@ from typing import Any
 import msgspec
 
 from codesdk.contract.errors import CodeSDKError, ErrorInfo, TaskFailure
-from codesdk.contract.runtime import Failed, Finished, HistoryLost, Host, Runtime, RuntimeTask, TaskInput
+from codesdk.contract.runtime import (
+    Failed,
+    Finished,
+    HistoryLost,
+    Host,
+    Runtime,
+    RuntimeEnv,
+    RuntimeTask,
+    TaskInput,
+)
 from codesdk.engine.tasks.validation import mend
 from codesdk.foreign import call, name_of
 
@@ -30,6 +39,21 @@ async def start(runtime: Runtime, host: Host, task: TaskInput, limit_s: float) -
         if deadline.expired():
             why = f"The runtime {runtime.name} did not start within {limit_s:g} s."
         raise TaskFailure(why, code="RUNTIME_UNAVAILABLE", retryable=True, runtime=runtime.name) from error
+
+
+async def require_ready(runtime: Runtime, env: RuntimeEnv, limit_s: float) -> None:
+    """Raise `TaskFailure` unless a runtime could talk to its model. Its program is not started for that."""
+    try:
+        async with asyncio.timeout(limit_s):
+            status = await call(runtime.auth_status, env)
+    except CodeSDKError:
+        raise
+    except Exception as error:
+        why = f"The runtime {runtime.name} does not say whether it is ready ({name_of(error)}). Use another one."
+        raise TaskFailure(why, code="RUNTIME_UNAVAILABLE", retryable=True, runtime=runtime.name) from error
+    if not status.ok:
+        why = " ".join(filter(None, [status.problem, status.to_do])) or f"{runtime.name} is not ready."
+        raise TaskFailure(why, code="AUTH_REQUIRED", runtime=runtime.name)
 
 
 async def call_within(timeout_s: float, method: Callable[..., Awaitable[None]], *args: object) -> None:

@@ -243,6 +243,24 @@ async def _write(
     return compiled, written.seq
 
 
+def runtime_env(scope: SessionScope) -> RuntimeEnv:
+    """Return where a session's runtime works, where its state lives, and who pays for its model as things are now."""
+    config, ports = scope.state.config, scope.ports
+    payer = scope.permits.payer(scope.state.principal)
+    return RuntimeEnv(
+        cwd=config.workspace,
+        identity=scope.workspace.identity,
+        env={},
+        credential_namespace=config.credential_namespace,
+        isolation=config.isolation,
+        state_dir=ports.state_dir,
+        payer=payer,
+        models={} if ports.models is None else ports.models.access(payer, scope.settings.gateway),
+        login=scope.permits.logins.get(scope.state.runtime_name),
+        allow_untested=scope.permits.allow_untested,
+    )
+
+
 def task_input(
     scope: SessionScope,
     task_id: str,
@@ -255,15 +273,7 @@ def task_input(
     return TaskInput(
         session_id=state.session_id,
         task_id=task_id,
-        env=RuntimeEnv(
-            cwd=config.workspace,
-            identity=scope.workspace.identity,
-            env={},
-            credential_namespace=config.credential_namespace,
-            isolation=config.isolation,
-            state_dir=scope.ports.state_dir,
-            allow_untested=scope.permits.allow_untested,
-        ),
+        env=runtime_env(scope),
         messages=messages,
         model_messages=state.model_messages,
         tools=scope.offered(),

@@ -39,9 +39,10 @@ from codesdk.engine.tasks.adapter_calls import (
     ending_of,
     forget,
     legible_ending,
+    require_ready,
 )
 from codesdk.engine.tasks.compaction import NO_SUMMARY, Plan, carry_out
-from codesdk.engine.tasks.context import Offered
+from codesdk.engine.tasks.context import Offered, runtime_env
 from codesdk.engine.tasks.drafts import Intake
 from codesdk.engine.tasks.handover import Handover
 from codesdk.engine.tasks.instructions import capture
@@ -175,6 +176,9 @@ class TaskRun:
 
     async def _play(self) -> Ending:
         state = self._scope.state
+        if self._scope.ports.models is not None:  # else it is up to the runtime whether it needs one
+            limit_s = self._scope.settings.start_timeout_s
+            await require_ready(self._runtime, runtime_env(self._scope), limit_s)
         for carried in [entry for entry in state.carried if entry.approved]:
             if not self._is_stopping():
                 await self.calls.run_carried(carried)

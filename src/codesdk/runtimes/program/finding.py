@@ -13,10 +13,10 @@ import tempfile
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
+from codesdk.contract.access import VersionState
 from codesdk.contract.entry import ProgramEntry, RuntimeEntry
 from codesdk.contract.errors import CodeSDKError, InvalidRequest, TaskFailure
 from codesdk.contract.payloads import RuntimeNotice
@@ -28,8 +28,6 @@ from codesdk.runtimes.program.environment import SEARCH_PATH
 _ASK_S = 20.0
 # With what follows it: 1.2.3-alpha.1 is not the tested 1.2.3.
 _NUMBER = re.compile(rb"\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]*[0-9A-Za-z])?")
-
-VersionState = Literal["tested", "certified", "untested"]
 
 
 class Program(msgspec.Struct, frozen=True):
