@@ -18,6 +18,8 @@ STAND_IN = "held-by-the-gateway"
 """Given to a runtime as its key: the gateway has the real one. A request with only this has no login."""
 Wire = Literal["anthropic", "responses", "chat", "gemini"]
 """The formats of model requests that the gateway reads."""
+AccountKind = Literal["chatgpt"]
+"""The kinds of accounts whose logged-in programs the gateway can serve."""
 RequestStatus = Literal["completed", "failed", "abandoned"]
 """How a request ended: answered, failed or cut off, or given up by the runtime."""
 

@@ -99,13 +99,21 @@ class Upstream:
             message = f"There is no key for this provider; set {lacking}."
             return refuse(codec, Fault(status=401, kind="authentication", message=message))
         query = outbound_query(request)
-        sent = self._client.build_request(
-            request.method,
-            # The very path that was routed: the server lets none through that could be read in two ways.
-            provider.origin + request.path + (f"?{query}" if query else ""),
-            headers=outbound_headers(request, codec.wire, provider.key),
-            content=request.body,
-        )
+        # The very path that was routed: the server lets none through that could be read in two ways.
+        url = provider.origin + request.path + (f"?{query}" if query else "")
+        headers = outbound_headers(request, codec.wire, provider.key)
+        return await self.pass_on(codec, request, url, headers, provider.key)
+
+    async def pass_on(
+        self,
+        codec: Codec,
+        request: RawRequest,
+        url: str,
+        headers: list[tuple[str, str]],
+        key: str | None = None,
+    ) -> Reply:
+        """Send a request to an address. `key` is the one that was put into its headers, if any."""
+        sent = self._client.build_request(request.method, url, headers=headers, content=request.body)
         passing = _is_passing.set(True)
         try:
             answer = await self._client.send(sent, stream=True)
@@ -117,13 +125,13 @@ class Upstream:
             return refuse(codec, Fault(status=502, kind="unavailable", message=message))
         finally:
             _is_passing.reset(passing)
-        headers = _answer_headers(answer, provider.key)
+        told = _answer_headers(answer, key)
         body = _Chunks(answer)
-        redactor = self._redactors.get(codec.wire)
         # Only an error may quote the key; an answer is passed on as it streams.
-        if answer.status_code < 400 or redactor is None:
-            return Reply(status=answer.status_code, headers=headers, body=body)
-        return Reply(status=answer.status_code, headers=headers, body=await _error_text(body, redactor))
+        if answer.status_code < 400 or key is None:
+            return Reply(status=answer.status_code, headers=told, body=body)
+        redactor = self._redactors.get(codec.wire) or Redactor([key])
+        return Reply(status=answer.status_code, headers=told, body=await _error_text(body, redactor))
 
 
 class _Chunks:
