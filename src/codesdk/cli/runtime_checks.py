@@ -4,19 +4,19 @@ What `codesdk runtimes doctor` shows. No model is asked.
 """
 
 import asyncio
-import shlex
 import tempfile
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from codesdk.contract.access import AuthStatus
 from codesdk.contract.actions import LOCAL
-from codesdk.contract.capabilities import AuthStatus, Isolation
-from codesdk.contract.entry import ProgramEntry, RuntimeEntry
+from codesdk.contract.capabilities import Isolation
+from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import CodeSDKError, TaskFailure
 from codesdk.contract.runtime import RuntimeEnv
-from codesdk.gateway import KEY_NAMES, providers_from
+from codesdk.gateway import access_with, providers_from
 from codesdk.local import RUNTIMES
 from codesdk.runtimes import create_runtime, entries, find_program, has_namespaces, login_folder
 
@@ -38,7 +38,7 @@ async def look_at(runtime: str, data_dir: str) -> list[Finding]:
     if entry.program is None:
         return [Finding(check="program", state="ok", found="built in")]
     program = await _program(entry)
-    login = [await _login(entry, entry.program, data_dir)] if program.state == "ok" else []
+    login = [await _login(entry, data_dir)] if program.state == "ok" else []
     return [program, *login, await _isolation(), await _gateway()]
 
 
@@ -53,13 +53,12 @@ async def ask_status(runtime: str, data_dir: str | None = None) -> AuthStatus:
             credential_namespace=LOCAL,
             isolation=Isolation(level="namespaced" if lasting else "ephemeral", mode="subprocess"),
             state_dir=kept if kept is not None and lasting else folder,
+            models=access_with(providers_from()),
         )
         try:
             return await create_runtime(runtime).auth_status(env)
         except CodeSDKError as error:
-            return AuthStatus(
-                ok=False, logged_in=False, auth_model="unknown", details={"problem": error.message}
-            )
+            return AuthStatus(ok=False, logged_in=False, auth_model="unknown", problem=error.message)
 
 
 def alias_of(runtime: str) -> str | None:
@@ -80,28 +79,12 @@ async def _program(entry: RuntimeEntry) -> Finding:
     return Finding(check="program", state="ok", found=found)
 
 
-async def _login(entry: RuntimeEntry, program: ProgramEntry, data_dir: str) -> Finding:
-    """Look for a login of the program's own, or a key that the gateway adds: either is enough."""
+async def _login(entry: RuntimeEntry, data_dir: str) -> Finding:
+    """Find out who would pay for the model: a key that the gateway adds, or a login of the program's own."""
     status = await ask_status(entry.name, data_dir)
-    problem = (status.details or {}).get("problem")
-    if problem:
-        return Finding(check="login", state="failed", found=str(problem))
-    if entry.wire is None:  # it reaches its model without the gateway, so no key of ours helps
-        state, found = (
-            ("ok", f"logged in: {status.account_label}") if status.ok else ("failed", "not logged in")
-        )
-        return Finding(check="login", state=state, found=found)
-    name = KEY_NAMES[entry.wire]
-    if providers_from()[entry.wire].key:
-        return Finding(check="login", state="ok", found=f"{name} is set; the gateway adds it")
-    if status.logged_in and status.auth_model != "api_key":
-        return Finding(check="login", state="ok", found=f"logged in: {status.account_label}")
-    to_do = f"set {name} where CodeSDK runs"
-    if program.login is not None:
-        folder, path = login_folder(_kept_in(data_dir), LOCAL, entry), (await find_program(entry)).path
-        how = program.login.format(folder=shlex.quote(str(folder)), program=shlex.quote(path))
-        to_do += f", or log in: {how}"
-    return Finding(check="login", state="failed", found=f"not logged in, and {name} is not set", to_do=to_do)
+    if status.ok:
+        return Finding(check="login", state="ok", found=status.account_label or "nobody has to log in")
+    return Finding(check="login", state="failed", found=status.problem or "not ready", to_do=status.to_do)
 
 
 async def _isolation() -> Finding:

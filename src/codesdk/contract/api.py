@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from codesdk.contract.access import AuthStatus
 from codesdk.contract.actions import TokenScope
-from codesdk.contract.capabilities import AuthStatus, Capabilities
+from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.messages import ArtifactRef, Message
 from codesdk.contract.records import ApprovalRow, SessionRow, Spent, TaskRow
 from codesdk.contract.retention import Retention

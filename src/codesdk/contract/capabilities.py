@@ -1,12 +1,12 @@
 """What a runtime can do, so that nobody has to guess. A flag is true only if a test has shown it."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
+from codesdk.contract.access import AuthModel
 from codesdk.contract.tools import Record, ToolClass
 
-AuthModel = Literal["oauth_local", "api_key", "both", "none", "unknown"]
 ToolExecutionModel = Literal["external_mcp", "runtime_internal", "hybrid", "stream"]
 PermissionModel = Literal["codesdk", "runtime", "hybrid"]
 StateModel = Literal["in_process", "local_disk", "server_side", "hybrid", "unknown"]
@@ -65,13 +65,3 @@ class Isolation(Record, frozen=True, kw_only=True):
 
     level: IsolationLevel
     mode: IsolationMode
-
-
-class AuthStatus(Record, frozen=True, kw_only=True):
-    """Whether a runtime is ready to talk to its model. Never holds a secret."""
-
-    ok: bool
-    logged_in: bool
-    auth_model: AuthModel
-    account_label: str | None = None
-    details: dict[str, Any] | None = None

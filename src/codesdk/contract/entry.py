@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from codesdk.contract.access import LoginTraffic
 from codesdk.contract.models import InstructionSources, Wire
 
 
@@ -48,8 +49,8 @@ class ProgramEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Our own extra, which pins that package."""
     bundled: str
     """`module:function` that returns the package's program as a `Program`, or None if it is not installed."""
-    login: str | None = None
-    """How a person logs in to it, where it has logins: a command with `{program}` and `{folder}`, its state folder."""
+    logins: tuple[LoginTraffic, ...] = ()
+    """How the traffic of its own logins may go, the default first. Empty: CodeSDK cannot log in to it."""
     login_files: tuple[str, ...] = ()
     """The files in which it keeps a login. They hold a secret."""
 

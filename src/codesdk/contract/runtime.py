@@ -5,12 +5,20 @@ results, denials, steering and stop. An adapter never writes to the log: the eng
 and stores it.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
-from codesdk.contract.capabilities import AuthStatus, Capabilities, Isolation
+from codesdk.contract.access import (
+    AuthStatus,
+    Availability,
+    LoginDialog,
+    LoginOutcome,
+    LoginTraffic,
+    ModelAccess,
+)
+from codesdk.contract.capabilities import Capabilities, Isolation
 from codesdk.contract.entry import ANY_CLIENT, McpClient
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.events import (
@@ -23,7 +31,7 @@ from codesdk.contract.events import (
     UsageReported,
 )
 from codesdk.contract.messages import ArtifactRef, Message
-from codesdk.contract.models import NO_SOURCES, InstructionSources
+from codesdk.contract.models import NO_SOURCES, InstructionSources, Wire
 from codesdk.contract.tools import (
     InteractionMode,
     Outcome,
@@ -131,6 +139,10 @@ class RuntimeEnv(Record, frozen=True, kw_only=True):
     """Where runtimes keep their own state; empty if none is kept."""
     identity: tuple[int, int] | None = None
     """The device and inode of `cwd`, if it is a session's workspace."""
+    models: Mapping[Wire, ModelAccess] = {}
+    """The formats of model requests that the gateway would answer here. All others need a login."""
+    login: LoginTraffic | None = None
+    """How the traffic of the runtime's own login goes. None: the operator has not switched its logins on."""
 
     @property
     def workspace(self) -> Workspace:
@@ -255,8 +267,25 @@ class Runtime(Protocol):
         """Describe the runtime. Must be cheap and must not start it."""
         ...
 
+    async def check_available(self, env: RuntimeEnv) -> Availability:
+        """Return whether the program is there and may be driven, without starting a task. Must not raise."""
+        ...
+
     async def auth_status(self, env: RuntimeEnv) -> AuthStatus:
-        """Return whether the runtime is ready, without a model call and without a secret."""
+        """Return whether a task could talk to its model: `env.models` has the runtime's format, or there is a login.
+
+        The engine asks before every task, and ends one that is not ready. So it must be quick, offline and
+        without side effects; it may believe that a login it finds is accepted. A key goes before a login.
+        """
+        ...
+
+    async def ensure_login(self, env: RuntimeEnv, dialog: LoginDialog) -> LoginOutcome:
+        """Log in to the program's own account in the namespace of `env`, unless it is logged in already.
+
+        Called only if `env.login` is set. What a person has to do goes through the dialog; nothing may open a
+        browser or read a terminal. Cancelled if the person gives up: end what was started then. Raise
+        `CodeSDKError` if no login can be tried here.
+        """
         ...
 
     async def start_task(self, host: Host, task: TaskInput) -> RuntimeTask:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from codesdk.contract.access import LoginTraffic
 from codesdk.contract.errors import Forbidden, InvalidRequest
 from codesdk.contract.tools import PermissionMode
 
@@ -24,6 +25,9 @@ class Permits(msgspec.Struct, frozen=True, kw_only=True):
     allow_yolo: bool = False
     script_files: bool = False
     """Whether a session may name a script by its path, for the scripted runtime to play."""
+
+    logins: Mapping[str, LoginTraffic] = {}
+    """Runtimes by full name whose own logins are switched on, and how their traffic goes. Off for all others."""
 
     def __post_init__(self) -> None:
         # Once: one root may lie in another, where a session could put a link in its place.

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         KEY_NAMES as KEY_NAMES,
         ORIGINS as ORIGINS,
         Provider as Provider,
+        access_with as access_with,
         providers_from as providers_from,
     )
     from codesdk.gateway.scripted import ScriptedModel as ScriptedModel

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from codesdk.contract.access import KEY_VARIABLES, PROVIDER_OF, ModelAccess
 from codesdk.gateway.wires.exchange import Wire
 
 ORIGINS: dict[Wire, str] = {
@@ -13,12 +14,7 @@ ORIGINS: dict[Wire, str] = {
     "chat": "https://api.openai.com",
     "gemini": "https://generativelanguage.googleapis.com",
 }
-KEY_NAMES: dict[Wire, str] = {
-    "anthropic": "ANTHROPIC_API_KEY",
-    "responses": "OPENAI_API_KEY",
-    "chat": "OPENAI_API_KEY",
-    "gemini": "GEMINI_API_KEY",
-}
+KEY_NAMES: dict[Wire, str] = {wire: KEY_VARIABLES[PROVIDER_OF[wire]] for wire in ORIGINS}
 """The environment variables with the keys."""
 
 
@@ -27,6 +23,8 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
 
     origin: str
     key: str | None = None
+    key_label: str = "the operator's key"
+    """Which key it is, for people."""
 
     def __repr__(self) -> str:
         # A repr ends up in logs and tracebacks, so it must not show the key.
@@ -36,6 +34,21 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
 def providers_from(environment: Mapping[str, str] = os.environ) -> dict[Wire, Provider]:
     """Return the real providers, with their keys from the environment."""
     return {
-        wire: Provider(origin=origin, key=environment.get(KEY_NAMES[wire], "").strip() or None)
+        wire: Provider(
+            origin=origin,
+            key=environment.get(KEY_NAMES[wire], "").strip() or None,
+            key_label=f"the key in {KEY_NAMES[wire]}",
+        )
         for wire, origin in ORIGINS.items()
     }
+
+
+def access_with(providers: Mapping[Wire, Provider]) -> dict[Wire, ModelAccess]:
+    """Return how requests of each format would be answered; formats that lack a key are left out."""
+    found: dict[Wire, ModelAccess] = {}
+    for wire, provider in providers.items():
+        if provider.key is not None:
+            found[wire] = ModelAccess(kind="key", label=provider.key_label)
+        elif provider.origin != ORIGINS[wire]:  # whoever names another address knows whether it needs a key
+            found[wire] = ModelAccess(kind="open", label=f"{provider.origin}, without a key")
+    return found

@@ -10,7 +10,8 @@ from typing import Any, Literal, cast, get_args
 
 import msgspec
 
-from codesdk.contract.capabilities import AuthStatus, Capabilities
+from codesdk.contract.access import AuthStatus, Availability, LoginDialog, LoginOutcome
+from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.messages import Message
 from codesdk.contract.runtime import Finished, Host, RuntimeEnv, RuntimeItem, TaskInput, ToolReply
 from codesdk.contract.tools import ToolIdentity
@@ -88,8 +89,14 @@ class ChaosRuntime:
     def capabilities(self) -> Capabilities:
         return CHAOS_CAPABILITIES
 
+    async def check_available(self, env: RuntimeEnv) -> Availability:
+        return Availability(ok=True)
+
     async def auth_status(self, env: RuntimeEnv) -> AuthStatus:
-        return AuthStatus(ok=True, logged_in=True, auth_model="none")
+        return AuthStatus(ok=True, logged_in=False, auth_model="none")
+
+    async def ensure_login(self, env: RuntimeEnv, dialog: LoginDialog) -> LoginOutcome:
+        return LoginOutcome(logged_in=False, problem="There is no account to log in to.")
 
     async def start_task(self, host: Host, task: TaskInput) -> "ChaosTask":
         # Each task draws from its own generator: what one does must not depend on when others draw.

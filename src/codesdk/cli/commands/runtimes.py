@@ -18,7 +18,8 @@ from codesdk.cli.runtime_checks import Finding, alias_of, ask_status, look_at
 from codesdk.cli.target.place import connected
 from codesdk.cli.view.out import write_json, write_text
 from codesdk.cli.view.safe import printable
-from codesdk.contract.capabilities import AuthStatus, Capabilities
+from codesdk.contract.access import AuthStatus
+from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import InvalidRequest, TaskFailure
 from codesdk.runtimes import (
@@ -185,11 +186,6 @@ def _shown(name: str) -> str:
 
 
 def _words(status: AuthStatus) -> str:
-    details = status.details or {}
-    problem = details.get("problem") or (None if status.ok else details.get("note"))
-    if problem:
-        return f"not logged in. {problem}" if "problem" not in details else str(problem)
-    known = [f"{name} {value}" for name, value in details.items() if name in ("version", "mode", "source")]
-    return " · ".join([*known, status.account_label or ""]).strip(" ·") or (
-        "ready" if status.ok else "not ready"
-    )
+    if status.ok:
+        return status.account_label or "ready"
+    return " ".join(filter(None, [status.problem, status.to_do])) or "not ready"

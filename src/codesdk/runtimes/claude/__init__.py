@@ -14,7 +14,6 @@ ENTRY = RuntimeEntry(
         package="claude-agent-sdk",
         extra="claude",
         bundled="codesdk.runtimes.claude.options:bundled",
-        login="CLAUDE_CONFIG_DIR={folder} {program} auth login",
         login_files=(".credentials.json",),
     ),
     wire="anthropic",

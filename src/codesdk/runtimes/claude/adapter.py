@@ -6,13 +6,13 @@
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 import msgspec
 
-from codesdk.contract.capabilities import AuthStatus, Capabilities
-from codesdk.contract.errors import CodeSDKError, Conflict, ErrorInfo, TaskFailure
+from codesdk.contract.access import AuthStatus, Availability, LoginDialog, LoginOutcome
+from codesdk.contract.capabilities import Capabilities
+from codesdk.contract.errors import CodeSDKError, Conflict, ErrorInfo
 from codesdk.contract.messages import Message
 from codesdk.contract.runtime import (
     Failed,
@@ -25,26 +25,19 @@ from codesdk.contract.runtime import (
     ToolReply,
 )
 from codesdk.contract.tools import ToolIdentity
-from codesdk.contract.workspace import Workspace
 from codesdk.runtimes.claude import ENTRY, NAME
 from codesdk.runtimes.claude.input import Content, content_of, new_for_process
 from codesdk.runtimes.claude.live import Live, begin, launch_of
 from codesdk.runtimes.claude.native import NATIVE_TOOLS, question
 from codesdk.runtimes.claude.normalize import ClaudeState, Frame, normalize
-from codesdk.runtimes.claude.options import own_variables
 from codesdk.runtimes.program import PROGRAM_CAPABILITIES
-from codesdk.runtimes.program.environment import LOGIN, make_places, variables
+from codesdk.runtimes.program.access import availability, key_status, no_login
 from codesdk.runtimes.program.finding import Program, find_program
-from codesdk.runtimes.program.process import start_child
 from codesdk.tools import PREFIX, by_wire_name
 
 INTERRUPT_S = 2.0
 QUEUED_S = 5.0
-ASK_S = 30.0
 MAX_RETRIES = 6
-NOWHERE = "http://127.0.0.1:9/-/-"
-"""In place of the addresses that a session has: to ask for a login needs neither."""
-_KEY = "A key that the model gateway has takes the place of a login."
 _CAPABILITIES = msgspec.structs.replace(
     PROGRAM_CAPABILITIES,
     auth_model="both",
@@ -72,21 +65,14 @@ class ClaudeRuntime:
         """Return the program that is driven. Raise `TaskFailure` if there is none, or not the tested version."""
         return await find_program(ENTRY, self._program, workspace=workspace)
 
+    async def check_available(self, env: RuntimeEnv) -> Availability:
+        return await availability(ENTRY, self.find())
+
     async def auth_status(self, env: RuntimeEnv) -> AuthStatus:
-        """Ask claude itself. The details say so if the program is missing."""
-        try:
-            program = await self.find()
-        except TaskFailure as error:
-            return AuthStatus(
-                ok=False, logged_in=False, auth_model="both", details={"problem": error.message}
-            )
-        places = make_places(env, NAME, LOGIN)
-        try:
-            config = places.folder(ENTRY.state_folder)
-            own = own_variables(config, NOWHERE, NOWHERE, max_retries=0, key=None)
-            return await _ask_auth(program.path, str(places.root), variables(places, env, own))
-        finally:
-            places.remove()
+        return key_status(ENTRY, env, _CAPABILITIES.auth_model)
+
+    async def ensure_login(self, env: RuntimeEnv, dialog: LoginDialog) -> LoginOutcome:
+        raise no_login(ENTRY)
 
     async def start_task(self, host: Host, task: TaskInput) -> RuntimeTask:
         """Hand the new messages to the session's process, or to a new one."""
@@ -226,35 +212,3 @@ class ClaudeTask:
             details={"stderr": said} if said else None,
         )
         return Failed(error=error)
-
-
-async def _ask_auth(program: str, cwd: str, env: Mapping[str, str]) -> AuthStatus:
-    """Return what `claude auth status` says. The provider may still refuse a login that is there."""
-    told = await _run([program, "auth", "status"], cwd, env)
-    logged_in = told.get("loggedIn") is True
-    details = {"method": told.get("authMethod", "unknown"), "provider": told.get("apiProvider"), "note": _KEY}
-    return AuthStatus(
-        ok=logged_in,
-        logged_in=logged_in,
-        auth_model="both",
-        account_label=_label(told) if logged_in else None,
-        details={name: value for name, value in details.items() if value is not None},
-    )
-
-
-def _label(told: Mapping[str, Any]) -> str:
-    plan = told.get("subscriptionType")
-    method = str(told.get("authMethod", "unknown"))
-    return f"{method} ({plan})" if plan else method
-
-
-async def _run(argv: list[str], cwd: str, env: Mapping[str, str]) -> dict[str, Any]:
-    child = await start_child(argv, cwd=Workspace(cwd), env=env)
-    try:
-        child.stdin.close()
-        with contextlib.suppress(TimeoutError, ValueError, RecursionError):
-            async with asyncio.timeout(ASK_S):
-                return msgspec.json.decode(await child.stdout.read(), type=dict[str, Any])
-        return {}
-    finally:
-        await child.stop(0.0)

@@ -5,16 +5,15 @@ decides what it may do. `normalize` says what its frames mean.
 """
 
 import asyncio
-import tempfile
 from collections.abc import AsyncGenerator, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from codesdk.contract.capabilities import AuthStatus, Capabilities
-from codesdk.contract.errors import CodeSDKError, ErrorInfo
+from codesdk.contract.access import AuthStatus, Availability, LoginDialog, LoginOutcome
+from codesdk.contract.capabilities import Capabilities
+from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.events import OutputCompleted, RuntimeNotice
 from codesdk.contract.messages import Message
 from codesdk.contract.runtime import (
@@ -31,7 +30,6 @@ from codesdk.contract.runtime import (
     ToolReply,
 )
 from codesdk.contract.tools import ToolIdentity
-from codesdk.contract.workspace import Workspace
 from codesdk.runtimes.codex import ENTRY, NAME
 from codesdk.runtimes.codex.config import DEFAULT_MODEL, list_models
 from codesdk.runtimes.codex.input import history, since_answer, split, turn_input
@@ -40,6 +38,7 @@ from codesdk.runtimes.codex.normalize import cut_off, normalize
 from codesdk.runtimes.codex.server import CodexServer, Setup, home_of
 from codesdk.runtimes.codex.state import State
 from codesdk.runtimes.program import PROGRAM_CAPABILITIES
+from codesdk.runtimes.program.access import availability, key_status, no_login
 from codesdk.runtimes.program.environment import Places, make_places
 from codesdk.runtimes.program.finding import Program, find_program
 from codesdk.runtimes.program.jsonrpc import Garbage, Gone
@@ -47,8 +46,6 @@ from codesdk.runtimes.program.workspace import framed
 from codesdk.tools import by_wire_name
 
 INTERRUPT_S = 2.0
-# Nothing listens on this port; to ask for an account needs no model.
-_NOWHERE = "http://127.0.0.1:9"
 
 _CAPABILITIES = msgspec.structs.replace(
     PROGRAM_CAPABILITIES,
@@ -74,37 +71,14 @@ class CodexRuntime:
     def capabilities(self) -> Capabilities:
         return _CAPABILITIES
 
+    async def check_available(self, env: RuntimeEnv) -> Availability:
+        return await availability(ENTRY, self.find())
+
     async def auth_status(self, env: RuntimeEnv) -> AuthStatus:
-        """Start codex away from any session and ask it for its account. The key itself is the gateway's."""
-        try:
-            program = await self.find()
-            with tempfile.TemporaryDirectory(prefix="codesdk-") as scratch:
-                places = Places(root=Path(scratch), lasting=True)
-                for folder in (places.home, places.tmp):
-                    folder.mkdir()
-                setup = Setup(
-                    program=program.path,
-                    cwd=Workspace(scratch),
-                    model=DEFAULT_MODEL,
-                    model_url=_NOWHERE,
-                    tool_url=None,
-                )
-                server = await CodexServer.start(setup, places, env, await self._known_models(program))
-                try:
-                    account = await server.account()
-                finally:
-                    await server.stop()
-        except CodeSDKError as error:
-            return AuthStatus(
-                ok=False, logged_in=False, auth_model="api_key", details={"problem": error.message}
-            )
-        return AuthStatus(
-            ok=not account.get("requiresOpenaiAuth", False),
-            logged_in=True,
-            auth_model="api_key",
-            account_label="the key of the model gateway",
-            details={"version": program.version},
-        )
+        return key_status(ENTRY, env, _CAPABILITIES.auth_model)
+
+    async def ensure_login(self, env: RuntimeEnv, dialog: LoginDialog) -> LoginOutcome:
+        raise no_login(ENTRY)
 
     async def start_task(self, host: Host, task: TaskInput) -> RuntimeTask:
         server = await self._server(host, task)

@@ -11,7 +11,8 @@ from typing import Any, cast
 
 import msgspec
 
-from codesdk.contract.capabilities import AuthStatus, Capabilities
+from codesdk.contract.access import AuthStatus, Availability, LoginDialog, LoginOutcome
+from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.messages import Message, ToolResult, text_of
 from codesdk.contract.runtime import (
@@ -59,8 +60,14 @@ class ScriptedRuntime:
     def capabilities(self) -> Capabilities:
         return _CAPABILITIES
 
+    async def check_available(self, env: RuntimeEnv) -> Availability:
+        return Availability(ok=True)
+
     async def auth_status(self, env: RuntimeEnv) -> AuthStatus:
-        return AuthStatus(ok=True, logged_in=True, auth_model="none", account_label="no account needed")
+        return AuthStatus(ok=True, logged_in=False, auth_model="none", account_label="no account needed")
+
+    async def ensure_login(self, env: RuntimeEnv, dialog: LoginDialog) -> LoginOutcome:
+        return LoginOutcome(logged_in=False, problem="There is no account to log in to.")
 
     async def start_task(self, host: Host, task: TaskInput) -> RuntimeTask:
         script = self._script

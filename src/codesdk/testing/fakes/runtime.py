@@ -7,7 +7,8 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any
 
-from codesdk.contract.capabilities import AuthStatus, Capabilities
+from codesdk.contract.access import AuthStatus, Availability, LoginDialog, LoginOutcome
+from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.events import OutputCompleted, OutputDelta
 from codesdk.contract.messages import Message, Text
 from codesdk.contract.runtime import (
@@ -91,8 +92,14 @@ class FakeRuntime:
     def capabilities(self) -> Capabilities:
         return self._capabilities
 
+    async def check_available(self, env: RuntimeEnv) -> Availability:
+        return Availability(ok=True)
+
     async def auth_status(self, env: RuntimeEnv) -> AuthStatus:
-        return AuthStatus(ok=True, logged_in=True, auth_model="none")
+        return AuthStatus(ok=True, logged_in=False, auth_model="none")
+
+    async def ensure_login(self, env: RuntimeEnv, dialog: LoginDialog) -> LoginOutcome:
+        return LoginOutcome(logged_in=False, problem="There is no account to log in to.")
 
     async def start_task(self, host: Host, task: TaskInput) -> "FakeTask":
         self.tasks.append(FakeTask(host, task, self._play))

@@ -1,0 +1,101 @@
+"""Whether a runtime can be used, and who pays for its model requests: a key, or an account of the program's own.
+
+A key belongs to a principal or to the operator, and only the gateway has it; a login lies in a credential
+namespace, and only the program uses it. Where there is a key, it is used. Nothing here holds either of them.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol, get_args
+
+from codesdk.contract.models import Wire
+from codesdk.contract.tools import Record
+
+AuthModel = Literal["oauth_local", "api_key", "both", "none", "unknown"]
+ProviderName = Literal["anthropic", "openai", "gemini"]
+PROVIDERS: tuple[ProviderName, ...] = get_args(ProviderName)
+"""Whose keys can be stored."""
+PROVIDER_OF: Mapping[Wire, ProviderName] = {
+    "anthropic": "anthropic",
+    "responses": "openai",
+    "chat": "openai",
+    "gemini": "gemini",
+}
+KEY_VARIABLES: Mapping[ProviderName, str] = {
+    "anthropic": "ANTHROPIC_API_KEY",
+    "openai": "OPENAI_API_KEY",
+    "gemini": "GEMINI_API_KEY",
+}
+"""The environment variables with the operator's keys."""
+
+LoginTraffic = Literal["through", "beside"]
+"""How the requests of a logged-in program reach its provider: `through` the gateway, or `beside` it."""
+
+
+class ModelAccess(Record, frozen=True, kw_only=True):
+    """How the gateway would answer requests of one format: with a key, without needing one, or by playing something."""
+
+    kind: Literal["key", "open", "played"]
+    label: str
+    """For people: which key, which address, or what is played."""
+
+
+class Availability(Record, frozen=True, kw_only=True):
+    """Whether a runtime's program is there and may be driven. Says nothing about accounts."""
+
+    ok: bool
+    program: str | None = None
+    """The path of the program; None for a runtime that comes with CodeSDK, or if it was not found."""
+    version: str | None = None
+    problem: str | None = None
+    """Why not, as a sentence; None if `ok`."""
+    to_do: str | None = None
+    """What to do about it."""
+
+
+class AuthStatus(Record, frozen=True, kw_only=True):
+    """Whether a runtime is ready to talk to its model. Never holds a secret."""
+
+    ok: bool
+    logged_in: bool
+    """Whether the program has a login to an account of its own. A key is none."""
+    auth_model: AuthModel
+    account_label: str | None = None
+    """For people: which key or which account is used."""
+    problem: str | None = None
+    """Why it is not ready, as a sentence; None if `ok`."""
+    to_do: str | None = None
+    """What to do about it, as a sentence."""
+    details: dict[str, Any] | None = None
+
+
+class LoginPrompt(Record, frozen=True, kw_only=True):
+    """What a person has to do in order to log in. Shown to whoever logs in, and to nobody else."""
+
+    message: str
+    url: str | None = None
+    """The address to open. CodeSDK never opens it."""
+    code: str | None = None
+    """The one-time code to type in there."""
+    expires_at: str | None = None
+    """Until when it can be done."""
+
+
+class LoginOutcome(Record, frozen=True, kw_only=True):
+    """How a login ended."""
+
+    logged_in: bool
+    account_label: str | None = None
+    problem: str | None = None
+    """Why nobody is logged in, as a sentence."""
+
+
+class LoginDialog(Protocol):
+    """The person who logs in, as a runtime sees it."""
+
+    async def show(self, prompt: LoginPrompt) -> None:
+        """Show a prompt, in place of the one before. Does not wait for the person."""
+        ...
+
+    async def ask(self, prompt: LoginPrompt) -> str:
+        """Show a prompt and return what the person answers: a secret, such as a code from the provider's page."""
+        ...
