@@ -7,10 +7,10 @@ namespace, and only the program uses it. Where there is a key, it is used. Nothi
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol, get_args
 
+from codesdk.contract.capabilities import AuthModel
 from codesdk.contract.models import Wire
 from codesdk.contract.tools import Record
 
-AuthModel = Literal["oauth_local", "api_key", "both", "none", "unknown"]
 ProviderName = Literal["anthropic", "openai", "gemini"]
 PROVIDERS: tuple[ProviderName, ...] = get_args(ProviderName)
 """Whose keys can be stored."""

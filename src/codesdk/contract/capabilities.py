@@ -4,9 +4,9 @@ from typing import Literal
 
 import msgspec
 
-from codesdk.contract.access import AuthModel
 from codesdk.contract.tools import Record, ToolClass
 
+AuthModel = Literal["oauth_local", "api_key", "both", "none", "unknown"]
 ToolExecutionModel = Literal["external_mcp", "runtime_internal", "hybrid", "stream"]
 PermissionModel = Literal["codesdk", "runtime", "hybrid"]
 StateModel = Literal["in_process", "local_disk", "server_side", "hybrid", "unknown"]

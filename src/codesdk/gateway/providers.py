@@ -33,14 +33,17 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
 
 def providers_from(environment: Mapping[str, str] = os.environ) -> dict[Wire, Provider]:
     """Return the real providers, with their keys from the environment."""
-    return {
-        wire: Provider(
-            origin=origin,
-            key=environment.get(KEY_NAMES[wire], "").strip() or None,
-            key_label=f"the key in {KEY_NAMES[wire]}",
-        )
-        for wire, origin in ORIGINS.items()
-    }
+    return {wire: _provider(wire, origin, environment) for wire, origin in ORIGINS.items()}
+
+
+def _provider(wire: Wire, origin: str, environment: Mapping[str, str]) -> Provider:
+    variable = KEY_NAMES[wire]
+    key = environment.get(variable, "").strip()
+    return (
+        Provider(origin=origin, key=key, key_label=f"the key in {variable}")
+        if key
+        else Provider(origin=origin)
+    )
 
 
 def access_with(providers: Mapping[Wire, Provider]) -> dict[Wire, ModelAccess]:

@@ -5,7 +5,8 @@ What all runtimes with a program answer for `check_available`, `auth_status` and
 
 from collections.abc import Awaitable
 
-from codesdk.contract.access import KEY_VARIABLES, PROVIDER_OF, AuthModel, AuthStatus, Availability
+from codesdk.contract.access import KEY_VARIABLES, PROVIDER_OF, AuthStatus, Availability
+from codesdk.contract.capabilities import AuthModel
 from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import InvalidRequest, TaskFailure
 from codesdk.contract.runtime import RuntimeEnv
