@@ -61,6 +61,8 @@ class AuthStatus(Record, frozen=True, kw_only=True):
     auth_model: AuthModel
     account_label: str | None = None
     """For people: which key or which account is used."""
+    traffic: LoginTraffic | None = None
+    """How the requests of the account go, if an account is used; None with a key. `beside`: none of them is seen."""
     problem: str | None = None
     """Why it is not ready, as a sentence; None if `ok`."""
     to_do: str | None = None

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from codesdk.contract.models import InstructionSources, ModelTap
+from codesdk.contract.models import InstructionSources, LoginKind, ModelTap
 from codesdk.contract.settings import GatewayMode
 from codesdk.contract.workspace import Workspace
 from codesdk.gateway.providers import Provider
@@ -49,10 +49,11 @@ class GatewayService:
         mode: GatewayMode,
         workspace: Workspace,
         sources: InstructionSources,
+        login: LoginKind | None = None,
     ) -> str:
         """Serve a session under a token. Return the base URL for its runtime."""
         gateway = await self._use()
-        return gateway.open(session_id, token, tap, mode, workspace, sources)
+        return gateway.open(session_id, token, tap, mode, workspace, sources, login)
 
     async def close(self, session_id: str) -> None:
         """Revoke a session's URL."""

@@ -48,8 +48,8 @@ class Aside(Protocol):
         """Answer a request that is about the account. None for any other."""
         ...
 
-    def plain(self, request: RawRequest) -> RawRequest:
-        """Return a request under the path that its format has everywhere."""
+    def plain(self, request: RawRequest) -> RawRequest | None:
+        """Return a model request under the path that its format has everywhere; None if it must not pass."""
         ...
 
 
@@ -135,7 +135,8 @@ async def _serve(backend: Backend, aside: Aside | None, request: RawRequest, sen
     try:
         reply = None if aside is None else await aside.answer(request)
         if reply is None:
-            reply = await _answer(backend, request if aside is None else aside.plain(request))
+            plain = request if aside is None else aside.plain(request)
+            reply = _not_found(request) if plain is None else await _answer(backend, plain)
     except Exception as error:  # noqa: BLE001 - a bug of ours must not look like a dead provider
         _report(error)
         message = f"The gateway failed to handle this request ({type(error).__name__})."

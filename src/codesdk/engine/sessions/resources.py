@@ -8,14 +8,14 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from codesdk.contract.capabilities import Capabilities, McpTransport
 from codesdk.contract.entry import ANY_CLIENT, McpClient
 from codesdk.contract.errors import CodeSDKError, InvalidRequest, TaskFailure
 from codesdk.contract.events import ArtifactCreated
 from codesdk.contract.messages import ArtifactRef
-from codesdk.contract.models import NO_SOURCES, InstructionSources
+from codesdk.contract.models import NO_SOURCES, InstructionSources, LoginKind
 from codesdk.contract.ports import Attached, ToolCalls
 from codesdk.contract.runtime import Runtime, ToolAnnouncement
 from codesdk.engine.models.limits import Spending, Standing, find_near, is_asked
@@ -71,6 +71,7 @@ class Resources:
         self._tap: SessionTap | None = None
         self._tool_url: str | None = None
         self._model_url: str | None = None
+        self._login: LoginKind | None = None
         self._opening = asyncio.Lock()
         self._detach: Callable[[], Awaitable[None]] | None = None
 
@@ -109,15 +110,19 @@ class Resources:
         standing = find_near(state, self.spending.standing(state.principal))
         return None if standing is None or is_asked(state, standing.level) else standing
 
-    async def model_url(self, sources: InstructionSources) -> str:
-        """Return the URL that the runtime uses in place of the provider's."""
+    async def model_url(self, sources: InstructionSources, login: LoginKind | None = None) -> str:
+        """Return the URL that the runtime uses in place of the provider's; another one if it comes with a login."""
         door, scope = self._scope.ports.models, self._scope
         if door is None:
             raise TaskFailure(
                 "This runtime needs the model gateway, and there is none here.", code="RUNTIME_UNAVAILABLE"
             )
         async with self._opening:
+            if self._model_url is not None and self._login != login:
+                self._model_url = None
+                await door.close(scope.state.session_id)
             if self._model_url is None:
+                self._login = login
                 await self.spending.load(scope.state.principal)
                 token = secrets.token_urlsafe(24)
                 # Learned before anyone gets it, so that no event can hold it.
@@ -129,6 +134,7 @@ class Resources:
                     scope.settings.gateway,
                     scope.workspace,
                     sources,
+                    login,
                 )
         return self._model_url
 
@@ -230,9 +236,17 @@ class RuntimeHost:
         self._resources = resources
         self._may_run = may_run
 
-    async def model_endpoint(self, sources: InstructionSources = NO_SOURCES) -> str:
+    async def model_endpoint(
+        self, sources: InstructionSources = NO_SOURCES, login: LoginKind | None = None
+    ) -> str:
         """Return the URL that the runtime uses in place of the provider's."""
-        return await self._resources.model_url(sources)
+        return await self._resources.model_url(sources, login)
+
+    def learn(self, secrets: Sequence[str]) -> None:
+        """Redact these from now on. Known ones cost nothing: a login is told again with every task."""
+        new = [secret for secret in secrets if secret not in self._scope.redactor.secrets]
+        if new:
+            self._scope.learn(new)
 
     async def tool_endpoint(self, client: McpClient = ANY_CLIENT) -> str:
         """Return the URL at which the session's tools are offered over MCP."""

@@ -14,6 +14,8 @@ ENTRY = RuntimeEntry(
         package="claude-agent-sdk",
         extra="claude",
         bundled="codesdk.runtimes.claude.options:bundled",
+        # Not through the gateway: its provider does not let others carry its accounts' credentials.
+        logins=("beside",),
         login_files=(".credentials.json",),
     ),
     wire="anthropic",

@@ -16,17 +16,24 @@ import msgspec
 
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.messages import Message, Text, text_of
-from codesdk.contract.models import STAND_IN
-from codesdk.contract.runtime import Host, RuntimeEnv, TaskInput
+from codesdk.contract.runtime import Host, TaskInput
 from codesdk.runtimes.claude import ENTRY
 from codesdk.runtimes.claude.input import Content, content_of, new_for_file, retold
-from codesdk.runtimes.claude.options import Launch, command, own_variables, read_wishes, tool_token
+from codesdk.runtimes.claude.login import login_variables
+from codesdk.runtimes.claude.options import (
+    Launch,
+    command,
+    key_variables,
+    own_variables,
+    read_wishes,
+    tool_token,
+)
 from codesdk.runtimes.claude.process import ClaudeProcess, start_claude
-from codesdk.runtimes.program.environment import LOGIN, Places, make_places, variables
+from codesdk.runtimes.program.environment import Places, make_places, variables
 from codesdk.runtimes.program.workspace import framed
 
 START_S = 50.0
-CREDENTIALS = ".credentials.json"
+LOGIN_RETRIES = 2
 
 
 class Folders(msgspec.Struct, frozen=True):
@@ -65,7 +72,7 @@ class Live:
         return self.process.alive and same and launch.model in (self._launch.model, self.model)
 
 
-def launch_of(task: TaskInput) -> Launch:
+def launch_of(task: TaskInput, login: Path | None = None) -> Launch:
     """Return how a task wants claude started. Raise `InvalidRequest` if its `runtime_config` is not understood."""
     wishes = read_wishes(task.runtime_config)
     texts = [text_of(message.content) for message in task.messages if message.role == "system"]
@@ -73,6 +80,7 @@ def launch_of(task: TaskInput) -> Launch:
         model=task.model,
         system_prompt="\n\n".join(filter(None, [wishes.system_prompt, *texts, *framed(task.instructions)])),
         effort=wishes.effort,
+        login=login,
         permission_mode=task.permission_mode,
         native_tools=tuple(sorted(set(task.native_tools))),
     )
@@ -85,7 +93,7 @@ async def begin(
     places = make_places(task.env, ENTRY.name, task.session_id)
     folders = Folders(places, tempfile.mkdtemp(prefix="codesdk-"))
     try:
-        config = _config_dir(task.env, places)
+        config = places.folder(ENTRY.state_folder)
         start = await _starter(host, task, launch, folders, config, program, max_retries)
         known, fresh = task.runtime_session_id, new_for_file(messages)
         if (
@@ -114,14 +122,18 @@ async def _starter(
 ) -> Callable[[str], Awaitable[ClaudeProcess]]:
     """Return a function that starts a process for a conversation."""
     places = folders.places
-    model_url = await host.model_endpoint(ENTRY.sources(str(places.home), str(config)))
     tool_url = await host.tool_endpoint(ENTRY.mcp)
+    if launch.login is None:
+        model_url = await host.model_endpoint(ENTRY.sources(str(places.home), str(config)))
+        secrets, models = [_last(model_url)], key_variables(model_url)
+    else:
+        # By itself claude would go on asking for minutes; a login that is refused stays refused.
+        secrets, models, max_retries = [], login_variables(launch.login), min(max_retries, LOGIN_RETRIES)
     prompt = places.folder("prompt") / "system.txt"
     prompt.write_text(launch.system_prompt)
-    key = None if (config / CREDENTIALS).exists() else STAND_IN
-    own = own_variables(config, model_url, tool_url, max_retries=max_retries, key=key)
+    own = own_variables(config, tool_url, models, max_retries=max_retries)
     env = variables(places, task.env, own | {"XDG_RUNTIME_DIR": folders.sockets})
-    secrets = [tool_token(tool_url), model_url.rstrip("/").rpartition("/")[2]]
+    secrets = [tool_token(tool_url), *secrets]
 
     async def start(conversation: str) -> ClaudeProcess:
         argv = command(program, launch, tool_url, prompt, conversation)
@@ -132,14 +144,8 @@ async def _starter(
     return start
 
 
-def _config_dir(env: RuntimeEnv, places: Places) -> Path:
-    """Return claude's own folder. Each session has one, with the namespace's login in it if there is one."""
-    config = places.folder(ENTRY.state_folder)
-    if places.lasting:
-        login = make_places(env, ENTRY.name, LOGIN).folder(ENTRY.state_folder) / CREDENTIALS
-        if login.exists() and not (config / CREDENTIALS).exists():
-            (config / CREDENTIALS).symlink_to(login)
-    return config
+def _last(url: str) -> str:
+    return url.rstrip("/").rpartition("/")[2]
 
 
 def has_copy(config: Path, conversation: str, messages: Sequence[Message]) -> bool:

@@ -14,6 +14,9 @@ ENTRY = RuntimeEntry(
         package="openai-codex-cli-bin",
         extra="codex",
         bundled="codesdk.runtimes.codex.adapter:bundled",
+        # Not beside the gateway: only there do sessions that renew one login at once not use up each other's token.
+        logins=("through",),
+        login_files=("auth.json",),
     ),
     wire="responses",
     provider="openai",

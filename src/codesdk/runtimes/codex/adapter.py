@@ -32,16 +32,19 @@ from codesdk.contract.runtime import (
 from codesdk.contract.tools import ToolIdentity
 from codesdk.runtimes.codex import ENTRY, NAME
 from codesdk.runtimes.codex.config import DEFAULT_MODEL, list_models
+from codesdk.runtimes.codex.errors import is_dead
 from codesdk.runtimes.codex.input import history, since_answer, split, turn_input
+from codesdk.runtimes.codex.login import KIND, find_login, log_in, mark_refused
 from codesdk.runtimes.codex.native import NATIVE_TOOLS, QUESTIONS
 from codesdk.runtimes.codex.normalize import cut_off, normalize
 from codesdk.runtimes.codex.server import CodexServer, Setup, home_of
 from codesdk.runtimes.codex.state import State
 from codesdk.runtimes.program import PROGRAM_CAPABILITIES
-from codesdk.runtimes.program.access import availability, key_status, no_login
+from codesdk.runtimes.program.access import availability, login_notice, status_of
 from codesdk.runtimes.program.environment import Places, make_places
 from codesdk.runtimes.program.finding import Program, find_program
 from codesdk.runtimes.program.jsonrpc import Garbage, Gone
+from codesdk.runtimes.program.logins import Login, required, traffic_of
 from codesdk.runtimes.program.workspace import framed
 from codesdk.tools import by_wire_name
 
@@ -50,6 +53,7 @@ INTERRUPT_S = 2.0
 _CAPABILITIES = msgspec.structs.replace(
     PROGRAM_CAPABILITIES,
     supports_artifacts=False,
+    auth_model="both",
     native_tools=NATIVE_TOOLS,
     instruction_files=list(ENTRY.instructions.captured),
 )
@@ -75,14 +79,16 @@ class CodexRuntime:
         return await availability(ENTRY, self.find())
 
     async def auth_status(self, env: RuntimeEnv) -> AuthStatus:
-        return key_status(ENTRY, env, _CAPABILITIES.auth_model)
+        return status_of(ENTRY, env, await asyncio.to_thread(find_login, env))
 
     async def ensure_login(self, env: RuntimeEnv, dialog: LoginDialog) -> LoginOutcome:
-        raise no_login(ENTRY)
+        return await log_in((await self.find()).path, env, dialog)
 
     async def start_task(self, host: Host, task: TaskInput) -> RuntimeTask:
-        server = await self._server(host, task)
-        new, notices = server.unseen(since_answer(task.messages)), list[RuntimeItem]()
+        login = await self._login(host, task.env)
+        server = await self._server(host, task, login)
+        notices: list[RuntimeItem] = [] if login is None else [login_notice(login, "through")]
+        new = server.unseen(since_answer(task.messages))
         if server.thread_id is None and not await server.open_thread(task.runtime_session_id):
             before, new = split(task.messages)
             await server.inject(history(before))
@@ -97,8 +103,9 @@ class CodexRuntime:
             tools=tools,
             natives=frozenset(task.native_tools),
             workspace=task.env.cwd,
+            login=login is not None,
         )
-        return CodexTask(server, state, host, notices)
+        return CodexTask(server, state, host, notices, login)
 
     async def close_session(self, session_id: str) -> None:
         server, places = self._servers.pop(session_id, None), self._places.pop(session_id, None)
@@ -107,7 +114,17 @@ class CodexRuntime:
         if places is not None:
             await asyncio.to_thread(places.remove)
 
-    async def _server(self, host: Host, task: TaskInput) -> CodexServer:
+    async def _login(self, host: Host, env: RuntimeEnv) -> Login | None:
+        """Return the account that a task uses; None if the gateway has a key. Its tokens are secrets of the session."""
+        if traffic_of(ENTRY, env) is None:
+            return None
+        login = await asyncio.to_thread(find_login, env)
+        if login is None:
+            raise required(ENTRY, "Codex is not logged in, and there is no key for its provider.")
+        host.learn(login.secrets)
+        return login
+
+    async def _server(self, host: Host, task: TaskInput, login: Login | None) -> CodexServer:
         """Return the session's server. Start one if there is none, or if the task needs it set up in another way."""
         program = await self.find(task.env.cwd)
         places = self._places.get(task.session_id)
@@ -118,8 +135,9 @@ class CodexRuntime:
             program=program.path,
             cwd=task.env.workspace,
             model=task.model or DEFAULT_MODEL,
-            model_url=await host.model_endpoint(sources),
+            model_url=await host.model_endpoint(sources, None if login is None else KIND),
             tool_url=await host.tool_endpoint(ENTRY.mcp),
+            login=None if login is None else login.folder,
             native_tools=tuple(sorted(set(task.native_tools))),
             instructions=tuple(framed(task.instructions)),
         )
@@ -128,7 +146,8 @@ class CodexRuntime:
             await server.stop()
             server = None
         if server is None:
-            server = await CodexServer.start(setup, places, task.env, await self._known_models(program))
+            models, secrets = await self._known_models(program), () if login is None else login.secrets
+            server = await CodexServer.start(setup, places, task.env, models, secrets)
         self._servers[task.session_id] = server
         return server
 
@@ -145,11 +164,19 @@ class CodexRuntime:
 class CodexTask:
     """One turn."""
 
-    def __init__(self, server: CodexServer, state: State, host: Host, notices: list[RuntimeItem]) -> None:
+    def __init__(
+        self,
+        server: CodexServer,
+        state: State,
+        host: Host,
+        notices: list[RuntimeItem],
+        login: Login | None = None,
+    ) -> None:
         self._server = server
         self._state = state
         self._host = host
         self._notices = notices
+        self._login = login
         self._over = False
         self._asking: set[asyncio.Task[None]] = set()
 
@@ -232,6 +259,10 @@ class CodexTask:
             )
             return [Draft(notice, message.start)]
         items = normalize(self._state, message)
+        if self._login is not None and any(
+            isinstance(item, Failed) and is_dead(item.error) for item in items
+        ):
+            await asyncio.to_thread(mark_refused, self._login)
         if any(isinstance(item, Draft) and isinstance(item.payload, OutputCompleted) for item in items):
             self._server.unanswered = []
         return items

@@ -46,7 +46,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
 
     def folder(self, name: str) -> Path:
         """Return a folder of the runtime's own, and make it if it is missing."""
-        return _make(self.root / name)
+        return make_folder(self.root / name)
 
     def remove(self) -> None:
         """Delete everything that was made for one session only. Must not raise."""
@@ -61,7 +61,7 @@ def make_places(env: RuntimeEnv, runtime: str, session_id: str) -> Places:
         root = _root(env, runtime, session_id) if lasting else Path(tempfile.mkdtemp(prefix="codesdk-"))
         places = Places(root=root, lasting=lasting)
         for folder in (places.home, places.tmp, *(root / name for name in _XDG.values())):
-            _make(folder)
+            make_folder(folder)
     except OSError as error:
         raise StorageFailure(
             f"The folders for the runtime {runtime} could not be made ({error.strerror}). Check the data directory."
@@ -98,6 +98,14 @@ def login_folder(state_dir: str, namespace: str, entry: RuntimeEntry) -> Path:
     return Path(state_dir) / _owner(namespace) / _segment(entry.name) / LOGIN / entry.state_folder
 
 
+def make_folder(folder: Path) -> Path:
+    """Make a folder and those above it, all of them for their owner only."""
+    if not folder.parent.is_dir():
+        make_folder(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
 def session_folders(state_dir: str, session_id: str) -> list[Path]:
     """Return the folders in which the runtimes of a session keep their state."""
     return list(Path(state_dir).glob(f"*/*/{_segment(session_id)}")) if state_dir else []
@@ -124,6 +132,23 @@ _XDG = {
 }
 
 
+NETWORK = (
+    "HTTPS_PROXY",
+    "https_proxy",
+    "NO_PROXY",
+    "no_proxy",
+    "NODE_EXTRA_CA_CERTS",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+)
+"""How this machine reaches the network. A program that talks to its provider by itself needs the same."""
+
+
+def network_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return those of our own variables that say how the network is reached. For programs that use it."""
+    return {name: environment[name] for name in NETWORK if environment.get(name)}
+
+
 def _told_by(path: Path, root: Path, logins: Collection[str]) -> bytes:
     """Return everything that a file or a folder says, by its name and its content."""
     readable = path.is_file() and not path.is_symlink() and path.name not in logins
@@ -142,7 +167,7 @@ def _empty(root: Path, logins: Collection[str]) -> None:
 def _root(env: RuntimeEnv, runtime: str, session_id: str) -> Path:
     """Return where a session's state is kept. Each has its own: two live programs must not share theirs."""
     owner = "shared" if env.isolation.level == "shared" else _owner(env.credential_namespace)
-    return _make(Path(env.state_dir) / owner / _segment(runtime)) / _segment(session_id)
+    return make_folder(Path(env.state_dir) / owner / _segment(runtime)) / _segment(session_id)
 
 
 def _owner(namespace: str) -> str:
@@ -154,11 +179,3 @@ def _segment(name: str) -> str:
     if _SAFE.fullmatch(name):
         return name
     return "x-" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def _make(folder: Path) -> Path:
-    """Make a folder and those above it, all of them for their owner only."""
-    if not folder.parent.is_dir():
-        _make(folder.parent)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder

@@ -15,9 +15,10 @@ from typing import Any
 
 import msgspec
 
-from codesdk.contract.models import AccountKind
+from codesdk.contract.models import LoginKind
+from codesdk.gateway.cassettes.scrub import is_login
 from codesdk.gateway.outbound import outbound_headers, outbound_query
-from codesdk.gateway.providers import Provider
+from codesdk.gateway.providers import ORIGINS, Provider
 from codesdk.gateway.reply import RawRequest, Reply, Reset, close_body, refuse
 from codesdk.gateway.upstream import Upstream
 from codesdk.gateway.wires.exchange import Fault, Wire
@@ -32,27 +33,27 @@ KEPT_RENEWALS = 256
 _TOKENS = ("access_token", "refresh_token", "id_token")
 
 
-class Account(msgspec.Struct, frozen=True, kw_only=True):
+class LoginProvider(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of account: the addresses of its provider, and what a logged-in program may ask there."""
 
-    wires: tuple[Wire, ...]
+    wire: Wire
     origin: str
     prefix: str
     """What comes before the path of a model request."""
+    asks: frozenset[str]
+    """Those paths, as the format has them everywhere."""
     reads: re.Pattern[str]
     """The paths that it may read besides: what the account is and what it may use."""
     token_origin: str
     token_path: str
 
 
-ACCOUNTS: Mapping[AccountKind, Account] = {
-    "chatgpt": Account(
-        wires=(
-            "responses",
-            "chat",
-        ),  # a list of models has no format of its own, and goes by the name of `chat`
+LOGIN_PROVIDERS: Mapping[LoginKind, LoginProvider] = {
+    "chatgpt": LoginProvider(
+        wire="responses",
         origin="https://chatgpt.com",
         prefix="/backend-api/codex",
+        asks=frozenset({"/responses", "/models"}),
         reads=re.compile(r"/backend-api/wham/(?:accounts/check|config/bundle|settings/user|usage)"),
         token_origin="https://auth.openai.com",
         token_path="/oauth/token",
@@ -60,19 +61,20 @@ ACCOUNTS: Mapping[AccountKind, Account] = {
 }
 
 
-class AccountUpstream:
+class LoginUpstream:
     """The provider of one kind of account, shared by all sessions with such a login. Close it when done."""
 
-    def __init__(self, account: Account, *, renew_s: float = RENEW_S) -> None:
-        self.account = account
-        provider = Provider(origin=account.origin + account.prefix)
-        self.models = Upstream(dict.fromkeys(account.wires, provider))
+    def __init__(self, provider: LoginProvider, *, renew_s: float = RENEW_S) -> None:
+        self.provider = provider
+        # Whatever a request is taken for, a login never goes to another provider than its own.
+        base = Provider(origin=provider.origin + provider.prefix)
+        self.models = Upstream(dict.fromkeys(ORIGINS, base))
         """Answers model requests, with the login that each brings."""
         self._renewals = _Renewals(self._send_token, renew_s)
 
     async def read(self, request: RawRequest) -> Reply:
         """Pass on a question about the account."""
-        return await self._send(self.account.origin, request)
+        return await self._send(self.provider.origin, request)
 
     async def renew(self, request: RawRequest) -> Reply:
         """Renew a login. Each refresh token is sent once."""
@@ -84,27 +86,27 @@ class AccountUpstream:
         await self.models.close()
 
     async def _send_token(self, request: RawRequest) -> Reply:
-        return await self._send(self.account.token_origin, request)
+        return await self._send(self.provider.token_origin, request)
 
     async def _send(self, origin: str, request: RawRequest) -> Reply:
-        codec, query = codec_for(self.account.wires[0]), outbound_query(request)
+        codec, query = codec_for(self.provider.wire), outbound_query(request)
         url = origin + request.path + (f"?{query}" if query else "")
         return await self.models.pass_on(codec, request, url, outbound_headers(request, codec.wire, None))
 
 
-class AccountDoor:
+class LoginDoor:
     """What one session's program may ask besides models. `learn` is told the tokens that pass: they are secrets."""
 
-    def __init__(self, upstream: AccountUpstream, learn: Callable[[Sequence[str]], None]) -> None:
+    def __init__(self, upstream: LoginUpstream, learn: Callable[[Sequence[str]], None]) -> None:
         self._upstream = upstream
         self._learn = learn
 
     async def answer(self, request: RawRequest) -> Reply | None:
         """Answer a request that is about the account. None for any other."""
-        account = self._upstream.account
-        if request.method == "GET" and account.reads.fullmatch(request.path):
+        provider = self._upstream.provider
+        if request.method == "GET" and provider.reads.fullmatch(request.path):
             return await self._upstream.read(request)
-        if request.method == "POST" and request.path == account.token_path:
+        if request.method == "POST" and request.path == provider.token_path:
             self._learn(_tokens_in(request.body))
             reply = await self._upstream.renew(request)
             if isinstance(reply.body, bytes):
@@ -112,12 +114,13 @@ class AccountDoor:
             return reply
         return None
 
-    def plain(self, request: RawRequest) -> RawRequest:
-        """Return a request for a model under the path that its format has everywhere."""
-        path, prefix = request.path, self._upstream.account.prefix
-        if not path.startswith(f"{prefix}/"):
-            return request
-        return msgspec.structs.replace(request, path=path.removeprefix(prefix))
+    def plain(self, request: RawRequest) -> RawRequest | None:
+        """Return a request for a model under the path that its format has everywhere; None if it must not pass."""
+        provider = self._upstream.provider
+        path = request.path.removeprefix(provider.prefix)
+        if path == request.path or path not in provider.asks:
+            return None
+        return msgspec.structs.replace(request, path=path)
 
 
 class _Renewals:
@@ -207,7 +210,7 @@ async def _whole(reply: Reply) -> bytes:
 
 def _tokens_in(body: bytes) -> list[str]:
     found = _decode(body)
-    return [value for name in _TOKENS if isinstance(value := found.get(name), str) and value]
+    return [value for name in _TOKENS if isinstance(value := found.get(name), str) and is_login(value)]
 
 
 def _decode(body: bytes) -> dict[str, Any]:
