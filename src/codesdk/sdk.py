@@ -29,7 +29,15 @@ from codesdk.handles import Handles, Session, Task, TaskResult
 from codesdk.local import AUDIT, RUNTIMES, ControlServer, DataDir, HolderService, is_held
 from codesdk.policy import ModePolicy
 from codesdk.redaction import Redactor
-from codesdk.runtimes import clean_session, create_runtime, forget_session, resolve, session_folders, sweep
+from codesdk.runtimes import (
+    clean_session,
+    create_runtime,
+    forget_session,
+    resolve,
+    session_folders,
+    sweep,
+    switched_on,
+)
 from codesdk.store import Audit, MemoryBlobs, MemoryEquipment, MemoryLog, MemoryUndo, deletion_entry
 from codesdk.tools import McpHost, ToolRegistry, builtin_registry
 
@@ -37,6 +45,7 @@ __all__ = ["CodeSDK", "Session", "Task", "TaskResult"]
 
 if TYPE_CHECKING:
     from codesdk.bundle import Manifest
+    from codesdk.contract.access import LoginTraffic
     from codesdk.contract.retention import GcReport, Progress, Retention
     from codesdk.gateway import Source, Wire
     from codesdk.tools import ExecOptions, FetchOptions
@@ -95,6 +104,7 @@ class CodeSDK(Handles):
         synchronous: Literal["auto", "full", "normal"] = "auto",
         principal: str = LOCAL,
         allow_yolo: bool = False,
+        logins: "Mapping[str, LoginTraffic] | Sequence[str]" = (),
         permits: Permits | None = None,
         observers: Sequence[Observer] = (),
         subscribers: Sequence[Subscriber] = (),
@@ -108,8 +118,9 @@ class CodeSDK(Handles):
         `runtimes` adds adapters by name, or replaces built-in ones. `tools` replaces the built-in tools;
         `run` and `fetch` switch on those that run programs and read web pages.
         `policy` is asked about every call, on top of the permission mode: `load_policy` reads one from a file.
-        Without `allow_yolo` no session may use the mode that asks about nothing; `permits` says all that the
-        operator permits, in place of it. `secrets` never reach an event, a log or an artifact. `providers` are where
+        Without `allow_yolo` no session may use the mode that asks about nothing. `logins` names the runtimes whose
+        own account logins may be used where there is no key (docs/logins.md). `permits` says all that the
+        operator permits, in place of both. `secrets` never reach an event, a log or an artifact. `providers` are where
         the model gateway passes requests on to; without them, the real ones, with the keys that the environment has
         (ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY). `observers` are told of every event once it is stored;
         `subscribers` are given those of their types from the store and miss none, even over a crash.
@@ -117,7 +128,7 @@ class CodeSDK(Handles):
         """
         caller = Caller.of(principal)
         secrets = tuple(secrets)
-        shaping = (runtimes, tools, run, fetch, policy, limits, secrets, providers, allow_yolo, permits)
+        shaping = (runtimes, tools, run, fetch, policy, limits, secrets, providers, allow_yolo, logins, permits)
         # What the holder's engine would not heed must not be accepted: least of all secrets that it does not know.
         shaped = any((*shaping, observers, subscribers)) or synchronous != "auto"
         async with AsyncExitStack() as stack:
@@ -141,7 +152,8 @@ class CodeSDK(Handles):
                 _Runtimes(runtimes or {}).find,
                 owner=directory.owner if directory else random_names.token_hex(8),
                 secrets=hidden,
-                permits=permits or Permits(allow_yolo=allow_yolo, script_files=True),
+                permits=permits
+                or Permits(allow_yolo=allow_yolo, script_files=True, logins=switched_on(logins)),
             )
             await engine.open()
             if audit is not None:  # made before the engine, which is one of its sources

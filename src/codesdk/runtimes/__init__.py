@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         resolve as resolve,
         runtime_names as runtime_names,
         runtime_table as runtime_table,
+        switched_on as switched_on,
     )
     from codesdk.runtimes.scripted.adapter import ScriptedRuntime as ScriptedRuntime
 
