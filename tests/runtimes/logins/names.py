@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -27,14 +28,13 @@ PEM = serialization.Encoding.PEM
 class Names(asyncio.DatagramProtocol):
     """A name server that knows a few names, and notes what it is asked."""
 
-    def __init__(self, known: Iterable[str]) -> None:
+    def __init__(self, known: Iterable[str], asked: set[str]) -> None:
         self.known = frozenset(known)
-        self.asked: set[str] = set()
+        self.asked = asked
         self._transport: asyncio.DatagramTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.DatagramTransport)
-        self._transport = transport
+        self._transport = cast("asyncio.DatagramTransport", transport)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         assert self._transport is not None
@@ -50,20 +50,18 @@ class Names(asyncio.DatagramProtocol):
 
 
 @asynccontextmanager
-async def names(*known: str) -> AsyncIterator[Names]:
-    """Answer for these names while the block runs. Only in a network of one's own."""
+async def names(*known: str) -> AsyncIterator[set[str]]:
+    """Answer for these names while the block runs. Gives those that were asked for. Only in a network of one's own."""
     assert is_alone()
-    lines = [line.split() for line in Path("/etc/resolv.conf").read_text().split("\n")]
-    servers = [line[1] for line in lines if line[:1] == ["nameserver"] and ":" not in line[1]] or ["127.0.0.1"]
     loop = asyncio.get_running_loop()
-    server, transports = Names(known), list[asyncio.BaseTransport]()
-    for address in servers[:3]:
-        if not address.startswith("127."):
-            subprocess.run(["ip", "addr", "add", f"{address}/32", "dev", "lo"], check=True)
-        transport, _ = await loop.create_datagram_endpoint(lambda: server, local_addr=(address, 53))
+    asked, transports = set[str](), list[asyncio.BaseTransport]()
+    for address in _name_servers():
+        transport, _ = await loop.create_datagram_endpoint(
+            lambda: Names(known, asked), local_addr=(address, 53)
+        )
         transports.append(transport)
     try:
-        yield server
+        yield asked
     finally:
         for transport in transports:
             transport.close()
@@ -71,11 +69,14 @@ async def names(*known: str) -> AsyncIterator[Names]:
 
 def make_certificates(folder: Path, *hosts: str) -> tuple[Path, ssl.SSLContext]:
     """Return the root that programs have to trust, and what a server of these hosts shows."""
+    folder.mkdir()
     now = datetime.datetime.now(datetime.UTC)
     root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     root_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a root of the tests")])
 
-    def certificate(name: x509.Name, public: ec.EllipticCurvePublicKey, *extensions: x509.ExtensionType) -> bytes:
+    def certificate(
+        name: x509.Name, public: ec.EllipticCurvePublicKey, *extensions: x509.ExtensionType
+    ) -> bytes:
         built = x509.CertificateBuilder(issuer_name=root_name, subject_name=name, public_key=public)
         built = built.serial_number(x509.random_serial_number())
         built = built.not_valid_before(now - datetime.timedelta(days=1))
@@ -88,12 +89,24 @@ def make_certificates(folder: Path, *hosts: str) -> tuple[Path, ssl.SSLContext]:
     is_root = x509.BasicConstraints(ca=True, path_length=None)
     root.write_bytes(certificate(root_name, root_key.public_key(), is_root))
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
-    shown = certificate(name, key.public_key(), x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts]))
+    shown = certificate(
+        name, key.public_key(), x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts])
+    )
     private = key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     chain.write_bytes(shown + private)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(chain)
     return root, context
+
+
+def _name_servers() -> list[str]:
+    """Return the addresses that programs ask for names, all of them on loopback now."""
+    lines = [line.split() for line in Path("/etc/resolv.conf").read_text().split("\n")]
+    named = [line[1] for line in lines if line[:1] == ["nameserver"] and ":" not in line[1]]
+    for address in named:
+        if not address.startswith("127."):
+            subprocess.run(["ip", "addr", "add", f"{address}/32", "dev", "lo"], check=True)
+    return named or ["127.0.0.1"]
 
 
 def _name(data: bytes) -> tuple[str, int]:

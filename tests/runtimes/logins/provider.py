@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 import pytest
-from tests.runtimes.logins.names import Names, make_certificates, names
+from tests.runtimes.logins.names import make_certificates, names
 
 from codesdk.contract.models import Tokens
 from codesdk.gateway import upstream
@@ -40,8 +40,9 @@ class Asked(msgspec.Struct, frozen=True):
 class Accounts:
     """All providers in one: an account with one good access token and one good refresh token at a time."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: set[str]) -> None:
         self.names = names
+        """The names that somebody looked up."""
         self.asked: list[Asked] = []
         self.renewing: Renewing = "rotates"
         self.number = 1
@@ -67,7 +68,10 @@ class Accounts:
     @property
     def tokens(self) -> list[str]:
         """All tokens that there ever were."""
-        every = [(jwt(f"access-{n:04}"), jwt(f"identity-{n:04}"), f"rt-canary-of-the-account-{n:04}") for n in self._ever]
+        every = [
+            (jwt(f"access-{n:04}"), jwt(f"identity-{n:04}"), f"rt-canary-of-the-account-{n:04}")
+            for n in self._ever
+        ]
         return [token for three in every for token in three]
 
     @property
@@ -84,7 +88,11 @@ class Accounts:
         self.accepts = not expired
         access = jwt(f"access-{self.number:04}", expires=1) if expired else self.access
         tokens = {"id_token": self.identity, "access_token": access, "refresh_token": self.refresh}
-        login = {"auth_mode": "chatgpt", "OPENAI_API_KEY": None, "tokens": tokens | {"account_id": "account-1"}}
+        login = {
+            "auth_mode": "chatgpt",
+            "OPENAI_API_KEY": None,
+            "tokens": tokens | {"account_id": "account-1"},
+        }
         when = "2020-01-01T00:00:00Z" if expired else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         _write(folder / "auth.json", login | {"last_refresh": when})
 
@@ -114,13 +122,20 @@ class Accounts:
             case "GET chatgpt.com/backend-api/wham/accounts/check":
                 return _json({"accounts": [], "account_ordering": []})
             case "GET api.anthropic.com/api/oauth/profile":
-                return _json({"account": {"uuid": "u-1", "email": "canary-person@example.org"}, "organization": {"uuid": "o-1"}})
+                return _json(
+                    {
+                        "account": {"uuid": "u-1", "email": "canary-person@example.org"},
+                        "organization": {"uuid": "o-1"},
+                    }
+                )
             case _:
                 return _json({}, 404)
 
     def _model(self, asked: Asked) -> tuple[int, str, bytes]:
         if not self.accepts or asked.headers.get("authorization") != f"Bearer {self.access}":
-            return _json({"error": {"message": "The login is not valid.", "type": "authentication_error"}}, 401)
+            return _json(
+                {"error": {"message": "The login is not valid.", "type": "authentication_error"}}, 401
+            )
         path = asked.path.partition("?")[0].removeprefix("/backend-api/codex")
         found = find_route("POST", path, "")
         assert found is not None
@@ -144,7 +159,11 @@ class Accounts:
             return _json({"error": "unavailable"}, 503)
         await self.released.wait()
         if self.renewing == "invalid_grant" or form["refresh_token"] != self.refresh:
-            used = {"message": "The refresh token was already used.", "type": "invalid_request_error", "code": "refresh_token_reused"}
+            used = {
+                "message": "The refresh token was already used.",
+                "type": "invalid_request_error",
+                "code": "refresh_token_reused",
+            }
             body = {"error": used} if "openai" in asked.host else {"error": "invalid_grant"}
             return _json(body, 401 if "openai" in asked.host else 400)
         self.number += 1
@@ -152,7 +171,11 @@ class Accounts:
 
     def _new(self, asked: Asked) -> tuple[int, str, bytes]:
         self.accepts = True
-        new: dict[str, Any] = {"access_token": self.access, "refresh_token": self.refresh, "token_type": "Bearer"}
+        new: dict[str, Any] = {
+            "access_token": self.access,
+            "refresh_token": self.refresh,
+            "token_type": "Bearer",
+        }
         if "openai" in asked.host:
             return _json(new | {"id_token": self.identity})
         return _json(new | {"expires_in": 3600, "scope": "user:inference user:profile"})
@@ -161,13 +184,12 @@ class Accounts:
 @asynccontextmanager
 async def accounts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Accounts]:
     """Serve all providers under their own names, with certificates that this process and its programs trust."""
-    folder.mkdir()
     root, context = make_certificates(folder, *HOSTS)
     for variable in ("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"):
         monkeypatch.setenv(variable, str(root))
     upstream._tls.cache_clear()
-    async with names(*HOSTS) as server:
-        world = Accounts(server)
+    async with names(*HOSTS) as looked_up:
+        world = Accounts(looked_up)
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
@@ -193,15 +215,24 @@ async def accounts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 def jwt(name: str, *, expires: int = 4_000_000_000) -> str:
     """Return a token that looks as one of the provider's. Nobody checks the signature."""
     claims = {"chatgpt_plan_type": "plus", "chatgpt_account_id": "account-1", "chatgpt_user_id": "user-1"}
-    body = {"exp": expires, "email": "canary-person@example.org", "sub": name, "https://api.openai.com/auth": claims}
+    body = {
+        "exp": expires,
+        "email": "canary-person@example.org",
+        "sub": name,
+        "https://api.openai.com/auth": claims,
+    }
     parts = (json.dumps(part, separators=(",", ":")).encode() for part in ({"alg": "none"}, body))
-    return ".".join([*(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts), f"canary-{name}"])
+    return ".".join(
+        [*(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts), f"canary-{name}"]
+    )
 
 
 async def _read(reader: asyncio.StreamReader) -> Asked:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     method, path, _ = head[0].split(" ")
-    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
+    headers = {
+        name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)
+    }
     body = await reader.readexactly(int(headers.get("content-length", 0)))
     return Asked(headers.get("host", ""), method, path, headers, body)
 

@@ -1,0 +1,96 @@
+"""Sessions of the real programs with accounts of their own, in a network in which the providers are ours."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.daemon.canaries import files, leaks
+from tests.runtimes.logins.provider import Accounts
+
+from codesdk import CodeSDK, Session, SessionSettings, Task
+from codesdk.contract.access import LoginPrompt, LoginTraffic
+from codesdk.contract.capabilities import Isolation
+from codesdk.contract.codec import decode
+from codesdk.contract.events import Event
+from codesdk.contract.runtime import RuntimeEnv
+from codesdk.engine.checks.replay import replay_session
+from codesdk.engine.checks.verify import verify_session
+from codesdk.runtimes import entries, login_folder, resolve
+
+FILES = {"codex-sdk": "auth.json", "claude-agent-sdk": ".credentials.json"}
+
+
+class Rig:
+    """One data directory."""
+
+    def __init__(self, folder: Path, runtime: str) -> None:
+        self.runtime = resolve(runtime)
+        self.data, self.workspace = folder / "data", folder / "workspace"
+        self.workspace.mkdir()
+        self.login = login_folder(str(self.data / "runtimes"), "local", entries()[self.runtime])
+        self.file = self.login / FILES[self.runtime]
+
+    @asynccontextmanager
+    async def open(self, **options: Any) -> AsyncIterator[CodeSDK]:
+        """Open the directory with the runtime's logins switched on, unless other ones are given."""
+        async with CodeSDK.open(self.data, **{"logins": (self.runtime,)} | options) as sdk:
+            yield sdk
+
+    async def session(self, sdk: CodeSDK, settings: SessionSettings | None = None, **options: Any) -> Session:
+        return await sdk.create_session(
+            runtime=self.runtime,
+            workspace=self.workspace,
+            settings=settings or SessionSettings(),
+            **options,
+        )
+
+    def env(self, traffic: LoginTraffic | None) -> RuntimeEnv:
+        """Return the environment of a runtime outside of any session."""
+        return RuntimeEnv(
+            cwd=str(self.workspace),
+            env={},
+            credential_namespace="local",
+            isolation=Isolation(level="namespaced", mode="subprocess"),
+            state_dir=str(self.data / "runtimes"),
+            login=traffic,
+        )
+
+    def leaked(self, provider: Accounts) -> list[tuple[str, str]]:
+        """Return where tokens are besides the login itself: in files, rows and blobs of the whole data directory."""
+        kept = {name: data for name, data in files(self.data) if str(self.login) not in name}
+        return leaks(kept, provider.tokens)
+
+
+class Person:
+    """Somebody who logs in: notes what is asked, and answers it."""
+
+    def __init__(self, answer: str = "") -> None:
+        self.prompts: list[LoginPrompt] = []
+        self._answer = answer
+
+    async def show(self, prompt: LoginPrompt) -> None:
+        self.prompts.append(prompt)
+
+    async def ask(self, prompt: LoginPrompt) -> str:
+        self.prompts.append(prompt)
+        return self._answer
+
+
+async def run(session: Session, text: str = "Hi") -> str:
+    """Run a task to its end and return its text."""
+    task: Task = await session.start(text)
+    return (await task.result()).text
+
+
+async def log_of(sdk: CodeSDK, session: Session) -> list[Event]:
+    """Return the whole log, checked."""
+    log, blobs = sdk.archive.log, sdk.archive.blobs
+    assert await verify_session(log, blobs, session.id) == []
+    assert (await replay_session(log, blobs, session.id))[1] == []
+    return [decode(frame.data) async for frame in sdk.archive.frames(session.id)]
+
+
+def payloads(events: list[Event], kind: str) -> list[Any]:
+    """Return the payloads of a type."""
+    return [event.payload for event in events if event.type == kind]
