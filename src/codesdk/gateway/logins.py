@@ -64,13 +64,13 @@ LOGIN_PROVIDERS: Mapping[LoginKind, LoginProvider] = {
 class LoginUpstream:
     """The provider of one kind of account, shared by all sessions with such a login. Close it when done."""
 
-    def __init__(self, provider: LoginProvider, *, renew_s: float = RENEW_S) -> None:
+    def __init__(self, provider: LoginProvider, *, renew_s: float | None = None) -> None:
         self.provider = provider
         # Whatever a request is taken for, a login never goes to another provider than its own.
         base = Provider(origin=provider.origin + provider.prefix)
         self.models = Upstream(dict.fromkeys(ORIGINS, base))
         """Answers model requests, with the login that each brings."""
-        self._renewals = _Renewals(self._send_token, renew_s)
+        self._renewals = _Renewals(self._send_token, RENEW_S if renew_s is None else renew_s)
 
     async def read(self, request: RawRequest) -> Reply:
         """Pass on a question about the account."""
