@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from codesdk.contract import actions as act
+from codesdk.contract.capabilities import IsolationLevel
 from codesdk.contract.errors import InvalidRequest, NotFound, TaskFailure
 from codesdk.contract.events import TERMINAL_TYPES, Event
 from codesdk.contract.messages import ArtifactRef, Message
@@ -323,6 +324,8 @@ class Handles:
         title: str | None = None,
         model: str | None = None,
         budgets: Budgets | None = None,
+        isolation: IsolationLevel | None = None,
+        credential_namespace: str | None = None,
         settings: SessionSettings | None = None,
         plays: "Source | None" = None,
         recording: str | None = None,
@@ -333,6 +336,8 @@ class Handles:
         """Create a session of a runtime on a workspace directory, of the machine where sessions run.
 
         `native_tools` names those of the runtime's own tools that it may run, which CodeSDK cannot confine.
+        `isolation` and `credential_namespace` choose where the runtime's own state and logins live, where the operator
+        allows it; two namespaces share nothing.
         `plays` is a script or a cassette that the model gateway answers from in place of a provider; `recording`
         names a recorded session whose answers are played. The tools of `mcp_servers` are offered to the runtime as
         `mcp.SERVER.tool`, under the same policy and in the same log.
@@ -348,6 +353,8 @@ class Handles:
             title=title,
             model=model,
             budgets=budgets,
+            isolation=isolation,
+            credential_namespace=credential_namespace,
             settings=settings if mode is None else msgspec.structs.replace(settings, gateway=mode),
             recording=recording,
             script=script,

@@ -24,19 +24,20 @@ from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import GatewayMode, Limits
 from codesdk.engine import Archive, Engine, EngineService, Permits, Ports, SystemStamper, unseal
 from codesdk.equipment import SessionEquipper
-from codesdk.gateway import GatewayService, Provider, providers_from
+from codesdk.gateway import Accounts, GatewayService, Provider, providers_from
 from codesdk.handles import Handles, Session, Task, TaskResult
-from codesdk.local import AUDIT, RUNTIMES, ControlServer, DataDir, HolderService, is_held
+from codesdk.local import AUDIT, RUNTIMES, ControlServer, DataDir, HolderService, KeyFile, is_held
 from codesdk.policy import ModePolicy
 from codesdk.redaction import Redactor
 from codesdk.runtimes import (
     clean_session,
     create_runtime,
     forget_session,
+    logins_from,
+    read_logins,
     resolve,
     session_folders,
     sweep,
-    switched_on,
 )
 from codesdk.store import Audit, MemoryBlobs, MemoryEquipment, MemoryLog, MemoryUndo, deletion_entry
 from codesdk.tools import McpHost, ToolRegistry, builtin_registry
@@ -45,7 +46,7 @@ __all__ = ["CodeSDK", "Session", "Task", "TaskResult"]
 
 if TYPE_CHECKING:
     from codesdk.bundle import Manifest
-    from codesdk.contract.access import LoginTraffic
+    from codesdk.contract.api import RuntimeAuth
     from codesdk.contract.retention import GcReport, Progress, Retention
     from codesdk.gateway import Source, Wire
     from codesdk.tools import ExecOptions, FetchOptions
@@ -65,6 +66,7 @@ class CodeSDK(Handles):
         gateway: GatewayService | None = None,
         audit: Audit | None = None,
         directory: DataDir | None = None,
+        keys: KeyFile | None = None,
     ) -> None:
         super().__init__(service)
         self.archive: Archive = service
@@ -74,6 +76,8 @@ class CodeSDK(Handles):
         self._engine = engine
         self._gateway = gateway
         self._directory = directory
+        self.keys = keys or KeyFile(directory.path if directory else None)
+        """The provider keys of principals: stored here, used by the gateway, never shown."""
 
     @property
     def engine(self) -> Engine:
@@ -104,7 +108,7 @@ class CodeSDK(Handles):
         synchronous: Literal["auto", "full", "normal"] = "auto",
         principal: str = LOCAL,
         allow_yolo: bool = False,
-        logins: "Mapping[str, LoginTraffic] | Sequence[str]" = (),
+        logins: Sequence[str] = (),
         permits: Permits | None = None,
         observers: Sequence[Observer] = (),
         subscribers: Sequence[Subscriber] = (),
@@ -119,7 +123,7 @@ class CodeSDK(Handles):
         `run` and `fetch` switch on those that run programs and read web pages.
         `policy` is asked about every call, on top of the permission mode: `load_policy` reads one from a file.
         Without `allow_yolo` no session may use the mode that asks about nothing. `logins` names the runtimes whose
-        own account logins may be used where there is no key (docs/logins.md). `permits` says all that the
+        own account logins may be used where there is no key (docs/logins.md); without it, CODESDK_LOGINS does. `permits` says all that the
         operator permits, in place of both. `secrets` never reach an event, a log or an artifact. `providers` are where
         the model gateway passes requests on to; without them, the real ones, with the keys that the environment has
         (ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY). `observers` are told of every event once it is stored;
@@ -128,7 +132,19 @@ class CodeSDK(Handles):
         """
         caller = Caller.of(principal)
         secrets = tuple(secrets)
-        shaping = (runtimes, tools, run, fetch, policy, limits, secrets, providers, allow_yolo, logins, permits)
+        shaping = (
+            runtimes,
+            tools,
+            run,
+            fetch,
+            policy,
+            limits,
+            secrets,
+            providers,
+            allow_yolo,
+            logins,
+            permits,
+        )
         # What the holder's engine would not heed must not be accepted: least of all secrets that it does not know.
         shaped = any((*shaping, observers, subscribers)) or synchronous != "auto"
         async with AsyncExitStack() as stack:
@@ -140,20 +156,32 @@ class CodeSDK(Handles):
                     yield cls(HolderService(directory, caller), directory=directory)
                     return
             known = providers_from() if providers is None else providers
-            gateway = GatewayService(known)
+            keys = KeyFile(directory.path if directory else None)
+            gateway = GatewayService(Accounts(known, keys))
             # The gateway puts the keys into requests; no event, log or artifact may hold one.
-            hidden = [*secrets, *sorted({provider.key for provider in known.values() if provider.key})]
+            own = {provider.key for provider in known.values() if provider.key}
+            hidden = [*secrets, *sorted({*own, *keys.secrets()})]
             audit = await _audit(directory, hidden, stack)
             ports = await _ports(
-                directory, audit, gateway, stack, tools, run, fetch, policy, limits, observers, subscribers
+                directory,
+                audit,
+                gateway,
+                keys,
+                stack,
+                tools,
+                run,
+                fetch,
+                policy,
+                limits,
+                observers,
+                subscribers,
             )
             engine = Engine(
                 ports,
                 _Runtimes(runtimes or {}).find,
                 owner=directory.owner if directory else random_names.token_hex(8),
                 secrets=hidden,
-                permits=permits
-                or Permits(allow_yolo=allow_yolo, script_files=True, logins=switched_on(logins)),
+                permits=permits or _own_permits(allow_yolo, logins),
             )
             await engine.open()
             if audit is not None:  # made before the engine, which is one of its sources
@@ -164,7 +192,12 @@ class CodeSDK(Handles):
                 await control.start()
                 stack.push_async_callback(control.close)
             yield cls(
-                EngineService(engine, caller), engine, gateway=gateway, audit=audit, directory=directory
+                EngineService(engine, caller),
+                engine,
+                gateway=gateway,
+                audit=audit,
+                directory=directory,
+                keys=keys,
             )
 
     def as_caller(self, caller: Caller) -> "CodeSDK":
@@ -180,6 +213,11 @@ class CodeSDK(Handles):
     def as_principal(self, principal: str) -> "CodeSDK":
         """Return the same sessions as another principal sees them: its own and nothing else."""
         return self.as_caller(Caller.of(principal))
+
+    async def runtime_auth(self, name: str) -> "RuntimeAuth":
+        """Return whether a task on a runtime could begin: its program is there, and there is a key or a login."""
+        assert isinstance(self.service, EngineService | HolderService), "sessions run here or in the holder"
+        return await self.service.runtime_auth(name)
 
     def model_problems(self, session_id: str) -> Sequence[str]:
         """Return what did not fit between a session's model requests and the script or cassette that it plays."""
@@ -217,7 +255,8 @@ class CodeSDK(Handles):
         if self._engine is not None:
             return await self._engine.redactor_of(session_id)
         assert self._directory is not None, "without an engine there is a directory"
-        return Redactor((await unseal(self._directory.equipment, session_id)).secrets)
+        sealed = await unseal(self._directory.equipment, session_id)
+        return Redactor([*sealed.secrets, *self.keys.secrets()])
 
     async def collect(
         self,
@@ -265,6 +304,18 @@ def _is_script(plays: "Source") -> bool:
     return isinstance(plays, Script)
 
 
+def _own_permits(allow_yolo: bool, logins: Sequence[str]) -> Permits:
+    """Return what an application permits itself: it is its own operator. Logins are switched on on purpose only."""
+    return Permits(
+        allow_yolo=allow_yolo,
+        script_files=True,
+        share_keys=True,
+        isolation=("namespaced", "ephemeral", "shared"),
+        namespaces=("*",),
+        logins=read_logins(",".join(logins)) if logins else logins_from(),
+    )
+
+
 class _Runtimes:
     """Runtimes by name: the given ones first, built-in ones made when first used."""
 
@@ -310,6 +361,7 @@ async def _ports(
     directory: DataDir | None,
     audit: Audit | None,
     gateway: GatewayService,
+    keys: KeyFile,
     stack: AsyncExitStack,
     tools: ToolRunner | None,
     run: "ExecOptions | None",
@@ -346,6 +398,7 @@ async def _ports(
         stamper=SystemStamper(),
         limits=limits or Limits(),
         models=gateway,
+        keys=keys,
         mcp=host,
         undo=directory.undo if directory else MemoryUndo(),
         equipment=directory.equipment if directory else MemoryEquipment(),

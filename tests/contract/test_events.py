@@ -19,7 +19,7 @@ from codesdk.contract.tools import Record, ToolIdentity
 MODULES = [f"codesdk.contract.{module.name}" for module in pkgutil.iter_modules(codesdk.contract.__path__)]
 STABLE_NAMES = {
     "canonical": ["CanonicalError", "canonical", "content_hash", "hash_json"],
-    "access": ["AuthStatus", "Availability", "LoginDialog", "LoginOutcome", "LoginPrompt", "ModelAccess"],
+    "access": ["AuthStatus", "Availability", "LoginDialog", "LoginOutcome", "LoginPrompt", "ProviderKeys"],
     "capabilities": ["Capabilities", "Isolation"],
     "codec": ["UPCASTERS", "decode", "encode", "upcast"],
     "errors": [

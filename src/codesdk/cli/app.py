@@ -78,6 +78,8 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     "Set up": {
         "doctor": Entry("doctor", "doctor", "Check what this machine offers, such as sandboxes."),
         "gc": Entry("gc", "gc", "Remove old or excess data, and free the space."),
+        "keys": Entry("keys", "keys", "Store provider keys that pay for the sessions of a principal."),
+        "login": Entry("login", "login", "Log in to a runtime's own account, where the operator allows it."),
         "tokens": Entry("tokens", "tokens", "Manage who may use the daemon, and for what."),
         "completion": Entry("completion", "completion", "Print the completion script for a shell."),
     },

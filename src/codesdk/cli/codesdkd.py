@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from codesdk.contract.errors import CodeSDKError
 if TYPE_CHECKING:
     from codesdk.contract.ports import Observer
     from codesdk.contract.retention import Retention
+    from codesdk.local import KeyFile
 
 PARENT_POLL_S = 1.0
 _STARTED_BY = os.getppid()
@@ -57,6 +58,31 @@ def _number(
     "script_files",
     is_flag=True,
     help="Sessions on the scripted runtime may name a script in their workspace.",
+)
+@click.option(
+    "--share-keys",
+    is_flag=True,
+    help="The provider keys in this environment also pay for principals that have none of their own.",
+)
+@click.option(
+    "--logins",
+    metavar="RUNTIMES",
+    envvar="CODESDK_LOGINS",
+    help="Runtimes whose own account logins are switched on, such as codex=through. [env: CODESDK_LOGINS; default: none]",
+)
+@click.option(
+    "--allow-isolation",
+    "isolation",
+    multiple=True,
+    type=click.Choice(["ephemeral", "shared"]),
+    help="Sessions may choose this level of isolation in place of namespaced. Repeatable.",
+)
+@click.option(
+    "--allow-namespace",
+    "namespaces",
+    multiple=True,
+    metavar="NAME",
+    help="Sessions may use this credential namespace, and the logins in it; * for any. Repeatable.",
 )
 @click.option(
     "--allow-host",
@@ -140,7 +166,7 @@ def codesdkd(data_dir: str | None, exit_with_parent: int | None, **options: Any)
     from codesdk.daemon import DaemonSettings, serve
     from codesdk.engine import Permits
     from codesdk.observe import Traces
-    from codesdk.runtimes import resolve
+    from codesdk.runtimes import read_logins, resolve
 
     names = [name.strip() for name in (options["runtimes"] or "").split(",") if name.strip()]
     settings = DaemonSettings(
@@ -152,6 +178,10 @@ def codesdkd(data_dir: str | None, exit_with_parent: int | None, **options: Any)
             workspace_roots=options["roots"],
             allow_yolo=options["allow_yolo"],
             script_files=options["script_files"],
+            share_keys=options["share_keys"],
+            logins=read_logins(options["logins"] or ""),
+            isolation=("namespaced", *options["isolation"]),
+            namespaces=options["namespaces"],
         ),
         allow_hosts=options["hosts"],
         require_token=options["require_token"],
@@ -165,7 +195,7 @@ def codesdkd(data_dir: str | None, exit_with_parent: int | None, **options: Any)
     )
 
     opening = operator_options(options["policy"], options["commands"], options["sandbox"])
-    observers = _observers(options)
+    observers = _observers(options, Path(data_dir or DEFAULT_DATA_DIR))
 
     async def main() -> None:
         watching = None if exit_with_parent is None else asyncio.create_task(_watch_parent(exit_with_parent))
@@ -193,16 +223,26 @@ def _retention(options: dict[str, Any]) -> "Retention | None":
     return Retention(max_age_days=days, undo_max_age_days=days, audit_max_age_days=days, max_total_bytes=size)
 
 
-def _observers(options: dict[str, Any]) -> "list[Observer]":
+def _observers(options: dict[str, Any], data_dir: Path) -> "list[Observer]":
     """Return the observers of all events: the log on stderr, and spans if they are wanted."""
     from codesdk.gateway import providers_from
+    from codesdk.local import KeyFile
     from codesdk.observe import LogObserver, Traces, configure_logging
 
-    # What the gateway adds to requests must never appear in the log.
-    keys = [provider.key for provider in providers_from().values() if provider.key]
-    configure_logging(options["log_level"], options["log_format"], secrets=keys)
+    own = [provider.key for provider in providers_from().values() if provider.key]
+    stored = KeyFile(data_dir)
+    # What the gateway adds to requests must never appear in the log, nor what is stored later.
+    configure_logging(options["log_level"], options["log_format"], secrets=lambda: [*own, *_known(stored)])
     traces = [Traces.to_collector(options["traces"], "codesdkd")] if options["traces"] else []
     return [LogObserver(), *traces]
+
+
+def _known(keys: "KeyFile") -> "Sequence[str]":
+    """Return the stored keys. A log is written even if their file cannot be read."""
+    try:
+        return keys.secrets()
+    except CodeSDKError:
+        return ()
 
 
 async def _watch_parent(named: int) -> None:

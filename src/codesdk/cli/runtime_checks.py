@@ -4,21 +4,23 @@ What `codesdk runtimes doctor` shows. No model is asked.
 """
 
 import asyncio
-import tempfile
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from codesdk.contract.access import AuthStatus
+from codesdk.cli.app import Setup
+from codesdk.cli.target.place import connected, open_sdk, runner, served
+from codesdk.contract.access import AuthStatus, Availability
 from codesdk.contract.actions import LOCAL
+from codesdk.contract.api import RuntimeAuth
 from codesdk.contract.capabilities import Isolation
-from codesdk.contract.entry import RuntimeEntry
-from codesdk.contract.errors import CodeSDKError, TaskFailure
-from codesdk.contract.runtime import RuntimeEnv
-from codesdk.gateway import access_with, providers_from
-from codesdk.local import RUNTIMES
-from codesdk.runtimes import create_runtime, entries, find_program, has_namespaces, login_folder
+from codesdk.contract.models import Payer
+from codesdk.contract.runtime import Runtime, RuntimeEnv
+from codesdk.engine import readiness
+from codesdk.gateway import Accounts, providers_from
+from codesdk.local import RUNTIMES, KeyFile
+from codesdk.runtimes import create_runtime, entries, has_namespaces, logins_from
 
 _ANSWER_S = 10.0
 
@@ -32,33 +34,42 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     to_do: str | None = None
 
 
-async def look_at(runtime: str, data_dir: str) -> list[Finding]:
-    """Check a runtime, without a model call."""
-    entry = entries()[runtime]
-    if entry.program is None:
+async def look_at(runtime: str, setup: Setup) -> list[Finding]:
+    """Check a runtime where its sessions would run, without a model call."""
+    found = await ask_ready(runtime, setup)
+    entry = entries().get(runtime)
+    if entry is not None and entry.program is None:
         return [Finding(check="program", state="ok", found="built in")]
-    program = await _program(entry)
-    login = [await _login(entry, data_dir)] if program.state == "ok" else []
-    return [program, *login, await _isolation(), await _gateway()]
+    here = [await _isolation(), await _gateway()] if setup.url is None else []
+    return [_program(found.available), _login(found.auth), *here]
 
 
-async def ask_status(runtime: str, data_dir: str | None = None) -> AuthStatus:
-    """Ask a runtime for its status, outside any session: with the login in a data directory, if any."""
-    kept = None if data_dir is None else _kept_in(data_dir)
-    lasting = kept is not None and login_folder(kept, LOCAL, entries()[runtime]).is_dir()
-    with tempfile.TemporaryDirectory(prefix="codesdk-") as folder:
-        env = RuntimeEnv(
-            cwd=folder,
-            env={},
-            credential_namespace=LOCAL,
-            isolation=Isolation(level="namespaced" if lasting else "ephemeral", mode="subprocess"),
-            state_dir=kept if kept is not None and lasting else folder,
-            models=access_with(providers_from()),
-        )
-        try:
-            return await create_runtime(runtime).auth_status(env)
-        except CodeSDKError as error:
-            return AuthStatus(ok=False, logged_in=False, auth_model="unknown", problem=error.message)
+async def ask_ready(runtime: str, setup: Setup) -> RuntimeAuth:
+    """Return whether a task could begin, from whoever would run it: a daemon, another process, or this one."""
+    if served(setup):
+        async with connected(setup) as client:
+            return await client.runtime_auth(runtime)
+    if await runner(setup) == "process":
+        async with open_sdk(setup) as sdk:
+            return await sdk.runtime_auth(runtime)
+    made = create_runtime(runtime)
+    return await readiness(made, env_here(made, setup.data_dir))
+
+
+def env_here(runtime: Runtime, data_dir: str, namespace: str | None = None) -> RuntimeEnv:
+    """Return the environment that this process would give a runtime, outside of any session."""
+    directory = Path(data_dir).absolute()
+    payer = Payer(principal=LOCAL, operator=True)
+    return RuntimeEnv(
+        cwd="/",
+        env={},
+        credential_namespace=namespace or LOCAL,
+        isolation=Isolation(level="namespaced", mode="subprocess"),
+        state_dir=str(directory.resolve() / RUNTIMES),
+        payer=payer,
+        models=Accounts(providers_from(), KeyFile(directory)).access(payer),
+        login=logins_from().get(runtime.name),
+    )
 
 
 def alias_of(runtime: str) -> str | None:
@@ -67,21 +78,15 @@ def alias_of(runtime: str) -> str | None:
     return entry.alias if entry else None
 
 
-async def _program(entry: RuntimeEntry) -> Finding:
-    try:
-        program = await find_program(entry)
-    except TaskFailure as error:
-        # The advice in the message is replaced by our own command, which picks the tested version.
-        problem = error.message.partition(" Install it with: ")[0]
-        to_do = f"codesdk runtimes install {entry.alias or entry.name}"
-        return Finding(check="program", state="failed", found=problem, to_do=to_do)
-    found = f"{program.path}, version {program.version}, the tested one"
+def _program(available: Availability) -> Finding:
+    if not available.ok:
+        found = available.problem or "not available"
+        return Finding(check="program", state="failed", found=found, to_do=available.to_do)
+    found = f"{available.program}, version {available.version}, the tested one"
     return Finding(check="program", state="ok", found=found)
 
 
-async def _login(entry: RuntimeEntry, data_dir: str) -> Finding:
-    """Find out who would pay for the model: a key that the gateway adds, or a login of the program's own."""
-    status = await ask_status(entry.name, data_dir)
+def _login(status: AuthStatus) -> Finding:
     if status.ok:
         return Finding(check="login", state="ok", found=status.account_label or "nobody has to log in")
     return Finding(check="login", state="failed", found=status.problem or "not ready", to_do=status.to_do)
@@ -133,7 +138,3 @@ async def _get(url: str) -> bool:
         return (await reader.readline()).startswith(b"HTTP/1.1 ")
     finally:
         writer.close()
-
-
-def _kept_in(data_dir: str) -> str:
-    return str(Path(data_dir).absolute() / RUNTIMES)

@@ -115,9 +115,9 @@ class Connection:
         """Return bytes."""
         return (await self._send("GET", path, headers=headers)).content
 
-    async def delete(self, path: str, *, key: str | None = None) -> None:
+    async def delete(self, path: str, *, key: str | None = None, **query: Any) -> None:
         """Remove something. Not found counts as success if an earlier try may have removed it."""
-        await self._send("DELETE", path, headers={"idempotency-key": key} if key else None)
+        await self._send("DELETE", path, headers={"idempotency-key": key} if key else None, query=query)
 
     async def _send(
         self,

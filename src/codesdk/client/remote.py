@@ -17,6 +17,7 @@ from codesdk.client.address import finder
 from codesdk.client.connection import Connection
 from codesdk.client.service import HttpService
 from codesdk.contract import api
+from codesdk.contract.access import ProviderName
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.events import CONTRACT_VERSION
 from codesdk.contract.retention import GcReport, Retention
@@ -66,8 +67,40 @@ class CodeSDKClient(Handles):
         return (await self.connection.get("/v1/runtimes", api.RuntimePage)).runtimes
 
     async def runtime_auth(self, name: str) -> api.RuntimeAuth:
-        """Ask whether a runtime is installed and logged in on the daemon's machine."""
+        """Ask whether a task on a runtime could begin on the daemon's machine: program, key or login."""
         return await self.connection.get(f"/v1/runtimes/{quote(name, safe='')}/auth", api.RuntimeAuth)
+
+    async def begin_login(self, name: str, *, credential_namespace: str | None = None) -> api.LoginState:
+        """Start a login to a runtime's own account. Return what the person has to do."""
+        body = {"credential_namespace": credential_namespace}
+        return await self.connection.post(f"/v1/runtimes/{quote(name, safe='')}/login", body, api.LoginState)
+
+    async def read_login(self, login_id: str, *, wait_s: float = 0.0) -> api.LoginState:
+        """Return where a login stands, as soon as that changes, at most after `wait_s`."""
+        path = f"/v1/logins/{quote(login_id, safe='')}"
+        return await self.connection.get(path, api.LoginState, wait_s=wait_s)
+
+    async def answer_login(self, login_id: str, text: str) -> api.LoginState:
+        """Answer what a login asks for."""
+        path = f"/v1/logins/{quote(login_id, safe='')}/answer"
+        return await self.connection.post(path, {"text": text}, api.LoginState)
+
+    async def cancel_login(self, login_id: str) -> None:
+        """Give a login up."""
+        await self.connection.delete(f"/v1/logins/{quote(login_id, safe='')}")
+
+    async def keys(self, principal: str | None = None) -> list[api.KeyInfo]:
+        """Return which provider keys are stored. Those of another principal need the scope admin."""
+        return (await self.connection.get("/v1/keys", api.KeyPage, principal=principal)).keys
+
+    async def add_key(self, provider: ProviderName, key: str, *, principal: str | None = None) -> api.KeyInfo:
+        """Store a provider key. It pays for the principal's sessions, and nothing shows it again."""
+        body = {"provider": provider, "key": key, "principal": principal}
+        return await self.connection.post("/v1/keys", body, api.KeyInfo)
+
+    async def remove_key(self, provider: ProviderName, *, principal: str | None = None) -> None:
+        """Remove a stored provider key."""
+        await self.connection.delete(f"/v1/keys/{quote(provider, safe='')}", principal=principal)
 
     async def whoami(self) -> api.TokenInfo:
         """Return who this client is to the daemon, and what it may do."""

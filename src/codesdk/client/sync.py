@@ -14,6 +14,8 @@ from msgspec import UNSET, UnsetType
 from codesdk.client.loop import Loop
 from codesdk.client.remote import CodeSDKClient
 from codesdk.contract import api
+from codesdk.contract.access import ProviderName
+from codesdk.contract.capabilities import IsolationLevel
 from codesdk.contract.events import Event
 from codesdk.contract.messages import ArtifactRef, Message
 from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, SessionStatus, TaskRow
@@ -66,6 +68,8 @@ class SyncClient:
         title: str | None = None,
         model: str | None = None,
         budgets: Budgets | None = None,
+        isolation: IsolationLevel | None = None,
+        credential_namespace: str | None = None,
         settings: SessionSettings | None = None,
         plays: "Source | None" = None,
         recording: str | None = None,
@@ -76,6 +80,8 @@ class SyncClient:
         """Create a session of a runtime on a workspace directory, of the machine where sessions run.
 
         `native_tools` names those of the runtime's own tools that it may run, which CodeSDK cannot confine.
+        `isolation` and `credential_namespace` choose where the runtime's own state and logins live, where the operator
+        allows it; two namespaces share nothing.
         `plays` is a script or a cassette that the model gateway answers from in place of a provider; `recording`
         names a recorded session whose answers are played. The tools of `mcp_servers` are offered to the runtime as
         `mcp.SERVER.tool`, under the same policy and in the same log.
@@ -92,6 +98,8 @@ class SyncClient:
                     title=title,
                     model=model,
                     budgets=budgets,
+                    isolation=isolation,
+                    credential_namespace=credential_namespace,
                     settings=settings,
                     plays=plays,
                     recording=recording,
@@ -153,8 +161,36 @@ class SyncClient:
         return self._loop.wait(self._inner.runtimes())
 
     def runtime_auth(self, name: str) -> api.RuntimeAuth:
-        """Ask whether a runtime is installed and logged in on the daemon's machine."""
+        """Ask whether a task on a runtime could begin on the daemon's machine: program, key or login."""
         return self._loop.wait(self._inner.runtime_auth(name))
+
+    def begin_login(self, name: str, *, credential_namespace: str | None = None) -> api.LoginState:
+        """Start a login to a runtime's own account. Return what the person has to do."""
+        return self._loop.wait(self._inner.begin_login(name, credential_namespace=credential_namespace))
+
+    def read_login(self, login_id: str, *, wait_s: float = 0.0) -> api.LoginState:
+        """Return where a login stands, as soon as that changes, at most after `wait_s`."""
+        return self._loop.wait(self._inner.read_login(login_id, wait_s=wait_s))
+
+    def answer_login(self, login_id: str, text: str) -> api.LoginState:
+        """Answer what a login asks for."""
+        return self._loop.wait(self._inner.answer_login(login_id, text))
+
+    def cancel_login(self, login_id: str) -> None:
+        """Give a login up."""
+        self._loop.wait(self._inner.cancel_login(login_id))
+
+    def keys(self, principal: str | None = None) -> list[api.KeyInfo]:
+        """Return which provider keys are stored. Those of another principal need the scope admin."""
+        return self._loop.wait(self._inner.keys(principal))
+
+    def add_key(self, provider: ProviderName, key: str, *, principal: str | None = None) -> api.KeyInfo:
+        """Store a provider key. It pays for the principal's sessions, and nothing shows it again."""
+        return self._loop.wait(self._inner.add_key(provider, key, principal=principal))
+
+    def remove_key(self, provider: ProviderName, *, principal: str | None = None) -> None:
+        """Remove a stored provider key."""
+        self._loop.wait(self._inner.remove_key(provider, principal=principal))
 
     def whoami(self) -> api.TokenInfo:
         """Return who this client is to the daemon, and what it may do."""

@@ -4,7 +4,7 @@ A key belongs to a principal or to the operator, and only the gateway has it; a 
 namespace, and only the program uses it. Where there is a key, it is used. Nothing here holds either of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, get_args
 
 from codesdk.contract.capabilities import AuthModel
@@ -27,16 +27,21 @@ KEY_VARIABLES: Mapping[ProviderName, str] = {
 }
 """The environment variables with the operator's keys."""
 
+
+class ProviderKeys(Protocol):
+    """The keys of principals: written, used, never shown."""
+
+    def find(self, principal: str, provider: ProviderName) -> str | None:
+        """Return a principal's key for a provider, as it is now."""
+        ...
+
+    def secrets(self) -> Sequence[str]:
+        """Return the keys of all principals, to be kept out of everything that is stored or shown."""
+        ...
+
+
 LoginTraffic = Literal["through", "beside"]
 """How the requests of a logged-in program reach its provider: `through` the gateway, or `beside` it."""
-
-
-class ModelAccess(Record, frozen=True, kw_only=True):
-    """How the gateway would answer requests of one format: with a key, without needing one, or by playing something."""
-
-    kind: Literal["key", "open", "played"]
-    label: str
-    """For people: which key, which address, or what is played."""
 
 
 class Availability(Record, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 import msgspec
 
 from codesdk.contract.bounds import Count
+from codesdk.contract.capabilities import IsolationLevel
 from codesdk.contract.messages import Message, user
 from codesdk.contract.records import SessionRow, TaskRow
 from codesdk.contract.settings import Budgets, OnBusy, SessionSettings, SettingsChange
@@ -101,6 +102,10 @@ class CreateSession(Action[SessionRow], Equipment, frozen=True, kw_only=True, ta
     native_tools: Literal["off"] | list[str] = "off"
     """The runtime's own tools that it may use. Needs the scope admin: they run outside of any sandbox."""
     budgets: Budgets | None = None
+    isolation: IsolationLevel | None = None
+    """Where the runtime's own state lives, among the levels that the operator allows."""
+    credential_namespace: str | None = None
+    """Whose logins and runtime state it uses: the principal's own, or another namespace that the operator allows."""
     settings: SessionSettings = SessionSettings()
 
 

@@ -4,11 +4,12 @@ The daemon encodes and describes them (OpenAPI), the client decodes them. A requ
 is refused; a response may gain fields, which older readers ignore.
 """
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from codesdk.contract.access import AuthStatus
+from codesdk.contract.access import AuthStatus, Availability, LoginOutcome, LoginPrompt, ProviderName
 from codesdk.contract.actions import TokenScope
 from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.messages import ArtifactRef, Message
@@ -131,10 +132,68 @@ class RuntimePage(Record, frozen=True, kw_only=True):
 
 
 class RuntimeAuth(Record, frozen=True, kw_only=True):
-    """A runtime's login, as far as it may be shown."""
+    """Whether a task on a runtime could begin: its program is available, and somebody pays for its model."""
 
     name: str
+    ready: bool
+    available: Availability
     auth: AuthStatus
+
+
+class LoginState(Record, frozen=True, kw_only=True):
+    """Where a login stands: what the person has to do, whether an answer is waited for, how it ended."""
+
+    login_id: str
+    prompt: LoginPrompt | None = None
+    asks: bool = False
+    outcome: LoginOutcome | None = None
+    """None while it goes on."""
+
+
+class LoginAnswer(Body, frozen=True, kw_only=True):
+    """What a person answers in a login. A secret."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        # A repr ends up in logs and tracebacks.
+        return "LoginAnswer()"
+
+    @property
+    def secrets(self) -> Sequence[str]:
+        """What no error may repeat."""
+        return (self.text,)
+
+
+class NewKey(Body, frozen=True, kw_only=True):
+    """A provider key to store: the caller's own or, with the scope admin, another principal's."""
+
+    provider: ProviderName
+    key: str
+    principal: str | None = None
+
+    def __repr__(self) -> str:
+        # A repr ends up in logs and tracebacks.
+        return f"NewKey({self.provider!r}, {self.principal!r})"
+
+    @property
+    def secrets(self) -> Sequence[str]:
+        """What no error may repeat."""
+        return (self.key,)
+
+
+class KeyInfo(Record, frozen=True, kw_only=True):
+    """A stored provider key, without the key: whose it is, and for what."""
+
+    principal: str
+    provider: ProviderName
+    created_at: str
+
+
+class KeyPage(Record, frozen=True, kw_only=True):
+    """Stored provider keys, without the keys."""
+
+    keys: list[KeyInfo]
 
 
 class TokenInfo(Record, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ import msgspec
 
 from codesdk.contract.events import Purpose
 from codesdk.contract.settings import GatewayMode
-from codesdk.contract.tools import ManifestEntry
+from codesdk.contract.tools import ManifestEntry, Record
 from codesdk.contract.workspace import Workspace
 
 STAND_IN = "held-by-the-gateway"
@@ -22,6 +22,22 @@ LoginKind = Literal["chatgpt"]
 """The kinds of logins that a program may bring along to the gateway."""
 RequestStatus = Literal["completed", "failed", "abandoned"]
 """How a request ended: answered, failed or cut off, or given up by the runtime."""
+
+
+class Payer(Record, frozen=True, kw_only=True):
+    """Whose keys pay for a session's model requests."""
+
+    principal: str
+    operator: bool = False
+    """Whether the operator's keys may be used where the principal has none of its own."""
+
+
+class ModelAccess(Record, frozen=True, kw_only=True):
+    """How the gateway would answer requests of one format: with a key, without needing one, or by playing something."""
+
+    kind: Literal["key", "open", "played"]
+    label: str
+    """For people: which key, which address, or what is played."""
 
 
 class InstructionSources(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,6 +185,10 @@ class ModelTap(Protocol):
 class ModelEndpoints(Protocol):
     """Gives sessions their own way to a model."""
 
+    def access(self, payer: Payer, mode: GatewayMode) -> Mapping[Wire, ModelAccess]:
+        """Return how requests of each format would be answered now. Those that lack a key are left out."""
+        ...
+
     async def open(
         self,
         session_id: str,
@@ -177,6 +197,7 @@ class ModelEndpoints(Protocol):
         mode: GatewayMode,
         workspace: Workspace,
         sources: InstructionSources,
+        payer: Payer,
         login: LoginKind | None = None,
     ) -> str:
         """Admit a session under a token. Return the base URL for its runtime.

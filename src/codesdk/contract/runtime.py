@@ -16,7 +16,6 @@ from codesdk.contract.access import (
     LoginDialog,
     LoginOutcome,
     LoginTraffic,
-    ModelAccess,
 )
 from codesdk.contract.capabilities import Capabilities, Isolation
 from codesdk.contract.entry import ANY_CLIENT, McpClient
@@ -31,7 +30,7 @@ from codesdk.contract.events import (
     UsageReported,
 )
 from codesdk.contract.messages import ArtifactRef, Message
-from codesdk.contract.models import NO_SOURCES, InstructionSources, LoginKind, Wire
+from codesdk.contract.models import NO_SOURCES, InstructionSources, LoginKind, ModelAccess, Payer, Wire
 from codesdk.contract.tools import (
     InteractionMode,
     Outcome,
@@ -139,6 +138,7 @@ class RuntimeEnv(Record, frozen=True, kw_only=True):
     """Where runtimes keep their own state; empty if none is kept."""
     identity: tuple[int, int] | None = None
     """The device and inode of `cwd`, if it is a session's workspace."""
+    payer: Payer = Payer(principal="local", operator=True)
     models: Mapping[Wire, ModelAccess] = {}
     """The formats of model requests that the gateway would answer here. All others need a login."""
     login: LoginTraffic | None = None

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from codesdk.contract.bounds import Bytes, Count, Dollars, InlineBytes, Seconds
+from codesdk.contract.capabilities import IsolationLevel
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.tools import InteractionMode, PermissionMode, Record
 
@@ -64,6 +65,8 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
     interaction_mode: InteractionMode = "interactive"
     native_tools: Literal["off"] | list[str] = "off"
     budgets: Budgets | None = None
+    isolation: IsolationLevel = "namespaced"
+    credential_namespace: str | None = None
     settings: SessionSettings = SessionSettings()
 
 

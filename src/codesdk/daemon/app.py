@@ -21,7 +21,7 @@ from codesdk.contract.errors import Busy, CodeSDKError, Forbidden, InvalidReques
 from codesdk.contract.ids import is_id
 from codesdk.daemon.auth import Admitted, Guard, admit
 from codesdk.daemon.limits import RateLimit
-from codesdk.daemon.operations import actions, artifacts, audit, daemon, reading
+from codesdk.daemon.operations import accounts, actions, artifacts, audit, daemon, reading
 from codesdk.daemon.operations.operation import Answer, Call, Operation, get
 from codesdk.daemon.problems import render, slow_down, too_large, wrong_type
 from codesdk.daemon.responses import Whole
@@ -66,6 +66,7 @@ async def openapi(call: Call) -> Whole:
 
 OPERATIONS: Sequence[Operation] = (
     *daemon.OPERATIONS,
+    *accounts.OPERATIONS,
     *reading.OPERATIONS,
     *actions.OPERATIONS,
     *artifacts.OPERATIONS,

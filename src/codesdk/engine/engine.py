@@ -11,18 +11,21 @@ from typing import Any, TypeVar
 import msgspec
 
 from codesdk.contract.actions import LOCAL, Action, Caller
+from codesdk.contract.api import LoginState, RuntimeAuth
 from codesdk.contract.bounds import check_bounds
 from codesdk.contract.canonical import content_hash
+from codesdk.contract.capabilities import Isolation, IsolationLevel
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import ToolCalls
 from codesdk.contract.records import KeyRow
-from codesdk.contract.runtime import Runtime
+from codesdk.contract.runtime import Runtime, RuntimeEnv
 from codesdk.contract.service import Published
 from codesdk.engine.log.archive import Archive
 from codesdk.engine.log.feed import Feed, follow
 from codesdk.engine.log.observers import Observers
 from codesdk.engine.log.subscription import Subscription
 from codesdk.engine.permits import Permits
+from codesdk.engine.readiness import Logins, readiness
 from codesdk.engine.sessions.actions import SessionActions
 from codesdk.engine.sessions.registry import SessionRegistry
 from codesdk.engine.sessions.scope import Ports, store_artifact
@@ -55,9 +58,11 @@ class Engine:
         self._secrets = SessionSecrets(secrets)
         self._subscriptions = [Subscription(ports.log, subscriber) for subscriber in ports.subscribers]
         observers = Observers([*ports.observers, *self._subscriptions], ports.strain)
-        self._registry = SessionRegistry(ports, runtime, owner, self._secrets, observers)
-        self._actions = SessionActions(self._registry, permits or Permits(), self.settle_subscribers)
+        self.permits = permits or Permits()
+        self._registry = SessionRegistry(ports, runtime, owner, self._secrets, observers, self.permits)
+        self._actions = SessionActions(self._registry, self.permits, self.settle_subscribers)
         self.keys = self._actions.keys
+        self.logins = Logins()
         self.slots = self._registry.slots
         self.tool_calls: ToolCalls = self._registry
 
@@ -82,6 +87,7 @@ class Engine:
     async def close(self, reason: str = "CodeSDK is shutting down") -> None:
         """Stop every running task, wait until all is stored and delivered, and release all resources."""
         self._actions.closing = True
+        await self.logins.close()
         live = list(self._registry.sessions)
         await asyncio.gather(*(session.queue.halt(lifecycle.ENGINE, reason) for session in live))
         for session in live:
@@ -178,6 +184,38 @@ class Engine:
             return live.scope.redactor
         return self._secrets.plus(tuple((await unseal(self.ports.equipment, session_id)).secrets))
 
+    def learn_keys(self) -> None:
+        """Keep provider keys that were stored since out of everything that is stored or shown."""
+        self._registry.learn_keys()
+
+    def env_of(self, runtime: Runtime, principal: str, namespace: str | None = None) -> RuntimeEnv:
+        """Return the environment of a runtime for a principal, outside of any session."""
+        door, payer = self.ports.models, self.permits.payer(principal)
+        level: IsolationLevel = "namespaced" if self.ports.state_dir else "ephemeral"
+        return RuntimeEnv(
+            cwd="/",
+            env={},
+            credential_namespace=namespace or principal,
+            isolation=Isolation(level=level, mode="subprocess"),
+            state_dir=self.ports.state_dir,
+            payer=payer,
+            models={} if door is None else door.access(payer, "passthrough"),
+            login=self.permits.logins.get(runtime.name),
+        )
+
+    async def runtime_auth(self, name: str, principal: str = LOCAL) -> RuntimeAuth:
+        """Return whether a principal's task on a runtime could begin."""
+        runtime = self._registry.find_runtime(name)
+        return await readiness(runtime, self.env_of(runtime, principal))
+
+    async def begin_login(
+        self, name: str, principal: str = LOCAL, namespace: str | None = None
+    ) -> LoginState:
+        """Start a login of a runtime's own, in the principal's namespace or another one that it may use."""
+        runtime = self._registry.find_runtime(name)
+        self.permits.check_namespace(namespace, principal)
+        return await self.logins.begin(runtime, self.env_of(runtime, principal, namespace), principal)
+
     def in_use(self, session_id: str) -> bool:
         """Return whether a session has work to do, or somebody follows its events."""
         live = self._registry.get(session_id)
@@ -205,6 +243,10 @@ class EngineService(Archive):
     async def execute(self, action: Action[R], *, key: str | None = None) -> R:
         """Carry out an action, once per idempotency key, and return its result."""
         return await self._engine.execute(action, self._caller, key)
+
+    async def runtime_auth(self, name: str) -> RuntimeAuth:
+        """Return whether a task on a runtime could begin."""
+        return await self._engine.runtime_auth(name, self._caller.principal)
 
     def follow(self, session_id: str, after_seq: int = 0) -> AsyncGenerator[list[Published]]:
         """Yield batches of events after a seq, stored ones first, then live ones, without gap or repeat."""

@@ -11,7 +11,10 @@ from typing import Any
 import msgspec
 
 from codesdk.contract.access import LoginTraffic
+from codesdk.contract.actions import LOCAL
+from codesdk.contract.capabilities import IsolationLevel
 from codesdk.contract.errors import Forbidden, InvalidRequest
+from codesdk.contract.models import Payer
 from codesdk.contract.tools import PermissionMode
 
 
@@ -28,6 +31,14 @@ class Permits(msgspec.Struct, frozen=True, kw_only=True):
 
     logins: Mapping[str, LoginTraffic] = {}
     """Runtimes by full name whose own logins are switched on, and how their traffic goes. Off for all others."""
+
+    share_keys: bool = False
+    """Whether the operator's provider keys also serve principals that have none of their own."""
+
+    isolation: tuple[IsolationLevel, ...] = ("namespaced",)
+    """The levels of isolation that a session may choose. The first one is that of a session that chooses none."""
+    namespaces: tuple[str, ...] = ()
+    """Credential namespaces that a session may use besides its principal's own; `*` stands for all."""
 
     def __post_init__(self) -> None:
         # Once: one root may lie in another, where a session could put a link in its place.
@@ -52,6 +63,27 @@ class Permits(msgspec.Struct, frozen=True, kw_only=True):
                 "The permission mode yolo runs every tool without asking and is not enabled here. Use auto, or"
                 " have the operator enable it: CodeSDK.open(allow_yolo=True), or --allow-yolo."
             )
+
+    def check_isolation(self, level: IsolationLevel) -> None:
+        """Raise `Forbidden` if sessions may not choose a level of isolation."""
+        if level not in self.isolation:
+            raise Forbidden(
+                f"The isolation level {level} is not enabled here. Enabled: {', '.join(self.isolation)}. The operator"
+                f" enables it: Permits(isolation=…), or --allow-isolation {level}."
+            )
+
+    def check_namespace(self, namespace: str | None, principal: str) -> None:
+        """Raise `Forbidden` if a principal's sessions may not use a credential namespace, and its logins with it."""
+        if namespace in (None, principal) or "*" in self.namespaces or namespace in self.namespaces:
+            return
+        raise Forbidden(
+            f"The credential namespace {namespace} is not enabled here. Leave it out to use {principal}, or have the"
+            f" operator enable it: Permits(namespaces=…), or --allow-namespace {namespace}."
+        )
+
+    def payer(self, principal: str) -> Payer:
+        """Return who pays for a principal's model requests. The operator's keys are those of the local principal."""
+        return Payer(principal=principal, operator=principal == LOCAL or self.share_keys)
 
     def check_script(self, runtime_config: Mapping[str, Any]) -> None:
         """Raise `Forbidden` if a session names a script by its path and may not: no policy is asked about that file."""

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from codesdk.gateway.providers import (
         KEY_NAMES as KEY_NAMES,
         ORIGINS as ORIGINS,
+        Accounts as Accounts,
         Provider as Provider,
-        access_with as access_with,
         providers_from as providers_from,
     )
     from codesdk.gateway.scripted import ScriptedModel as ScriptedModel

@@ -8,21 +8,26 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from codesdk.contract.models import InstructionSources, LoginKind, ModelTap
+from codesdk.contract.models import InstructionSources, LoginKind, ModelAccess, ModelTap, Payer
 from codesdk.contract.settings import GatewayMode
 from codesdk.contract.workspace import Workspace
-from codesdk.gateway.providers import Provider
+from codesdk.gateway.providers import ORIGINS, Accounts
 from codesdk.gateway.wires.exchange import Wire
 
 if TYPE_CHECKING:
     from codesdk.gateway.sessions import SessionGateway, Source
 
+_PLAYED = {
+    "scripted": ModelAccess(kind="played", label="a script is played; no key is needed"),
+    "replay": ModelAccess(kind="played", label="a recording is replayed; no key is needed"),
+}
+
 
 class GatewayService:
-    """Implements `ModelEndpoints`. `providers` are where requests are forwarded to, and with which keys."""
+    """Implements `ModelEndpoints`. `accounts` say where requests are forwarded to, and with which keys."""
 
-    def __init__(self, providers: Mapping[Wire, Provider] | None = None) -> None:
-        self._providers = providers
+    def __init__(self, accounts: Accounts | None = None) -> None:
+        self._accounts = accounts or Accounts()
         self._sources: dict[str, Any] = {}
         self._gateway: SessionGateway | None = None
         self._opening = asyncio.Lock()
@@ -41,6 +46,12 @@ class GatewayService:
         """Return the mismatches between a session's requests and what it plays."""
         return () if self._gateway is None else self._gateway.problems(session_id)
 
+    def access(self, payer: Payer, mode: GatewayMode) -> Mapping[Wire, ModelAccess]:
+        """Return how a payer's requests of each format would be answered now."""
+        if mode in ("passthrough", "record"):
+            return self._accounts.access(payer)
+        return dict.fromkeys(ORIGINS, _PLAYED[mode])
+
     async def open(
         self,
         session_id: str,
@@ -49,11 +60,12 @@ class GatewayService:
         mode: GatewayMode,
         workspace: Workspace,
         sources: InstructionSources,
+        payer: Payer,
         login: LoginKind | None = None,
     ) -> str:
         """Serve a session under a token. Return the base URL for its runtime."""
         gateway = await self._use()
-        return gateway.open(session_id, token, tap, mode, workspace, sources, login)
+        return gateway.open(session_id, token, tap, mode, workspace, sources, payer, login)
 
     async def close(self, session_id: str) -> None:
         """Revoke a session's URL."""
@@ -69,6 +81,6 @@ class GatewayService:
         async with self._opening:  # sessions may open at once while the import runs
             if self._gateway is None:
                 module = await asyncio.to_thread(import_module, "codesdk.gateway.sessions")
-                gateway: SessionGateway = await module.start_gateway(self._providers, self._sources)
+                gateway: SessionGateway = await module.start_gateway(self._accounts, self._sources)
                 self._gateway = gateway
             return self._gateway

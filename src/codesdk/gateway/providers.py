@@ -1,11 +1,12 @@
-"""Where model requests of each format go, and the keys that the gateway adds."""
+"""Where model requests of each format go, and the key that the gateway adds: the principal's own, or the operator's."""
 
 import os
 from collections.abc import Mapping
 
 import msgspec
 
-from codesdk.contract.access import KEY_VARIABLES, PROVIDER_OF, ModelAccess
+from codesdk.contract.access import KEY_VARIABLES, PROVIDER_OF, ProviderKeys
+from codesdk.contract.models import ModelAccess, Payer
 from codesdk.gateway.wires.exchange import Wire
 
 ORIGINS: dict[Wire, str] = {
@@ -25,6 +26,8 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     key_label: str = "the operator's key"
     """Which key it is, for people."""
+    withheld: bool = False
+    """Whether there is a key that this payer may not use."""
 
     def __repr__(self) -> str:
         # A repr ends up in logs and tracebacks, so it must not show the key.
@@ -46,12 +49,48 @@ def _provider(wire: Wire, origin: str, environment: Mapping[str, str]) -> Provid
     )
 
 
+def lacks_key(wire: Wire, provider: Provider) -> bool:
+    """Return whether requests need a key that there is none of.
+
+    A provider's own address needs one; whoever names another address knows whether that does.
+    """
+    return provider.key is None and (provider.withheld or provider.origin == ORIGINS[wire])
+
+
 def access_with(providers: Mapping[Wire, Provider]) -> dict[Wire, ModelAccess]:
     """Return how requests of each format would be answered; formats that lack a key are left out."""
     found: dict[Wire, ModelAccess] = {}
     for wire, provider in providers.items():
         if provider.key is not None:
             found[wire] = ModelAccess(kind="key", label=provider.key_label)
-        elif provider.origin != ORIGINS[wire]:  # whoever names another address knows whether it needs a key
+        elif not lacks_key(wire, provider):
             found[wire] = ModelAccess(kind="open", label=f"{provider.origin}, without a key")
     return found
+
+
+class Accounts:
+    """The operator's providers and the principals' own keys → a provider as one payer may use it."""
+
+    def __init__(
+        self, providers: Mapping[Wire, Provider] | None = None, keys: ProviderKeys | None = None
+    ) -> None:
+        self._providers: dict[Wire, Provider] = {
+            wire: Provider(origin=origin) for wire, origin in ORIGINS.items()
+        }
+        self._providers.update(providers or {})
+        self._keys = keys
+
+    def provider(self, payer: Payer, wire: Wire) -> Provider:
+        """Return where a payer's requests go, with the key that pays for them, looked up now."""
+        provider = self._providers[wire]
+        own = None if self._keys is None else self._keys.find(payer.principal, PROVIDER_OF[wire])
+        if own is not None:
+            label = f"the {PROVIDER_OF[wire]} key of {payer.principal}"
+            return Provider(origin=provider.origin, key=own, key_label=label)
+        if provider.key is None or payer.operator:
+            return provider
+        return Provider(origin=provider.origin, withheld=True)
+
+    def access(self, payer: Payer) -> dict[Wire, ModelAccess]:
+        """Return how a payer's requests of each format would be answered; formats that lack a key are left out."""
+        return access_with({wire: self.provider(payer, wire) for wire in self._providers})

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from codesdk.contract.errors import CodeSDKError, TaskFailure
-from codesdk.contract.models import InstructionSources, LoginKind, ModelTap
+from codesdk.contract.models import InstructionSources, LoginKind, ModelTap, Payer
 from codesdk.contract.settings import GatewayMode
 from codesdk.contract.workspace import Workspace
 from codesdk.gateway import prices
@@ -22,7 +22,7 @@ from codesdk.gateway.cassettes.cassette import Exchange
 from codesdk.gateway.cassettes.record import RecordingBackend
 from codesdk.gateway.cassettes.replay import ReplayBackend
 from codesdk.gateway.logins import LOGIN_PROVIDERS, LoginDoor, LoginUpstream
-from codesdk.gateway.providers import Provider
+from codesdk.gateway.providers import Accounts, Provider
 from codesdk.gateway.scripted import ScriptedModel
 from codesdk.gateway.server import Backend, Gateway
 from codesdk.gateway.upstream import Upstream
@@ -37,10 +37,8 @@ Source = Script | ScriptedModel | Sequence[Exchange]
 class SessionGateway:
     """The gateway of an engine. Close it when done."""
 
-    def __init__(
-        self, providers: Mapping[Wire, Provider] | None, sources: Mapping[str, Source], server: Gateway
-    ) -> None:
-        self._providers = providers
+    def __init__(self, accounts: Accounts, sources: Mapping[str, Source], server: Gateway) -> None:
+        self._accounts = accounts
         self._sources = sources
         self._server = server
         self._models: dict[str, ScriptedModel | ReplayBackend] = {}
@@ -69,12 +67,13 @@ class SessionGateway:
         mode: GatewayMode,
         workspace: Workspace,
         sources: InstructionSources,
+        payer: Payer,
         login: LoginKind | None = None,
     ) -> str:
         """Serve a session under a token. Return the base URL for its runtime."""
         recorder = _Recorder(tap, self._keeping) if mode == "record" else None
         account = None if login is None else self._login_upstream(login)
-        inner = self._answering(session_id, mode, tap) if account is None else account.models
+        inner = self._answering(session_id, mode, tap, payer) if account is None else account.models
         lacks = inner.lacks if isinstance(inner, Upstream) else None
         if recorder is not None:
             inner = RecordingBackend(inner, recorder.keep, secrets=tap.secrets)
@@ -115,11 +114,11 @@ class SessionGateway:
             self._logins[kind] = LoginUpstream(LOGIN_PROVIDERS[kind])
         return self._logins[kind]
 
-    def _answering(self, session_id: str, mode: GatewayMode, tap: ModelTap) -> Backend:
+    def _answering(self, session_id: str, mode: GatewayMode, tap: ModelTap, payer: Payer) -> Backend:
         """Return the backend that answers a session's requests."""
         if mode in ("passthrough", "record"):
-            self._upstream = self._upstream or Upstream(self._providers)
-            return self._upstream
+            self._upstream = self._upstream or Upstream()
+            return self._upstream.with_keys(lambda wire: self._paid(wire, payer, tap))
         begun = self._models.get(session_id)
         if begun is not None:  # the session was closed and opened again; it continues where it was
             return begun
@@ -137,12 +136,17 @@ class SessionGateway:
         self._models[session_id] = model
         return model
 
+    def _paid(self, wire: Wire, payer: Payer, tap: ModelTap) -> Provider:
+        """Return where a request goes, with its key. The log knows the key as a secret before it is used."""
+        provider = self._accounts.provider(payer, wire)
+        if provider.key is not None and provider.key not in tap.secrets:
+            tap.learn([provider.key])
+        return provider
 
-async def start_gateway(
-    providers: Mapping[Wire, Provider] | None, sources: Mapping[str, Source]
-) -> SessionGateway:
+
+async def start_gateway(accounts: Accounts, sources: Mapping[str, Source]) -> SessionGateway:
     """Start the server of a gateway. `sources` is what scripted and replayed sessions play."""
-    return SessionGateway(providers, sources, await Gateway().__aenter__())
+    return SessionGateway(accounts, sources, await Gateway().__aenter__())
 
 
 class _Recorder:

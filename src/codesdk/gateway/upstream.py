@@ -5,17 +5,19 @@ runtime sent; if not, the runtime's own login passes unchanged. Without either, 
 own address is refused here instead of being sent.
 """
 
+import copy
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from ssl import SSLContext
 
 import httpx2
 
+from codesdk.contract.models import Payer
 from codesdk.gateway.outbound import brings_login, outbound_headers, outbound_query
-from codesdk.gateway.providers import KEY_NAMES, ORIGINS, Provider
+from codesdk.gateway.providers import KEY_NAMES, Accounts, Provider, lacks_key
 from codesdk.gateway.reply import RawRequest, Reply, Reset, refuse
 from codesdk.gateway.wires.exchange import Ask, Codec, Fault, Wire
 from codesdk.redaction import MARKER, Redactor
@@ -42,6 +44,9 @@ _HOP_BY_HOP = frozenset(
         "upgrade",
     }
 )
+OPERATOR = Payer(principal="local", operator=True)
+FindProvider = Callable[[Wire], Provider]
+"""Returns where requests of a format go, with the key that pays for them."""
 _is_passing = ContextVar("is_passing", default=False)
 
 
@@ -51,13 +56,7 @@ class Upstream:
     def __init__(
         self, providers: Mapping[Wire, Provider] | None = None, *, read_timeout_s: float = READ_TIMEOUT_S
     ) -> None:
-        self._providers: dict[Wire, Provider] = {
-            wire: Provider(origin=origin) for wire, origin in ORIGINS.items()
-        }
-        self._providers.update(providers or {})
-        self._redactors = {
-            wire: Redactor([provider.key]) for wire, provider in self._providers.items() if provider.key
-        }
+        self._find: FindProvider = partial(Accounts(providers).provider, OPERATOR)
         timeout = httpx2.Timeout(read_timeout_s, connect=CONNECT_TIMEOUT_S)
         for name in ("httpx2", "httpcore2.http11"):
             logging.getLogger(name).addFilter(_may_be_logged)
@@ -70,6 +69,12 @@ class Upstream:
             verify=_tls(),
         )
 
+    def with_keys(self, find: "FindProvider") -> "Upstream":
+        """Return the same connections for a payer: `find` is asked for each request, since keys may change."""
+        other = copy.copy(self)
+        other._find = find
+        return other
+
     async def close(self) -> None:
         """Close all connections."""
         await self._client.aclose()
@@ -79,8 +84,7 @@ class Upstream:
 
         None if there is a login.
         """
-        provider = self._providers[wire]
-        if provider.key is not None or provider.origin != ORIGINS[wire] or brings_login(request):
+        if not lacks_key(wire, self._find(wire)) or brings_login(request):
             return None
         return KEY_NAMES[wire]
 
@@ -93,10 +97,9 @@ class Upstream:
         return await self._forward(codec, request)
 
     async def _forward(self, codec: Codec, request: RawRequest) -> Reply:
-        provider = self._providers[codec.wire]
-        lacking = self.lacks(codec.wire, request)
-        if lacking is not None:
-            message = f"There is no key for this provider; set {lacking}."
+        provider = self._find(codec.wire)
+        if lacks_key(codec.wire, provider) and not brings_login(request):
+            message = f"There is no key for this provider; set {KEY_NAMES[codec.wire]}."
             return refuse(codec, Fault(status=401, kind="authentication", message=message))
         query = outbound_query(request)
         # The very path that was routed: the server lets none through that could be read in two ways.
@@ -130,8 +133,8 @@ class Upstream:
         # Only an error may quote the key; an answer is passed on as it streams.
         if answer.status_code < 400 or key is None:
             return Reply(status=answer.status_code, headers=told, body=body)
-        redactor = self._redactors.get(codec.wire) or Redactor([key])
-        return Reply(status=answer.status_code, headers=told, body=await _error_text(body, redactor))
+        text = await _error_text(body, Redactor([key]))
+        return Reply(status=answer.status_code, headers=told, body=text)
 
 
 class _Chunks:

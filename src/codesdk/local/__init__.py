@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         connect as connect,
         is_held as is_held,
     )
+    from codesdk.local.keys import KeyFile as KeyFile
     from codesdk.local.retention import collect as collect
     from codesdk.local.tokens import PREFIX as PREFIX, Token as Token, TokenFile as TokenFile
 

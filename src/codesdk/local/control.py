@@ -1,6 +1,6 @@
 """The control socket of a data directory: other processes work through the one that holds it.
 
-One request per connection: a line of JSON in (`Execute`, `Follow` or `Put`), a line out with the result or
+One request per connection: a line of JSON in (`Execute`, `Follow`, `Put` or `Check`), a line out with the result or
 the error. After `Put` come its bytes; after the answer to `Follow` come stored frames, one per line, until
 either side closes. Only the owner of the directory can use the socket (0600), and is trusted to name the
 caller.
@@ -48,7 +48,14 @@ class Put(msgspec.Struct, frozen=True, kw_only=True, tag="put"):
     key: str | None = None
 
 
-Request = Execute | Follow | Put
+class Check(msgspec.Struct, frozen=True, kw_only=True, tag="check"):
+    """Find out whether a task on a runtime could begin here."""
+
+    runtime: str
+    principal: str = LOCAL
+
+
+Request = Execute | Follow | Put | Check
 
 
 class Response(msgspec.Struct, omit_defaults=True):
@@ -128,6 +135,8 @@ class ControlServer:
                     return
                 case Put():
                     result = await self._put(request, reader)
+                case Check():
+                    result = await self._engine.runtime_auth(request.runtime, request.principal)
                 case Execute():
                     result = await self._engine.execute(request.action, request.caller, request.key)
             answer = Response(result=msgspec.to_builtins(result))

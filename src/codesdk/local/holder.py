@@ -14,12 +14,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from codesdk.contract.actions import Action, AnyAction, Caller, new_key
+from codesdk.contract.api import RuntimeAuth
 from codesdk.contract.codec import place_of
 from codesdk.contract.errors import Busy, CodeSDKError, InvalidRequest, StorageFailure, from_info
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.service import Published
 from codesdk.engine import Archive
-from codesdk.local.control import ERROR_LINE, MAX_LINE_BYTES, Execute, Follow, Put, Request, Response
+from codesdk.local.control import ERROR_LINE, MAX_LINE_BYTES, Check, Execute, Follow, Put, Request, Response
 from codesdk.local.directory import DataDir, socket_address
 
 PATIENCE_S = 10.0
@@ -61,6 +62,11 @@ class HolderService(Archive):
             key=key or new_key(),
         )
         return msgspec.convert(await self._ask(request, data), type=ArtifactRef)
+
+    async def runtime_auth(self, name: str) -> RuntimeAuth:
+        """Ask the holder whether a task on a runtime could begin there."""
+        answer = await self._ask(Check(runtime=name, principal=self._caller.principal))
+        return msgspec.convert(answer, type=RuntimeAuth)
 
     async def follow(self, session_id: str, after_seq: int = 0) -> AsyncGenerator[list[Published]]:
         """Yield batches of events after a seq, across changes of the holder."""

@@ -62,12 +62,7 @@ class TokenFile:
         expires_at: datetime | None = None,
     ) -> tuple[str, Token]:
         """Make a token. Return it, for the only time, and its stored form."""
-        if not _PRINCIPAL.fullmatch(principal):
-            raise InvalidRequest(
-                "A principal is 1 to 64 letters, digits, _ . @ or -, and begins with a letter or a digit."
-            )
-        if is_id("ses", principal):  # uploads are kept under this name, a session's artifacts under its id
-            raise InvalidRequest(f"The principal {principal} looks like a session's id. Choose another name.")
+        check_principal(principal)
         if not scopes:
             raise InvalidRequest(f"A token needs at least one scope: {', '.join(SCOPES)}.")
         secret = PREFIX + secrets.token_urlsafe(32)
@@ -130,6 +125,16 @@ class TokenFile:
             raise StorageFailure(
                 f"The tokens cannot be written to {self._path}: {error.strerror}."
             ) from error
+
+
+def check_principal(name: str) -> None:
+    """Raise `InvalidRequest` if a principal cannot have this name."""
+    if not _PRINCIPAL.fullmatch(name):
+        raise InvalidRequest(
+            "A principal is 1 to 64 letters, digits, _ . @ or -, and begins with a letter or a digit."
+        )
+    if is_id("ses", name):  # uploads are kept under this name, a session's artifacts under its id
+        raise InvalidRequest(f"The principal {name} looks like a session's id. Choose another name.")
 
 
 def _hash(secret: str) -> str:

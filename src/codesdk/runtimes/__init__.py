@@ -24,8 +24,12 @@ if TYPE_CHECKING:
         resolve as resolve,
         runtime_names as runtime_names,
         runtime_table as runtime_table,
-        switched_on as switched_on,
     )
     from codesdk.runtimes.scripted.adapter import ScriptedRuntime as ScriptedRuntime
+    from codesdk.runtimes.switches import (
+        LOGINS as LOGINS,
+        logins_from as logins_from,
+        read_logins as read_logins,
+    )
 
 __all__, __getattr__, __dir__ = open_door(__name__, __file__)

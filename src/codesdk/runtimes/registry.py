@@ -4,11 +4,9 @@ An entry is cheap; an adapter is loaded only when its runtime is created.
 """
 
 import difflib
-from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
-from codesdk.contract.access import LoginTraffic
 from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.runtime import Runtime
@@ -54,34 +52,6 @@ def create_runtime(name: str, **options: Any) -> Runtime:
     """Load the adapter of a name or alias and create it. Raise `InvalidRequest` if there is no such runtime."""
     runtime: Runtime = load(entry_of(name).adapter)(**options)
     return runtime
-
-
-def switched_on(logins: Mapping[str, LoginTraffic] | Iterable[str]) -> dict[str, LoginTraffic]:
-    """Return how the traffic of each runtime's own logins goes, by full name.
-
-    Given are names or aliases: alone, as `NAME=WAY`, or mapped to the way. Raise `InvalidRequest` for a runtime that
-    has no logins, or none that go this way.
-    """
-    asked = logins.items() if isinstance(logins, Mapping) else [_split(text) for text in logins]
-    chosen: dict[str, LoginTraffic] = {}
-    for name, way in asked:
-        entry = entry_of(name)
-        ways = () if entry.program is None else entry.program.logins
-        if not ways:
-            raise InvalidRequest(f"CodeSDK cannot use an account of {entry.name}: it has no logins.")
-        found = next((each for each in ways if way in (None, each)), None)
-        if found is None:
-            raise InvalidRequest(
-                f'The logins of {entry.name} cannot go "{way}"; they go {" or ".join(ways)} the gateway.'
-                " docs/logins.md says why."
-            )
-        chosen[entry.name] = found
-    return chosen
-
-
-def _split(text: str) -> tuple[str, str | None]:
-    name, given, way = text.partition("=")
-    return name, way if given else None
 
 
 def runtime_table() -> str:

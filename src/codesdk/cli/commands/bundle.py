@@ -87,10 +87,11 @@ async def _pack(setup: Setup, given: str, max_bytes: int, spool: BinaryIO) -> st
     from codesdk.bundle import Origin, write_bundle
     from codesdk.engine import unseal
     from codesdk.gateway import providers_from
-    from codesdk.local import equipment_in
+    from codesdk.local import KeyFile, equipment_in
     from codesdk.redaction import Redactor
 
     keys = {provider.key for provider in providers_from().values() if provider.key}
+    keys |= set(KeyFile(Path(setup.data_dir)).secrets())
     async with reading(setup.data_dir) as archive:
         row = await find_session(archive, given)
         equipment = await unseal(equipment_in(Path(setup.data_dir)), row.session_id)

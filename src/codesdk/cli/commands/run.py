@@ -41,7 +41,7 @@ _RULES = frozenset({"policy", "allow_yolo", "commands", "sandbox"})
 """The options by which an operator allows things to this process."""
 _OF_NEW = frozenset(
     {"runtime", "workspace", "mode", "native_tools", "implicit_sources", "model", "title", "record"}
-    | {"max_requests", "max_tokens", "max_cost"}
+    | {"max_requests", "max_tokens", "max_cost", "isolation", "namespace"}
 )
 """The options of a session that `run` creates."""
 
@@ -75,6 +75,14 @@ _OF_NEW = frozenset(
 @click.option("--title", metavar="TEXT", help="A name for the new session.")
 @click.option(
     "--record", is_flag=True, help="Keep the model's answers, so that `codesdk rerun` can play them."
+)
+@click.option(
+    "--isolation",
+    type=click.Choice(["namespaced", "ephemeral", "shared"]),
+    help="Where the runtime's own state lives, where the operator allows a choice. [default: namespaced]",
+)
+@click.option(
+    "--namespace", metavar="NAME", help="The credential namespace whose logins it uses. [default: your own]"
 )
 @click.option("--max-requests", type=whole(1), metavar="N", help="Model requests that it may make.")
 @click.option("--max-tokens", type=whole(1), metavar="N", help="Tokens that it may use.")
@@ -161,6 +169,8 @@ def _new_session(options: Mapping[str, Any]) -> dict[str, Any]:
         "title": options["title"],
         "model": options["model"],
         "budgets": None if budget == Budget() else Budgets(session=budget),
+        "isolation": options["isolation"],
+        "credential_namespace": options["namespace"],
         "native_tools": list(options["native_tools"]) or "off",
         "settings": SessionSettings(
             gateway="record" if options["record"] else "passthrough",

@@ -14,11 +14,11 @@ from codesdk.cli.app import Setup
 from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
-from codesdk.cli.runtime_checks import Finding, alias_of, ask_status, look_at
-from codesdk.cli.target.place import connected
+from codesdk.cli.runtime_checks import Finding, alias_of, ask_ready, look_at
+from codesdk.cli.target.place import connected, served
 from codesdk.cli.view.out import write_json, write_text
 from codesdk.cli.view.safe import printable
-from codesdk.contract.access import AuthStatus
+from codesdk.contract.api import RuntimeAuth
 from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import InvalidRequest, TaskFailure
@@ -56,9 +56,10 @@ def runtimes() -> None:
 @json_option("Print one runtime per line as JSON, with its capabilities.")
 @click.pass_obj
 def list_runtimes(setup: Setup, names: tuple[str, ...], as_json: bool) -> int:
-    """List the runtimes, or some by NAME: is the program there, is it the tested version, is it logged in?
+    """List the runtimes, or some by NAME: could a task begin? Is the program there, and is there a key or a login?
 
-    No model is asked. Exits 1 if one that was named is not ready.
+    What a task would find out where it runs: in the daemon, if there is one. No model is asked. Exits 1 if one that
+    was named is not ready.
     """
     return run_async(_list(setup, [resolve(name) for name in names], as_json))
 
@@ -133,33 +134,35 @@ async def _version(entry: RuntimeEntry) -> str | None:
 
 async def _list(setup: Setup, chosen: list[str], as_json: bool) -> int:
     ready = True
-    async for name, status, capabilities in _statuses(setup, chosen):
-        ready = ready and status.ok
+    async for found, capabilities in _readiness(setup, chosen):
+        ready = ready and found.ready
         if as_json:
-            report: dict[str, Any] = {"name": name, "alias": alias_of(name), "status": status}
-            write_json(report | {"capabilities": capabilities})
+            report: dict[str, Any] = {"name": found.name, "alias": alias_of(found.name), "ready": found.ready}
+            write_json(
+                report | {"available": found.available, "auth": found.auth, "capabilities": capabilities}
+            )
         else:
-            mark = "✓" if status.ok else "✗"
-            write_text(sys.stdout, f"{mark} {_shown(name):28} {printable(_words(status))}\n")
+            mark = "✓" if found.ready else "✗"
+            write_text(sys.stdout, f"{mark} {_shown(found.name):28} {printable(_words(found))}\n")
     return OK if ready or not chosen else FAILED
 
 
-async def _statuses(setup: Setup, chosen: list[str]) -> AsyncGenerator[tuple[str, AuthStatus, Capabilities]]:
-    """Yield the chosen runtimes, or all: as they are on a daemon's machine if one is named, else here."""
-    if setup.url is None:
+async def _readiness(setup: Setup, chosen: list[str]) -> AsyncGenerator[tuple[RuntimeAuth, Capabilities]]:
+    """Yield the chosen runtimes, or all, as whoever would run their sessions has them."""
+    if not served(setup):
         for name in chosen or runtime_names():
-            yield name, await ask_status(name), create_runtime(name).capabilities()
+            yield await ask_ready(name, setup), create_runtime(name).capabilities()
         return
     async with connected(setup) as client:
         known = {info.name: info for info in await client.runtimes()}
         for name in chosen or known:
-            yield name, (await client.runtime_auth(name)).auth, known[name].capabilities
+            yield await client.runtime_auth(name), known[name].capabilities
 
 
 async def _doctor(setup: Setup, names: list[str], as_json: bool) -> int:
     all_well = True
     for name in names:
-        findings = await look_at(name, setup.data_dir)
+        findings = await look_at(name, setup)
         well = all(finding.state != "failed" for finding in findings)
         all_well = all_well and well
         if as_json:
@@ -185,7 +188,10 @@ def _shown(name: str) -> str:
     return f"{name} ({alias})" if alias else name
 
 
-def _words(status: AuthStatus) -> str:
-    if status.ok:
-        return status.account_label or "ready"
-    return " ".join(filter(None, [status.problem, status.to_do])) or "not ready"
+def _words(found: RuntimeAuth) -> str:
+    """Return what to show of a runtime: what it would use, or everything that is missing."""
+    if found.ready:
+        version = f"version {found.available.version} · " if found.available.version else ""
+        return f"{version}{found.auth.account_label or 'ready'}"
+    missing = [(found.available.problem, found.available.to_do), (found.auth.problem, found.auth.to_do)]
+    return " ".join(word for pair in missing if pair[0] for word in pair if word) or "not ready"

@@ -1,7 +1,6 @@
 """Operations about the daemon itself: health, readiness, runtimes, metrics, clean-up, who the caller is."""
 
 import asyncio
-import tempfile
 
 import msgspec
 
@@ -10,24 +9,21 @@ from codesdk.contract.api import (
     Collecting,
     Health,
     Readiness,
-    RuntimeAuth,
     RuntimeInfo,
     RuntimePage,
     TokenInfo,
 )
-from codesdk.contract.capabilities import Isolation
 from codesdk.contract.entry import RuntimeEntry
-from codesdk.contract.errors import NotFound, StorageFailure
+from codesdk.contract.errors import StorageFailure
 from codesdk.contract.events import CONTRACT_VERSION
 from codesdk.contract.ports import EventLog
 from codesdk.contract.retention import GcReport
-from codesdk.contract.runtime import RuntimeEnv
+from codesdk.daemon.operations.accounts import enabled
 from codesdk.daemon.operations.operation import Call, Operation, get
 from codesdk.daemon.problems import not_ready
 from codesdk.daemon.responses import Whole
-from codesdk.foreign import call as call_foreign
 from codesdk.observe import CONTENT_TYPE
-from codesdk.runtimes import create_runtime, entries
+from codesdk.runtimes import create_runtime
 
 PROBE_S = 5.0
 
@@ -90,33 +86,7 @@ async def collect_garbage(call: Call) -> GcReport:
 
 async def list_runtimes(call: Call) -> RuntimePage:
     """List the runtimes and what each can do."""
-    return RuntimePage(runtimes=[_info(entry) for entry in _enabled(call)])
-
-
-async def runtime_auth(call: Call) -> RuntimeAuth:
-    """Is a runtime installed and logged in.
-
-    No model is asked.
-    """
-    asked = call.path["runtime"]
-    name = next((entry.name for entry in _enabled(call) if asked in (entry.name, entry.alias)), None)
-    if name is None:
-        raise NotFound(f"There is no runtime {asked} here.")
-    engine = call.sdk.engine
-    with tempfile.TemporaryDirectory(prefix="codesdk-") as folder:
-        env = RuntimeEnv(
-            cwd=folder,
-            env={},
-            credential_namespace=call.caller.principal,
-            isolation=Isolation(level="namespaced", mode="subprocess"),
-            state_dir=engine.ports.state_dir or folder,
-        )
-        return RuntimeAuth(name=name, auth=await call_foreign(create_runtime(name).auth_status, env))
-
-
-def _enabled(call: Call) -> list[RuntimeEntry]:
-    known = entries()
-    return [entry for name, entry in known.items() if name in (call.settings.permits.runtimes or known)]
+    return RuntimePage(runtimes=[_info(entry) for entry in enabled(call)])
 
 
 def _info(entry: RuntimeEntry) -> RuntimeInfo:
@@ -140,5 +110,4 @@ OPERATIONS = (
         group="daemon",
     ),
     get("/v1/runtimes", list_runtimes, group="runtimes"),
-    get("/v1/runtimes/{runtime}/auth", runtime_auth, group="runtimes"),
 )

@@ -212,8 +212,8 @@ class SessionTap:
         if asked.lacks is None:
             return None
         message = (
-            f"There is no key for the model, and the runtime has no login of its own. Set {asked.lacks} in the"
-            " environment of CodeSDK, or log the runtime in as `codesdk runtimes doctor` says; then start the task again."
+            f"There is no key for the model any more, and the runtime has no login of its own. Set {asked.lacks}"
+            " where CodeSDK runs, or store one with `codesdk keys add`; then start the task again."
         )
         return self._refuse(ErrorInfo(code="AUTH_REQUIRED", message=message, retryable=False))
 

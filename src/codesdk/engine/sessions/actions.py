@@ -83,6 +83,7 @@ class SessionActions:
         if not caller.may(action.needs):
             raise Forbidden(f"This needs the scope {action.needs}.")
         check_bounds(action)
+        self._registry.learn_keys()
         kind = type(action)
         handler = self._handlers[kind]
         body = None if key is None else _said(action)
@@ -113,11 +114,15 @@ class SessionActions:
             interaction_mode=action.interaction_mode,
             native_tools=action.native_tools,
             budgets=action.budgets,
+            isolation=action.isolation or self._permits.isolation[0],
+            credential_namespace=action.credential_namespace,
             settings=msgspec.structs.replace(action.settings, **(prepared.settings if prepared else {})),
         )
         check_settings(config, "The settings of a session", self._ports.limits.max_message_bytes)
         runtime = self._find_runtime(config.runtime)
         self._permits.check(runtime.name, config.permission_mode, config.settings.runtime_config)
+        self._permits.check_isolation(config.isolation)
+        self._permits.check_namespace(config.credential_namespace, caller.principal)
         try:
             workspace = self._ports.identify(Workspace(config.workspace))
         except PathRefused:
@@ -275,6 +280,8 @@ class SessionActions:
         config, used = live.state.config, live.scope.settings.runtime_config
         self._permits.check_workspace(config.workspace)
         self._permits.check(live.state.runtime_name, config.permission_mode, used)
+        self._permits.check_isolation(config.isolation.level)
+        self._permits.check_namespace(config.credential_namespace, live.state.principal)
 
     async def _begin(
         self,

@@ -5,7 +5,7 @@ from typing import Literal, ParamSpec, TypeVar
 
 import msgspec
 
-from codesdk.contract.capabilities import Isolation
+from codesdk.contract.capabilities import Isolation, IsolationLevel
 from codesdk.contract.errors import CodeSDKError, Forbidden, InvalidRequest
 from codesdk.contract.events import CONTRACT_VERSION, SessionCreated
 from codesdk.contract.records import SessionRow
@@ -41,8 +41,8 @@ def first_event(
         permission_mode=config.permission_mode,
         interaction_mode=config.interaction_mode,
         native_tools=config.native_tools,
-        isolation=_isolation(runtime, principal),
-        credential_namespace=principal,
+        isolation=_isolation(runtime, principal, config.isolation),
+        credential_namespace=config.credential_namespace or principal,
         settings=msgspec.to_builtins(config.settings),
         title=config.title,
         model=config.model,
@@ -74,7 +74,7 @@ def check_fit(
         raise InvalidRequest(f"The runtime {runtime.name} has no instruction files to capture.")
 
 
-def _isolation(runtime: Runtime, principal: str) -> Isolation:
+def _isolation(runtime: Runtime, principal: str, level: IsolationLevel) -> Isolation:
     """Return how a session is isolated. Principals share no state, and no process that holds credentials."""
     able = capabilities_of(runtime)
     mode = able.recommended_isolation_mode
@@ -85,7 +85,7 @@ def _isolation(runtime: Runtime, principal: str) -> Isolation:
                 " principals do too. Use one that runs as a process of its own."
             )
         mode = "subprocess"
-    return Isolation(level="namespaced", mode=mode)
+    return Isolation(level=level, mode=mode)
 
 
 def first_row(session_id: str, principal: str, payload: SessionCreated, now: str) -> SessionRow:

@@ -15,10 +15,10 @@ from codesdk.contract.entry import ANY_CLIENT, McpClient
 from codesdk.contract.errors import CodeSDKError, InvalidRequest, TaskFailure
 from codesdk.contract.events import ArtifactCreated
 from codesdk.contract.messages import ArtifactRef
-from codesdk.contract.models import NO_SOURCES, InstructionSources, LoginKind
+from codesdk.contract.models import NO_SOURCES, InstructionSources, LoginKind, Payer
 from codesdk.contract.ports import Attached, ToolCalls
-from codesdk.contract.runtime import Runtime, ToolAnnouncement
-from codesdk.engine.models.limits import Spending, Standing, find_near, is_asked
+from codesdk.contract.runtime import Runtime, RuntimeEnv, ToolAnnouncement
+from codesdk.engine.models.limits import Spending, Standing, find_near, is_asked, limits_cost
 from codesdk.engine.models.requests import SessionTap
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
@@ -110,12 +110,36 @@ class Resources:
         standing = find_near(state, self.spending.standing(state.principal))
         return None if standing is None or is_asked(state, standing.level) else standing
 
+    @property
+    def _payer(self) -> Payer:
+        return self._scope.permits.payer(self._scope.state.principal)
+
+    def env(self) -> RuntimeEnv:
+        """Return where the runtime works, where its state lives, and who pays for its model as things are now."""
+        scope, config = self._scope, self._scope.state.config
+        door, payer = scope.ports.models, self._payer
+        return RuntimeEnv(
+            cwd=config.workspace,
+            identity=scope.workspace.identity,
+            env={},
+            credential_namespace=config.credential_namespace,
+            isolation=config.isolation,
+            state_dir=scope.ports.state_dir,
+            payer=payer,
+            models={} if door is None else door.access(payer, scope.settings.gateway),
+            login=scope.permits.logins.get(scope.state.runtime_name),
+        )
+
     async def model_url(self, sources: InstructionSources, login: LoginKind | None = None) -> str:
         """Return the URL that the runtime uses in place of the provider's; another one if it comes with a login."""
         door, scope = self._scope.ports.models, self._scope
         if door is None:
             raise TaskFailure(
                 "This runtime needs the model gateway, and there is none here.", code="RUNTIME_UNAVAILABLE"
+            )
+        if login is not None and scope.permits.logins.get(scope.state.runtime_name) != "through":
+            raise TaskFailure(
+                f"The logins of {scope.state.runtime_name} do not pass the gateway here.", code="FORBIDDEN"
             )
         async with self._opening:
             if self._model_url is not None and self._login != login:
@@ -134,9 +158,22 @@ class Resources:
                     scope.settings.gateway,
                     scope.workspace,
                     sources,
+                    self._payer,
                     login,
                 )
         return self._model_url
+
+    async def require_countable(self) -> None:
+        """Raise `TaskFailure` if a cost is limited: beside the gateway nobody knows what a request costs."""
+        scope = self._scope
+        await self.spending.load(scope.state.principal)
+        if limits_cost(scope.state, self.spending.standing(scope.state.principal)):
+            raise TaskFailure(
+                "The program uses an account of its own, beside the gateway, so a cost budget cannot be kept."
+                " Limit tokens or requests instead.",
+                code="BUDGET_EXCEEDED",
+                runtime=scope.state.runtime_name,
+            )
 
     async def tool_url(self, client: McpClient) -> str:
         """Return the URL at which the session's tools are offered over MCP."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from codesdk.contract.access import ProviderKeys
 from codesdk.contract.actions import Caller
 from codesdk.contract.errors import Conflict, ErrorInfo, InvalidRequest, NotFound
 from codesdk.contract.figures import Strain
@@ -36,6 +37,7 @@ from codesdk.engine.log.journal import Journal
 from codesdk.engine.log.recorder import Recorder
 from codesdk.engine.log.state import SessionState
 from codesdk.engine.models.limits import Standing
+from codesdk.engine.permits import Permits
 from codesdk.redaction import Redactor
 from codesdk.sandbox import PathRefused, identify
 from codesdk.store import MemoryEquipment, MemoryUndo
@@ -62,6 +64,8 @@ class Ports:
     """Where runtimes keep their own state; empty if none is kept."""
     clean: Callable[[str, Redactor], None] | None = None
     """Deletes what a session's ended runtimes kept there if it holds a secret. Blocking; must not raise."""
+    keys: ProviderKeys | None = None
+    """The principals' own provider keys: secrets of every session."""
     observers: Sequence[Observer] = ()
     subscribers: Sequence[Subscriber] = ()
     equipper: Equipper | None = None
@@ -91,6 +95,7 @@ class SessionScope:
     recorder: Recorder
     settings: SessionSettings
     workspace: Workspace
+    permits: Permits = dataclasses.field(default_factory=Permits)
     attached: ToolRunner | None = None
     halt: Halt = lambda cause, excess: None
     """Ends the running task for a reason that the engine knows."""

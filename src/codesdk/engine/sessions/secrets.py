@@ -16,6 +16,14 @@ class SessionSecrets:
         self._kept: dict[str, tuple[str, tuple[str, ...]]] = {}
         self._of_principals: dict[str, Redactor] = {}
 
+    def learn(self, secrets: Iterable[str]) -> list[str]:
+        """Make these secrets of the engine. Return those that are new."""
+        new = [secret for secret in secrets if secret not in self.own.secrets]
+        if new:
+            self.own = Redactor((*self.own.secrets, *new))
+            self._of_principals.clear()
+        return new
+
     def plus(self, secrets: tuple[str, ...]) -> Redactor:
         """Return a redactor for the engine's secrets and these."""
         return Redactor((*self.own.secrets, *secrets)) if secrets else self.own

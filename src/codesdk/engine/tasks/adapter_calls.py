@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
+from codesdk.contract.access import AuthStatus
 from codesdk.contract.errors import CodeSDKError, ErrorInfo, TaskFailure
-from codesdk.contract.runtime import Failed, Finished, Host, Runtime, RuntimeTask, TaskInput
+from codesdk.contract.runtime import Failed, Finished, Host, Runtime, RuntimeEnv, RuntimeTask, TaskInput
 from codesdk.engine.tasks.validation import mend
 from codesdk.foreign import call, name_of
 
@@ -27,6 +28,22 @@ async def start(runtime: Runtime, host: Host, task: TaskInput, limit_s: float) -
         if deadline.expired():
             why = f"The runtime {runtime.name} did not start within {limit_s:g} s."
         raise TaskFailure(why, code="RUNTIME_UNAVAILABLE", retryable=True, runtime=runtime.name) from error
+
+
+async def require_ready(runtime: Runtime, env: RuntimeEnv, limit_s: float) -> AuthStatus:
+    """Return how a runtime would talk to its model. Raise `TaskFailure` if it could not. Its program is not started."""
+    try:
+        async with asyncio.timeout(limit_s):
+            status = await call(runtime.auth_status, env)
+    except CodeSDKError:
+        raise
+    except Exception as error:
+        why = f"The runtime {runtime.name} does not say whether it is ready ({name_of(error)}). Use another one."
+        raise TaskFailure(why, code="RUNTIME_UNAVAILABLE", retryable=True, runtime=runtime.name) from error
+    if not status.ok:
+        why = " ".join(filter(None, [status.problem, status.to_do])) or f"{runtime.name} is not ready."
+        raise TaskFailure(why, code="AUTH_REQUIRED", runtime=runtime.name)
+    return status
 
 
 async def call_within(timeout_s: float, method: Callable[..., Awaitable[None]], *args: object) -> None:

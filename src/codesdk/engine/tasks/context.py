@@ -38,6 +38,12 @@ LISTED_LATER = {
 }
 
 
+NOT_SEEN = {
+    "disabled": True,
+    "reason": "The program uses an account of its own, beside the gateway, so what it adds is not seen.",
+}
+
+
 class Compiled(msgspec.Struct, frozen=True, kw_only=True):
     """What a runtime is given, and the record of it."""
 
@@ -179,14 +185,21 @@ def _without_reasoning(row: MessageRow) -> MessageRow:
 
 
 async def write_input(
-    scope: SessionScope, window: Window, capture: InputCapture, captured: Captured | None = None
+    scope: SessionScope,
+    window: Window,
+    capture: InputCapture,
+    captured: Captured | None = None,
+    *,
+    beside: bool = False,
 ) -> tuple[Compiled, int]:
-    """Compile the input from the transcript and record it.
+    """Compile the input from the transcript and record it. `beside`: the runtime's requests do not pass the gateway.
 
     Return it with the seq of its event: messages before that seq are part of it.
     """
     config = scope.redactor.value(scope.settings.runtime_config)
     sources = LISTED_LATER if capture == "exact" else NO_SOURCES
+    if beside:
+        sources = NOT_SEEN
     sources_ref = await scope.put_json(captured.document if captured else sources, "implicit sources")
     while True:
         await scope.recorder.settle()
@@ -220,21 +233,18 @@ async def write_input(
 
 
 def task_input(
-    scope: SessionScope, task_id: str, compiled: Compiled, instructions: Sequence[Instructions] = ()
+    scope: SessionScope,
+    task_id: str,
+    env: RuntimeEnv,
+    compiled: Compiled,
+    instructions: Sequence[Instructions] = (),
 ) -> TaskInput:
     """Return everything that a runtime is given for a task."""
     state, config = scope.state, scope.state.config
     return TaskInput(
         session_id=state.session_id,
         task_id=task_id,
-        env=RuntimeEnv(
-            cwd=config.workspace,
-            identity=scope.workspace.identity,
-            env={},
-            credential_namespace=config.credential_namespace,
-            isolation=config.isolation,
-            state_dir=scope.ports.state_dir,
-        ),
+        env=env,
         messages=compiled.messages,
         model_messages=state.model_messages,
         tools=scope.tools.specs(),

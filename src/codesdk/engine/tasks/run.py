@@ -38,6 +38,7 @@ from codesdk.engine.tasks.adapter_calls import (
     ending_of,
     forget,
     legible_ending,
+    require_ready,
     start,
 )
 from codesdk.engine.tasks.context import Window, task_input, write_input
@@ -152,6 +153,13 @@ class TaskRun:
 
     async def _play(self) -> Ending:
         state = self._scope.state
+        env = self._resources.env()
+        beside = False
+        if self._scope.ports.models is not None:  # else it is up to the runtime whether it needs one
+            status = await require_ready(self._runtime, env, self._scope.settings.start_timeout_s)
+            beside = status.traffic == "beside"
+        if beside:
+            await self._resources.require_countable()
         for carried in [entry for entry in state.carried if entry.approved]:
             if not self._is_stopping():
                 await self.calls.run_carried(carried)
@@ -161,9 +169,9 @@ class TaskRun:
         capabilities = self._resources.capabilities()
         captured = await capture(self._scope, capabilities.instruction_files)
         compiled, self._input_seq = await write_input(
-            self._scope, self._window, capabilities.input_capture, captured
+            self._scope, self._window, capabilities.input_capture, captured, beside=beside
         )
-        given = task_input(self._scope, self.task_id, compiled, captured.files if captured else ())
+        given = task_input(self._scope, self.task_id, env, compiled, captured.files if captured else ())
         self._resources.tap.hand_over(given.messages, given.tools)
         host = RuntimeHost(self._scope, self._resources, self.calls.may_run)
         handle = self._handle = await start(self._runtime, host, given, self._scope.settings.start_timeout_s)

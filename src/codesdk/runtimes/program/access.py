@@ -37,17 +37,24 @@ def status_of(entry: RuntimeEntry, env: RuntimeEnv, login: Login | None) -> Auth
         return AuthStatus(
             ok=True, logged_in=True, auth_model="both", account_label=login.label, traffic=env.login
         )
-    provider = PROVIDER_OF[entry.wire]
-    to_do = f"Set {KEY_VARIABLES[provider]} where CodeSDK runs, or store a key: codesdk keys add {provider}"
+    provider, payer = PROVIDER_OF[entry.wire], env.payer
+    variable = KEY_VARIABLES[provider]
+    command = f"codesdk keys add {provider}"
+    if payer.operator:
+        to_do = [f"set {variable} where CodeSDK runs", f"store a key: {command}"]
+    else:
+        command += f" --principal {payer.principal}"
+        to_do = [f"store a key: {command}", f"have the operator share {variable}: codesdkd --share-keys"]
     if env.login is not None:
-        to_do += f"; or log in: {command_of(entry)}"
+        to_do.insert(1, f"log in: {command_of(entry)}")
+    whose = "" if payer.operator else f" that {payer.principal} may use"
     unused = "is not logged in" if login is None else "has a login, but logins are not switched on here"
     return AuthStatus(
         ok=False,
         logged_in=found,
         auth_model="both",
-        problem=f"There is no key for {provider}, and {entry.name} {unused}.",
-        to_do=f"{to_do}.",
+        problem=f"There is no key for {provider}{whose}, and {entry.name} {unused}.",
+        to_do=f"{to_do[0][0].upper()}{'; or '.join(to_do)[1:]}.",
     )
 
 

@@ -46,7 +46,7 @@ async def memory_sdk(
         found.setdefault(
             "scripted", ScriptedRuntime(script if isinstance(script, Script) else _script(script))
         )
-    door, host = GatewayService({}), McpHost()
+    door, host = GatewayService(), McpHost()
     ports = Ports(
         log=log or MemoryLog(),
         blobs=blobs or MemoryBlobs(),
