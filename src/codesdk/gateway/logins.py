@@ -130,6 +130,7 @@ class _Renewals:
         self._send = send
         self._wait_s = wait_s
         self._flights: dict[bytes, asyncio.Task[Reply]] = {}
+        self._began: dict[bytes, float] = {}
         self._replies: OrderedDict[bytes, Reply] = OrderedDict()
 
     async def renew(self, request: RawRequest) -> Reply:
@@ -145,10 +146,13 @@ class _Renewals:
             return known
         flight = self._flights.get(key)
         if flight is None:
+            self._began[key] = asyncio.get_running_loop().time()
             flight = self._flights[key] = asyncio.create_task(self._fly(key, request))
-            flight.add_done_callback(lambda _: self._flights.pop(key, None))
-        # Whoever gives up leaves the others, and the answer, alone.
-        await asyncio.wait([flight], timeout=self._wait_s)
+            flight.add_done_callback(lambda _: self._landed(key))
+        # From its beginning: a program asks again and again, and must not wait anew each time. Whoever gives up leaves
+        # the others, and the answer, alone.
+        left = self._began[key] + self._wait_s - asyncio.get_running_loop().time()
+        await asyncio.wait([flight], timeout=max(0.0, left))
         return flight.result() if flight.done() else _failed(504, "The login was not renewed in time.")
 
     async def close(self) -> None:
@@ -158,6 +162,9 @@ class _Renewals:
             flight.cancel()
         if flights:
             await asyncio.wait(flights)
+
+    def _landed(self, key: bytes) -> None:
+        del self._flights[key], self._began[key]
 
     async def _fly(self, key: bytes, request: RawRequest) -> Reply:
         try:

@@ -45,6 +45,10 @@ _BY_STATUS: dict[int, _Kind] = {401: _AUTH, 403: _AUTH, 404: _MODEL, 400: _OTHER
 _TEXTS: tuple[tuple[str, _Kind], ...] = (
     ("context_length_exceeded", _CONTEXT),
     ("Missing environment variable", _Kind("AUTH_REQUIRED", False, "Give the session a way to its model.")),
+    (
+        "Failed to refresh token",
+        _Kind("AUTH_FAILED", True, "Try again; if that does not help, log in again: codesdk login codex"),
+    ),
     ("stream disconnected", _LATER),
 )
 """Errors that codex has no name for, by words in their messages."""
