@@ -51,8 +51,6 @@ class ProgramEntry(msgspec.Struct, frozen=True, kw_only=True):
     """`module:function` that returns the package's program as a `Program`, or None if it is not installed."""
     logins: tuple[LoginTraffic, ...] = ()
     """How the traffic of its own logins may go, the default first. Empty: CodeSDK cannot log in to it."""
-    login_files: tuple[str, ...] = ()
-    """The files in which it keeps a login. They hold a secret."""
 
     @property
     def install(self) -> str:

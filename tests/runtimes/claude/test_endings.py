@@ -1,7 +1,6 @@
 """How tasks of the real claude end when the model, the key, the context or the program itself fails, and how sessions go on."""
 
 import base64
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +11,8 @@ from tests.runtimes.alone import alone
 from tests.runtimes.claude.rig import READ, opened, script, texts_of
 
 from codesdk import CodeSDKError, InvalidRequest, SessionSettings, TaskFailure
-from codesdk.contract.capabilities import Isolation
 from codesdk.contract.messages import ArtifactBlock, Message, Text
-from codesdk.contract.runtime import RuntimeEnv
 from codesdk.contract.settings import Budget, Budgets
-from codesdk.runtimes.claude.adapter import ClaudeRuntime
 from codesdk.runtimes.claude.input import RETOLD
 
 PIXEL = base64.b64decode(
@@ -199,27 +195,3 @@ async def test_an_unknown_wish_is_refused(tmp_path: Path) -> None:
         )
         with pytest.raises(InvalidRequest, match="takes system_prompt and effort"):
             await (await session.start("Hello")).result()
-
-
-# --- login ----------------------------------------------------------------------------------------------------
-
-
-async def test_the_login_is_the_namespaces_and_no_secret_is_told(tmp_path: Path) -> None:
-    env = RuntimeEnv(
-        cwd=str(tmp_path),
-        env={},
-        credential_namespace="local",
-        isolation=Isolation(level="namespaced", mode="subprocess"),
-        state_dir=str(tmp_path / "state"),
-    )
-    runtime = ClaudeRuntime()
-    nobody = await runtime.auth_status(env)
-    assert (nobody.ok, nobody.logged_in, nobody.auth_model) == (False, False, "both")
-    [folder] = (tmp_path / "state").rglob("login/claude")
-    secret = "sk-ant-oat01-canary-0123456789"
-    login = {"accessToken": secret, "refreshToken": secret, "expiresAt": 4_000_000_000_000}
-    scopes = {"scopes": ["user:inference"], "subscriptionType": "max"}
-    (folder / ".credentials.json").write_text(json.dumps({"claudeAiOauth": login | scopes}))
-    somebody = await runtime.auth_status(env)
-    assert (somebody.ok, somebody.logged_in, somebody.account_label) == (True, True, "claude.ai (max)")
-    assert secret not in str(somebody)

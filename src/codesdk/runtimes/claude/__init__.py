@@ -16,7 +16,6 @@ ENTRY = RuntimeEntry(
         bundled="codesdk.runtimes.claude.options:bundled",
         # Not through the gateway: its provider does not let others carry its accounts' credentials.
         logins=("beside",),
-        login_files=(".credentials.json",),
     ),
     wire="anthropic",
     provider="anthropic",

@@ -16,7 +16,6 @@ ENTRY = RuntimeEntry(
         bundled="codesdk.runtimes.codex.adapter:bundled",
         # Not beside the gateway: only there do sessions that renew one login at once not use up each other's token.
         logins=("through",),
-        login_files=("auth.json",),
     ),
     wire="responses",
     provider="openai",

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -19,7 +19,6 @@ from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import StorageFailure
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.redaction import Redactor
-from codesdk.runtimes.registry import entries
 
 SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
 LOGIN = "login"
@@ -76,21 +75,15 @@ def forget_session(state_dir: str, session_id: str) -> None:
 
 
 def clean_session(state_dir: str, session_id: str, redactor: Redactor) -> None:
-    """Delete what the runtimes of a session kept if a secret is in it, except a login.
+    """Delete what the runtimes of a session kept if a secret is in it.
 
-    A model may say a secret, and programs write down what it says. Without its own copy a program goes on from the
+    A login is none of it: that lies in the folder of its namespace, to which a session has a link at most. A model may say a secret, and programs write down what it says. Without its own copy a program goes on from the
     transcript, which does not have it. For a session whose programs have ended. Blocking; must not raise.
     """
-    logins = {
-        name
-        for entry in entries().values()
-        if entry.program is not None
-        for name in entry.program.login_files
-    }
     for root in session_folders(state_dir, session_id):
         with contextlib.suppress(OSError):
-            if any(redactor.finds(_told_by(path, root, logins)) for path in root.rglob("*")):
-                _empty(root, logins)
+            if any(redactor.finds(_told_by(path, root)) for path in root.rglob("*")):
+                shutil.rmtree(root, ignore_errors=True)
 
 
 def login_folder(state_dir: str, namespace: str, entry: RuntimeEntry) -> Path:
@@ -149,19 +142,10 @@ def network_variables(environment: Mapping[str, str] = os.environ) -> dict[str, 
     return {name: environment[name] for name in NETWORK if environment.get(name)}
 
 
-def _told_by(path: Path, root: Path, logins: Collection[str]) -> bytes:
-    """Return everything that a file or a folder says, by its name and its content."""
-    readable = path.is_file() and not path.is_symlink() and path.name not in logins
+def _told_by(path: Path, root: Path) -> bytes:
+    """Return everything that a file or a folder says, by its name and its content. A link says only its name."""
+    readable = path.is_file() and not path.is_symlink()
     return bytes(path.relative_to(root)) + b"\n" + (path.read_bytes() if readable else b"")
-
-
-def _empty(root: Path, logins: Collection[str]) -> None:
-    for folder, _, names in os.walk(root, topdown=False):
-        for name in names:
-            if name not in logins:
-                Path(folder, name).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # a login is in it
-            Path(folder).rmdir()
 
 
 def _root(env: RuntimeEnv, runtime: str, session_id: str) -> Path:
