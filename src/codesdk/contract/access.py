@@ -7,7 +7,7 @@ namespace, and only the program uses it. Where there is a key, it is used. Nothi
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, get_args
 
-from codesdk.contract.capabilities import AuthModel
+from codesdk.contract.capabilities import AuthModel, LoginTraffic
 from codesdk.contract.models import Wire
 from codesdk.contract.tools import Record
 
@@ -38,10 +38,6 @@ class ProviderKeys(Protocol):
     def secrets(self) -> Sequence[str]:
         """Return the keys of all principals, to be kept out of everything that is stored or shown."""
         ...
-
-
-LoginTraffic = Literal["through", "beside"]
-"""How the requests of a logged-in program reach its provider: `through` the gateway, or `beside` it."""
 
 
 class Availability(Record, frozen=True, kw_only=True):

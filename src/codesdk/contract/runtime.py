@@ -15,9 +15,8 @@ from codesdk.contract.access import (
     Availability,
     LoginDialog,
     LoginOutcome,
-    LoginTraffic,
 )
-from codesdk.contract.capabilities import Capabilities, Isolation
+from codesdk.contract.capabilities import Capabilities, Isolation, LoginTraffic
 from codesdk.contract.entry import ANY_CLIENT, McpClient
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.events import (

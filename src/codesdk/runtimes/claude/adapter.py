@@ -43,6 +43,7 @@ MAX_RETRIES = 6
 _CAPABILITIES = msgspec.structs.replace(
     PROGRAM_CAPABILITIES,
     auth_model="both",
+    login_traffic=list(ENTRY.logins),
     native_tools=NATIVE_TOOLS,
     instruction_files=list(ENTRY.instructions.captured),
 )

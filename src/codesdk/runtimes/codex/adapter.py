@@ -54,6 +54,7 @@ _CAPABILITIES = msgspec.structs.replace(
     PROGRAM_CAPABILITIES,
     supports_artifacts=False,
     auth_model="both",
+    login_traffic=list(ENTRY.logins),
     native_tools=NATIVE_TOOLS,
     instruction_files=list(ENTRY.instructions.captured),
 )

@@ -5,8 +5,8 @@ What all runtimes with a program answer for `check_available`, `auth_status` and
 
 from collections.abc import Awaitable
 
-from codesdk.contract.access import KEY_VARIABLES, PROVIDER_OF, AuthStatus, Availability, LoginTraffic
-from codesdk.contract.capabilities import InputCapture
+from codesdk.contract.access import KEY_VARIABLES, PROVIDER_OF, AuthStatus, Availability
+from codesdk.contract.capabilities import InputCapture, LoginTraffic
 from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.events import RuntimeNotice

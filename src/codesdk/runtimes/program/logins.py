@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from codesdk.contract.access import LoginDialog, LoginPrompt, LoginTraffic
+from codesdk.contract.access import LoginDialog, LoginPrompt
+from codesdk.contract.capabilities import LoginTraffic
 from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.runtime import RuntimeEnv
