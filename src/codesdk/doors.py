@@ -5,16 +5,20 @@ lines say where each name is. Nothing is loaded before it is needed, so that a c
 not wait for the engine.
 """
 
-import ast
+import re
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import Any
+
+# A door is read as text, since the module `ast` alone would take as long to load as everything else at the start.
+_IMPORT = re.compile(r"^    from (\S+) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
+_NAME = re.compile(r"(\w+) as \1\b")
 
 
 def open_door(package: str, file: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__all__`, `__getattr__` and `__dir__` of a package for what its `__init__`, `file`, names."""
-    home_of = _homes(Path(file).read_text())
+    with open(file, encoding="utf-8") as source:  # noqa: PTH123 - pathlib is not loaded yet
+        home_of = _homes(source.read())
     names = sorted(home_of)
 
     def load(name: str) -> Any:
@@ -30,10 +34,8 @@ def open_door(package: str, file: str) -> tuple[list[str], Callable[[str], Any],
 
 
 def _homes(source: str) -> dict[str, str]:
-    """Return the names imported under `TYPE_CHECKING`, the only `if` of a door, and the module of each."""
-    guarded = [line for node in ast.parse(source).body if isinstance(node, ast.If) for line in node.body]
-    imports = [line for line in guarded if isinstance(line, ast.ImportFrom)]
-    return {alias.name: str(line.module) for line in imports for alias in line.names}
+    """Return the names imported under `TYPE_CHECKING`, the only indented imports of a door, and the module of each."""
+    return {name: home for home, many, one in _IMPORT.findall(source) for name in _NAME.findall(many or one)}
 
 
 def load(place: str) -> Any:

@@ -4,7 +4,7 @@ import gzip
 import io
 import sys
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from tests.sdk.test_equipment import OUTSIDE, calling
@@ -13,6 +13,7 @@ from codesdk import CodeSDK, Conflict
 from codesdk.contract.actions import Caller, CreateSession, ForkSession
 from codesdk.contract.codec import decode
 from codesdk.contract.errors import CodeSDKError, Forbidden, StorageFailure
+from codesdk.contract.events import SessionCreatedEvent, SettingsChangedEvent
 from codesdk.contract.retention import Retention
 from codesdk.contract.tools import Actor
 from codesdk.engine import unseal
@@ -85,7 +86,8 @@ async def test_equipping_adds_secrets_replaces_servers_and_is_named_in_the_log(t
         assert kept.secrets == [SECRET, TOKEN, "another-secret"]
         assert list(kept.mcp_servers) == ["outside"]
         events = [decode(frame.data) async for frame in sdk.archive.frames(session.id)]
-        assert [(event.type, cast("Any", event.payload).sealed) for event in events] == [
+        equipped = [e for e in events if isinstance(e, SessionCreatedEvent | SettingsChangedEvent)]
+        assert [(event.type, event.payload.sealed) for event in equipped] == [
             ("session.created", ["secrets"]),
             ("session.settings_changed", ["secrets", "mcp_servers"]),
         ]

@@ -40,14 +40,12 @@ def encode(event: Event) -> bytes:
     return _encoder.encode(event)
 
 
-DELTA = b'.output.delta"'
-TYPE_WITHIN = 160
-"""Within how many bytes of a frame the event's type must appear: everything before it is short."""
+_DELTAS = (b'{"type":"model.output.delta"', b'{"type":"tool.output.delta"')
 
 
 def is_delta(frame: bytes) -> bool:
-    """Return whether a frame is a delta, without decoding it."""
-    return DELTA in frame[:TYPE_WITHIN]
+    """Return whether a frame is a delta, without decoding it: its type is the first thing in it."""
+    return frame.startswith(_DELTAS)
 
 
 def place_of(frame: bytes | msgspec.Raw) -> tuple[int, str]:

@@ -20,20 +20,24 @@ R = TypeVar("R")
 class Published:
     """A committed event and its one encoding, shared by all senders. Decoded only when needed."""
 
-    __slots__ = ("_event", "_streamed", "frame", "seq")
+    __slots__ = ("_streamed", "event", "frame", "seq")
+
+    event: Event
+    """The event itself."""
 
     def __init__(self, seq: int, frame: bytes, event: Event | None = None) -> None:
         self.seq = seq
         self.frame = frame
-        self._event = event
         self._streamed: bytes | None = None
+        if event is not None:
+            self.event = event
 
-    @property
-    def event(self) -> Event:
-        """The event itself."""
-        if self._event is None:
-            self._event = decode(self.frame)
-        return self._event
+    def __getattr__(self, name: str) -> Event:
+        # Called only while `event` is not set: a property would cost every reader of every event.
+        if name != "event":
+            raise AttributeError(name)
+        self.event = decode(self.frame)
+        return self.event
 
     @property
     def streamed(self) -> bytes:

@@ -208,11 +208,13 @@ async def test_what_a_command_leaves_running_ends_with_it(sandbox, engine, works
 async def test_a_command_that_kills_its_keeper_loses_its_container(sandbox, engine, workspace):
     before = await run(sandbox, command(["true"], workspace))
     first = engine.containers()
+    # What it leaves must have spoken before the kill: afterwards nobody reads that, and it would end by itself.
+    spoken = DAEMON.replace('say("daemon")', 'say("daemon"); os.write(told, b"x")')
     text = (
         PRELUDE
-        + "import os, signal\nparent = os.getppid()\n"
-        + DAEMON
-        + "os.wait(); os.kill(parent, 9) # mark-killer\n"
+        + "import os, signal\nparent = os.getppid()\nheard, told = os.pipe()\n"
+        + spoken
+        + "os.wait(); os.read(heard, 1); os.kill(parent, 9) # mark-killer\n"
     )
     ran = await run(sandbox, command([*PYTHON, text], workspace))
     assert (before.end.exit_code, ran.end.exit_code, processes("mark-killer")) == (0, 137, [])

@@ -91,13 +91,14 @@ class ChokePoint:
         self._clean_field("task_id", task_id)
 
     def _suspects(self, event: Event, frame: bytes) -> bool:
-        payload, runtime, known = event.payload, event.runtime, self._scanned
+        payload, runtime = event.payload, event.runtime
         if type(payload) is OutputDelta:
+            redactor, known = self._redactor, self._scanned
             # Most events are deltas that differ from the one before, already scanned, in text and `raw` only.
             if known is not None and _goes_on(payload, known[1]) and _is_same(runtime, known[0]):
-                if payload.delta is not self._redactor.looked_at and self._redactor.suspects(payload.delta):
+                if payload.delta is not redactor.looked_at and redactor.suspects(payload.delta):
                     return True
-                return runtime.raw is not None and self._redactor.suspects(_raw_of(frame))
+                return runtime.raw is not None and redactor.suspects(_raw_of(frame))
             self._scanned = (runtime, payload)
         text = frame.decode()
         suspected = self._redactor.suspects(text[max(0, text.find('"runtime":')) :])
@@ -163,8 +164,7 @@ def _is_same(runtime: RuntimeInfo, known: RuntimeInfo) -> bool:
 
 def _raw_of(frame: bytes) -> str:
     """Return the part of a delta's frame that holds its `raw`. Inside strings these quotes are escaped."""
-    text = frame.decode()
-    return text[text.index('"raw":') : text.rindex('"payload":')]
+    return frame[frame.index(b'"raw":') : frame.rindex(b'"payload":')].decode()
 
 
 @functools.cache

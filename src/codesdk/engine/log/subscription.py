@@ -1,7 +1,7 @@
 """Committed events to a durable subscriber: at least once, in commit order, from a stored cursor.
 
 A subscription pages from the store in its own task and holds no more than a page, so however slow the
-subscriber is, no session waits for it. Commits only wake it.
+subscriber is, no session waits for it. Commits only wake it, and it takes those of a moment together.
 """
 
 import asyncio
@@ -18,6 +18,9 @@ from codesdk.contract.records import StoredFrame
 from codesdk.foreign import call
 
 PAGE_FRAMES = 200
+GATHER_S = 0.05
+"""How long it lets commits gather before it reads: a task has several, and each reading costs some handing over
+between threads."""
 RETRY_S = 1.0
 CLOSE_S = 10.0
 
@@ -31,7 +34,9 @@ class Subscription:
         self._log = log
         self._subscriber = subscriber
         self._types = frozenset(subscriber.types)
+        self._cursor: int | None = None
         self._woken = asyncio.Event()
+        self._hurried = asyncio.Event()
         self._asked = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._failing = False
@@ -57,6 +62,7 @@ class Subscription:
         taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((self._asked, taken))
         self._woken.set()
+        self._hurried.set()
         await taken
 
     async def close(self, timeout_s: float = CLOSE_S) -> None:
@@ -77,6 +83,7 @@ class Subscription:
             # Read before catching up: a request that comes meanwhile needs another round.
             asked = self._asked
             self._woken.clear()
+            self._hurried.clear()
             try:
                 await self._catch_up()
             except Exception as error:  # noqa: BLE001 - whatever a subscriber raises, its page comes again
@@ -86,17 +93,23 @@ class Subscription:
             self._failing = False
             self._answer(asked)
             await self._woken.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GATHER_S):
+                    await self._hurried.wait()
 
     async def _catch_up(self) -> None:
         """Deliver page by page. The cursor is stored after each, so a crash repeats a page but skips none."""
         log, name = self._log, self._subscriber.name
-        cursor = await log.cursor_of(name)
-        while frames := await log.read_all(cursor, PAGE_FRAMES, deltas=False):
+        if self._cursor is None:
+            self._cursor = await log.cursor_of(name)
+        while frames := await log.read_all(self._cursor, PAGE_FRAMES, deltas=False):
             events = [event for frame in frames if (event := _read(frame)) and event.type in self._types]
             if events:
                 await call(self._subscriber.take, events)
-            cursor = frames[-1].cursor
-            await log.keep_cursor(name, cursor)
+            await log.keep_cursor(name, frames[-1].cursor)
+            self._cursor = frames[-1].cursor
+            if len(frames) < PAGE_FRAMES:
+                break
 
     def _refused(self, error: Exception) -> StorageFailure:
         name = self._subscriber.name

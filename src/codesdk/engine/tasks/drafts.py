@@ -28,7 +28,8 @@ from codesdk.redaction import StreamRedactor
 
 _DRAFTS: frozenset[type] = frozenset(get_args(DraftPayload))
 # An integer beyond 64 bits is read back as a float, and NaN as nothing: they become so before they are stored.
-_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+_LONGEST_NUMBER = 19
+_LONG_NUMBER = re.compile(rb"[0-9]{%d}" % _LONGEST_NUMBER)
 _DELTA_KINDS = frozenset({"text_delta", "json_delta", "code_delta", "reasoning_delta", "unknown_delta"})
 
 
@@ -48,6 +49,7 @@ class Intake:
     def __init__(self, scope: SessionScope, spending: Spending) -> None:
         self._scope = scope
         self._spending = spending
+        self._journal = scope.journal
         self._max_bytes = scope.ports.limits.max_event_bytes
         self._streams: dict[str, _Stream] = {}
         # The blocks of each message, so that ending one of thousands does not look at all.
@@ -56,7 +58,7 @@ class Intake:
     def quick(self, draft: Draft) -> bool:
         """Write a plain delta without an await, the common case. Return false if it is not one."""
         payload: Any = draft.payload
-        if type(payload) is not OutputDelta or _delta_problem(payload, self._max_bytes) is not None:
+        if type(payload) is not OutputDelta or not self._is_plain(payload):
             return False
         stream = self._streams.get(payload.block_id)
         if stream is None or stream.last.message_id != payload.message_id:
@@ -68,8 +70,22 @@ class Intake:
                 return False
         delta = _feed(stream, payload)
         if delta.delta or raw is not None:
-            lifecycle.draft(self._scope.journal, delta, raw)
+            lifecycle.draft(self._journal, delta, raw)
         return True
+
+    def _is_plain(self, payload: OutputDelta) -> bool:
+        """Return whether nothing is wrong with a delta, in as few steps as its many repetitions allow."""
+        return (
+            type(payload.block_id) is str  # as a key it is the known one then, whose text was checked
+            and type(payload.message_id) is str
+            and type(payload.delta) is str
+            and payload.delta.isascii()
+            and payload.tool_call_id is None
+            and payload.language is None
+            and type(payload.kind) is str
+            and payload.kind in _DELTA_KINDS
+            and len(payload.delta) <= self._max_bytes
+        ) or _delta_problem(payload, self._max_bytes) is None
 
     async def draft(self, draft: Draft) -> None:
         """Write a draft, in order of arrival."""
@@ -91,21 +107,21 @@ class Intake:
         elif isinstance(payload, OutputRetracted):
             for block_id in payload.block_ids:
                 self._streams.pop(block_id, None)
-        lifecycle.draft(self._scope.journal, payload, raw, raw_ref)
+        lifecycle.draft(self._journal, payload, raw, raw_ref)
 
     def _used(self, payload: UsageReported, raw: Any, raw_ref: ArtifactRef | None) -> None:
         """Write what the runtime says it used, as its own word, whatever source it names."""
         scope, before = self._scope, self._scope.state.spent
         if payload.is_plausible:
             own = msgspec.structs.replace(payload, source="runtime")
-            lifecycle.draft(scope.journal, own, raw, raw_ref)
+            lifecycle.draft(self._journal, own, raw, raw_ref)
             self._spending.follow(scope.state, before)
             return
         message = (
             f"The runtime reported usage that cannot be: a figure is negative, above {MAX_REPORTED_TOKENS:,} tokens"
             f" or above {MAX_REPORTED_COST_USD:,.0f} dollars. It does not count."
         )
-        lifecycle.notice(scope.journal, "violation", message, {"type": "usage.reported"}, raw, raw_ref)
+        lifecycle.notice(self._journal, "violation", message, {"type": "usage.reported"}, raw, raw_ref)
 
     def release(self, message_id: str | None = None) -> None:
         """Write what was held back of one message's blocks, or of all."""
@@ -116,7 +132,7 @@ class Intake:
             del self._streams[block_id]
             rest = stream.redactor.flush()
             if rest:
-                lifecycle.draft(self._scope.journal, msgspec.structs.replace(stream.last, delta=rest))
+                lifecycle.draft(self._journal, msgspec.structs.replace(stream.last, delta=rest))
 
     async def raw(self, raw: Any) -> tuple[Any, ArtifactRef | None]:
         """Return the runtime's own message as an event carries it: inline, by reference, or not at all."""
@@ -132,7 +148,7 @@ class Intake:
         """Record an item that does not fit the contract as a notice."""
         raw, raw_ref = await self.raw(_shown(item))
         lifecycle.notice(
-            self._scope.journal,
+            self._journal,
             "unknown_frame",
             f"The runtime sent something that CodeSDK does not understand: {mend(problem)}",
             {"item": type(item).__name__},
@@ -190,7 +206,7 @@ def _as_json(raw: Any) -> tuple[Any, bytes]:
     """Return a runtime's message as an event can carry it, and its JSON; text if it is too deep or none."""
     try:
         data = msgspec.json.encode(raw)
-        if data == b"null" or _LONG_NUMBER.search(data) is not None:
+        if data == b"null" or _has_long_number(data):
             raw = msgspec.json.decode(data)
             data = msgspec.json.encode(raw)
         if not is_deep(data):
@@ -199,6 +215,13 @@ def _as_json(raw: Any) -> tuple[Any, bytes]:
     except (TypeError, ValueError, RecursionError, OverflowError):
         raw = _describe(raw)
     return raw, msgspec.json.encode(raw)
+
+
+def _has_long_number(data: bytes) -> bool:
+    # Taking the digits out costs a fraction of looking for them, and most messages have few.
+    return len(data) - len(data.translate(None, b"0123456789")) >= _LONGEST_NUMBER and (
+        _LONG_NUMBER.search(data) is not None
+    )
 
 
 def _shown(item: Any) -> Any:

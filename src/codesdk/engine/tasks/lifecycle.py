@@ -20,6 +20,7 @@ from codesdk.engine.log.state import ActiveTask, OpenBlock
 
 ENGINE = Actor(kind="engine")
 STOP_REASON = "the task was stopped"
+_OF_MESSAGES = (ev.OutputDelta, ev.OutputCompleted)
 
 Ending = ev.TaskCompleted | ev.TaskFailed | ev.TaskStopped
 
@@ -90,15 +91,14 @@ def draft(
     journal: Journal, payload: DraftPayload, raw: Any = None, raw_ref: ArtifactRef | None = None
 ) -> None:
     """Write an event that the runtime drafted, or a notice why it does not count."""
-    task, what = journal.state.task, ev.TYPE_OF[type(payload)]
-    if task is None and isinstance(payload, ev.UsageReported | ev.RuntimeNotice | ev.RequestCompleted):
-        journal.write(payload, in_task=False, raw=raw, raw_ref=raw_ref)
-    elif task is None:
-        message = f"The runtime sent {what} after its task had ended; it does not count."
-        notice(journal, "late_event", message, {"type": what}, raw, raw_ref)
-    elif isinstance(payload, ev.OutputDelta | ev.OutputCompleted) and (
-        payload.message_id in task.completed_messages
+    task = journal.state.task
+    if task is not None and not (
+        isinstance(payload, _OF_MESSAGES) and payload.message_id in task.completed_messages
     ):
+        journal.write(payload, raw=raw, raw_ref=raw_ref)
+        return
+    what = ev.TYPE_OF[type(payload)]
+    if isinstance(payload, _OF_MESSAGES) and task is not None:
         notice(
             journal,
             "violation",
@@ -107,8 +107,11 @@ def draft(
             raw,
             raw_ref,
         )
+    elif isinstance(payload, ev.UsageReported | ev.RuntimeNotice | ev.RequestCompleted):
+        journal.write(payload, in_task=False, raw=raw, raw_ref=raw_ref)
     else:
-        journal.write(payload, raw=raw, raw_ref=raw_ref)
+        message = f"The runtime sent {what} after its task had ended; it does not count."
+        notice(journal, "late_event", message, {"type": what}, raw, raw_ref)
 
 
 def notice(

@@ -48,6 +48,7 @@ from codesdk.engine.tasks.validation import is_text
 from codesdk.foreign import call, name_of
 
 YIELD_EVERY = 64
+_ENDINGS = (Finished, Failed)  # a tuple: a union would be built again for every item
 
 
 class TaskRun:
@@ -191,7 +192,7 @@ class TaskRun:
         async with aclosing(handle.events()) as items:
             async for item in items:
                 self._last_item_s = clock()
-                if isinstance(item, Finished | Failed):
+                if isinstance(item, _ENDINGS):
                     return item
                 if self._halted.done():
                     break  # the stream ignored its cancellation, and the task ends without it

@@ -33,7 +33,7 @@ def mend(value: Any) -> Any:
 
 def is_deep(data: bytes) -> bool:
     """Return whether a JSON document is nested deeper than `MAX_DEPTH`."""
-    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+    if len(data) <= 2 * MAX_DEPTH or data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return False
     depth = deepest = 0
     in_string = escaped = False

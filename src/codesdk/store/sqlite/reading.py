@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from zlib import crc32
 
-from codesdk.contract.codec import DELTA, TYPE_WITHIN
 from codesdk.contract.errors import StorageFailure
 from codesdk.contract.records import (
     ApprovalRow,
@@ -35,8 +34,12 @@ _FRAMES = "SELECT cursor, seq, crc, CAST(frame AS BLOB) FROM events"
 _PAGE = f"{_FRAMES} WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?"
 # CROSS JOIN: events first, in their own order. Events of a deleted session have none and are left out.
 _PAGE_OF_ALL = """SELECT e.cursor, e.seq, e.crc, CAST(e.frame AS BLOB), s.id
-    FROM events AS e CROSS JOIN sessions AS s ON s.key = e.session
-    WHERE e.cursor > ? AND (? OR NOT instr(substr(e.frame, 1, ?), ?)) ORDER BY e.cursor LIMIT ?"""
+    FROM events AS e {} CROSS JOIN sessions AS s ON s.key = e.session
+    WHERE e.cursor > ? {} ORDER BY e.cursor LIMIT ?"""
+_PAGES_OF_ALL = {
+    True: _PAGE_OF_ALL.format("", ""),
+    False: _PAGE_OF_ALL.format("INDEXED BY events_but_deltas", "AND NOT e.delta"),
+}
 # The index alone has cursor, session and seq: enough to name the rows that cannot be read.
 _PLACES_OF_ALL = """SELECT e.cursor, e.seq, s.id
     FROM events AS e INDEXED BY events_by_seq CROSS JOIN sessions AS s ON s.key = e.session
@@ -74,7 +77,7 @@ def read_all(
     """Return frames of all sessions in commit order. Where the disk is damaged, deltas are among them."""
     after, limit = _bounded(after_cursor), _bounded(limit)
     try:
-        rows = db.execute(_PAGE_OF_ALL, (after, deltas, TYPE_WITHIN, DELTA, limit)).fetchall()
+        rows = db.execute(_PAGES_OF_ALL[deltas], (after, limit)).fetchall()
     except sqlite3.DatabaseError as error:
         if not is_damage(error):
             raise

@@ -21,10 +21,13 @@ _TABLES: Migration = (
         cursor INTEGER PRIMARY KEY,
         session INTEGER NOT NULL,
         seq INTEGER NOT NULL,
+        delta INTEGER NOT NULL,
         crc INTEGER NOT NULL,
         frame BLOB NOT NULL
     )""",
     "CREATE UNIQUE INDEX events_by_seq ON events (session, seq)",
+    # For subscribers, who pass over thousands of deltas to the few events between them.
+    "CREATE INDEX events_but_deltas ON events (cursor) WHERE NOT delta",
     # AUTOINCREMENT: a key is not used again while events of a deleted session are still being removed.
     """CREATE TABLE sessions (
         key INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -101,7 +104,7 @@ _TABLES: Migration = (
 
 MIGRATIONS: Sequence[Migration] = (_TABLES,)
 """The step from version n to n + 1, at index n."""
-UNRELEASED = 3
+UNRELEASED = 4
 """The last version from before the first release. Files that old are refused, and numbers go on from there."""
 
 
