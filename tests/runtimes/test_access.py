@@ -1,0 +1,197 @@
+"""What is said of a runtime before a task is what then happens to the task: over runtimes, keys, scripts and recordings.
+
+The provider is a scripted one on loopback that notes which keys it was paid with. The programs are the real ones.
+"""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtimes.alone import alone, tried_outside
+
+from codesdk import CodeSDK, Session
+from codesdk.cli.app import run
+from codesdk.contract.access import KEY_VARIABLES, PROVIDER_OF, ProviderName
+from codesdk.contract.entry import RuntimeEntry
+from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.settings import SessionSettings
+from codesdk.engine import Permits
+from codesdk.gateway import Gateway, ScriptedModel
+from codesdk.gateway.providers import ORIGINS
+from codesdk.gateway.reply import RawRequest, Reply
+from codesdk.gateway.wires.exchange import Ask, Codec
+from codesdk.local import KeyFile
+from codesdk.runtimes import entries, runtime_names
+from codesdk.script import parse_object
+
+OPERATORS, ALICES = "key-of-the-operator-0123456789", "key-of-alice-0123456789-abc"
+SAYS = {"turns": [{"steps": [{"text": "Hello."}]}], "loop": True}
+PROGRAMS = [name for name, entry in entries().items() if entry.program is not None]
+
+
+@pytest.fixture(autouse=True)
+def loopback_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for variable in KEY_VARIABLES.values():
+        monkeypatch.delenv(variable, raising=False)
+    with alone():
+        yield
+        assert tried_outside() == 0
+
+
+class PaidModel:
+    """A provider that answers whoever has a key, and notes the key."""
+
+    def __init__(self) -> None:
+        self.paid: list[str] = []
+        self._model = ScriptedModel(parse_object(SAYS, "provider"))
+
+    async def answer(self, codec: Codec, ask: Ask, request: RawRequest) -> Reply:
+        headers = {name.lower(): value for name, value in request.headers}
+        self.paid.append(headers.get("x-api-key") or headers["authorization"].removeprefix("Bearer "))
+        return await self._model.answer(codec, ask, request)
+
+    async def list_models(self, codec: Codec, request: RawRequest) -> Reply | None:
+        return await self._model.list_models(codec, request)
+
+
+@asynccontextmanager
+async def provider(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PaidModel]:
+    """Stand in for every real provider: a request without a key is refused as it would be there."""
+    async with Gateway() as gateway:
+        model = PaidModel()
+        url = gateway.admit(model)
+        for wire in list(ORIGINS):
+            monkeypatch.setitem(ORIGINS, wire, url)
+        yield model
+
+
+def provider_name(entry: RuntimeEntry) -> ProviderName:
+    assert entry.wire is not None
+    return PROVIDER_OF[entry.wire]
+
+
+async def outcome(session: Session) -> tuple[bool, str]:
+    """Return whether a task succeeds, and what it says. It may fail for want of a key only."""
+    try:
+        return True, (await (await session.start("Hello")).result()).text
+    except CodeSDKError as failure:
+        return failure.code != "AUTH_REQUIRED", failure.message
+
+
+async def words_before(sdk: CodeSDK, name: str, principal: str) -> bool:
+    """Return what everybody who can be asked says of a runtime: they must agree."""
+    found = await sdk.as_principal(principal).runtime_auth(name)
+    assert found.available.ok
+    assert found.ready == found.auth.ok == (found.auth.problem is None)
+    return found.ready
+
+
+@pytest.mark.parametrize("name", runtime_names())
+async def test_a_task_ends_as_was_said_before_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = entries()[name]
+    needs_key = entry.program is not None
+    (tmp_path / "ws").mkdir()
+    script = SAYS if needs_key else None
+    own = {} if needs_key else {"runtime_config": {"script": SAYS}}
+
+    async def session(sdk: CodeSDK, principal: str, gateway: Any = "passthrough", **more: Any) -> Session:
+        settings = SessionSettings(gateway=gateway, **own)
+        return await sdk.as_principal(principal).create_session(
+            runtime=name, workspace=tmp_path / "ws", settings=settings, **more
+        )
+
+    async with provider(monkeypatch) as model:
+        if needs_key:
+            monkeypatch.setenv(KEY_VARIABLES[provider_name(entry)], OPERATORS)
+        async with CodeSDK.open(tmp_path / "data", permits=Permits()) as sdk:
+            # The operator's key is the operator's: it serves nobody else unless it is shared.
+            assert await words_before(sdk, name, "local")
+            assert await outcome(await session(sdk, "local")) == (True, "Hello.")
+            assert await words_before(sdk, name, "alice") is not needs_key
+            began, text = await outcome(await session(sdk, "alice"))
+            assert began is not needs_key
+            if not needs_key:
+                return
+            provider_ = provider_name(entry)
+            assert KEY_VARIABLES[provider_] in text
+            assert f"codesdk keys add {provider_} --principal alice" in text
+            # A stored key is used from the next task on, and by its principal only.
+            sdk.keys.add("alice", provider_, ALICES)
+            assert await words_before(sdk, name, "alice")
+            recorded = await session(sdk, "alice", "record")
+            assert await outcome(recorded) == (True, "Hello.")
+            assert set(model.paid) == {OPERATORS, ALICES}
+            paid = len(model.paid)
+            # Without it again, what plays a script or a recording needs none, and nothing is asked of the provider.
+            sdk.keys.remove("alice", provider_)
+            assert not await words_before(sdk, name, "alice")
+            plays = parse_object(SAYS, "script") if script else None
+            assert await outcome(await session(sdk, "alice", plays=plays)) == (True, "Hello.")
+            assert await outcome(await session(sdk, "alice", recording=recorded.id)) == (True, "Hello.")
+            assert not (await outcome(await session(sdk, "alice")))[0]
+            assert len(model.paid) == paid
+        for path in (tmp_path / "data").rglob("*"):
+            if path.is_file():
+                assert ALICES.encode() not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize("name", runtime_names())
+@pytest.mark.parametrize("source", ["none", "environment", "stored"])
+def test_the_list_and_the_doctor_say_the_same(
+    name: str, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    entry, data = entries()[name], tmp_path / "data"
+    wanted = entry.program is None or source != "none"
+    if entry.program is not None and source == "environment":
+        monkeypatch.setenv(KEY_VARIABLES[provider_name(entry)], OPERATORS)
+    if entry.program is not None and source == "stored":
+        KeyFile(data).add("local", provider_name(entry), ALICES)
+
+    def told(*words: str) -> Any:
+        code = run(["--data-dir", str(data), "runtimes", *words, name, "--json"])
+        assert code == (0 if wanted else 1)
+        return json.loads(capfd.readouterr().out)
+
+    listed, looked = told("list"), told("doctor")
+    assert (listed["ready"], listed["auth"]["ok"], looked["ok"]) == (wanted, wanted, wanted)
+    if not wanted:
+        finding = next(one for one in looked["findings"] if one["check"] == "login")
+        assert (finding["found"], finding["to_do"]) == (listed["auth"]["problem"], listed["auth"]["to_do"])
+        assert KEY_VARIABLES[provider_name(entry)] in finding["to_do"]
+        assert f"codesdk keys add {provider_name(entry)}" in finding["to_do"]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+async def test_a_task_without_a_key_fails_before_its_program_is_looked_for(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+
+    async def find(*_: Any, **__: Any) -> Any:
+        started.append(name)
+        raise AssertionError("the program was looked for")
+
+    module = "claude" if "claude" in name else "codex"
+    monkeypatch.setattr(f"codesdk.runtimes.{module}.adapter.find_program", find)
+    async with CodeSDK.open(tmp_path / "data") as sdk:
+        session = await sdk.create_session(runtime=name, workspace=tmp_path)
+        ok, text = await outcome(session)
+        kinds = [event.type async for event in _stored(sdk, session)]
+    entry = entries()[name]
+    assert (ok, started) == (False, [])
+    assert text == (
+        f"There is no key for {provider_name(entry)}, and {name} is not logged in. Set"
+        f" {KEY_VARIABLES[provider_name(entry)]} where CodeSDK runs; or store a key: codesdk keys add"
+        f" {provider_name(entry)}."
+    )
+    assert kinds == ["session.created", "task.started", "task.failed"]
+
+
+async def _stored(sdk: CodeSDK, session: Session) -> AsyncIterator[Any]:
+    for seq in range(1, await sdk.archive.head(session.id) + 1):
+        yield await session.event(seq)
