@@ -52,6 +52,9 @@ class Accounts:
         """Renewals wait for it."""
         self.released.set()
         self.codes: list[str] = []
+        """The codes that were exchanged for a new login."""
+        self.allows_devices = self.confirmed = True
+        """Whether there are codes for devices, and whether the person has typed one in."""
 
     @property
     def access(self) -> str:
@@ -100,6 +103,10 @@ class Accounts:
         match asked.route:
             case "POST auth.openai.com/oauth/token" | "POST platform.claude.com/v1/oauth/token":
                 return await self._token(asked)
+            case "POST auth.openai.com/api/accounts/deviceauth/usercode" if not self.allows_devices:
+                return _json({"error": "not enabled"}, 404)
+            case "POST auth.openai.com/api/accounts/deviceauth/token" if not self.confirmed:
+                return _json({"error": "pending"}, 403)
             case "POST auth.openai.com/api/accounts/deviceauth/usercode":
                 return _json({"device_auth_id": "d-1", "user_code": "ABCD-12345", "interval": "0"})
             case "POST auth.openai.com/api/accounts/deviceauth/token":

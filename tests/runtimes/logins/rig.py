@@ -1,5 +1,8 @@
 """Sessions of the real programs with accounts of their own, in a network in which the providers are ours."""
 
+import asyncio
+import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -55,6 +58,15 @@ class Rig:
             state_dir=str(self.data / "runtimes"),
             login=traffic,
         )
+
+    async def codesdk(self, *words: str, typed: str = "") -> tuple[int | None, str, str]:
+        """Run the command on the directory. Return its code, what it says, and what it complains about."""
+        argv = [sys.executable, "-m", "codesdk.cli.main", "--data-dir", str(self.data), *words]
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), asyncio.subprocess.PIPE)
+        env = {**os.environ, "CODESDK_LOGINS": self.runtime}
+        process = await asyncio.create_subprocess_exec(*argv, env=env, **pipes)
+        out, err = await process.communicate(f"{typed}\n".encode())
+        return process.returncode, out.decode(), err.decode()
 
     def leaked(self) -> list[str]:
         """Return where tokens are besides the login itself: in files, rows and blobs of the whole data directory."""

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 from tests.runtimes.logins.provider import Accounts, holds_token
-from tests.runtimes.logins.rig import Person, Rig, log_of, payloads, run
+from tests.runtimes.logins.rig import Rig, log_of, payloads, run
 
 from codesdk import CodeSDKError
 from codesdk.contract.settings import Budget, Budgets
 from codesdk.runtimes.claude import login
-from codesdk.runtimes.claude.adapter import ClaudeRuntime
 
 MODEL = "POST api.anthropic.com/v1/messages"
 TOKEN = "POST platform.claude.com/v1/oauth/token"
@@ -139,15 +138,14 @@ async def test_a_cost_budget_cannot_be_kept_beside_the_gateway(rig: Rig, provide
     assert provider.asked == []
 
 
-async def test_claude_makes_the_login_itself_with_a_code_that_a_person_brings_back(
+async def test_the_command_shows_an_address_takes_the_code_of_the_page_and_claude_makes_the_login(
     rig: Rig, provider: Accounts
 ):
-    person, runtime = Person("code-of-the-page#state"), ClaudeRuntime()
-    made = await runtime.ensure_login(rig.env("beside"), person)
-    assert (made.logged_in, made.problem) == (True, None)
-    [prompt] = person.prompts
-    assert prompt.url is not None
-    assert prompt.url.startswith("https://claude.com/cai/oauth/authorize?")
+    code, out, err = await rig.codesdk("login", "claude", typed="code-of-the-page#state")
+    assert (code, err) == (0, "")
+    _, address, done, _ = out.split("\n")
+    assert address.startswith("  https://claude.com/cai/oauth/authorize?")
+    assert done == "Logged in to claude-agent-sdk as claude.ai."
     assert provider.codes == ["code-of-the-page"]
     assert [each.name for each in rig.login.iterdir()] == [".credentials.json"]
     assert rig.leaked() == []

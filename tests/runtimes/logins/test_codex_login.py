@@ -11,6 +11,7 @@ from tests.runtimes.logins.provider import Accounts, holds_token
 from tests.runtimes.logins.rig import Person, Rig, log_of, payloads, run
 
 from codesdk import CodeSDKError
+from codesdk.contract.access import LoginPrompt
 from codesdk.contract.settings import Budget, Budgets
 from codesdk.gateway import logins
 from codesdk.runtimes.codex.adapter import CodexRuntime
@@ -146,18 +147,42 @@ async def test_a_budget_counts_requests_of_an_account_one_by_one(rig: Rig, provi
     assert provider.routes(MODEL) == [MODEL]
 
 
-async def test_codex_makes_the_login_itself_with_a_code_that_a_person_types_in_elsewhere(
+async def test_the_command_shows_an_address_and_a_code_and_codex_makes_the_login(
     rig: Rig, provider: Accounts
 ):
-    person, runtime = Person(), CodexRuntime()
-    made = await runtime.ensure_login(rig.env("through"), person)
-    assert (made.logged_in, made.account_label, made.problem) == (True, "ChatGPT (plus)", None)
-    [prompt] = person.prompts
-    assert (prompt.url, prompt.code) == ("https://auth.openai.com/codex/device", "ABCD-12345")
+    code, out, err = await rig.codesdk("login", "codex")
+    assert (code, err) == (0, "")
+    assert out.split("\n")[1:] == [
+        "  https://auth.openai.com/codex/device",
+        "  code: ABCD-12345",
+        "Logged in to codex-sdk as ChatGPT (plus).",
+        "",
+    ]
     assert provider.codes == ["code-1"]
     assert [each.name for each in rig.login.iterdir()] == ["auth.json"]
     assert rig.leaked() == []
-    again = await runtime.ensure_login(rig.env("through"), person)
-    assert (again.logged_in, len(person.prompts)) == (True, 1)
-    async with rig.open() as sdk:
-        assert await run(await rig.session(sdk)) == "Hello from the account."
+    assert await rig.codesdk("login", "codex") == (0, "Logged in to codex-sdk as ChatGPT (plus).\n", "")
+    assert provider.codes == ["code-1"], "nobody is asked twice"
+
+
+async def test_a_login_that_is_given_up_leaves_nothing_behind(rig: Rig, provider: Accounts):
+    provider.confirmed = False
+    shown = asyncio.Event()
+
+    class Hesitating(Person):
+        async def show(self, prompt: LoginPrompt) -> None:
+            shown.set()
+
+    logging_in = asyncio.create_task(CodexRuntime().ensure_login(rig.env("through"), Hesitating()))
+    await shown.wait()
+    logging_in.cancel()
+    await asyncio.wait([logging_in])
+    assert logging_in.cancelled()
+    assert list(rig.login.iterdir()) == []
+
+
+async def test_a_login_that_the_provider_does_not_allow_says_why(rig: Rig, provider: Accounts):
+    provider.allows_devices = False
+    outcome = await CodexRuntime().ensure_login(rig.env("through"), Person())
+    assert not outcome.logged_in
+    assert str(outcome.problem).startswith("The program's login failed with code 1: ")
