@@ -174,6 +174,16 @@ async def test_a_program_that_slept_through_two_renewals_gets_the_newest_login()
         assert len(here.asked) == 2
 
 
+async def test_a_token_that_stays_good_has_the_same_answer_only_for_a_while(monkeypatch: pytest.MonkeyPatch):
+    same = json.dumps({"access_token": "a" * 20, "refresh_token": FIRST}).encode()
+    async with world(say(same, 200, "connection: close")) as here:
+        assert await here.renew() == await here.renew() == (200, json.loads(same))
+        assert len(here.asked) == 1
+        monkeypatch.setattr("codesdk.gateway.logins.SAME_S", 0.0)
+        assert await here.renew() == (200, json.loads(same))
+        assert len(here.asked) == 2
+
+
 async def test_a_renewal_is_not_lost_if_whoever_asked_for_it_is_gone():
     release = asyncio.Event()
     async with world(numbered(release)) as here:

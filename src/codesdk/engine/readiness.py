@@ -33,7 +33,7 @@ def require_logins(runtime: Runtime, env: RuntimeEnv) -> None:
         raise Forbidden(
             f"Logins of {runtime.name} are switched off here. Use a key (codesdk keys add), or have the operator"
             f" switch them on: CODESDK_LOGINS={runtime.name} where CodeSDK runs, or Permits(logins=…). Read"
-            " docs/runtimes.md first: not every provider allows it.",
+            " docs/logins.md first: not every provider allows it.",
             runtime=runtime.name,
         )
 

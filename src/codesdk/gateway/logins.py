@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -30,6 +30,8 @@ FLIGHT_S = 60.0
 """How long a renewal may take that nobody waits for any more. Its answer must not be lost: the old token is used up."""
 MAX_TOKENS_BYTES = 256 * 1024
 KEPT_RENEWALS = 256
+SAME_S = 30.0
+"""How long a refresh token that stays good has the same answer. One that is used up has it as long as it is kept."""
 _TOKENS = ("access_token", "refresh_token", "id_token")
 
 
@@ -131,7 +133,7 @@ class _Renewals:
         self._wait_s = wait_s
         self._flights: dict[bytes, asyncio.Task[Reply]] = {}
         self._began: dict[bytes, float] = {}
-        self._replies: OrderedDict[bytes, Reply] = OrderedDict()
+        self._renewed: OrderedDict[bytes, _Renewed] = OrderedDict()
 
     async def renew(self, request: RawRequest) -> Reply:
         """Return the answer to a refresh token: the one that is known, or the provider's."""
@@ -177,26 +179,35 @@ class _Renewals:
             return _failed(503, "The gateway is closing.")
         kind = reply.headers.get("content-type", "application/json")
         whole = Reply(status=reply.status, headers={"content-type": kind}, body=body)
-        if reply.status == 200 and "access_token" in _decode(body):
-            self._replies[key] = whole
-            while len(self._replies) > KEPT_RENEWALS:
-                self._replies.popitem(last=False)
+        told = _decode(body)
+        if reply.status == 200 and "access_token" in told:
+            token = told.get("refresh_token")
+            following = _digest(token) if isinstance(token, str) else key
+            self._renewed[key] = _Renewed(whole, following, asyncio.get_running_loop().time())
+            while len(self._renewed) > KEPT_RENEWALS:
+                self._renewed.popitem(last=False)
         return whole
 
     def _newest(self, key: bytes) -> Reply | None:
         """Return the answer to a token, or to the one that came in its place: one that was used since is worth nothing."""
         found = None
-        for _ in range(KEPT_RENEWALS):
-            following = self._replies.get(key)
-            if following is None:
+        for _ in range(KEPT_RENEWALS):  # a provider could lead in a circle
+            renewed = self._renewed.get(key)
+            if renewed is None:
                 break
-            found = following
-            assert isinstance(found.body, bytes), "it was read when it came"
-            token = _decode(found.body).get("refresh_token")
-            if not isinstance(token, str) or _digest(token) == key:
-                break
-            key = _digest(token)
+            if renewed.following == key:
+                recent = asyncio.get_running_loop().time() - renewed.at < SAME_S
+                return renewed.reply if recent else found
+            found, key = renewed.reply, renewed.following
         return found
+
+
+class _Renewed(NamedTuple):
+    """The answer to a refresh token, and the one that it brought: the same, if tokens are not used up here."""
+
+    reply: Reply
+    following: bytes
+    at: float
 
 
 async def _whole(reply: Reply) -> bytes:

@@ -90,7 +90,9 @@ class KeyFile:
                 try:
                     self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                     # A file of its own: the one with the keys is replaced by every write.
-                    handle = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                    handle = os.open(
+                        self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+                    )
                     stack.callback(os.close, handle)
                     fcntl.flock(handle, fcntl.LOCK_EX)
                 except OSError as error:
