@@ -154,8 +154,9 @@ def test_the_list_and_the_doctor_say_the_same(
 
     def told(*words: str) -> Any:
         code = run(["--data-dir", str(data), "runtimes", *words, name, "--json"])
-        assert code == (0 if wanted else 1)
-        return json.loads(capfd.readouterr().out)
+        said = capfd.readouterr()
+        assert (code, said.err) == (0 if wanted else 1, "")
+        return json.loads(said.out)
 
     listed, looked = told("list"), told("doctor")
     assert (listed["ready"], listed["auth"]["ok"], looked["ok"]) == (wanted, wanted, wanted)

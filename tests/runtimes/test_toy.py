@@ -30,7 +30,6 @@ ENTRY = RuntimeEntry(
         package="toy-agent-bin",
         extra="toy",
         bundled="toy_agent.adapter:bundled",
-        login="TOY_HOME={folder} {program} login",
     ),
     wire="anthropic",
     provider="toymaker",
@@ -42,7 +41,8 @@ ENTRY = RuntimeEntry(
 ADAPTER = """
 from tests.gateway.agent import claude_like
 
-from codesdk.contract.capabilities import AuthStatus, Capabilities
+from codesdk.contract.access import AuthStatus, Availability
+from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.runtimes.program.finding import Program
 from codesdk.testing.fakes import FakeRuntime
@@ -54,7 +54,12 @@ class ToyRuntime(FakeRuntime):
         super().__init__(claude_like, name="toy-agent", capabilities=able)
 
     async def auth_status(self, env: RuntimeEnv) -> AuthStatus:
-        return AuthStatus(ok=False, logged_in=False, auth_model="both", details={"note": "Log in."})
+        return AuthStatus(
+            ok=bool(env.models), logged_in=False, auth_model="both", problem="No key.", to_do="Get one."
+        )
+
+    async def check_available(self, env: RuntimeEnv) -> Availability:
+        return Availability(ok=True, program="/opt/toy", version="1.2.3")
 
 
 def bundled() -> Program:
@@ -91,9 +96,8 @@ def test_the_doctor_looks_at_it(tmp_path: Path, capfd: pytest.CaptureFixture[str
     assert lines[:4] == [
         "✗ toy-agent (toy)",
         "  ✓ program    /opt/toy, version 1.2.3, the tested one",
-        "  ✗ login      not logged in, and ANTHROPIC_API_KEY is not set",
-        "               → set ANTHROPIC_API_KEY where CodeSDK runs, or log in:"
-        f" TOY_HOME={tmp_path}/runtimes/ns-local/toy-agent/login/toybox /opt/toy login",
+        "  ✗ login      No key.",
+        "               → Get one.",
     ]
 
 

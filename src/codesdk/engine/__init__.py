@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from codesdk.engine.log.clock import SystemStamper as SystemStamper, iso as iso, millis as millis
     from codesdk.engine.log.feed import PAGE_EVENTS as PAGE_EVENTS, Feed as Feed
     from codesdk.engine.log.subscription import Subscription as Subscription
-    from codesdk.engine.permits import Permits as Permits
-    from codesdk.engine.readiness import (
+    from codesdk.engine.logins import (
         log_in as log_in,
         readiness as readiness,
         require_logins as require_logins,
     )
+    from codesdk.engine.permits import Permits as Permits
     from codesdk.engine.sessions.scope import Ports as Ports
     from codesdk.engine.sessions.sealing import unseal as unseal
 

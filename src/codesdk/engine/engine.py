@@ -24,8 +24,8 @@ from codesdk.engine.log.archive import Archive
 from codesdk.engine.log.feed import Feed, follow
 from codesdk.engine.log.observers import Observers
 from codesdk.engine.log.subscription import Subscription
+from codesdk.engine.logins import Logins, readiness
 from codesdk.engine.permits import Permits
-from codesdk.engine.readiness import Logins, readiness
 from codesdk.engine.sessions.actions import SessionActions
 from codesdk.engine.sessions.registry import SessionRegistry
 from codesdk.engine.sessions.scope import Ports, store_artifact

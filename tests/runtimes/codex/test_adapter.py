@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from codex_cli_bin import bundled_codex_path
 from tests.runtimes.alone import alone, left_behind, tried_outside
@@ -20,6 +21,7 @@ from tests.runtimes.codex.rig import NOTE, Rig, calls, notices, opened, payloads
 from codesdk import CodeSDKError, Forbidden, InvalidRequest, TaskFailure
 from codesdk.contract.capabilities import Isolation
 from codesdk.contract.messages import ArtifactBlock, Message, Reasoning, Text, ToolResult, ToolUse
+from codesdk.contract.models import ModelAccess
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.gateway.capture.exact import hashes_of, join
 from codesdk.runtimes.codex.adapter import CodexRuntime
@@ -460,10 +462,15 @@ async def test_the_status_is_asked_without_a_model_and_without_a_session(tmp_pat
             credential_namespace="x",
             isolation=Isolation(level="namespaced", mode="subprocess"),
         )
-        status = await rig.runtime.auth_status(env)
-        assert (status.ok, status.logged_in, status.details) == (True, True, {"version": "0.163.0"})
-        missing = await CodexRuntime("/no/such").auth_status(env)
-        assert (missing.ok, missing.logged_in) == (False, False)
+        found = await rig.runtime.check_available(env)
+        assert (found.ok, found.version, found.problem) == (True, "0.163.0", None)
+        missing = await CodexRuntime("/no/such").check_available(env)
+        assert (missing.ok, missing.to_do) == (False, "codesdk runtimes install codex")
+        nobody = await rig.runtime.auth_status(env)
+        assert (nobody.ok, nobody.logged_in, nobody.auth_model) == (False, False, "api_key")
+        key = ModelAccess(kind="key", label="a key")
+        paid = await rig.runtime.auth_status(msgspec.structs.replace(env, models={"responses": key}))
+        assert (paid.ok, paid.logged_in, paid.account_label) == (True, False, "a key")
 
 
 def test_the_command_line_has_codex_play_a_script(tmp_path: Path):

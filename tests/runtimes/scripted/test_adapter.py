@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from codesdk.contract.capabilities import AuthStatus, Isolation
+from codesdk.contract.access import AuthStatus
+from codesdk.contract.capabilities import Isolation
 from codesdk.contract.errors import ErrorInfo, InvalidRequest
 from codesdk.contract.events import OutputCompleted, OutputDelta, OutputRetracted, UsageReported
 from codesdk.contract.messages import Message, Reasoning, Text, ToolResult, ToolUse, user
@@ -612,5 +613,5 @@ async def test_it_describes_itself_without_a_model_or_an_account():
         "none",
     )
     assert await runtime.auth_status(ENV) == AuthStatus(
-        ok=True, logged_in=True, auth_model="none", account_label="no account needed"
+        ok=True, logged_in=False, auth_model="none", account_label="no account needed"
     )
