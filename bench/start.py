@@ -1,4 +1,4 @@
-"""How long a process takes to be there: the command line and the imports, against Python alone."""
+"""How long it takes to be there, or to say why not: the command line, the imports, a task that nobody pays for."""
 
 import importlib.util
 import subprocess
@@ -10,6 +10,7 @@ from bench.measure import median
 from bench.table import Report, at_most
 
 _GOAL_MS = 80
+_KEYLESS_MS = 500
 
 
 async def run(report: Report, quick: bool) -> None:
@@ -30,6 +31,30 @@ async def run(report: Report, quick: bool) -> None:
         report.line(f"{name}, on top", ms - base, "ms", goal=goal)
     if not _has_command_line():
         report.missing("codesdk --version, on top", "there is no command line yet")
+    await _without_a_key(report, quick)
+
+
+async def _without_a_key(report: Report, quick: bool) -> None:
+    """Measure how soon a task that nobody pays for says so. No program is started for it."""
+    from codesdk import CodeSDK, CodeSDKError
+    from codesdk.gateway import providers_from
+    from codesdk.runtimes import entries
+
+    for name, entry in entries().items():
+        if entry.program is None:
+            continue
+        took: list[float] = []
+        async with CodeSDK.open(providers=providers_from({})) as sdk:
+            for _ in range(3 if quick else 15):
+                session = await sdk.create_session(runtime=name, workspace=".")
+                started = time.perf_counter()
+                try:
+                    await (await session.start("Hello")).result()
+                except CodeSDKError as error:
+                    if error.code != "AUTH_REQUIRED":
+                        raise
+                took.append((time.perf_counter() - started) * 1000)
+        report.line(f"{name}: a task without a key fails", median(took), "ms", goal=at_most(_KEYLESS_MS))
 
 
 def interleaved(commands: dict[str, list[str]], rounds: int) -> dict[str, float]:

@@ -13,6 +13,8 @@ class Counts(NamedTuple):
     """Of each program, used and ended in every way: tests/runtimes/test_starts.py."""
     claude_retries: int
     """How often claude may try again in the conformance matrix; six is what it does in use, for half a minute."""
+    whole_matrix: bool
+    """Whether a program is certified by all rows, or by those without which there is no certificate."""
     crowd: int
     """Clients that stream at once, and how long one beside them does not read: tests/daemon."""
     stall_s: float
@@ -46,6 +48,7 @@ _TEST = Counts(
     kill_seeds=(11,),
     program_sessions=4,
     claude_retries=1,
+    whole_matrix=False,
     crowd=100,
     stall_s=3,
     stall_events=20_000,
@@ -66,6 +69,7 @@ SOAK = Counts(
     kill_seeds=(11, 12, 13, 14, 15),
     program_sessions=20,
     claude_retries=6,
+    whole_matrix=True,
     crowd=1_000,
     stall_s=60,
     stall_events=100_000,

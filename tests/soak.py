@@ -70,8 +70,8 @@ ROWS = (
     ),
     Row(
         "conformance",
-        f"the whole matrix, {SOAK.claude_retries} retries of claude",
-        ("tests/runtimes/test_conformance.py",),
+        f"the whole matrix, {SOAK.claude_retries} retries of claude; once more to certify each program",
+        ("tests/runtimes/test_conformance.py", "tests/cli/test_certify.py"),
         3,
     ),
     Row(

@@ -109,6 +109,7 @@ class CodeSDK(Handles):
         principal: str = LOCAL,
         allow_yolo: bool = False,
         logins: Sequence[str] = (),
+        allow_untested: bool = False,
         permits: Permits | None = None,
         observers: Sequence[Observer] = (),
         subscribers: Sequence[Subscriber] = (),
@@ -122,9 +123,10 @@ class CodeSDK(Handles):
         `runtimes` adds adapters by name, or replaces built-in ones. `tools` replaces the built-in tools;
         `run` and `fetch` switch on those that run programs and read web pages.
         `policy` is asked about every call, on top of the permission mode: `load_policy` reads one from a file.
-        Without `allow_yolo` no session may use the mode that asks about nothing. `logins` names the runtimes whose
-        own account logins may be used where there is no key (docs/logins.md); without it, CODESDK_LOGINS does. `permits` says all that the
-        operator permits, in place of both. `secrets` never reach an event, a log or an artifact. `providers` are where
+        Without `allow_yolo` no session may use the mode that asks about nothing; without `allow_untested` no runtime
+        drives a program whose version was neither tested nor certified. `logins` names the runtimes whose own account
+        logins may be used where there is no key (docs/logins.md); without it, CODESDK_LOGINS does. `permits` says all
+        that the operator permits, in place of these. `secrets` never reach an event, a log or an artifact. `providers` are where
         the model gateway passes requests on to; without them, the real ones, with the keys that the environment has
         (ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY). `observers` are told of every event once it is stored;
         `subscribers` are given those of their types from the store and miss none, even over a crash.
@@ -132,21 +134,9 @@ class CodeSDK(Handles):
         """
         caller = Caller.of(principal)
         secrets = tuple(secrets)
-        shaping = (
-            runtimes,
-            tools,
-            run,
-            fetch,
-            policy,
-            limits,
-            secrets,
-            providers,
-            allow_yolo,
-            logins,
-            permits,
-        )
+        shaping = (runtimes, tools, run, fetch, policy, limits, secrets, providers, allow_yolo, logins)
         # What the holder's engine would not heed must not be accepted: least of all secrets that it does not know.
-        shaped = any((*shaping, observers, subscribers)) or synchronous != "auto"
+        shaped = any((*shaping, allow_untested, permits, observers, subscribers)) or synchronous != "auto"
         async with AsyncExitStack() as stack:
             directory: DataDir | None = None
             if data_dir is not None:
@@ -181,7 +171,7 @@ class CodeSDK(Handles):
                 _Runtimes(runtimes or {}).find,
                 owner=directory.owner if directory else random_names.token_hex(8),
                 secrets=hidden,
-                permits=permits or _own_permits(allow_yolo, logins),
+                permits=permits or _own_permits(allow_yolo, allow_untested, logins),
             )
             await engine.open()
             if audit is not None:  # made before the engine, which is one of its sources
@@ -290,7 +280,9 @@ class CodeSDK(Handles):
         if plays is None or self._gateway is None or _is_script(plays):
             return super()._playable(plays)
         # The gateway is here, so it can be given the very object. No action carries it, so it is not sealed either.
-        return None, "replay" if isinstance(plays, Sequence) else "scripted"
+        from codesdk.gateway import ScriptedModel
+
+        return None, "scripted" if isinstance(plays, ScriptedModel) else "replay"
 
     def _play(self, session_id: str, plays: "Source | None") -> None:
         if plays is not None and self._gateway is not None and not _is_script(plays):
@@ -304,10 +296,11 @@ def _is_script(plays: "Source") -> bool:
     return isinstance(plays, Script)
 
 
-def _own_permits(allow_yolo: bool, logins: Sequence[str]) -> Permits:
+def _own_permits(allow_yolo: bool, allow_untested: bool, logins: Sequence[str]) -> Permits:
     """Return what an application permits itself: it is its own operator. Logins are switched on on purpose only."""
     return Permits(
         allow_yolo=allow_yolo,
+        allow_untested=allow_untested,
         script_files=True,
         share_keys=True,
         isolation=("namespaced", "ephemeral", "shared"),

@@ -31,7 +31,7 @@ def test_every_runtime_is_listed_with_what_it_needs(
     assert run(["runtimes"]) == 0
     lines = {line.split()[1]: line for line in capfd.readouterr().out.splitlines()}
     assert lines.keys() == {"claude-agent-sdk", "codex-sdk", "scripted"}
-    assert lines["codex-sdk"].endswith("version 0.163.0 · the key in OPENAI_API_KEY")
+    assert lines["codex-sdk"].endswith("0.163.0 tested · the key in OPENAI_API_KEY")
     assert (
         "There is no key for anthropic, and claude-agent-sdk is not logged in." in lines["claude-agent-sdk"]
     )

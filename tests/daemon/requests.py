@@ -12,6 +12,8 @@ UNKNOWN = {
     "artifact_id": "art_00000000000000000000000000",
     "tool": "workspace.write",
     "runtime": "scripted",
+    "login_id": "login_0000000000000000",
+    "provider": "openai",
 }
 
 
@@ -30,6 +32,13 @@ SAMPLES = {
     "whoami": Sample(200),
     "listRuntimes": Sample(200),
     "runtimeAuth": Sample(200),
+    "beginLogin": Sample(403, {}),
+    "readLogin": Sample(404),
+    "answerLogin": Sample(404, {"text": "code"}),
+    "cancelLogin": Sample(404),
+    "listKeys": Sample(200),
+    "addKey": Sample(201, {"provider": "gemini", "key": "a-key-of-nobody-0123456789"}),
+    "removeKey": Sample(404),
     "listSessions": Sample(200),
     "getSession": Sample(404),
     "readEvents": Sample(404),

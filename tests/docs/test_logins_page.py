@@ -26,7 +26,7 @@ def test_each_runtime_with_logins_has_its_column_and_its_providers_words():
 
 def test_what_each_path_was_judged_by_is_there():
     table = (
-        (ROOT / "docs" / "runtimes.md").read_text().partition("## Keys and logins")[2].partition("\n## ")[0]
+        (ROOT / "docs" / "runtimes.md").read_text().partition("### Keys and logins")[2].partition("\n## ")[0]
     )
     named = re.findall(r"`(tests/[^`]+)`", table)
     assert len(named) >= 5

@@ -42,10 +42,17 @@ def playing(kind: Callable[[Scenario], Runtime]) -> MakeRuntime:
 # --- runtimes ------------------------------------------------------------------------------------
 
 
+EXCLUDED = {
+    "images": "supports_images is false; InvalidRequest: The runtime scripted cannot take images.",
+    "artifacts": "supports_artifacts is false; InvalidRequest: The runtime scripted cannot take files.",
+}
+
+
 @pytest.mark.parametrize("name", RUNTIME_CELLS)
 async def test_the_scripted_runtime_keeps_the_contract(name: str):
     made = playing(lambda scenario: ScriptedRuntime(scenario.script))
-    assert await check_runtime(made, only=[name]) == [Cell(name, "pass")]
+    expected = Cell(name, "unsupported", EXCLUDED[name]) if name in EXCLUDED else Cell(name, "pass")
+    assert await check_runtime(made, only=[name]) == [expected]
 
 
 def test_every_scenario_can_be_played_by_a_runtime_and_by_a_model_endpoint():
@@ -112,6 +119,15 @@ class Forgetful(FlawedTask):
         super().__init__(script, msgspec.structs.replace(task, messages=task.messages[:1]))
 
 
+class Thoughtless(FlawedTask):
+    """Does not say what its model thinks."""
+
+    async def events(self) -> Any:
+        async for item in super().events():
+            if "reasoning_delta" not in repr(item):
+                yield item
+
+
 class Serial(FlawedTask):
     """Announces a call only when the one before it is answered."""
 
@@ -135,6 +151,7 @@ class Serial(FlawedTask):
         (Liar, "tool deny with reason", "supports_tool_calls"),
         (Liar, "large tool result", "supports_tool_calls"),
         (Forgetful, "resume by reconstruction", "supports_session_resume"),
+        (Thoughtless, "reasoning", "supports_reasoning"),
         (Serial, "parallel tool calls", "supports_parallel_tool_calls"),
     ],
 )
@@ -148,6 +165,20 @@ async def test_a_flaw_is_found_unless_it_is_declared(flaw: type[FlawedTask], nam
     (found,) = await check_runtime(declared, only=[name], timeout_s=0.3)
     assert (found.name, found.outcome) == (name, "unsupported")
     assert found.detail.startswith(f"{flag} is false; ")
+
+
+@pytest.mark.parametrize("name", ["images", "artifacts"])
+async def test_a_runtime_that_takes_what_it_is_given_passes(name: str):
+    """Of a runtime whose requests nobody sees no more can be said."""
+    able = {"supports_images": True, "supports_artifacts": True}
+    taking = playing(lambda scenario: Flawed(scenario, FlawedTask, **able))
+    assert await check_runtime(taking, only=[name]) == [Cell(name, "pass")]
+
+
+async def test_a_runtime_that_is_hosted_in_another_way_than_it_says_is_found():
+    hosted = playing(lambda scenario: Flawed(scenario, FlawedTask, supported_isolation_modes=["subprocess"]))
+    [found] = await check_runtime(hosted, only=["session create"])
+    assert found == Cell("session create", "fail", "not so: the recommended mode is a supported one")
 
 
 async def test_a_capability_that_is_there_but_not_declared_is_mentioned():

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.testing.test_conformance import EXCLUDED
 
 from codesdk.testing.conformance import MATRIX, PROGRAM_CELLS, RUNTIME_CELLS
 
@@ -15,7 +16,10 @@ EXAMPLES = {
     "test_runtime.py": "It says: Hello\n[('fake.read', {'path': 'a.txt'})]\n",
     "test_tools.py": "Cancelled: the task was stopped while this ran.\nstopped True\n",
     "test_chaos.py": "ok\n",
-    "test_my_runtime.py": "".join(f"pass: {name}\n" for name in RUNTIME_CELLS),
+    "test_my_runtime.py": "".join(
+        f"unsupported: {name} {EXCLUDED[name]}\n" if name in EXCLUDED else f"pass: {name}\n"
+        for name in RUNTIME_CELLS
+    ),
     "test_my_log.py": "all cells pass\n",
 }
 

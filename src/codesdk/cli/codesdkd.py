@@ -177,6 +177,7 @@ def codesdkd(data_dir: str | None, exit_with_parent: int | None, **options: Any)
             runtimes=tuple(resolve(name) for name in names),
             workspace_roots=options["roots"],
             allow_yolo=options["allow_yolo"],
+            allow_untested=options["allow_untested"],
             script_files=options["script_files"],
             share_keys=options["share_keys"],
             logins=read_logins(options["logins"] or ""),

@@ -1,6 +1,7 @@
 """Options and arguments that several commands share, and completion of session ids in the shell."""
 
 import math
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -56,7 +57,7 @@ def session_argument(*, required: bool = True) -> Callable[[F], F]:
 
 
 def policy_options(command: F) -> F:
-    """Add `--policy` and `--allow-yolo`: the operator's rules."""
+    """Add `--policy`, `--allow-yolo` and `--allow-untested`: the operator's rules."""
     allow_yolo = click.option(
         "--allow-yolo",
         is_flag=True,
@@ -69,7 +70,19 @@ def policy_options(command: F) -> F:
         envvar="CODESDK_POLICY",
         help="Rules that are checked before the permission mode. [env: CODESDK_POLICY]",
     )
-    return policy(allow_yolo(command))
+    allow_untested = click.option(
+        "--allow-untested",
+        is_flag=True,
+        envvar="CODESDK_ALLOW_UNTESTED",
+        help="Allow programs of versions that were neither tested nor certified. [env: CODESDK_ALLOW_UNTESTED]",
+    )
+    return policy(allow_yolo(allow_untested(command)))
+
+
+def allows_untested() -> bool:
+    """Return whether the environment allows untested programs, read as `--allow-untested` reads it."""
+    allowed: bool = click.BOOL(os.environ.get("CODESDK_ALLOW_UNTESTED") or "0")
+    return allowed
 
 
 def command_options(command: F) -> F:

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from codesdk.cli.app import Setup
+from codesdk.cli.options import allows_untested
 from codesdk.cli.target.place import connected, open_sdk, runner, served
 from codesdk.contract.access import AuthStatus, Availability
 from codesdk.contract.actions import LOCAL
@@ -69,6 +70,7 @@ def env_here(runtime: Runtime, data_dir: str, namespace: str | None = None) -> R
         payer=payer,
         models=Accounts(providers_from(), KeyFile(directory)).access(payer),
         login=logins_from().get(runtime.name),
+        allow_untested=allows_untested(),
     )
 
 
@@ -82,7 +84,14 @@ def _program(available: Availability) -> Finding:
     if not available.ok:
         found = available.problem or "not available"
         return Finding(check="program", state="failed", found=found, to_do=available.to_do)
-    found = f"{available.program}, version {available.version}, the tested one"
+    found = f"{available.program}, version {available.version}"
+    match available.state:
+        case "certified":
+            found += ", certified"
+        case "untested":
+            found += ", untested, which is allowed here"
+        case _:
+            found += ", the tested one"
     return Finding(check="program", state="ok", found=found)
 
 

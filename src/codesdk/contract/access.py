@@ -40,6 +40,9 @@ class ProviderKeys(Protocol):
         ...
 
 
+VersionState = Literal["tested", "certified", "untested"]
+
+
 class Availability(Record, frozen=True, kw_only=True):
     """Whether a runtime's program is there and may be driven. Says nothing about accounts."""
 
@@ -47,6 +50,8 @@ class Availability(Record, frozen=True, kw_only=True):
     program: str | None = None
     """The path of the program; None for a runtime that comes with CodeSDK, or if it was not found."""
     version: str | None = None
+    state: VersionState | None = None
+    """Whether its version is the tested one, was certified by the operator, or neither."""
     problem: str | None = None
     """Why not, as a sentence; None if `ok`."""
     to_do: str | None = None

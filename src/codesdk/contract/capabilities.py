@@ -58,7 +58,6 @@ class Capabilities(Record, frozen=True, kw_only=True, omit_defaults=False):
     cancellation_model: CancellationModel = "guaranteed"
     supported_isolation_modes: list[IsolationMode] = msgspec.field(default_factory=lambda: ["in_process"])
     recommended_isolation_mode: IsolationMode = "in_process"
-    max_outstanding_tool_calls: int | None = None
     native_tools: dict[str, ToolClass] = msgspec.field(default_factory=dict[str, ToolClass])
     """Its own tools that a session may enable, by the runtime's names, and what they may do."""
     instruction_files: list[str] = msgspec.field(default_factory=list[str])

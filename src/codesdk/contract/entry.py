@@ -42,13 +42,16 @@ class ProgramEntry(msgspec.Struct, frozen=True, kw_only=True):
     command: str
     """Its name on the search path."""
     version: str
-    """The version that the tests ran with. Others are refused: what a program does by itself may change."""
+    """The version that the tests ran with. Others must be certified: what a program does by itself may change."""
     package: str
     """The Python package that includes it."""
     extra: str
     """Our own extra, which pins that package."""
     bundled: str
     """`module:function` that returns the package's program as a `Program`, or None if it is not installed."""
+    markers: tuple[str, ...] = ()
+    """Files of which one lies at the top of what is installed with it. A package of npm needs none; without one it
+    is the program's file alone."""
     logins: tuple[LoginTraffic, ...] = ()
     """How the traffic of its own logins may go, the default first. Empty: CodeSDK cannot log in to it."""
 

@@ -142,6 +142,8 @@ class RuntimeEnv(Record, frozen=True, kw_only=True):
     """The formats of model requests that the gateway would answer here. All others need a login."""
     login: LoginTraffic | None = None
     """How the traffic of the runtime's own login goes. None: the operator has not switched its logins on."""
+    allow_untested: bool = False
+    """Whether the operator allows a program whose version was neither tested nor certified."""
 
     @property
     def workspace(self) -> Workspace:

@@ -5,6 +5,7 @@ The package's front. `sessions.registry` holds the sessions in memory; `sessions
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from typing import Any, TypeVar
 
@@ -53,14 +54,13 @@ class Engine:
         permits: Permits | None = None,
     ) -> None:
         check_bounds(ports.limits)
-        self.ports = ports
+        self.ports = ports = dataclasses.replace(ports, permits=permits or Permits())
         self.archive = Archive(ports.log, ports.blobs)
         self._secrets = SessionSecrets(secrets)
         self._subscriptions = [Subscription(ports.log, subscriber) for subscriber in ports.subscribers]
         observers = Observers([*ports.observers, *self._subscriptions], ports.strain)
-        self.permits = permits or Permits()
-        self._registry = SessionRegistry(ports, runtime, owner, self._secrets, observers, self.permits)
-        self._actions = SessionActions(self._registry, self.permits, self.settle_subscribers)
+        self._registry = SessionRegistry(ports, runtime, owner, self._secrets, observers)
+        self._actions = SessionActions(self._registry, ports.permits, self.settle_subscribers)
         self.keys = self._actions.keys
         self.logins = Logins()
         self.slots = self._registry.slots
@@ -190,7 +190,7 @@ class Engine:
 
     def env_of(self, runtime: Runtime, principal: str, namespace: str | None = None) -> RuntimeEnv:
         """Return the environment of a runtime for a principal, outside of any session."""
-        door, payer = self.ports.models, self.permits.payer(principal)
+        door, payer = self.ports.models, self.ports.permits.payer(principal)
         level: IsolationLevel = "namespaced" if self.ports.state_dir else "ephemeral"
         return RuntimeEnv(
             cwd="/",
@@ -200,7 +200,8 @@ class Engine:
             state_dir=self.ports.state_dir,
             payer=payer,
             models={} if door is None else door.access(payer, "passthrough"),
-            login=self.permits.logins.get(runtime.name),
+            login=self.ports.permits.logins.get(runtime.name),
+            allow_untested=self.ports.permits.allow_untested,
         )
 
     async def runtime_auth(self, name: str, principal: str = LOCAL) -> RuntimeAuth:
@@ -213,7 +214,7 @@ class Engine:
     ) -> LoginState:
         """Start a login of a runtime's own, in the principal's namespace or another one that it may use."""
         runtime = self._registry.find_runtime(name)
-        self.permits.check_namespace(namespace, principal)
+        self.ports.permits.check_namespace(namespace, principal)
         return await self.logins.begin(runtime, self.env_of(runtime, principal, namespace), principal)
 
     def in_use(self, session_id: str) -> bool:

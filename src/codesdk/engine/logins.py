@@ -180,7 +180,8 @@ async def log_in(runtime: Runtime, env: RuntimeEnv, dialog: LoginDialog) -> Logi
     except CodeSDKError:
         raise
     except Exception as error:
-        why = f"The login of {runtime.name} failed ({name_of(error)})."
+        # By its kind alone: its words may repeat what the person answered.
+        why = f"The login of {runtime.name} failed ({type(error).__name__})."
         if deadline.expired():
             why = f"Nobody finished the login of {runtime.name} within {LOGIN_S / 60:g} minutes. Start it again."
         raise TaskFailure(why, code="AUTH_FAILED", runtime=runtime.name) from error

@@ -4,6 +4,7 @@ A value given to the engine and checked whenever a session is created, forked, m
 operator may have become stricter since the session was created.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from codesdk.contract.errors import Forbidden, InvalidRequest
 from codesdk.contract.models import Payer
 from codesdk.contract.tools import PermissionMode
 
+_NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
+
 
 class Permits(msgspec.Struct, frozen=True, kw_only=True):
     """What sessions may use."""
@@ -25,6 +28,8 @@ class Permits(msgspec.Struct, frozen=True, kw_only=True):
     workspace_roots: tuple[str, ...] = ()
     """Directories that workspaces must be in; empty allows any."""
     allow_yolo: bool = False
+    allow_untested: bool = False
+    """Whether runtimes may drive programs whose version was neither tested nor certified."""
     script_files: bool = False
     """Whether a session may name a script by its path, for the scripted runtime to play."""
 
@@ -73,6 +78,10 @@ class Permits(msgspec.Struct, frozen=True, kw_only=True):
 
     def check_namespace(self, namespace: str | None, principal: str) -> None:
         """Raise `Forbidden` if a principal's sessions may not use a credential namespace, and its logins with it."""
+        if namespace is not None and not _NAMESPACE.fullmatch(namespace):
+            raise InvalidRequest(
+                "A credential namespace is 1 to 64 letters, digits, _ . @ or -, and begins with a letter or a digit."
+            )
         if namespace in (None, principal) or "*" in self.namespaces or namespace in self.namespaces:
             return
         raise Forbidden(

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
         save_cassette as save_cassette,
     )
     from codesdk.gateway.cassettes.record import RecordingBackend as RecordingBackend
-    from codesdk.gateway.cassettes.replay import ReplayBackend as ReplayBackend
+    from codesdk.gateway.cassettes.replay import (
+        LenientReplay as LenientReplay,
+        ReplayBackend as ReplayBackend,
+    )
     from codesdk.gateway.cassettes.tapes import session_cassette as session_cassette
     from codesdk.gateway.gateway import GatewayService as GatewayService
     from codesdk.gateway.providers import (

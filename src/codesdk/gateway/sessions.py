@@ -30,8 +30,8 @@ from codesdk.gateway.wires.exchange import Wire
 from codesdk.redaction import Redactor
 from codesdk.script import Script
 
-Source = Script | ScriptedModel | Sequence[Exchange]
-"""What a session plays instead of a provider: a script, whether begun or not, or a cassette's exchanges."""
+Source = Script | ScriptedModel | ReplayBackend | Sequence[Exchange]
+"""What a session plays instead of a provider: a script or a cassette's exchanges, whether begun or not."""
 
 
 class SessionGateway:
@@ -126,7 +126,9 @@ class SessionGateway:
         if mode == "scripted" and isinstance(source, Script | ScriptedModel):
             model = ScriptedModel(source) if isinstance(source, Script) else source
         elif mode == "replay" and source is not None and not isinstance(source, Script | ScriptedModel):
-            model = ReplayBackend(source, secrets=tap.secrets)
+            model = (
+                source if isinstance(source, ReplayBackend) else ReplayBackend(source, secrets=tap.secrets)
+            )
         else:
             what = "script" if mode == "scripted" else "cassette"
             raise TaskFailure(

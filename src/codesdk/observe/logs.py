@@ -23,7 +23,7 @@ Secrets = Iterable[str] | Callable[[], Iterable[str]]
 
 _OWN = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime"})
 _FIRST = ("session_id", "task_id", "request_id")
-_TELLING = frozenset({"violation", "warning", "unknown_frame", "late_event"})
+_TELLING = frozenset({"violation", "warning", "unknown_frame", "late_event", "untested"})
 _fields: ContextVar[dict[str, Any]] = ContextVar("codesdk_log_fields", default={})  # noqa: B039 - never changed in place
 
 

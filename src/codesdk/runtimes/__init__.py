@@ -5,6 +5,14 @@ from typing import TYPE_CHECKING
 from codesdk.doors import open_door
 
 if TYPE_CHECKING:
+    from codesdk.runtimes.program.certificates import (
+        OWNERSHIP_ROWS as OWNERSHIP_ROWS,
+        Certificate as Certificate,
+        Issued as Issued,
+        Row as Row,
+        issue_certificate as issue_certificate,
+        program_tree as program_tree,
+    )
     from codesdk.runtimes.program.environment import (
         clean_session as clean_session,
         forget_session as forget_session,
@@ -12,6 +20,9 @@ if TYPE_CHECKING:
         session_folders as session_folders,
     )
     from codesdk.runtimes.program.finding import (
+        Program as Program,
+        VersionState as VersionState,
+        certify_command as certify_command,
         find_program as find_program,
         install_command as install_command,
     )

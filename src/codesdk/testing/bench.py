@@ -5,8 +5,9 @@ Each cell of a check has a `Bench` of its own.
 
 import asyncio
 import tempfile
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from codesdk.testing.fakes import FakeRun, FakeTools, FrozenStamper, memory_sdk,
 READ = "check.read"
 WRITE = "check.write"
 FORBIDDEN = "check.forbidden"
+SETTINGS = SessionSettings(result_inline_bytes=4096)
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +49,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """Flags of the capabilities without which the cell need not hold. It is tried anyway."""
     where: tuple[tuple[str, str], ...] = ()
     """What the capabilities must say for the cell to make sense. Otherwise it is not tried."""
+    shows: tuple[str, ...] = ()
+    """Other fields of the capabilities that the cell looks into."""
     program: str | None = None
     """The program to drive instead of the runtime's own. A runtime that takes none raises `Unchecked`."""
 
@@ -83,6 +87,8 @@ class Bench:
         self._folder = tempfile.TemporaryDirectory(prefix="codesdk-conformance-")
         self.workspace = Path(self._folder.name) / "workspace"
         self.workspace.mkdir()
+        self.state = Path(self._folder.name) / "state"
+        """Where programs keep their own."""
         self.model: ScriptedModel | None = None
         """Plays the script for a runtime that gets its model from the gateway; a second SDK continues it."""
 
@@ -98,7 +104,7 @@ class Bench:
                 stamper=self._stamper,
                 log=self._log,
                 blobs=self._blobs,
-                state_dir=str(Path(self._folder.name) / "state"),
+                state_dir=str(self.state),
             ) as sdk,
         ):
             self._runtime = runtime.name
@@ -106,6 +112,12 @@ class Bench:
             if self.capabilities.input_capture == "exact" and self.model is None:
                 self.model = ScriptedModel(self._scenario.model or self._scenario.script)
             yield sdk
+
+    @property
+    def able(self) -> Capabilities:
+        """What the runtime says that it can do. Only after an SDK was opened."""
+        assert self.capabilities is not None, "an SDK was opened"
+        return self.capabilities
 
     async def fit(self) -> None:
         """Raise `Unsupported` if the cell does not apply to the runtime."""
@@ -119,10 +131,12 @@ class Bench:
     async def own_program(self) -> str:
         """Return the path of the program that the runtime drives by default. Raise `Unchecked` if unknown."""
         async with self._make(self._scenario) as runtime:
-            find: Callable[[], Awaitable[Any]] | None = getattr(runtime, "find", None)
+            find: Callable[..., Awaitable[Any]] | None = getattr(runtime, "find", None)
             if find is None:
                 raise Unchecked(f"{runtime.name} has no `find`, which says where its program is")
-            return (await find()).path
+            # The matrix is what tests a version, so it must not be asked for before.
+            any_version = "allow_untested" in signature(find).parameters
+            return (await (find(allow_untested=True) if any_version else find())).path
 
     def drive(self, program: str) -> None:
         """Make the runtime drive another program from now on."""
@@ -135,6 +149,8 @@ class Bench:
         interaction: InteractionMode = "interactive",
         *,
         scripted: bool = True,
+        settings: SessionSettings = SETTINGS,
+        native_tools: Sequence[str] = (),
     ) -> Session:
         """Create a session of the runtime under test. Its model plays the script, or is the provider's."""
         return await sdk.create_session(
@@ -142,7 +158,8 @@ class Bench:
             workspace=self.workspace,
             permission_mode=mode,
             interaction_mode=interaction,
-            settings=SessionSettings(result_inline_bytes=4096),
+            settings=settings,
+            native_tools=list(native_tools) or "off",
             plays=self.model if scripted else None,
         )
 

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from codesdk.contract.ports import EventLog
 from codesdk.testing.bench import Bench, MakeRuntime, Scenario
 from codesdk.testing.cells import Cell, Outcome, judge
+from codesdk.testing.feature_checks import FEATURE_CHECKS, OWN_CHECKS
 from codesdk.testing.log_checks import FRAME_CHECKS
 from codesdk.testing.log_row_checks import ROW_CHECKS
 from codesdk.testing.process_checks import PROCESS_CHECKS
@@ -27,6 +28,7 @@ __all__ = [
     "check_program",
     "check_row",
     "check_runtime",
+    "shown_by",
 ]
 
 MATRIX = (
@@ -47,6 +49,13 @@ MATRIX = (
     "resume by reconstruction",
     "steer",
     "large tool result",
+    "session create",
+    "fork",
+    "images",
+    "artifacts",
+    "reasoning",
+    "native tool asks first",
+    "instruction file captured",
     "auth missing",
     "401",
     "429 with retry",
@@ -61,12 +70,25 @@ MATRIX = (
     "no process left behind",
 )
 """The rows of the matrix, in order: the one about connections looks back at all that ran before it."""
-_OF_RUNTIMES = {check.scenario.name: check for check in RUNTIME_CHECKS}
-_OF_PROGRAMS = {check.scenario.name: check for check in (*PROGRAM_CHECKS, *PROCESS_CHECKS)}
+_OF_RUNTIMES = {check.scenario.name: check for check in (*RUNTIME_CHECKS, *FEATURE_CHECKS)}
+_OF_PROGRAMS = {check.scenario.name: check for check in (*PROGRAM_CHECKS, *PROCESS_CHECKS, *OWN_CHECKS)}
 RUNTIME_CELLS = tuple(row for row in MATRIX if row in _OF_RUNTIMES)
 """The names of the cells of `check_runtime`, in order."""
 PROGRAM_CELLS = tuple(row for row in MATRIX if row in _OF_PROGRAMS)
 """The names of the cells of `check_program`, in order."""
+
+
+def shown_by() -> dict[str, list[str]]:
+    """Return the fields of `Capabilities` that rows of the matrix show, and the rows that show each."""
+    found: dict[str, list[str]] = {}
+    for row in MATRIX:
+        for check in (known[row] for known in (_OF_RUNTIMES, _OF_PROGRAMS) if row in known):
+            scenario = check.scenario
+            for field in (*scenario.needs, *(name for name, _ in scenario.where), *scenario.shows):
+                rows = found.setdefault(field, [])
+                if row not in rows:
+                    rows.append(row)
+    return found
 
 
 async def check_runtime(

@@ -10,6 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
+from codesdk.sdk import Task
 from codesdk.testing.bench import READ, Bench, payloads, seen
 from codesdk.testing.cells import Unchecked, holds, same
 from codesdk.testing.network import is_alone, tried_outside
@@ -42,13 +43,24 @@ sys.exit(inner.returncode)
 async def _restarted(bench: Bench) -> None:
     async with bench.sdk() as first:
         session = await bench.session(first)
-        same("the first answer", (await (await session.start("Say one.")).result()).text, "One.")
+        task = await session.start("Say one.")
+        same("the first answer", (await task.result()).text, "One.")
+        known = await _own_id(bench, task)
+    if bench.able.state_model == "local_disk":
+        holds(any(bench.state.rglob("*")), "the program keeps its state in the folders that it is given")
     async with bench.sdk() as second:
         again = await bench.again(second, session)
         task = await again.start("Say two.")
         same("the second answer", (await task.result()).text, "Two.")
         told = await bench.told(task)
     holds("Say one." in told and "One." in told, "the model is told what was said before the restart")
+    if bench.able.resume_model == "native":
+        same("the program's own id of the session", await _own_id(bench, task), known)
+
+
+async def _own_id(bench: Bench, task: Task) -> str | None:
+    """Return the runtime's own id of a task's session."""
+    return (await bench.events(task))[-1].runtime.runtime_session_id
 
 
 async def _missing(bench: Bench) -> None:
@@ -128,7 +140,14 @@ def _children() -> dict[int, str]:
 
 
 PROCESS_CHECKS: tuple[Check, ...] = (
-    make_check("resume after restart", _restarted, says("One."), says("Two."), where=PROGRAM),
+    make_check(
+        "resume after restart",
+        _restarted,
+        says("One."),
+        says("Two."),
+        where=PROGRAM,
+        shows=("state_model", "resume_model"),
+    ),
     make_check("program missing", _missing, says("Never."), where=PROGRAM),
     make_check("program killed mid-task", _killed, READS, *often({"text": "Again."}), where=PROGRAM),
     make_check("malformed output", _malformed, READS, says("Done."), where=PROGRAM),

@@ -104,6 +104,7 @@ async def _auth_missing(bench: Bench) -> None:
         events = await bench.history(session)
     holds("key" in error.message, f"the error says that a key is needed, found {error.message!r}")
     same("requests that were passed on", payloads(events, "runtime.request.started"), [])
+    holds(bench.able.auth_model != "none", "auth_model says that somebody must pay")
 
 
 async def failing(task: Any, *codes: ErrorCode) -> CodeSDKError:
@@ -139,7 +140,8 @@ async def _transport(bench: Bench) -> None:
         same("the answer", (await (await session.start("Read the note.")).result()).text, "Done.")
         [created] = payloads(await bench.history(session), "session.created")
     same("what ran", [run.name for run in bench.tools.invocations], [READ])
-    able = bench.capabilities.mcp_transports if bench.capabilities else []
+    able = bench.able.mcp_transports
+    holds(bench.able.mcp_support in ("client_only", "both"), "it is a client of MCP, and says so")
     holds(
         created.mcp_transport in able, f"the chosen one of {able} is recorded, found {created.mcp_transport}"
     )
@@ -153,7 +155,7 @@ def often(*steps: dict[str, Any]) -> list[dict[str, Any]]:
 PROGRAM = (("input_capture", "exact"),)
 """What the capabilities say of a runtime that gets its model from the gateway."""
 READS = calls(READ, "note")
-_NATIVE = [
+NATIVE = [
     {"call": {"tool": tool, "input": arguments, "offered": False}}
     for tool, arguments in native_calls().items()
 ]
@@ -165,14 +167,14 @@ PROGRAM_CHECKS: tuple[Check, ...] = (
     make_check(
         "native tool attempt does not run",
         _native_tool,
-        {"steps": [{"text": "My own way."}, *_NATIVE]},
+        {"steps": [{"text": "My own way."}, *NATIVE]},
         *[says("Then not.")] * RETRIES,
         where=PROGRAM,
     ),
     make_check("implicit sources listed", _implicit_sources, says("Hello."), where=PROGRAM),
     make_check("exact input captured", _exact_input, READS, says("Done."), where=PROGRAM),
     make_check("usage and cost", _usage_and_cost, says("Hello.", **_USED), where=PROGRAM),
-    make_check("auth missing", _auth_missing, says("Never."), where=PROGRAM),
+    make_check("auth missing", _auth_missing, says("Never."), where=PROGRAM, shows=("auth_model",)),
     make_check("401", _fails("AUTH_FAILED"), *often({"http": {"status": 401}}), where=PROGRAM),
     make_check("429 with retry", _retried, _LIMITED, says("Hello."), where=PROGRAM),
     make_check("5xx", _fails("MODEL_ERROR", "OVERLOADED"), *often({"http": {"status": 500}}), where=PROGRAM),
@@ -182,5 +184,12 @@ PROGRAM_CHECKS: tuple[Check, ...] = (
     make_check(
         "context too large", _fails("CONTEXT_TOO_LARGE"), *often({"context_too_large": True}), where=PROGRAM
     ),
-    make_check("MCP transport recorded", _transport, READS, says("Done."), where=_OVER_MCP),
+    make_check(
+        "MCP transport recorded",
+        _transport,
+        READS,
+        says("Done."),
+        where=_OVER_MCP,
+        shows=("mcp_support", "mcp_transports"),
+    ),
 )

@@ -92,6 +92,7 @@ async def _stop_in_a_tool(bench: Bench) -> None:
         (run,) = await bench.begun(task)
         await task.stop("enough")
         same("the end", (await task.result()).state, "stopped")
+    # Whatever the runtime does: its `cancellation_model` is about the tools that CodeSDK runs.
     holds(run.cancelled, "the tool is cancelled")
     completed = payloads(await bench.events(task), "tool.call.completed")
     same("is_error of the call", [p.is_error for p in completed], [True])
@@ -125,8 +126,11 @@ async def _forbidden(bench: Bench) -> None:
     events = await bench.events(task)
     same("what ran", [run.name for run in bench.tools.invocations], [])
     asked = len(payloads(events, "tool.call.requested"))
-    same("denials of the calls", len(payloads(events, "tool.call.denied")), asked)
+    denied = payloads(events, "tool.call.denied")
+    same("denials of the calls", len(denied), asked)
     same("calls that started", payloads(events, "tool.call.started"), [])
+    if bench.able.permission_model == "codesdk":
+        same("whose denial counts", {p.by.kind for p in denied} - {"policy"}, set())
 
 
 async def _usage(bench: Bench) -> None:
@@ -198,13 +202,14 @@ def make_check(
     *turns: dict[str, Any],
     needs: tuple[str, ...] = (),
     where: tuple[tuple[str, str], ...] = (),
+    shows: tuple[str, ...] = (),
     rewords: bool = False,
 ) -> Check:
     """Return a cell. `rewords`: a program may tell its model about a result in its own words."""
     script = parse_object({"name": name, "turns": list(turns)}, name)
     plain = [{key: value for key, value in turn.items() if key != "expect"} for turn in turns]
     model = parse_object({"name": name, "turns": plain}, name) if rewords else script
-    return Check(Scenario(name=name, script=script, model=model, needs=needs, where=where), run)
+    return Check(Scenario(name=name, script=script, model=model, needs=needs, where=where, shows=shows), run)
 
 
 def says(*chunks: str, **rest: Any) -> dict[str, Any]:
@@ -241,7 +246,13 @@ RUNTIME_CHECKS = (
         needs=("supports_tool_calls", "supports_parallel_tool_calls"),
     ),
     make_check("stop mid-stream", _stop_mid_stream, _STORY, needs=("supports_streaming", "supports_stop")),
-    make_check("stop in a tool", _stop_in_a_tool, calls(WRITE, "note"), needs=_STOPS),
+    make_check(
+        "stop in a tool",
+        _stop_in_a_tool,
+        calls(WRITE, "note"),
+        needs=_STOPS,
+        shows=("cancellation_model",),
+    ),
     make_check(
         "stop while an approval waits", _stop_while_an_approval_waits, calls(WRITE, "note"), needs=_STOPS
     ),
@@ -252,7 +263,13 @@ RUNTIME_CHECKS = (
         says("Then not."),
         needs=("supports_tool_calls", "supports_non_interactive"),
     ),
-    make_check("forbidden tool does not run", _forbidden, calls(FORBIDDEN, "note"), says("Then not.")),
+    make_check(
+        "forbidden tool does not run",
+        _forbidden,
+        calls(FORBIDDEN, "note"),
+        says("Then not."),
+        shows=("permission_model",),
+    ),
     make_check(
         "usage and cost",
         _usage,
@@ -265,6 +282,7 @@ RUNTIME_CHECKS = (
         calls(READ, "note"),
         says("Done.", **_KNOWS),
         needs=("supports_tool_calls", "supports_session_resume"),
+        shows=("tool_replay_safety",),
         rewords=True,
     ),
     make_check(

@@ -7,7 +7,8 @@ import pytest
 
 from codesdk.contract.entry import ProgramEntry, RuntimeEntry
 from codesdk.contract.errors import InvalidRequest, TaskFailure
-from codesdk.runtimes.program.finding import Program, find_program, install_command
+from codesdk.contract.payloads import RuntimeNotice
+from codesdk.runtimes.program.finding import Program, find_program, install_command, notices_about
 
 PROGRAM = ProgramEntry(
     command="someprogram",
@@ -48,7 +49,8 @@ async def problem(given: str | None = None, entry: RuntimeEntry = ENTRY) -> str:
     with pytest.raises(TaskFailure) as raised:
         await find_program(entry, given)
     assert raised.value.code == "RUNTIME_UNAVAILABLE"
-    assert raised.value.details == {"wanted": "1.2.3", "install": INSTALL}
+    details = raised.value.details or {}
+    assert (details["wanted"], details["install"]) == ("1.2.3", INSTALL)
     return raised.value.message.replace(str(given), "PATH")
 
 
@@ -76,15 +78,44 @@ async def test_a_program_that_is_nowhere_is_named_with_what_installs_it():
     )
 
 
+async def test_another_version_is_refused_with_all_that_can_be_done_about_it(tmp_path: Path):
+    assert await problem(program(tmp_path, "echo 2.0.0")) == (
+        "The runtime some-runtime cannot run: PATH is version 2.0.0, and 1.2.3 is the one that was tested."
+        " Check this version with: codesdk runtimes certify some-runtime"
+        f" - or install the tested one with: {INSTALL}"
+        " - or allow it unchecked: --allow-untested, CodeSDK.open(allow_untested=True)."
+    )
+
+
+@pytest.mark.parametrize("version", ["1.2.3-alpha.1", "1.2.3+patched", "1.2.30"])
+async def test_a_version_that_only_begins_like_the_tested_one_is_another(tmp_path: Path, version: str):
+    told = await problem(program(tmp_path, f"echo 'someprogram {version} (abc)'"))
+    assert f"PATH is version {version}, and 1.2.3 is the one that was tested." in told
+
+
+async def test_another_version_may_be_allowed_and_the_log_is_told(tmp_path: Path):
+    path = program(tmp_path, "echo 2.0.0")
+    found = await find_program(ENTRY, path, allow_untested=True)
+    doubt = f"{path} is version 2.0.0, and 1.2.3 is the one that was tested."
+    assert found == Program(path, "2.0.0", "untested", doubt)
+    [notice] = notices_about(ENTRY, found)
+    assert notice.payload == RuntimeNotice(
+        kind="untested",
+        message=f"The operator allows an untested program: {doubt}"
+        " Certify it with: codesdk runtimes certify some-runtime",
+        details={"version": "2.0.0", "tested_version": "1.2.3"},
+    )
+    assert notices_about(ENTRY, Program(path, "1.2.3")) == []
+
+
 @pytest.mark.parametrize(
     ("says", "expected"),
     [
-        ("echo 2.0.0", "PATH is version 2.0.0, and 1.2.3 is the one that was tested"),
         ("echo hello", "PATH does not say its version, so it is not the program"),
         ("exit 1", "PATH does not say its version, so it is not the program"),
     ],
 )
-async def test_another_version_is_refused(tmp_path: Path, says: str, expected: str):
+async def test_a_program_that_does_not_say_its_version_is_refused(tmp_path: Path, says: str, expected: str):
     told = await problem(program(tmp_path, says))
     assert told == f"The runtime some-runtime cannot run: {expected}. Install it with: {INSTALL}"
 

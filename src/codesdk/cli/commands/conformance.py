@@ -1,31 +1,24 @@
 """`codesdk conformance`: a runtime, built in or your own → the matrix of what it must do, cell by cell."""
 
-import contextlib
 import sys
-from collections import Counter
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from inspect import signature
 from typing import Any
 
 import click
-import msgspec
 
 from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
-from codesdk.cli.view.out import write_json, write_text
-from codesdk.cli.view.safe import one_line
+from codesdk.cli.view.matrix import MatrixView, built_in, network, program_option
+from codesdk.cli.view.out import write_text
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.runtime import Runtime
 from codesdk.doors import load
-from codesdk.runtimes import create_runtime, entries, resolve
-from codesdk.testing.cells import Cell, Unchecked
+from codesdk.runtimes import entries, resolve
+from codesdk.testing.cells import Unchecked
 from codesdk.testing.conformance import MATRIX, MakeRuntime, Scenario, check_row
-from codesdk.testing.network import alone, can_be_alone
-
-_WIDTH = max(map(len, MATRIX))
-_MARKS = {"pass": "✓", "fail": "✗", "unsupported": "-", "not-checked": "?"}
 
 
 @click.command()
@@ -52,57 +45,30 @@ def conformance(names: tuple[str, ...], adapter: str | None, only: tuple[str, ..
     made = (
         {adapter: _outside(adapter)}
         if adapter
-        else {name: _built_in(name) for name in map(resolve, names or _with_a_model())}
+        else {name: built_in(name) for name in map(resolve, names or _with_a_model())}
     )
     failed = False
     for name, make in made.items():
         # A network for each runtime: the kernel's count of forbidden connections starts at 0 in it.
-        with _network():
+        with network():
             failed |= run_async(_check(name, make, rows, as_json))
     return FAILED if failed else OK
 
 
 async def _check(name: str, make: MakeRuntime, rows: list[str], as_json: bool) -> bool:
     """Run and print the rows for one runtime. Return whether one failed."""
-    counts = Counter[str]()
+    view = MatrixView(name, as_json=as_json)
     if not as_json:
         write_text(sys.stdout, f"{name}\n")
     for row in rows:
-        cell = await check_row(make, row)
-        counts[cell.outcome] += 1
-        if as_json:
-            write_json({"runtime": name, **msgspec.to_builtins(cell)})
-        else:
-            write_text(sys.stdout, _line(cell))
-    if not as_json:
-        told = ", ".join(f"{counts[outcome]} {outcome}" for outcome in _MARKS if counts[outcome])
-        write_text(sys.stdout, f"  {len(rows)} rows: {told}\n\n")
-    return counts["fail"] > 0
-
-
-def _line(cell: Cell) -> str:
-    detail = f"  {one_line(cell.detail, 300)}" if cell.detail else ""
-    return f"  {_MARKS[cell.outcome]} {cell.name:{_WIDTH}}  {cell.outcome}{detail}\n"
-
-
-@contextmanager
-def _network() -> Generator[None]:
-    """Enter a network that has only loopback, if that is possible."""
-    with alone() if can_be_alone() else contextlib.nullcontext():
-        yield
+        view.show(await check_row(make, row))
+    view.sum_up()
+    return view.counts["fail"] > 0
 
 
 def _with_a_model() -> list[str]:
     """Return the runtimes that ask a model: the model is what the matrix plays."""
     return [entry.name for entry in entries().values() if entry.wire is not None]
-
-
-def _built_in(name: str) -> MakeRuntime:
-    @asynccontextmanager
-    async def make(scenario: Scenario) -> AsyncGenerator[Runtime]:
-        yield create_runtime(name, **_options(scenario))
-
-    return make
 
 
 def _outside(adapter: str) -> MakeRuntime:
@@ -117,10 +83,6 @@ def _outside(adapter: str) -> MakeRuntime:
     async def make(scenario: Scenario) -> AsyncGenerator[Runtime]:
         if scenario.program is not None and "program" not in signature(factory).parameters:
             raise Unchecked("the adapter takes no `program`, so it cannot be given another one")
-        yield factory(**_options(scenario))
+        yield factory(**program_option(scenario))
 
     return make
-
-
-def _options(scenario: Scenario) -> dict[str, Any]:
-    return {} if scenario.program is None else {"program": scenario.program}

@@ -37,7 +37,7 @@ from codesdk.sdk import CodeSDK
 
 _JSON_HELP = "Print one stored event a line and nothing else; errors go to stderr as JSON."
 _INTERACTIVE_HELP = "Without a terminal, wait for answers from `codesdk approve` instead of denying."
-_RULES = frozenset({"policy", "allow_yolo", "commands", "sandbox"})
+_RULES = frozenset({"policy", "allow_yolo", "allow_untested", "commands", "sandbox"})
 """The options by which an operator allows things to this process."""
 _OF_NEW = frozenset(
     {"runtime", "workspace", "mode", "native_tools", "implicit_sources", "model", "title", "record"}
@@ -214,6 +214,7 @@ async def _opened(
         setup.data_dir,
         runtimes=runtimes,
         allow_yolo=rules["allow_yolo"],
+        allow_untested=rules["allow_untested"],
         **operator_options(rules["policy"], rules["commands"], rules["sandbox"]),
         share=False,
     ) as sdk:

@@ -45,7 +45,7 @@ class _ListFirst(click.Group):
 
 @click.group(cls=_ListFirst)
 def runtimes() -> None:
-    """List the runtimes, find out what keeps one from working, or install its program.
+    """List the runtimes, find out what keeps one from working, install its program or certify it.
 
     Without a subcommand, it is `list`.
     """
@@ -75,6 +75,29 @@ def doctor(setup: Setup, names: tuple[str, ...], as_json: bool) -> int:
     No model is asked. Exits 1 if a check fails.
     """
     return run_async(_doctor(setup, [resolve(name) for name in names] or runtime_names(), as_json))
+
+
+@runtimes.command()
+@click.argument("name")
+@click.option(
+    "--against",
+    multiple=True,
+    metavar="SESSION",
+    help="Also play this recorded session on it, and show what changed. Repeatable.",
+)
+@json_option("Print one row per line as JSON, then the verdict.")
+@click.pass_obj
+def certify(setup: Setup, name: str, against: tuple[str, ...], as_json: bool) -> int:
+    """Certify the program of the runtime NAME, if it is another version than the tested one.
+
+    Runs the conformance matrix on the program that is installed, with a scripted model and no network, and
+    stores a certificate for the user who runs this command. It is void when the program's files, CodeSDK
+    or the adapter change. Exits 1 if a row fails, if it was not shown that CodeSDK decides about tools, or if the
+    program makes other calls than in a recorded session.
+    """
+    from codesdk.cli.certification import run_certify
+
+    return run_certify(setup, entry_of(name), against, as_json)
 
 
 @runtimes.command()
@@ -191,7 +214,8 @@ def _shown(name: str) -> str:
 def _words(found: RuntimeAuth) -> str:
     """Return what to show of a runtime: what it would use, or everything that is missing."""
     if found.ready:
-        version = f"version {found.available.version} · " if found.available.version else ""
+        program = found.available
+        version = f"{program.version} {program.state} · " if program.version else ""
         return f"{version}{found.auth.account_label or 'ready'}"
     missing = [(found.available.problem, found.available.to_do), (found.auth.problem, found.auth.to_do)]
     return " ".join(word for pair in missing if pair[0] for word in pair if word) or "not ready"

@@ -93,9 +93,21 @@ async def add_key(call: Call) -> KeyInfo:
     It pays for that principal's sessions from the next request on. No operation returns it.
     """
     given: NewKey = call.body
-    stored = call.sdk.keys.add(_whose(call, given.principal), given.provider, given.key)
-    call.sdk.engine.learn_keys()
-    return stored
+    principal = _whose(call, given.principal)
+
+    async def add(_: object) -> KeyInfo:
+        stored = call.sdk.keys.add(principal, given.provider, given.key)
+        call.sdk.engine.learn_keys()
+        return stored
+
+    return await call.sdk.engine.keys.once(
+        call.caller.principal,
+        call.operation.name,
+        call.key,
+        [given.provider, principal],  # not the key: it is a secret
+        add,
+        passing=True,
+    )
 
 
 async def remove_key(call: Call) -> None:

@@ -32,7 +32,6 @@ from codesdk.engine.log.observers import Observers
 from codesdk.engine.log.recorder import Recorder
 from codesdk.engine.log.state import SessionState
 from codesdk.engine.models.limits import Spending
-from codesdk.engine.permits import Permits
 from codesdk.engine.sessions.creation import first_row
 from codesdk.engine.sessions.queue import Slots
 from codesdk.engine.sessions.scope import Ports, SessionScope
@@ -56,7 +55,6 @@ class SessionRegistry:
         owner: str,
         secrets: SessionSecrets,
         observers: Observers,
-        permits: Permits,
     ) -> None:
         self.feeds = Feeds(ports.log, ports.strain, alone=ports.alone)
         self.slots = Slots(ports.limits)
@@ -65,7 +63,6 @@ class SessionRegistry:
         self._owner = owner
         self.secrets = secrets
         self._observers = observers
-        self._permits = permits
         self._spending = Spending(ports.log, ports.limits.principal_budget)
         self._live: OrderedDict[str, LiveSession] = OrderedDict()
         self._loading: dict[str, asyncio.Task[LiveSession]] = {}
@@ -235,7 +232,6 @@ class SessionRegistry:
             recorder=recorder,
             settings=msgspec.convert(state.config.settings, type=SessionSettings),
             workspace=Workspace(state.config.workspace),
-            permits=self._permits,
         )
         live = LiveSession(scope, self.slots, self.find_runtime, self._spending, self, held)
         recorder.on_broken = lambda error: self._drop(live, error)

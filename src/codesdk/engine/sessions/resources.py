@@ -112,7 +112,7 @@ class Resources:
 
     @property
     def _payer(self) -> Payer:
-        return self._scope.permits.payer(self._scope.state.principal)
+        return self._scope.ports.permits.payer(self._scope.state.principal)
 
     def env(self) -> RuntimeEnv:
         """Return where the runtime works, where its state lives, and who pays for its model as things are now."""
@@ -127,7 +127,8 @@ class Resources:
             state_dir=scope.ports.state_dir,
             payer=payer,
             models={} if door is None else door.access(payer, scope.settings.gateway),
-            login=scope.permits.logins.get(scope.state.runtime_name),
+            login=scope.ports.permits.logins.get(scope.state.runtime_name),
+            allow_untested=scope.ports.permits.allow_untested,
         )
 
     async def model_url(self, sources: InstructionSources, login: LoginKind | None = None) -> str:
@@ -137,7 +138,7 @@ class Resources:
             raise TaskFailure(
                 "This runtime needs the model gateway, and there is none here.", code="RUNTIME_UNAVAILABLE"
             )
-        if login is not None and scope.permits.logins.get(scope.state.runtime_name) != "through":
+        if login is not None and scope.ports.permits.logins.get(scope.state.runtime_name) != "through":
             raise TaskFailure(
                 f"The logins of {scope.state.runtime_name} do not pass the gateway here.", code="FORBIDDEN"
             )

@@ -76,6 +76,8 @@ class Ports:
     alone: bool = True
     """Whether this process is the only writer of the log."""
     strain: Strain = dataclasses.field(default_factory=Strain)
+    permits: Permits = dataclasses.field(default_factory=Permits)
+    """What the operator permits. The engine sets it to what it was given."""
 
 
 Halt = Callable[[ErrorInfo, Standing | None], None]
@@ -95,7 +97,6 @@ class SessionScope:
     recorder: Recorder
     settings: SessionSettings
     workspace: Workspace
-    permits: Permits = dataclasses.field(default_factory=Permits)
     attached: ToolRunner | None = None
     halt: Halt = lambda cause, excess: None
     """Ends the running task for a reason that the engine knows."""

@@ -9,12 +9,14 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.payloads import Purpose
+from codesdk.gateway.capture.purpose import purpose_of
 from codesdk.gateway.cassettes.cassette import Chunk, Exchange, request_hash
 from codesdk.gateway.cassettes.nearest import Flat, describe_differences, find_nearest, flatten
 from codesdk.gateway.cassettes.scrub import Scrubber, clean_query
 from codesdk.gateway.cassettes.volatile import normalize
 from codesdk.gateway.reply import RawRequest, Reply, Reset, refuse
-from codesdk.gateway.wires.exchange import Ask, Codec, Fault
+from codesdk.gateway.wires.exchange import Ask, Codec, Fault, Wire
 
 
 class ReplayBackend:
@@ -104,6 +106,61 @@ class ReplayBackend:
         if (exchange.method, exchange.path) != (method, path):
             lines.append(f"it was recorded at {exchange.method} {exchange.path}")
         return "\n".join([*lines, *describe_differences(self._flat[nearest.place], asked)])
+
+
+class LenientReplay(ReplayBackend):
+    """Answers a request that differs from the recorded ones, too: with the next answer of the same purpose.
+
+    For a program that words its requests in another way than the recorded one did. `changes` has a text for
+    every request that differs, in the order in which they came.
+    """
+
+    def __init__(self, exchanges: Sequence[Exchange], *, secrets: Iterable[str] = ()) -> None:
+        super().__init__(exchanges, secrets=secrets)
+        self.changes: list[str] = []
+        self._asked = 0
+
+    async def answer(self, codec: Codec, ask: Ask, request: RawRequest) -> Reply:
+        """Return the recorded answer, or the one that comes nearest."""
+        self._asked += 1
+        redactor = self._scrubber.for_request(request)
+        try:
+            body = redactor.value(ask.body)
+            key = request_hash(
+                ask.wire, request.method, redactor.text(request.path), clean_query(request.query), body
+            )
+            asked = flatten(normalize(body))
+        except (InvalidRequest, RecursionError):
+            return self._miss(codec, "The request is nested too deeply to be compared.")
+        if self._waiting.get(key):
+            return await super().answer(codec, ask, request)
+        purpose = purpose_of(ask)
+        found = self._next(ask.wire, purpose)
+        if found is None:
+            self.changes.append(f"request {self._asked} ({purpose}) was not made in the recording")
+            return self._miss(
+                codec, f"There is no recorded answer left for a request of the purpose {purpose}."
+            )
+        recorded = flatten(normalize(found.request))
+        lines = describe_differences(recorded, asked)
+        self.changes.append(
+            "\n".join([f"request {self._asked} ({purpose}), recorded as {found.number}:", *lines])
+        )
+        self.played += 1
+        return self._reply(found)
+
+    def _next(self, wire: Wire, purpose: Purpose) -> Exchange | None:
+        """Take the first recorded exchange of a purpose that was not played yet."""
+        waiting = [
+            (exchange, key)
+            for exchange, key in zip(self._exchanges, self._hashes, strict=True)
+            if exchange in self._waiting[key] and (exchange.wire, exchange.purpose) == (wire, purpose)
+        ]
+        if not waiting:
+            return None
+        exchange, key = waiting[0]
+        self._waiting[key].remove(exchange)
+        return exchange
 
 
 async def _pour(chunks: Sequence[Chunk], *, was_reset: bool, pace: bool) -> AsyncIterator[bytes]:

@@ -14,6 +14,7 @@ ENTRY = RuntimeEntry(
         package="claude-agent-sdk",
         extra="claude",
         bundled="codesdk.runtimes.claude.options:bundled",
+        markers=("claude.version",),
         # Not through the gateway: its provider does not let others carry its accounts' credentials.
         logins=("beside",),
     ),

@@ -33,7 +33,7 @@ from codesdk.runtimes.claude.native import NATIVE_TOOLS, question
 from codesdk.runtimes.claude.normalize import ClaudeState, Frame, normalize
 from codesdk.runtimes.program import PROGRAM_CAPABILITIES
 from codesdk.runtimes.program.access import availability, login_notice, status_of
-from codesdk.runtimes.program.finding import Program, find_program
+from codesdk.runtimes.program.finding import Program, find_program, notices_about
 from codesdk.runtimes.program.logins import Login, traffic_of
 from codesdk.tools import PREFIX, by_wire_name
 
@@ -64,18 +64,19 @@ class ClaudeRuntime:
     def capabilities(self) -> Capabilities:
         return _CAPABILITIES
 
-    async def find(self, workspace: str | None = None) -> Program:
-        """Return the program that is driven. Raise `TaskFailure` if there is none, or not the tested version."""
-        return await find_program(ENTRY, self._program, workspace=workspace)
+    async def find(self, workspace: str | None = None, *, allow_untested: bool = False) -> Program:
+        """Return the program that is driven. Raise `TaskFailure` if there is none that may be."""
+        return await find_program(ENTRY, self._program, workspace=workspace, allow_untested=allow_untested)
 
     async def check_available(self, env: RuntimeEnv) -> Availability:
-        return await availability(ENTRY, self.find())
+        return await availability(ENTRY, self.find(allow_untested=True), env)
 
     async def auth_status(self, env: RuntimeEnv) -> AuthStatus:
         return status_of(ENTRY, env, await asyncio.to_thread(find_login, env))
 
     async def ensure_login(self, env: RuntimeEnv, dialog: LoginDialog) -> LoginOutcome:
-        return await log_in((await self.find()).path, env, dialog)
+        program = await self.find(allow_untested=env.allow_untested)
+        return await log_in(program.path, env, dialog)
 
     async def start_task(self, host: Host, task: TaskInput) -> RuntimeTask:
         """Hand the new messages to the session's process, or to a new one."""
@@ -86,7 +87,7 @@ class ClaudeRuntime:
         fresh = new_for_process(live.told, messages) if live is not None and live.fits(launch) else None
         if live is None or fresh is None:
             await self.close_session(task.session_id)
-            program = (await self.find(task.env.cwd)).path
+            program = await self.find(task.env.cwd, allow_untested=task.env.allow_untested)
             live, content = await begin(host, task, launch, messages, program, self._max_retries)
             self._live[task.session_id] = live
         else:
@@ -112,7 +113,8 @@ class ClaudeRuntime:
         """Return the account that a task uses; None if the gateway has a key. Its tokens are secrets of the session."""
         if traffic_of(ENTRY, env) is None:
             return None
-        login = await renewed((await self.find(env.cwd)).path, env)
+        program = await self.find(env.cwd, allow_untested=env.allow_untested)
+        login = await renewed(program.path, env)
         host.learn(login.secrets)
         return login
 
@@ -147,6 +149,8 @@ class ClaudeTask:
 
     async def events(self) -> AsyncGenerator[RuntimeItem, None]:
         process = self._live.process
+        for notice in notices_about(ENTRY, self._live.program):
+            yield notice
         try:
             for item in self._notices:
                 yield item

@@ -30,6 +30,7 @@ from codesdk.runtimes.claude.options import (
 )
 from codesdk.runtimes.claude.process import ClaudeProcess, start_claude
 from codesdk.runtimes.program.environment import Places, make_places, variables
+from codesdk.runtimes.program.finding import Program
 from codesdk.runtimes.program.workspace import framed
 
 START_S = 50.0
@@ -54,8 +55,9 @@ class Folders(msgspec.Struct, frozen=True):
 class Live:
     """A session's process, what it was started with, and what it was told."""
 
-    def __init__(self, process: ClaudeProcess, launch: Launch, folders: Folders) -> None:
+    def __init__(self, process: ClaudeProcess, launch: Launch, folders: Folders, program: Program) -> None:
         self.process = process
+        self.program = program
         self.folders = folders
         self.told: list[Message] = []
         self.owed: list[Message] = []
@@ -87,14 +89,19 @@ def launch_of(task: TaskInput, login: Path | None = None) -> Launch:
 
 
 async def begin(
-    host: Host, task: TaskInput, launch: Launch, messages: Sequence[Message], program: str, max_retries: int
+    host: Host,
+    task: TaskInput,
+    launch: Launch,
+    messages: Sequence[Message],
+    program: Program,
+    max_retries: int,
 ) -> tuple[Live, Content]:
     """Start a process for a task. Return it with what it must be told first."""
     places = make_places(task.env, ENTRY.name, task.session_id)
     folders = Folders(places, tempfile.mkdtemp(prefix="codesdk-"))
     try:
         config = places.folder(ENTRY.state_folder)
-        start = await _starter(host, task, launch, folders, config, program, max_retries)
+        start = await _starter(host, task, launch, folders, config, program.path, max_retries)
         known, fresh = task.runtime_session_id, new_for_file(messages)
         if (
             known is not None
@@ -103,9 +110,9 @@ async def begin(
         ):
             content = await content_of(fresh, host.read_artifact)
             with contextlib.suppress(TaskFailure):  # claude refuses a damaged copy; ours is whole
-                return Live(await start(f"--resume={known}"), launch, folders), content
+                return Live(await start(f"--resume={known}"), launch, folders, program), content
         content = await retold(messages, host.read_artifact)
-        return Live(await start(f"--session-id={uuid.uuid4()}"), launch, folders), content
+        return Live(await start(f"--session-id={uuid.uuid4()}"), launch, folders, program), content
     except BaseException:
         folders.remove()
         raise

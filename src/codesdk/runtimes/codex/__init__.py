@@ -14,6 +14,7 @@ ENTRY = RuntimeEntry(
         package="openai-codex-cli-bin",
         extra="codex",
         bundled="codesdk.runtimes.codex.adapter:bundled",
+        markers=("codex-package.json",),
         # Not beside the gateway: only there do sessions that renew one login at once not use up each other's token.
         logins=("through",),
     ),

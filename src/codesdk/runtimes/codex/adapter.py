@@ -42,7 +42,7 @@ from codesdk.runtimes.codex.state import State
 from codesdk.runtimes.program import PROGRAM_CAPABILITIES
 from codesdk.runtimes.program.access import availability, login_notice, status_of
 from codesdk.runtimes.program.environment import Places, make_places
-from codesdk.runtimes.program.finding import Program, find_program
+from codesdk.runtimes.program.finding import Program, find_program, notices_about
 from codesdk.runtimes.program.jsonrpc import Garbage, Gone
 from codesdk.runtimes.program.logins import Login, required, traffic_of
 from codesdk.runtimes.program.workspace import framed
@@ -77,19 +77,23 @@ class CodexRuntime:
         return _CAPABILITIES
 
     async def check_available(self, env: RuntimeEnv) -> Availability:
-        return await availability(ENTRY, self.find())
+        return await availability(ENTRY, self.find(allow_untested=True), env)
 
     async def auth_status(self, env: RuntimeEnv) -> AuthStatus:
         return status_of(ENTRY, env, await asyncio.to_thread(find_login, env))
 
     async def ensure_login(self, env: RuntimeEnv, dialog: LoginDialog) -> LoginOutcome:
-        return await log_in((await self.find()).path, env, dialog)
+        program = await self.find(allow_untested=env.allow_untested)
+        return await log_in(program.path, env, dialog)
 
     async def start_task(self, host: Host, task: TaskInput) -> RuntimeTask:
+        program = await self.find(task.env.cwd, allow_untested=task.env.allow_untested)
         login = await self._login(host, task.env)
-        server = await self._server(host, task, login)
-        notices: list[RuntimeItem] = [] if login is None else [login_notice(login, "through")]
+        server = await self._server(host, task, program, login)
         new = server.unseen(since_answer(task.messages))
+        notices: list[RuntimeItem] = [*notices_about(ENTRY, program)]
+        if login is not None:
+            notices.append(login_notice(login, "through"))
         if server.thread_id is None and not await server.open_thread(task.runtime_session_id):
             before, new = split(task.messages)
             await server.inject(history(before))
@@ -125,9 +129,10 @@ class CodexRuntime:
         host.learn(login.secrets)
         return login
 
-    async def _server(self, host: Host, task: TaskInput, login: Login | None) -> CodexServer:
+    async def _server(
+        self, host: Host, task: TaskInput, program: Program, login: Login | None
+    ) -> CodexServer:
         """Return the session's server. Start one if there is none, or if the task needs it set up in another way."""
-        program = await self.find(task.env.cwd)
         places = self._places.get(task.session_id)
         if places is None:
             places = self._places[task.session_id] = make_places(task.env, NAME, task.session_id)
@@ -152,9 +157,9 @@ class CodexRuntime:
         self._servers[task.session_id] = server
         return server
 
-    async def find(self, workspace: str | None = None) -> Program:
-        """Return the program that is driven. Raise `TaskFailure` if there is none, or not the tested version."""
-        return await find_program(ENTRY, self._given, workspace=workspace)
+    async def find(self, workspace: str | None = None, *, allow_untested: bool = False) -> Program:
+        """Return the program that is driven. Raise `TaskFailure` if there is none that may be."""
+        return await find_program(ENTRY, self._given, workspace=workspace, allow_untested=allow_untested)
 
     async def _known_models(self, program: Program) -> list[dict[str, Any]]:
         if self._models is None:

@@ -11,20 +11,28 @@ from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.events import RuntimeNotice
 from codesdk.contract.runtime import Draft, RuntimeEnv
-from codesdk.runtimes.program.finding import Program
+from codesdk.runtimes.program.finding import Program, certify_command
 from codesdk.runtimes.program.logins import Login, command_of
 
 
-async def availability(entry: RuntimeEntry, finding: Awaitable[Program]) -> Availability:
-    """Return whether a runtime's program is found. Must not raise."""
+async def availability(entry: RuntimeEntry, finding: Awaitable[Program], env: RuntimeEnv) -> Availability:
+    """Return whether a runtime's program, found in any version, may be driven. Must not raise."""
+    install = f"codesdk runtimes install {entry.alias or entry.name}"
     try:
         program = await finding
     except TaskFailure as error:
         # The advice in the message is replaced by our own command, which picks the tested version.
         problem = error.message.partition(" Install it with: ")[0]
-        to_do = f"codesdk runtimes install {entry.alias or entry.name}"
-        return Availability(ok=False, problem=problem, to_do=to_do)
-    return Availability(ok=True, program=program.path, version=program.version)
+        return Availability(ok=False, problem=problem, to_do=install)
+    refused = program.state == "untested" and not env.allow_untested
+    return Availability(
+        ok=not refused,
+        program=program.path,
+        version=program.version,
+        state=program.state,
+        problem=f"untested: {program.doubt}" if refused else None,
+        to_do=f"{certify_command(entry)}, or {install}" if refused else None,
+    )
 
 
 def status_of(entry: RuntimeEntry, env: RuntimeEnv, login: Login | None) -> AuthStatus:

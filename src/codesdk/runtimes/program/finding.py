@@ -1,4 +1,8 @@
-"""A runtime's entry → the program that it drives: where it is, whether it is the tested version, what installs it."""
+"""A runtime's entry → the program that it drives: where it is, whether its version may be used, what installs it.
+
+A version is `tested` if it is the pinned one, `certified` if the operator had it checked (`certificates`), and
+otherwise `untested`, which only the operator can allow.
+"""
 
 import asyncio
 import os
@@ -12,36 +16,73 @@ from pathlib import Path
 
 import msgspec
 
+from codesdk.contract.access import VersionState
 from codesdk.contract.entry import ProgramEntry, RuntimeEntry
 from codesdk.contract.errors import CodeSDKError, InvalidRequest, TaskFailure
+from codesdk.contract.payloads import RuntimeNotice
+from codesdk.contract.runtime import Draft
 from codesdk.doors import load
+from codesdk.runtimes.program.certificates import standing_of
 from codesdk.runtimes.program.environment import SEARCH_PATH
 
 _ASK_S = 20.0
-_NUMBER = re.compile(rb"\d+\.\d+\.\d+")
+# With what follows it: 1.2.3-alpha.1 is not the tested 1.2.3.
+_NUMBER = re.compile(rb"\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]*[0-9A-Za-z])?")
 
 
 class Program(msgspec.Struct, frozen=True):
-    """A program that was found, and its version."""
+    """A program that was found, its version, and whether that may be used."""
 
     path: str
     version: str
+    state: VersionState = "tested"
+    doubt: str = ""
+    """Why it is not certified, as a sentence; empty unless it is untested."""
 
 
 async def find_program(
-    entry: RuntimeEntry, given: str | None = None, *, workspace: str | None = None
+    entry: RuntimeEntry,
+    given: str | None = None,
+    *,
+    workspace: str | None = None,
+    allow_untested: bool = False,
 ) -> Program:
     """Return the program: the one given, else the one of the package, else the one on the search path.
 
     None of a workspace: a search path may lead into it, by a relative folder or by `node_modules/.bin`.
-    Raise `TaskFailure` with RUNTIME_UNAVAILABLE if there is none, or another version than the tested one.
+    Raise `TaskFailure` with RUNTIME_UNAVAILABLE if there is none, or if its version is neither tested nor
+    certified and `allow_untested` is false.
     """
     wanted = _program_of(entry)
     found = await _look(entry, wanted, given, workspace)
-    if found.version != wanted.version:
-        problem = f"{found.path} is version {found.version}, and {wanted.version} is the one that was tested"
-        raise _unavailable(entry, problem)
-    return found
+    if found.version == wanted.version:
+        return found
+    standing = await asyncio.to_thread(standing_of, entry, wanted, found.path, found.version)
+    if standing.certificate is not None:
+        return msgspec.structs.replace(found, state="certified")
+    problem = f", but {standing.problem}" if standing.problem else ""
+    doubt = (
+        f"{found.path} is version {found.version}, and {wanted.version} is the one that was tested{problem}"
+    )
+    if allow_untested:
+        return msgspec.structs.replace(found, state="untested", doubt=f"{doubt}.")
+    raise _untested(entry, found, doubt)
+
+
+def notices_about(entry: RuntimeEntry, program: Program) -> list[Draft]:
+    """Return what the log of a task must say about the program that it starts with."""
+    if program.state != "untested":
+        return []
+    message = (
+        f"The operator allows an untested program: {program.doubt} Certify it with: {certify_command(entry)}"
+    )
+    details = {"version": program.version, "tested_version": _program_of(entry).version}
+    return [Draft(RuntimeNotice(kind="untested", message=message, details=details))]
+
+
+def certify_command(entry: RuntimeEntry) -> str:
+    """Return the command that certifies the program that is there."""
+    return f"codesdk runtimes certify {entry.alias or entry.name}"
 
 
 def install_command(entry: RuntimeEntry, python: str = sys.executable) -> list[str]:
@@ -112,6 +153,23 @@ async def told_by(*argv: str, timeout_s: float, homes: Sequence[str] = ("HOME",)
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+
+
+def _untested(entry: RuntimeEntry, found: Program, doubt: str) -> TaskFailure:
+    program, certify = _program_of(entry), certify_command(entry)
+    return TaskFailure(
+        f"The runtime {entry.name} cannot run: {doubt}. Check this version with: {certify}"
+        f" - or install the tested one with: {program.install} - or allow it unchecked: --allow-untested,"
+        " CodeSDK.open(allow_untested=True).",
+        code="RUNTIME_UNAVAILABLE",
+        runtime=entry.name,
+        details={
+            "wanted": program.version,
+            "install": program.install,
+            "found": found.version,
+            "certify": certify,
+        },
+    )
 
 
 def _unavailable(entry: RuntimeEntry, problem: str) -> TaskFailure:

@@ -39,7 +39,7 @@ async def memory_sdk(
 
     `script` is what the runtime `scripted` plays: a `Script`, or turns as plain data, each a list of steps or
     a whole turn. `runtimes` are found by their names; those that are programs keep their state in `state_dir`.
-    The tools are fakes unless `tools` says otherwise. The mode yolo is enabled.
+    The tools are fakes unless `tools` says otherwise. The mode yolo is enabled, and so are untested programs.
     """
     found: dict[str, Runtime] = {runtime.name: runtime for runtime in runtimes}
     if script is not None:
@@ -65,7 +65,7 @@ async def memory_sdk(
             raise InvalidRequest(f"There is no runtime {name} here. There are: {', '.join(found) or 'none'}.")
         return found[name]
 
-    permits = Permits(allow_yolo=True)
+    permits = Permits(allow_yolo=True, allow_untested=True)
     engine = Engine(ports, find, owner="test", secrets=secrets, permits=permits)
     await engine.open()
     try:
