@@ -70,11 +70,14 @@ class PreparedEquipment:
 
         return secrets_of(self.servers)
 
-    async def attach(self, session_id: str, *, again: bool = False) -> Attached | None:
-        """Give it to a session. Return the tools of its servers with all others, and what ends the servers."""
-        # After a restart a script plays from its first turn; in the same process it goes on where it was.
-        if self.plays is not None and not (again and self.gateway.plays(session_id)):
-            self.gateway.choose(session_id, self.plays)
+    async def attach(self, session_id: str, *, turn: int | None = None) -> Attached | None:
+        """Give it to a session. Return the tools of its servers with all others, and what ends the servers.
+
+        With a `turn`, the session had it before, and its script goes on there.
+        """
+        # In the same process the gateway itself knows how far it has played.
+        if self.plays is not None and (turn is None or not self.gateway.plays(session_id)):
+            self.gateway.choose(session_id, self._begun(self.plays, turn or 0))
         if not self.servers:
             return None
         from codesdk.tools import AttachedTools
@@ -82,6 +85,15 @@ class PreparedEquipment:
         tools = AttachedTools(self.servers, self.tools)
         await tools.start()
         return Attached(tools, tools.close, tools.left_out)
+
+    def _begun(self, plays: "Source", turn: int) -> "Source":
+        """Return a script that was played up to a turn; a recording finds its place by the requests."""
+        if not turn or isinstance(plays, Sequence):
+            return plays
+        from codesdk.gateway import ScriptedModel
+        from codesdk.script import Script
+
+        return ScriptedModel(plays, turn) if isinstance(plays, Script) else plays
 
 
 def _servers(equipment: Equipment) -> "Mapping[str, McpServer]":

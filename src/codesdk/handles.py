@@ -4,23 +4,32 @@ Written once against `SessionService`: the engine of this process, a daemon, or 
 Each verb builds its action and has it executed. `Handles` is what gives them out.
 """
 
+import copy
 import os
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from codesdk.contract import actions as act
 from codesdk.contract.capabilities import IsolationLevel
-from codesdk.contract.errors import InvalidRequest, NotFound, TaskFailure
+from codesdk.contract.errors import Conflict, InvalidRequest, NotFound, TaskFailure
 from codesdk.contract.events import TERMINAL_TYPES, Event
 from codesdk.contract.messages import ArtifactRef, Message
 from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, SessionStatus, TaskRow
 from codesdk.contract.results import TaskResult, result_of
+from codesdk.contract.sender import Sender
 from codesdk.contract.service import SessionService
-from codesdk.contract.settings import Budgets, GatewayMode, OnBusy, SessionSettings
+from codesdk.contract.settings import (
+    AutoCompact,
+    Budgets,
+    CompactStrategy,
+    GatewayMode,
+    OnBusy,
+    SessionSettings,
+)
 from codesdk.contract.tools import Grant, InteractionMode, PermissionMode, Scope, UndoReport
 
 if TYPE_CHECKING:
@@ -36,6 +45,17 @@ class Session:
     def __init__(self, service: SessionService, session_id: str) -> None:
         self.id = session_id
         self.service = service
+
+    def traced(
+        self, *, request_id: str | None = None, client_id: str | None = None, traceparent: str | None = None
+    ) -> "Session":
+        """Return the same session for requests with this id, from this client, in this trace.
+
+        The events that they bring about carry the ids; a task that they start is a span of the trace. Over HTTP
+        the client is known by its token and cannot be given.
+        """
+        sender = Sender(request_id=request_id, client_id=client_id, traceparent=traceparent)
+        return Session(self.service.traced(sender), self.id)
 
     async def start(
         self,
@@ -159,6 +179,8 @@ class Session:
         end_grace_s: float | UnsetType = UNSET,
         start_timeout_s: float | UnsetType = UNSET,
         idle_timeout_s: float | UnsetType = UNSET,
+        context_budget_tokens: int | UnsetType = UNSET,
+        auto_compact: AutoCompact | UnsetType = UNSET,
         values: dict[str, Any] | UnsetType = UNSET,
         idempotency_key: str | None = None,
     ) -> SessionRow:
@@ -177,6 +199,8 @@ class Session:
             end_grace_s=end_grace_s,
             start_timeout_s=start_timeout_s,
             idle_timeout_s=idle_timeout_s,
+            context_budget_tokens=context_budget_tokens,
+            auto_compact=auto_compact,
             values=values,
         )
         return await self.service.execute(action, key=idempotency_key)
@@ -187,6 +211,26 @@ class Session:
         """Go on with another runtime, from the transcript. `session.resumed` says what is lost on the way."""
         action = act.MoveSession(session_id=self.id, runtime=runtime, model=model)
         await self.service.execute(action, key=idempotency_key)
+
+    async def compact(
+        self,
+        strategy: CompactStrategy = "window",
+        *,
+        keep_tokens: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> SessionRow:
+        """Give the runtime less of the conversation from the next task on; the transcript keeps everything.
+
+        `window` leaves out the oldest turns. With `summary` the session's own runtime sums them up first, which is
+        waited for. About `keep_tokens` of the newest turns stay as they are; by default, half of what there is.
+        """
+        action = act.CompactSession(session_id=self.id, strategy=strategy, keep_tokens=keep_tokens)
+        row = await self.service.execute(action, key=idempotency_key)
+        if strategy == "summary" and row.active_task_id is not None:
+            written = await Task(self, row.active_task_id).result()
+            if written.state != "completed":
+                raise Conflict("The summary was stopped, so the conversation is as it was.")
+        return await self.info()
 
     async def close(self, reason: str = "closed by the user", *, idempotency_key: str | None = None) -> None:
         """End the session; its log stays and can be read, forked and verified."""
@@ -313,6 +357,15 @@ class Handles:
     def __init__(self, service: SessionService) -> None:
         self.service = service
 
+    def traced(
+        self, *, request_id: str | None = None, client_id: str | None = None, traceparent: str | None = None
+    ) -> Self:
+        """Return the same sessions for requests with this id, from this client, in this trace."""
+        other = copy.copy(self)
+        sender = Sender(request_id=request_id, client_id=client_id, traceparent=traceparent)
+        other.service = self.service.traced(sender)
+        return other
+
     async def create_session(
         self,
         *,
@@ -344,6 +397,8 @@ class Handles:
         """
         script, mode = self._playable(plays)
         settings = settings or SessionSettings()
+        if mode is not None and settings.gateway == "record":
+            raise InvalidRequest(act.PLAYS_AND_RECORDS)
         action = act.CreateSession(
             runtime=runtime,
             workspace=_absolute(workspace),
@@ -376,7 +431,7 @@ class Handles:
         """Return a stored session, and equip it with what is given, if anything.
 
         Its equipment is kept beside it over restarts, except for a cassette or a model of one's own to play.
-        Secrets are added to those that it has; servers and a script replace its own.
+        Secrets are added to those that it has; servers and another script replace its own.
         """
         script, _ = self._playable(plays)
         if secrets is not None or script is not None or mcp_servers:

@@ -220,10 +220,12 @@ class CodeSDK(Handles):
         *,
         max_bytes: int | None = None,
         health: Mapping[str, object] | None = None,
+        launch: Mapping[str, object] | None = None,
     ) -> "Manifest":
         """Write a session's support bundle, a tar.gz without secrets, into an open file. Return what is in it.
 
-        `health` is what the serving process says of itself; without it, the machine is looked at.
+        `health` is what a daemon says of itself, beside what is found out of the machine; `launch` is what it was
+        started with, beside the limits and permits of the engine.
         """
         from codesdk.bundle import MAX_BYTES, Origin, write_bundle
 
@@ -236,6 +238,8 @@ class CodeSDK(Handles):
             data_dir=self._directory.path if self._directory else None,
             running=True,
             health=health,
+            policy=None if self._engine is None else self._engine.ports.policy,
+            launch=None if self._engine is None else {**self._engine.launch, **(launch or {})},
         )
         return await write_bundle(
             target, origin, session_id, max_bytes=MAX_BYTES if max_bytes is None else max_bytes

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.bundle.unpacked import bundled, written
 from tests.cli.shell import Shell
@@ -16,9 +17,13 @@ from tests.cli.shell import Shell
 from codesdk import CodeSDK, NotFound
 from codesdk.bundle import write as writing
 from codesdk.bundle.story import OUTPUT_CHARS, Output
+from codesdk.contract.canonical import hash_json
+from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.codec import decode
 from codesdk.contract.runtime import RuntimeItem
+from codesdk.contract.settings import Limits
 from codesdk.engine.log.clock import millis
+from codesdk.policy.rules import Rule, RulePolicy
 from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 from codesdk.script import parse_object
 from codesdk.testing.fakes import FakeRuntime, FakeTask, FakeTools, call, delta, done, message
@@ -52,7 +57,7 @@ async def test_a_bundle_holds_all_of_a_session_and_lists_what_it_holds(tmp_path:
     assert made["requested"][0]["input"] == {"path": "a"}
     assert made["completed"][0]["result_preview"] == "written"
     assert len(bundle.json("transcript.json")) == len(messages) == 3
-    assert bundle.json("verify.json") == {"ok": True, "findings": []}
+    assert bundle.json("verify.json") == {"ok": True, "interrupted": False, "findings": []}
     summary = bundle.json("summary.json")
     assert [task["state"] for task in summary["tasks"]] == ["completed"]
     assert (summary["events"], summary["tool_calls"], summary["errors"]) == (len(frames), 1, [])
@@ -162,7 +167,9 @@ async def test_a_bundle_is_its_owners_alone(tmp_path: Path):
             await sdk.as_principal("bob").write_bundle(session.id, io.BytesIO())
         manifest, bundle = await bundled(sdk, session.id, health={"status": "as the daemon says"})
     assert manifest.last_seq == 1
-    assert bundle.json("health.json") == {"status": "as the daemon says"}
+    health = bundle.json("health.json")
+    assert (health["process"], health["ok"]) == ({"status": "as the daemon says"}, False)
+    assert "path" not in health["data_dir"]
 
 
 async def test_a_call_that_waits_is_in_the_bundle_of_a_running_session(tmp_path: Path):
@@ -183,7 +190,7 @@ async def test_a_call_that_waits_is_in_the_bundle_of_a_running_session(tmp_path:
     assert [call["name"] for call in bundle.calls] == ["fake.write"]
     assert bundle.json("summary.json")["tasks"][0]["state"] == "running"
     assert bundle.json("health.json")["writer_running"] is True
-    assert bundle.json("verify.json") == {"ok": True, "findings": []}
+    assert bundle.json("verify.json") == {"ok": True, "interrupted": False, "findings": []}
     assert target.stat().st_mode & 0o777 == 0o600
 
 
@@ -233,3 +240,32 @@ def test_every_stored_event_type_can_be_told():
         if line:
             story.take(decode(line))
     assert story.types.total() == sum(1 for line in lines if line)
+
+
+async def test_the_policy_in_force_is_in_a_bundle_with_its_hash(tmp_path: Path):
+    rules = [
+        Rule(id="no-secrets", result="deny", path="secrets/**"),
+        Rule(id="reads", result="allow", tool="workspace.read"),
+    ]
+    limits = Limits(max_queue=7)
+    async with CodeSDK.open(tmp_path, policy=RulePolicy(rules), limits=limits, allow_yolo=True) as sdk:
+        session = await sdk.create_session(runtime="scripted", workspace=tmp_path)
+        _, bundle = await bundled(sdk, session.id)
+    config = bundle.json("config.json")
+    listed = msgspec.to_builtins(rules)
+    assert config["policy"]["rules"] == listed
+    assert config["policy"]["rules_hash"] == hash_json(listed)
+    assert config["launch"]["limits"]["max_queue"] == 7
+    assert config["launch"]["permits"]["allow_yolo"] is True
+
+
+async def test_the_transport_in_a_bundle_is_the_recorded_one(tmp_path: Path):
+    served = Capabilities(tool_execution_model="external_mcp", mcp_support="client", mcp_transports=["http"])
+    runtimes = {"scripted": FakeRuntime([], name="scripted", capabilities=served)}
+    async with CodeSDK.open(tmp_path, runtimes=runtimes) as sdk:
+        session = await sdk.create_session(runtime="scripted", workspace=tmp_path)
+        _, bundle = await bundled(sdk, session.id)
+    found = bundle.json("mcp.json")["runtimes"]
+    # The release's own scripted runtime takes no MCP, and codex always does: the log says what happened here.
+    assert (found["scripted"]["chosen"], found["scripted"]["seq"]) == ("http", 1)
+    assert (found["codex-sdk"]["supported"], found["codex-sdk"]["chosen"]) == (["http"], None)

@@ -45,6 +45,7 @@ class Load:
             self._act_with(verbs.stop): 3,
             self._act_with(verbs.set): 3,
             self._act_with(verbs.undo): 2,
+            self._act_with(verbs.compact): 2,
             self._move: 4,
             self._fork: 2,
             self._close: 1,

@@ -108,6 +108,9 @@ class Verbs:
         others = [name for name in self._runtimes if name != runtime]
         return act.MoveSession(session_id=session, runtime=self._chance.choice(others), model=word)
 
+    def compact(self, session: str, word: str) -> act.CompactSession:
+        return act.CompactSession(session_id=session, keep_tokens=self._chance.choice([0, 300, None]))
+
     def undo(self, session: str, word: str) -> act.UndoChanges:
         return act.UndoChanges(session_id=session)
 

@@ -182,7 +182,13 @@ def test_a_sound_log_is_said_to_be_sound(stored: Shell):
     assert stored.codesdk("verify", "last").out == f"✓ {name}: {count} events, all nine invariants hold\n"
     assert stored.codesdk("replay", "last").out == f"✓ {name}: {count} events, replayed bit for bit\n"
     (verified,) = stored.codesdk("verify", "--all", "--json").lines
-    assert verified == {"session_id": name, "ok": True, "events": count, "findings": []}
+    assert verified == {
+        "session_id": name,
+        "ok": True,
+        "events": count,
+        "interrupted": False,
+        "findings": [],
+    }
 
 
 def test_a_file_that_is_no_database_is_a_storage_error(shell: Shell):

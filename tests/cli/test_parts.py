@@ -241,5 +241,6 @@ Let me read it.
 
 · session.settings_changed title=Greeting and scale permission_mode=ask values={"ticket":12} by user ada
 · grant.revoked workspace.edit by user ada
+· session.compacted summary, about 1,240 tokens to 310, from message 4 on, by user ada: Somebody asked for it.
 · that was all
 """)

@@ -192,7 +192,7 @@ def test_a_second_ctrl_c_quits_at_once_and_resume_goes_on(shell: Shell):
     script = shell.write_script("loop: true\nturns: [{steps: [{text: Going on.}]}]")
     resumed = shell.codesdk("resume", "last", "And now?", "--script", script, "--json")
     assert resumed.code == 0
-    assert types(resumed.lines)[:2] == ["session.resumed", "task.started"]
+    assert types(resumed.lines)[:3] == ["task.started", "model.input", "session.resumed"]
     assert resumed.lines[-1]["payload"]["text"] == "Going on."
     assert shell.codesdk("verify", "last").code == 0
     again = shell.codesdk("resume", "last", "--script", script)

@@ -10,8 +10,9 @@ from tests.client.test_client import FOREVER, HELLO, WRITE, played
 from tests.daemon.rig import Daemon
 
 from codesdk.client import SyncClient, Unreachable
-from codesdk.contract.errors import NotFound
+from codesdk.contract.errors import Conflict, InvalidRequest, NotFound
 from codesdk.contract.events import ApprovalRequested
+from codesdk.contract.settings import SessionSettings
 
 
 def test_a_script_works_with_sessions_tasks_and_events_in_plain_calls(running: Daemon, tmp_path: Path):
@@ -51,6 +52,32 @@ def test_a_stream_is_left_in_the_middle_and_the_client_goes_on(running: Daemon, 
         assert fork.transcript() == session.transcript()
         ref = client.put_artifact(b"bytes", "text/plain", "a.txt")
         assert client.read_artifact(ref.artifact_id, 1, 3) == b"yt"
+
+
+def test_a_long_session_is_compacted_through_the_daemon(running: Daemon, tmp_path: Path):
+    long = {"turns": [{"steps": [{"text": "So it is. " * 30}]}], "loop": True}
+    with SyncClient.connect(running.url) as client:
+        settings = SessionSettings(runtime_config={"script": long})
+        session = client.create_session(runtime="scripted", workspace=tmp_path, settings=settings)
+        with pytest.raises(Conflict, match="nothing to compact"):
+            session.compact()
+        for number in range(4):
+            session.start(f"Question {number}").result()
+        before = session.transcript()
+        row = session.compact(keep_tokens=250, idempotency_key="once")
+        assert row == session.compact(keep_tokens=250, idempotency_key="once") == session.info()
+        session.compact("summary", keep_tokens=100)
+        assert session.transcript()[:-1] == before
+        mark = session.transcript()[-1].summary_of
+        assert mark is not None
+        assert mark.first == 0
+        with pytest.raises(InvalidRequest):
+            session.compact("shorter")  # type: ignore[arg-type]
+        with pytest.raises(InvalidRequest):
+            session.compact(keep_tokens=-1)
+        session.close()
+        with pytest.raises(Conflict, match="closed"):
+            session.compact()
 
 
 def test_ctrl_c_ends_the_waiting_and_the_client_goes_on(running: Daemon, tmp_path: Path):

@@ -14,7 +14,17 @@ from codesdk.contract.canonical import content_hash, hash_json
 from codesdk.contract.capabilities import Isolation
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.ids import Prefix, artifact_id, ulid
-from codesdk.contract.messages import ArtifactRef, Code, Message, Reasoning, Text, ToolResult, ToolUse, user
+from codesdk.contract.messages import (
+    ArtifactRef,
+    Code,
+    Message,
+    Reasoning,
+    Span,
+    Text,
+    ToolResult,
+    ToolUse,
+    user,
+)
 from codesdk.contract.settings import SessionSettings
 from codesdk.contract.tools import (
     Actor,
@@ -469,7 +479,39 @@ _EVENTS = [
         ev.ClockChanged(before="2026-01-15T10:06:35.000Z", after="2026-01-15T09:36:35.000Z"),
         task=None,
     ),
-    _event(61, 400, ev.SessionClosed(reason="Done for today."), task=None),
+    _event(
+        61,
+        398,
+        ev.SessionCompacted(
+            by=ADA,
+            strategy="summary",
+            reason="Somebody asked for it.",
+            first=4,
+            previews_before=0,
+            tokens_before=1240,
+            tokens_after=310,
+            summary=Message(
+                role="user",
+                content=[
+                    Text(
+                        text="This is a summary of the conversation before the messages that follow:\n\nThe typo is fixed."
+                    )
+                ],
+                message_id="summary:task_01kf0g6b2h3wz4tm72eqtkf319",
+                summary_of=Span(first=0, last=3),
+            ),
+            summary_ref=ArtifactRef(
+                artifact_id="art_01kf0fv2e1x4938dedh00w9f9z",
+                content_hash=content_hash(b"The typo is fixed."),
+                content_type="text/markdown; charset=utf-8",
+                size_bytes=18,
+                name="summary",
+            ),
+            task_id="task_01kf0g6b2h3wz4tm72eqtkf319",
+        ),
+        task=None,
+    ),
+    _event(62, 400, ev.SessionClosed(reason="Done for today."), task=None),
 ]
 
 EVENTS: dict[str, ev.Event] = {event.type: event for event in _EVENTS}

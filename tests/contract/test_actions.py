@@ -44,6 +44,7 @@ SAMPLES: dict[type[Action[Any]], Action[Any]] = {
         act.ForkSession(session_id="ses_1", seq=3, title="other"),
         act.ChangeSettings(session_id="ses_1", title=None, values={"a": None}, stop_grace_s=1.5),
         act.MoveSession(session_id="ses_1", runtime="codex", model="m"),
+        act.CompactSession(session_id="ses_1", strategy="summary", keep_tokens=100),
         act.CloseSession(session_id="ses_1", reason="done"),
         act.DeleteSession(session_id="ses_1"),
     )
@@ -62,6 +63,7 @@ COMMAND_OF: dict[type[Action[Any]], str | None] = {
     act.ForkSession: "fork",
     act.ChangeSettings: "set",
     act.MoveSession: "move",
+    act.CompactSession: "compact",
     act.CloseSession: "close",
     act.DeleteSession: "delete",
 }
@@ -90,10 +92,12 @@ class Wire:
     def __init__(self) -> None:
         self.sent: tuple[str, str, Any] = ("", "", None)
 
-    async def post(self, path: str, body: Any, kind: Any, *, key: str | None = None) -> Any:
+    async def post(
+        self, path: str, body: Any, kind: Any, *, key: str | None = None, sender: Any = None
+    ) -> Any:
         self.sent = ("POST", path, body)
 
-    async def delete(self, path: str, *, key: str | None = None) -> None:
+    async def delete(self, path: str, *, key: str | None = None, sender: Any = None) -> None:
         self.sent = ("DELETE", path, None)
 
 
@@ -124,6 +128,7 @@ def test_the_handles_reach_all_of_them():
         session.fork(),
         session.set(title="x"),
         session.move("codex"),
+        session.compact(),
         session.close(),
         session.delete(),
     ]
@@ -150,6 +155,7 @@ ACTIONS_IN_ORDER = (
     act.ForkSession,
     act.ChangeSettings,
     act.MoveSession,
+    act.CompactSession,
     act.CloseSession,
     act.DeleteSession,
 )

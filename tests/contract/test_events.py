@@ -102,6 +102,7 @@ def test_every_type_that_documents_name_is_in_the_list():
         "session.recovered",
         "session.clock_changed",
         "session.settings_changed",
+        "session.compacted",
         "task.queued",
         "task.started",
         "task.steered",

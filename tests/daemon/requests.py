@@ -63,6 +63,7 @@ SAMPLES = {
     "resumeSession": Sample(404, {}),
     "changeSettings": Sample(404, {"title": "other"}),
     "moveSession": Sample(404, {"runtime": "scripted"}),
+    "compactSession": Sample(404, {"strategy": "window", "keep_tokens": 100}),
     "closeSession": Sample(404, {}),
     "deleteSession": Sample(404),
     "undoChanges": Sample(404, {}),

@@ -6,10 +6,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.bundle.unpacked import Unpacked
 from tests.daemon.rig import daemon
 
 from codesdk.bundle import read_bundle
+from codesdk.contract.canonical import hash_json
 from codesdk.local.directory import find_daemon
+
+POLICY = """
+[[rules]]
+id = "no-exec"
+result = "deny"
+tool = "workspace.exec"
+reason = "Not here."
+match = [{ tool = "workspace.exec" }]
+"""
 
 
 def test_a_session_works_over_http_and_its_log_holds(tmp_path: Path):
@@ -99,7 +110,9 @@ def test_figures_for_prometheus_are_counted_over_all_sessions(tmp_path: Path):
 
 
 def test_a_support_bundle_comes_over_http_and_is_whole(tmp_path: Path):
-    with daemon(tmp_path / "data") as running:
+    (tmp_path / "policy.toml").write_text(POLICY)
+    options = ("--policy", str(tmp_path / "policy.toml"), "--tasks-per-minute", "90")
+    with daemon(tmp_path / "data", *options) as running:
         session = running.session()
         running.run(session)
         answer = running.http.get(f"/v1/sessions/{session}/support-bundle")
@@ -107,6 +120,16 @@ def test_a_support_bundle_comes_over_http_and_is_whole(tmp_path: Path):
     (tmp_path / "bundle.tar.gz").write_bytes(answer.content)
     opened = read_bundle(tmp_path / "bundle.tar.gz")
     assert (opened.manifest.session_id, opened.problems) == (session, [])
+    bundle = Unpacked(answer.content)
+    health, config = bundle.json("health.json"), bundle.json("config.json")
+    process = {"status": "ok", "ready": True, "problems": [], "draining": False}
+    assert {name: health["process"][name] for name in process} == process
+    assert health["data_dir"]["disk_free_bytes"] > 0
+    assert [sandbox["backend"] for sandbox in health["sandboxes"]] == ["bubblewrap", "host"]
+    assert [rule["id"] for rule in config["policy"]["rules"]] == ["no-exec"]
+    assert config["policy"]["rules_hash"] == hash_json(config["policy"]["rules"])
+    assert (config["launch"]["tasks_per_minute"], config["launch"]["limits"]["max_queue"]) == (90, 64)
+    assert str(tmp_path / "data") not in f"{health} {config['launch']}"
 
 
 def test_an_operator_has_old_sessions_removed(tmp_path: Path):

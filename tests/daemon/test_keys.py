@@ -105,6 +105,7 @@ TRIES: dict[str, Callable[[Place], Try]] = {
     "moveSession": lambda place: _idle(
         place, {"runtime": "codex"}, {"runtime": "codex", "model": "m"}, "session.resumed"
     ),
+    "compactSession": lambda place: _idle(place, {"keep_tokens": 0}, {"keep_tokens": 1}, "session.compacted"),
     "closeSession": lambda place: _asking(
         place, {"reason": "enough"}, {"reason": "more than enough"}, "session.closed"
     ),

@@ -36,8 +36,8 @@ NO_COST = ev.UsageTotals()
 
 # Event types, as short as a story needs them.
 ASKED = ["tool.call.requested", "tool.call.policy_evaluated", "approval.requested"]
-APPROVED = ["approval.answered", "tool.call.approved"]
-DENIED = ["approval.answered", "tool.call.denied"]
+APPROVED = ["approval.answered", "tool.call.policy_evaluated", "tool.call.approved"]
+DENIED = ["approval.answered", "tool.call.policy_evaluated", "tool.call.denied"]
 RAN = ["tool.call.started", "tool.call.completed"]
 BEGUN = ["task.started", "model.input"]
 

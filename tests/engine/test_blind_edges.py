@@ -83,6 +83,7 @@ async def leak_models(sdk: CodeSDK, session: Session) -> None:
         parts={"messages": [part]},
         tools=[],
         estimated_tokens=1,
+        overhead_tokens=1,
         sources={"sources": [{"origin": BOTH}]},
     )
     await tap.taken(request_id, exact)

@@ -36,6 +36,7 @@ FACTS = (
     "files.undone",
     "session.settings_changed",
     "session.clock_changed",
+    "session.compacted",
 )
 DETAILS: dict[str, Any] = {
     "by": {"kind": "user", "id": "eve"},
@@ -78,6 +79,9 @@ def test_a_notice_of_a_runtime_is_kept_and_changes_nothing_and_no_record_of_the_
         ev.SessionRecovered(task_id="task_1", cause="INTERRUPTED", open_calls=[]),
         ev.GrantRevoked(tool="fake.write", by=EVE),
         ev.SettingsChanged(by=EVE, permission_mode="yolo"),
+        ev.SessionCompacted(
+            by=EVE, strategy="window", reason="", first=9, previews_before=0, tokens_before=1, tokens_after=0
+        ),
         ev.FilesUndone(by=EVE, restored=[UndoneFile(path="a", tool_call_id="c", attempt=1)], refused=[]),
     ],
 )

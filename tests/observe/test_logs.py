@@ -157,7 +157,7 @@ def test_an_operator_reads_how_tasks_end_and_what_goes_wrong(stream: io.StringIO
             **own,
             "level": "warning",
             "message": "A model request failed.",
-            "request_id": "req_2",
+            "model_request_id": "req_2",
             "http_status": 429,
             "duration_ms": 100,
         },

@@ -8,8 +8,7 @@ import pytest
 from tests.engine.acting import create_session, start
 from tests.sdk.audit_story import SANDBOX, SECRET, TOLD, story_of, story_runtime
 
-from codesdk import CodeSDK
-from codesdk.contract.errors import Busy
+from codesdk import CodeSDK, TaskFailure
 from codesdk.contract.events import RuntimeNotice
 from codesdk.contract.messages import user
 from codesdk.contract.runtime import Draft
@@ -39,8 +38,9 @@ async def tell(sdk: CodeSDK, workspace: Path) -> str:
                 await task.deny(call, f"Once is enough, {SECRET}.")
             else:
                 await task.approve(call, reason="It is mine.")
-    with pytest.raises(Busy):
+    with pytest.raises(TaskFailure) as failed:
         await task.result()
+    assert failed.value.code == "RATE_LIMITED"
     return session.id
 
 

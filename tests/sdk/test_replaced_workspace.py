@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.sandbox.traps import tree
 
-from codesdk import CodeSDK, Conflict, Session, SessionSettings
+from codesdk import CodeSDK, Conflict, Session, SessionSettings, TaskFailure
 from codesdk.contract.events import ModelInput, ToolCallCompleted
 from codesdk.tools import ExecOptions
 
@@ -130,8 +130,9 @@ async def test_a_task_that_waited_meanwhile_fails_before_its_runtime_begins(
         if isinstance(event.payload, ModelInput):
             replace(root, outside, "by a link")
             await first.steer("Now.")
-    with pytest.raises(Conflict, match="workspace is a symbolic link"):
+    with pytest.raises(TaskFailure, match="workspace is a symbolic link") as failed:
         await second.result()
+    assert failed.value.code == "CONFLICT"
 
 
 async def test_a_directory_that_was_put_back_is_worked_in_again(sdk: CodeSDK, root: Path, outside: Path):

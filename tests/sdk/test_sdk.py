@@ -49,6 +49,7 @@ async def test_the_example_of_the_product_page_does_what_it_says(tmp_path: Path)
             if event.type == "tool.call.requested":
                 await task.approve(event.payload.tool_call_id or "")
         result = await task.result()
+        assert [change.path for change in result.changes] == ["a.txt"]
         assert result == TaskResult(
             task_id=task.id,
             state="completed",
@@ -56,7 +57,11 @@ async def test_the_example_of_the_product_page_does_what_it_says(tmp_path: Path)
             stop_reason="end_turn",
             usage=UsageTotals(input=10, output=2, cost_usd=0.5),
             duration_ms=result.duration_ms,
+            calls=2,
+            changes=result.changes,
+            changed=1,
         )
+        assert result.cost_usd == 0.5
     assert (tmp_path / "a.txt").read_text() == "Hello, world\n"
 
 

@@ -87,6 +87,7 @@ async def test_a_call_is_asked_about_approved_run_and_recorded_under_the_id_of_t
     assert kinds(calls) == [
         "tool.call.requested",
         "tool.call.policy_evaluated",
+        "tool.call.policy_evaluated",
         "tool.call.approved",
         "tool.call.started",
         "tool.call.completed",

@@ -9,16 +9,18 @@ import os
 import platform
 import shutil
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from codesdk.contract.canonical import hash_json
 from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.events import CONTRACT_VERSION, SCHEMA_VERSION
+from codesdk.contract.ports import Policy
 from codesdk.local import DATABASE, RUNTIMES as STATE
 from codesdk.redaction import Redactor
 from codesdk.runtimes import create_runtime, entries
@@ -50,27 +52,57 @@ def capabilities() -> dict[str, Capabilities]:
     return {name: create_runtime(name).capabilities() for name in entries()}
 
 
-def mcp_transports(servers: Sequence[str]) -> dict[str, Any]:
-    """Return each runtime's MCP transports and the chosen one, and the session's own MCP `servers`."""
+def mcp_transports(recorded: Mapping[str, Mapping[str, Any]], servers: Sequence[str]) -> dict[str, Any]:
+    """Return which MCP transports each runtime supports, which one the session's log recorded, and the session's
+    own MCP `servers`. A runtime that the session did not use has none recorded."""
+    unused = {"chosen": None, "seq": None}
     return {
-        "runtimes": {name: _transports(able) for name, able in capabilities().items()},
+        "runtimes": {
+            name: {
+                "support": able.mcp_support,
+                "supported": able.mcp_transports,
+                **recorded.get(name, unused),
+            }
+            for name, able in capabilities().items()
+        },
         "session_servers": list(servers),
     }
 
 
-async def health(data_dir: Path | None, *, running: bool) -> dict[str, Any]:
-    """Look at the machine: the data directory, and what the sandboxes enforce."""
+async def health(
+    data_dir: Path | None, *, running: bool, process: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Look at the machine: the data directory, and what the sandboxes enforce.
+
+    `process` is what a daemon says of itself. Whoever asks one need not know where it keeps its data.
+    """
     sandboxes = [await look_at("bubblewrap"), await look_at("host")]
     directory = None if data_dir is None else await asyncio.to_thread(_directory, data_dir)
     usable = directory is None or directory["readable"]
+    if directory is not None and process is not None:
+        del directory["path"]
     return {
-        "ok": usable and any(found.available and found.filesystem for found in sandboxes),
+        "ok": usable
+        and any(found.available and found.filesystem for found in sandboxes)
+        and (process is None or process.get("ready") is True),
+        "process": process,
         "data_dir": directory,
         "writer_running": running,
         "cpus": os.cpu_count(),
         "load": list(os.getloadavg()),
         "sandboxes": msgspec.to_builtins(sandboxes, order="deterministic"),
     }
+
+
+def policy_rules(policy: Policy | None) -> dict[str, Any]:
+    """Return the rules of the policy in force, and their hash. None of both where the policy has no rules."""
+    if policy is None:
+        return {"kind": None, "rules": None, "rules_hash": None}
+    kind, given = type(policy).__name__, getattr(policy, "rules", None)
+    if given is None:
+        return {"kind": kind, "rules": None, "rules_hash": None}
+    rules = msgspec.to_builtins(given)
+    return {"kind": kind, "rules": rules, "rules_hash": hash_json(rules)}
 
 
 def runtime_files(data_dir: Path | None, session_id: str, redactor: Redactor) -> list[dict[str, Any]]:
@@ -120,13 +152,6 @@ def _adapter(entry: RuntimeEntry) -> dict[str, Any]:
             "on_search_path": shutil.which(entry.program.command),
         }
     return {"adapter": entry.adapter, "adapter_version": version("codesdk"), "program": program}
-
-
-def _transports(able: Capabilities) -> dict[str, Any]:
-    over_mcp = able.tool_execution_model in ("external_mcp", "hybrid")
-    chosen = "http" if over_mcp and "http" in able.mcp_transports else None
-    why = "CodeSDK's MCP host offers streamable HTTP" if chosen else "its tools do not come over MCP"
-    return {"support": able.mcp_support, "supported": able.mcp_transports, "chosen": chosen, "why": why}
 
 
 def _directory(path: Path) -> dict[str, Any]:

@@ -69,6 +69,8 @@ class Story:
 
     def __init__(self) -> None:
         self.created: ev.SessionCreated | None = None
+        self.transports: dict[str, dict[str, Any]] = {}
+        """How each runtime of the session was given its tools over MCP, as its log says; the last word counts."""
         self.types: Counter[str] = Counter()
         self.rules: Counter[tuple[str, str, str]] = Counter()
         self.sources: dict[str, ArtifactRef] = {}
@@ -91,6 +93,8 @@ class Story:
         self.last_time = event.time
         self._runtime(event)
         payload = event.payload
+        if isinstance(payload, ev.SessionCreated | ev.SessionResumed):
+            self.transports[payload.runtime] = {"chosen": payload.mcp_transport, "seq": event.seq}
         if isinstance(payload, ev.SessionCreated):
             self.created = payload
         elif isinstance(payload, ev.ModelInput):

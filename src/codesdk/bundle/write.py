@@ -22,8 +22,9 @@ from codesdk.bundle.story import Attempt, Story
 from codesdk.contract.codec import decode
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import CONTRACT_VERSION
+from codesdk.contract.ports import Policy
 from codesdk.contract.records import ArtifactRow, SessionRow, StoredFrame
-from codesdk.engine import Archive, iso, millis, verify_session
+from codesdk.engine import Archive, is_interrupted, iso, millis, verify_session
 from codesdk.local import AUDIT
 from codesdk.redaction import Redactor
 from codesdk.store import read_audit
@@ -49,7 +50,11 @@ class Origin:
     running: bool = False
     """Whether a live writer may be at work on the session."""
     health: Mapping[str, Any] | None = None
-    """What the serving process says about its health; found out here if None."""
+    """What a daemon says about its own health, beside what is found out of the machine."""
+    policy: Policy | None = None
+    """The policy in force, if a process that runs sessions makes the bundle."""
+    launch: Mapping[str, Any] | None = None
+    """What that process was started with: limits, permits, a daemon's settings."""
 
 
 async def write_bundle(
@@ -209,8 +214,8 @@ class _Bundling:
     # --- the rest --------------------------------------------------------------------------------------------
 
     async def _health(self) -> None:
-        given = self._origin.health
-        found = given or await machine.health(self._origin.data_dir, running=self._origin.running)
+        origin = self._origin
+        found = await machine.health(origin.data_dir, running=origin.running, process=origin.health)
         self._box.add_json(
             "health.json", found, "the health of the machine and the data directory when this was made"
         )
@@ -221,7 +226,8 @@ class _Bundling:
         add = self._box.add_json
         add("capabilities.json", machine.capabilities(), "what each runtime can do")
         add("versions.json", machine.versions(), "versions of CodeSDK, packages, adapters and programs")
-        add("mcp.json", machine.mcp_transports(servers), "MCP transports: supported and chosen, by runtime")
+        transports = machine.mcp_transports(self._story.transports, servers)
+        add("mcp.json", transports, "MCP transports: supported by each runtime, and recorded in the session")
 
     async def _config(self) -> None:
         story = self._story
@@ -233,7 +239,13 @@ class _Bundling:
         grants = await self._archive.grants(self._row.session_id)
         config = {
             "session": story.created,
-            "policy": {"permission_mode": self._row.permission_mode, "opinions": rules, "grants": grants},
+            "policy": {
+                "permission_mode": self._row.permission_mode,
+                **machine.policy_rules(self._origin.policy),
+                "opinions": rules,
+                "grants": grants,
+            },
+            "launch": self._origin.launch,
             "implicit_sources": sources,
             "runtime_files": await asyncio.to_thread(
                 machine.runtime_files, self._origin.data_dir, self._row.session_id, self._origin.redactor
@@ -248,8 +260,10 @@ class _Bundling:
 
     async def _verify(self) -> None:
         log, blobs = self._archive.log, self._archive.blobs
-        findings = await verify_session(log, blobs, self._row.session_id, running=self._origin.running)
-        report = {"ok": not findings, "findings": findings}
+        found = await verify_session(log, blobs, self._row.session_id, running=self._origin.running)
+        interrupted = is_interrupted(found)
+        findings = [] if interrupted else found
+        report = {"ok": not findings, "interrupted": interrupted, "findings": findings}
         self._box.add_json("verify.json", report, "whether the log keeps the contract's invariants")
 
     async def _transcript(self) -> None:

@@ -37,6 +37,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "set": Entry("session", "set_", "Change a session's title, model, mode, budgets and the like."),
         "fork": Entry("session", "fork", "Start a new session from another's transcript."),
         "move": Entry("session", "move", "Continue a session on another runtime."),
+        "compact": Entry("session", "compact", "Give the runtime less of a long conversation."),
         "close": Entry("session", "close", "End a session; its log stays."),
         "delete": Entry("session", "delete", "Delete a session and everything stored for it."),
     },

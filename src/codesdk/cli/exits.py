@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from codesdk.contract.errors import CodeSDKError, ErrorCode, ErrorInfo
-from codesdk.contract.events import Event
+from codesdk.contract.events import Event, TaskCompleted
 
 OK: Final = 0
 FAILED: Final = 1
@@ -14,6 +14,8 @@ BAD_INPUT: Final = 2
 NOT_FOUND: Final = 3
 BUSY: Final = 4
 STORAGE: Final = 5
+DENIED: Final = 6
+UNRECOVERED: Final = 7
 # 128 plus the number of SIGINT or SIGPIPE, as shells report a process that died of it.
 INTERRUPTED: Final = 130
 READER_GONE: Final = 141
@@ -25,6 +27,8 @@ MEANINGS: dict[int, str] = {
     NOT_FOUND: "there is no such session, call or artifact",
     BUSY: "conflict or busy: another process or another answer was first",
     STORAGE: "the data directory cannot be read or written",
+    DENIED: "the task is done, but calls were denied (`run --fail-on-denied`)",
+    UNRECOVERED: "a session was interrupted and is not recovered yet (`verify`)",
     INTERRUPTED: "interrupted: the task was stopped",
     READER_GONE: "the reader of the output went away",
 }
@@ -53,8 +57,10 @@ def exit_of(code: ErrorCode) -> int:
     return EXIT_OF.get(code, FAILED)
 
 
-def exit_of_ending(event: Event) -> int:
+def exit_of_ending(event: Event, *, fail_on_denied: bool = False) -> int:
     """Return the exit code for a task's terminal event."""
+    if fail_on_denied and isinstance(event.payload, TaskCompleted) and event.payload.work.denied:
+        return DENIED
     return _ENDINGS[event.type]
 
 

@@ -15,6 +15,7 @@ from codesdk.client.address import Find
 from codesdk.contract.actions import new_key
 from codesdk.contract.api import Problem
 from codesdk.contract.errors import Busy, CodeSDKError, ErrorCode, ErrorInfo, from_info
+from codesdk.contract.sender import Sender
 
 if TYPE_CHECKING:
     import httpx2
@@ -92,9 +93,12 @@ class Connection:
         answer = await self._send("GET", path, query=query, patience_s=patience_s, answer_s=answer_s)
         return _decoded(answer.content, kind)
 
-    async def post(self, path: str, body: object, kind: type[T], *, key: str | None = None) -> T:
+    async def post(
+        self, path: str, body: object, kind: type[T], *, key: str | None = None, sender: Sender | None = None
+    ) -> T:
         """Post a body, to be acted on once."""
-        return await self.upload(path, msgspec.json.encode(body), "application/json", kind, key=key)
+        data = msgspec.json.encode(body)
+        return await self.upload(path, data, "application/json", kind, key=key, sender=sender)
 
     async def upload(
         self,
@@ -104,10 +108,11 @@ class Connection:
         kind: type[T],
         *,
         key: str | None = None,
+        sender: Sender | None = None,
         **query: Any,
     ) -> T:
         """Post bytes, to be acted on once."""
-        headers = {"content-type": content_type, "idempotency-key": key or new_key()}
+        headers = {"content-type": content_type, "idempotency-key": key or new_key(), **_names(sender)}
         answer = await self._send("POST", path, content=data, headers=headers, query=query)
         return _decoded(answer.content, kind)
 
@@ -115,9 +120,12 @@ class Connection:
         """Return bytes."""
         return (await self._send("GET", path, headers=headers)).content
 
-    async def delete(self, path: str, *, key: str | None = None, **query: Any) -> None:
+    async def delete(
+        self, path: str, *, key: str | None = None, sender: Sender | None = None, **query: Any
+    ) -> None:
         """Remove something. Not found counts as success if an earlier try may have removed it."""
-        await self._send("DELETE", path, headers={"idempotency-key": key} if key else None, query=query)
+        keyed = {"idempotency-key": key} if key else {}
+        await self._send("DELETE", path, headers={**keyed, **_names(sender)}, query=query)
 
     async def _send(
         self,
@@ -261,6 +269,12 @@ def retry_after_s(headers: Mapping[str, str]) -> float:
     """Return how long the daemon asks a client to wait."""
     given = headers.get("retry-after", "")
     return min(float(given), PATIENCE_S) if given.isascii() and given.isdigit() else 0.0
+
+
+def _names(sender: Sender | None) -> dict[str, str]:
+    """Return what a request says of itself as headers. Who sends it is known by the token."""
+    said = {} if sender is None else {"x-request-id": sender.request_id, "traceparent": sender.traceparent}
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _given(query: Mapping[str, Any] | None) -> dict[str, str]:

@@ -16,10 +16,11 @@ from codesdk.client.stream import EventStream
 from codesdk.contract import api
 from codesdk.contract.actions import Action
 from codesdk.contract.codec import decode, place_of
-from codesdk.contract.errors import NotFound
+from codesdk.contract.errors import InvalidRequest, NotFound
 from codesdk.contract.events import Event
 from codesdk.contract.messages import ArtifactRef, Message
 from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, SessionStatus, StoredFrame, TaskRow
+from codesdk.contract.sender import Sender
 from codesdk.contract.service import Published
 from codesdk.contract.tools import Grant, Record
 
@@ -43,8 +44,17 @@ class _Page(Record, frozen=True, kw_only=True):
 class HttpService:
     """The sessions of a daemon, as its caller may use them."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, sender: Sender | None = None) -> None:
         self.connection = connection
+        self._sender = sender or Sender()
+
+    def traced(self, sender: Sender) -> "HttpService":
+        """Return the same sessions for requests that say this of themselves."""
+        if sender.client_id is not None:
+            raise InvalidRequest(
+                "A daemon names its clients by their tokens. Give only the request id and the trace."
+            )
+        return HttpService(self.connection, self._sender.named(sender))
 
     async def execute(self, action: Action[R], *, key: str | None = None) -> R:
         """Let the daemon carry out an action."""
@@ -54,9 +64,9 @@ class HttpService:
         given.pop(str(kind.__struct_config__.tag_field))
         path = _NAME.sub(lambda found: quote(str(given.pop(found[1])), safe=""), path)
         if method == "DELETE":
-            await self.connection.delete(path, key=key)
+            await self.connection.delete(path, key=key, sender=self._sender)
             return msgspec.convert(None, type=kind.result_type())
-        return await self.connection.post(path, given, kind.result_type(), key=key)
+        return await self.connection.post(path, given, kind.result_type(), key=key, sender=self._sender)
 
     def follow(self, session_id: str, after_seq: int = 0) -> AsyncGenerator[list[Published]]:
         """Yield events as they come, over as many connections as it takes, until the client is closed."""

@@ -21,7 +21,13 @@ from codesdk.contract.messages import ArtifactRef, Message
 from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, SessionStatus, TaskRow
 from codesdk.contract.results import TaskResult
 from codesdk.contract.retention import GcReport, Retention
-from codesdk.contract.settings import Budgets, OnBusy, SessionSettings
+from codesdk.contract.settings import (
+    AutoCompact,
+    Budgets,
+    CompactStrategy,
+    OnBusy,
+    SessionSettings,
+)
 from codesdk.contract.tools import Grant, InteractionMode, PermissionMode, Scope, UndoReport
 from codesdk.handles import Session, Task
 
@@ -56,6 +62,15 @@ class SyncClient:
                 loop.wait(opened.__aexit__(None, None, None))
         finally:
             loop.close()
+
+    def traced(
+        self, *, request_id: str | None = None, client_id: str | None = None, traceparent: str | None = None
+    ) -> "SyncClient":
+        """Return the same sessions for requests with this id, from this client, in this trace."""
+        return SyncClient(
+            self._loop,
+            self._inner.traced(request_id=request_id, client_id=client_id, traceparent=traceparent),
+        )
 
     def create_session(
         self,
@@ -121,7 +136,7 @@ class SyncClient:
         """Return a stored session, and equip it with what is given, if anything.
 
         Its equipment is kept beside it over restarts, except for a cassette or a model of one's own to play.
-        Secrets are added to those that it has; servers and a script replace its own.
+        Secrets are added to those that it has; servers and another script replace its own.
         """
         return SyncSession(
             self._loop,
@@ -212,6 +227,19 @@ class SyncSession:
         self.id = session.id
         self._loop = loop
         self._inner = session
+
+    def traced(
+        self, *, request_id: str | None = None, client_id: str | None = None, traceparent: str | None = None
+    ) -> "SyncSession":
+        """Return the same session for requests with this id, from this client, in this trace.
+
+        The events that they bring about carry the ids; a task that they start is a span of the trace. Over HTTP
+        the client is known by its token and cannot be given.
+        """
+        return SyncSession(
+            self._loop,
+            self._inner.traced(request_id=request_id, client_id=client_id, traceparent=traceparent),
+        )
 
     def start(
         self,
@@ -327,6 +355,8 @@ class SyncSession:
         end_grace_s: float | UnsetType = UNSET,
         start_timeout_s: float | UnsetType = UNSET,
         idle_timeout_s: float | UnsetType = UNSET,
+        context_budget_tokens: int | UnsetType = UNSET,
+        auto_compact: AutoCompact | UnsetType = UNSET,
         values: dict[str, Any] | UnsetType = UNSET,
         idempotency_key: str | None = None,
     ) -> SessionRow:
@@ -345,6 +375,8 @@ class SyncSession:
                 end_grace_s=end_grace_s,
                 start_timeout_s=start_timeout_s,
                 idle_timeout_s=idle_timeout_s,
+                context_budget_tokens=context_budget_tokens,
+                auto_compact=auto_compact,
                 values=values,
                 idempotency_key=idempotency_key,
             )
@@ -353,6 +385,22 @@ class SyncSession:
     def move(self, runtime: str, *, model: str | None = None, idempotency_key: str | None = None) -> None:
         """Go on with another runtime, from the transcript. `session.resumed` says what is lost on the way."""
         self._loop.wait(self._inner.move(runtime, model=model, idempotency_key=idempotency_key))
+
+    def compact(
+        self,
+        strategy: CompactStrategy = "window",
+        *,
+        keep_tokens: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> SessionRow:
+        """Give the runtime less of the conversation from the next task on; the transcript keeps everything.
+
+        `window` leaves out the oldest turns. With `summary` the session's own runtime sums them up first, which is
+        waited for. About `keep_tokens` of the newest turns stay as they are; by default, half of what there is.
+        """
+        return self._loop.wait(
+            self._inner.compact(strategy, keep_tokens=keep_tokens, idempotency_key=idempotency_key)
+        )
 
     def close(self, reason: str = "closed by the user", *, idempotency_key: str | None = None) -> None:
         """End the session; its log stays and can be read, forked and verified."""

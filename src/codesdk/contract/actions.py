@@ -13,7 +13,8 @@ from codesdk.contract.bounds import Count
 from codesdk.contract.capabilities import IsolationLevel
 from codesdk.contract.messages import Message, user
 from codesdk.contract.records import SessionRow, TaskRow
-from codesdk.contract.settings import Budgets, OnBusy, SessionSettings, SettingsChange
+from codesdk.contract.sender import Sender
+from codesdk.contract.settings import Budgets, CompactStrategy, OnBusy, SessionSettings, SettingsChange
 from codesdk.contract.tools import Actor, InteractionMode, PermissionMode, Scope, UndoReport
 
 LOCAL = "local"
@@ -29,7 +30,7 @@ Words = str | list[Message]
 R = TypeVar("R", covariant=True)
 
 
-class Caller(msgspec.Struct, frozen=True, kw_only=True):
+class Caller(Sender, frozen=True, kw_only=True):
     """Who requests an action: whose sessions it may reach, its name in the log, and what it may do."""
 
     principal: str = LOCAL
@@ -107,6 +108,12 @@ class CreateSession(Action[SessionRow], Equipment, frozen=True, kw_only=True, ta
     credential_namespace: str | None = None
     """Whose logins and runtime state it uses: the principal's own, or another namespace that the operator allows."""
     settings: SessionSettings = SessionSettings()
+
+
+PLAYS_AND_RECORDS = (
+    "The settings say to record a model's answers, but the session plays a script or a recording, and no model is"
+    " asked. Leave out one of the two."
+)
 
 
 class EquipSession(Action[SessionRow], Equipment, frozen=True, kw_only=True, tag="equip"):
@@ -239,6 +246,21 @@ class MoveSession(Action[SessionRow], frozen=True, kw_only=True, tag="move"):
     model: str | None = None
 
 
+class CompactSession(Action[SessionRow], frozen=True, kw_only=True, tag="compact"):
+    """Give the runtime less of the conversation from the next task on; the transcript keeps everything.
+
+    `window` leaves out the oldest turns at once. `summary` starts a task in which the session's own runtime
+    sums them up; it is the row's active task.
+    """
+
+    route: ClassVar[str] = "POST /v1/sessions/{session_id}/compact"
+
+    session_id: str
+    strategy: CompactStrategy = "window"
+    keep_tokens: Count | None = None
+    """About how many tokens of the newest turns stay as they are. Default: half of what there is."""
+
+
 class CloseSession(Action[SessionRow], frozen=True, kw_only=True, tag="close"):
     """End a session; its log stays."""
 
@@ -270,6 +292,7 @@ AnyAction = (
     | ForkSession
     | ChangeSettings
     | MoveSession
+    | CompactSession
     | CloseSession
     | DeleteSession
 )

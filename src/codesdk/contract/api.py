@@ -224,3 +224,5 @@ class CheckReport(Record, frozen=True, kw_only=True):
     ok: bool
     events: int
     findings: list[Finding]
+    interrupted: bool = False
+    """Whether its last task was interrupted and not yet closed. That breaks nothing: the next use closes it."""

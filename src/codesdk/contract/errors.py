@@ -43,6 +43,9 @@ ErrorCode = Literal[
     "INTERNAL",
 ]
 
+COMPACT = "Compact the session with `session.compact()` or `codesdk compact`, then start the task again."
+"""What to do about CONTEXT_TOO_LARGE, for every runtime that a provider tells so."""
+
 
 class ErrorInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What went wrong, as clients see it. `message` says what happened and what to do next."""

@@ -26,8 +26,11 @@ class Trace(Record, frozen=True, kw_only=True):
     session_id: str
     task_id: str | None = None
     request_id: str | None = None
+    """The request that brought it about: inside a task, the one that started it."""
     client_id: str | None = None
     user_id: str | None = None
+    traceparent: str | None = None
+    """The span of whoever sent the request, on the events that the request wrote itself."""
 
 
 class RuntimeInfo(Record, frozen=True, kw_only=True):
@@ -73,6 +76,11 @@ class SessionRecoveredEvent(Envelope, frozen=True, kw_only=True, tag="session.re
 class ClockChangedEvent(Envelope, frozen=True, kw_only=True, tag="session.clock_changed"):
     type: ClassVar[Literal["session.clock_changed"]] = "session.clock_changed"
     payload: ClockChanged
+
+
+class SessionCompactedEvent(Envelope, frozen=True, kw_only=True, tag="session.compacted"):
+    type: ClassVar[Literal["session.compacted"]] = "session.compacted"
+    payload: SessionCompacted
 
 
 class SettingsChangedEvent(Envelope, frozen=True, kw_only=True, tag="session.settings_changed"):
@@ -251,6 +259,7 @@ KnownEvent = (
     | SessionRecoveredEvent
     | ClockChangedEvent
     | SettingsChangedEvent
+    | SessionCompactedEvent
     | TaskQueuedEvent
     | TaskStartedEvent
     | TaskSteeredEvent

@@ -75,12 +75,20 @@ AssistantBlock = Text | Code | Reasoning | ArtifactBlock
 ContentBlock = Text | Code | Reasoning | ArtifactBlock | ToolUse | ToolResult
 
 
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of messages of a transcript, by their indexes, both included."""
+
+    first: int
+    last: int
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message of a transcript."""
+    """One message of a transcript. `summary_of`: it sums up older ones, and the engine wrote it."""
 
     role: Role
     content: list[ContentBlock]
     message_id: str | None = None
+    summary_of: Span | None = None
 
 
 def user(text: str) -> Message:

@@ -112,6 +112,9 @@ class ExactInput(msgspec.Struct, frozen=True, kw_only=True):
     parts: dict[str, ExactPart | list[ExactPart]]
     tools: list[ManifestEntry]
     estimated_tokens: int
+    """About how many tokens the messages have."""
+    overhead_tokens: int
+    """About how many all else has: the runtime's own prompt, the tools."""
     sources: dict[str, Any]
 
 

@@ -10,8 +10,8 @@ from msgspec import UNSET, UnsetType
 from codesdk.contract.capabilities import Isolation, McpTransport, ResumeModel
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.messages import ArtifactRef, AssistantBlock, Message
-from codesdk.contract.settings import Budgets, SettingsChange
-from codesdk.contract.tools import Actor, InteractionMode, ManifestEntry, PermissionMode, Record
+from codesdk.contract.settings import Budgets, CompactStrategy, SettingsChange
+from codesdk.contract.tools import Actor, Change, InteractionMode, ManifestEntry, PermissionMode, Record
 
 Purpose = Literal["main", "title", "router", "compaction", "count_tokens", "models"]
 """What a model request is for, as far as the gateway can tell. A runtime may report others.
@@ -32,9 +32,43 @@ class UsageTotals(Record, frozen=True, kw_only=True, omit_defaults=False):
     cost_usd: float | None = None
 
 
+class Compacted(Record, frozen=True, kw_only=True):
+    """How much of a transcript is given to a runtime, as the last `session.compacted` says."""
+
+    first: int = 0
+    previews_before: int = 0
+    summary: int | None = None
+    """The index of the message that sums up the older ones."""
+
+
+class Denial(Record, frozen=True, kw_only=True):
+    """A call that did not run, and why, as far as it fits."""
+
+    tool_call_id: str
+    name: str
+    reason: str
+
+
+class WorkTotals(Record, frozen=True, kw_only=True):
+    """What the calls of a task came to. Both lists have the first `MAX_LISTED`; the counts are whole."""
+
+    calls: int = 0
+    """How many were requested."""
+    denied: int = 0
+    denials: list[Denial] = []  # noqa: RUF012 - msgspec copies it, and leaves out an empty one
+    changed: int = 0
+    """How many files were changed; one that two calls changed counts once."""
+    changes: list[Change] = []  # noqa: RUF012
+    """The changed files, each as the last call left it."""
+
+
+MAX_LISTED = 100
+"""How many denials and changed files the end of a task lists."""
+
+
 class Parent(Record, frozen=True, kw_only=True):
-    """Where a forked session branched off, and the transcript it started from: its messages, how
-    many there are, how many of them the model wrote, and the chain of their hashes."""
+    """Where a forked session branched off, and the transcript it started from: its messages, how many there
+    are, how many of them the model wrote, the chain of their hashes, and how it was compacted."""
 
     session_id: str
     seq: int
@@ -42,6 +76,7 @@ class Parent(Record, frozen=True, kw_only=True):
     messages: int
     model_messages: int
     chain: str
+    compacted: Compacted | None = None
 
 
 class Resumes(Record, frozen=True, kw_only=True):
@@ -65,14 +100,22 @@ class Replacement(Record, frozen=True, kw_only=True):
     content_hash: str
 
 
-class ContextWindow(Record, frozen=True, kw_only=True):
-    """How a compiled input was made to fit."""
+ContextStrategy = Literal["full", "window", "delta"]
+"""How a task's input was made: the whole conversation, as much of it as fits, or the new messages only, for a
+runtime that goes on with its own copy of the conversation."""
 
-    strategy: Literal["full", "drop_oldest", "delta", "runtime"]
+
+class ContextWindow(Record, frozen=True, kw_only=True):
+    """How a compiled input was made to fit. An exact one names the strategy of the compiled input that it follows."""
+
+    strategy: ContextStrategy
     budget_tokens: int
     estimated_tokens: int
+    """About how many tokens the messages have."""
     omitted: list[Omission]
     replaced: list[Replacement]
+    overhead_tokens: int | None = None
+    """In an exact input: about how many tokens the runtime's own prompt and the tools have, beside the messages."""
 
 
 class SessionCreated(Record, frozen=True, kw_only=True):
@@ -138,11 +181,35 @@ class SettingsChanged(SettingsChange, frozen=True, kw_only=True, forbid_unknown_
     by: Actor
     sealed: list[str] | UnsetType = UNSET
     """What the session is equipped with from now on, if that changed."""
+    equipped: list[str] | UnsetType = UNSET
+    """What it was given just now, in place of what it had, unless that was only secrets."""
 
     def given(self) -> dict[str, Any]:
         """Return the fields that changed, by name."""
         sealed: dict[str, Any] = {} if self.sealed is UNSET else {"sealed": self.sealed}
         return SettingsChange.given(self) | sealed
+
+
+class SessionCompacted(Record, frozen=True, kw_only=True):
+    """Less of the conversation is given to the runtime from now on. The transcript itself keeps everything.
+
+    The runtime's own copy of the conversation is abandoned; the next task begins a new one from the transcript.
+    """
+
+    by: Actor
+    strategy: CompactStrategy
+    reason: str
+    first: int
+    """The oldest message that is still given to the runtime, by its index."""
+    previews_before: int
+    """Tool results in messages before this one are given as previews."""
+    tokens_before: int
+    tokens_after: int
+    summary: Message | None = None
+    """Becomes the next message of the transcript, and is given to the runtime before all others."""
+    summary_ref: ArtifactRef | None = None
+    task_id: str | None = None
+    """The task that wrote the summary."""
 
 
 class TaskQueued(Record, frozen=True, kw_only=True):
@@ -159,6 +226,8 @@ class TaskStarted(Record, frozen=True, kw_only=True):
     runtime_config: dict[str, Any]
     executed: bool
     resumes: Resumes | None = None
+    summarizes_before: int | None = None
+    """The task writes a summary of the messages before this one, and its own are not part of the transcript."""
 
 
 class TaskSteered(Record, frozen=True, kw_only=True):
@@ -289,6 +358,7 @@ class TaskCompleted(Record, frozen=True, kw_only=True):
     stop_reason: str
     usage: UsageTotals
     duration_ms: int
+    work: WorkTotals = WorkTotals()
 
 
 class TaskFailed(Record, frozen=True, kw_only=True):
@@ -297,6 +367,7 @@ class TaskFailed(Record, frozen=True, kw_only=True):
     error: ErrorInfo
     usage: UsageTotals
     duration_ms: int
+    work: WorkTotals = WorkTotals()
 
 
 class TaskStopped(Record, frozen=True, kw_only=True):
@@ -306,3 +377,4 @@ class TaskStopped(Record, frozen=True, kw_only=True):
     by: Actor
     usage: UsageTotals
     duration_ms: int
+    work: WorkTotals = WorkTotals()

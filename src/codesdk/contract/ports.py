@@ -437,10 +437,10 @@ class Prepared(Protocol):
         """The secrets in it that must be kept out of the log."""
         ...
 
-    async def attach(self, session_id: str, *, again: bool = False) -> Attached | None:
+    async def attach(self, session_id: str, *, turn: int | None = None) -> Attached | None:
         """Give it to a session. Return its tools, if it has any.
 
-        `again` means that the session had it before: what it already plays is not begun from the start.
+        With a `turn`, the session had it before: its script goes on there and is not begun from the start.
         """
         ...
 

@@ -4,8 +4,9 @@ from typing import Literal
 
 import msgspec
 
-from codesdk.contract.errors import from_info
-from codesdk.contract.events import Event, TaskCompleted, TaskFailed, TaskStopped, UsageTotals
+from codesdk.contract.errors import TaskFailure
+from codesdk.contract.events import Denial, Event, TaskCompleted, TaskFailed, TaskStopped, UsageTotals
+from codesdk.contract.tools import Change
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,15 +18,38 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     stop_reason: str
     usage: UsageTotals
     duration_ms: int
+    calls: int = 0
+    """How many tool calls it requested."""
+    denied: int = 0
+    """How many of them were denied."""
+    denials: list[Denial] = []
+    """Which ones, and why; the first hundred."""
+    changes: list[Change] = []
+    """The files that its calls changed, each as the last call left it; the first hundred."""
+    changed: int = 0
+    """How many files that were."""
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What it cost, or None if a price is not known."""
+        return self.usage.cost_usd
 
 
 def result_of(task_id: str, event: Event) -> TaskResult:
-    """Return the result in a terminal event. Raise the task's error if it failed."""
+    """Return the result in a terminal event. Raise `TaskFailure` with the task's error if it failed."""
     payload = event.payload
     if isinstance(payload, TaskFailed):
-        raise from_info(payload.error)
+        error = payload.error
+        raise TaskFailure(
+            error.message,
+            code=error.code,
+            retryable=error.retryable,
+            runtime=error.runtime,
+            details=error.details,
+        )
     assert isinstance(payload, TaskCompleted | TaskStopped), "a terminal event has one of three payloads"
     done = isinstance(payload, TaskCompleted)
+    work = payload.work
     return TaskResult(
         task_id=task_id,
         state="completed" if done else "stopped",
@@ -33,4 +57,9 @@ def result_of(task_id: str, event: Event) -> TaskResult:
         stop_reason=payload.stop_reason if done else payload.reason,
         usage=payload.usage,
         duration_ms=payload.duration_ms,
+        calls=work.calls,
+        denied=work.denied,
+        denials=work.denials,
+        changes=work.changes,
+        changed=work.changed,
     )

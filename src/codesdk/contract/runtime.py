@@ -6,7 +6,7 @@ and stores it.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, cast
 
 import msgspec
 
@@ -55,7 +55,10 @@ DraftPayload = (
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """An event as a runtime sees it: no seq, no time, no ids but the runtime's own."""
+    """An event as a runtime sees it: no seq, no time, no ids but the runtime's own.
+
+    So the `tool_call_id` of a delta is the runtime's; the engine puts its own in its place.
+    """
 
     payload: DraftPayload
     raw: Any = None
@@ -158,11 +161,24 @@ class Instructions(msgspec.Struct, frozen=True):
     text: str
 
 
+History = Literal["given", "native"]
+"""Where the conversation before a task's new messages comes from: the task's input, or the runtime's own copy."""
+
+
+class HistoryLost(Exception):
+    """Raised by `start_task` if the runtime cannot go on with its own copy of the conversation after all.
+
+    Nothing may have been handed over yet. The engine starts the task once more, with `history` given.
+    """
+
+
 class TaskInput(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a runtime is given for a task.
 
-    `messages` is the compiled context, the new messages last. `model_messages` counts the model messages that
-    the session already has, including those left out of the context.
+    `messages` is the compiled context, the new messages last. With `history` given, the runtime begins a new
+    conversation of its own with them, and forgets what it had. With `native`, which only a `HistoryKeeper` gets,
+    they are the new messages alone, for the conversation that it has. `model_messages` counts the model messages
+    that the session already has, including those left out of the context.
     """
 
     session_id: str
@@ -179,6 +195,7 @@ class TaskInput(msgspec.Struct, frozen=True, kw_only=True):
     native_tools: Sequence[str] = ()
     """Which of its own tools the runtime may run. All others are off."""
     instructions: Sequence[Instructions] = ()
+    history: History = "given"
 
 
 class ToolReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -303,3 +320,23 @@ class Runtime(Protocol):
     async def close_session(self, session_id: str) -> None:
         """Release what is kept alive for a session between its tasks. Must not raise."""
         ...
+
+
+class HistoryKeeper(Protocol):
+    """A runtime that keeps its own copy of a session's conversation, live or on disk. Implemented beside `Runtime`."""
+
+    async def recall(self, host: Host, task: TaskInput, tail: Sequence[Message]) -> int | None:
+        """Return how many messages of `tail` its own copy has, or None if it has none to go on with.
+
+        Asked before each task that could go on natively. `task` is what the task would be given, without its
+        messages; `tail` is the model's last answer and what came after it until the task. A live copy has all
+        that it was handed: return `len(tail)`, and the engine leaves out what it did not hand over. Must not
+        ask a model. May release a live copy that the task does not fit.
+        """
+        ...
+
+
+def keeper_of(runtime: Runtime) -> HistoryKeeper | None:
+    """Return a runtime as one that keeps its own conversations, or None if it keeps none."""
+    # Not a runtime-checkable protocol: each task asks, and that check takes longer than all else here.
+    return cast("HistoryKeeper", runtime) if hasattr(runtime, "recall") else None

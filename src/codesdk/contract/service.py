@@ -12,6 +12,7 @@ from codesdk.contract.codec import decode
 from codesdk.contract.events import Event
 from codesdk.contract.messages import ArtifactRef, Message
 from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, SessionStatus, StoredFrame, TaskRow
+from codesdk.contract.sender import Sender
 from codesdk.contract.tools import Grant
 
 R = TypeVar("R")
@@ -112,6 +113,10 @@ class SessionReader(Protocol):
 
 class SessionService(SessionReader, Protocol):
     """Sessions of one principal, to be read, followed and changed."""
+
+    def traced(self, sender: Sender) -> "SessionService":
+        """Return the same sessions for requests that say this of themselves, in place of what is said so far."""
+        ...
 
     async def execute(self, action: Action[R], *, key: str | None = None) -> R:
         """Carry out an action, once per idempotency key, and return its result."""

@@ -20,6 +20,11 @@ ImplicitSources = Literal["off", "capture"]
 """Whether the workspace's own instruction files reach the model. Whatever could run something never does."""
 
 
+CompactStrategy = Literal["window", "summary"]
+"""How a conversation is made smaller: its oldest turns are left out, or its runtime sums them up first."""
+AutoCompact = Literal["off", "window", "summary"]
+
+
 class Budget(Record, frozen=True, kw_only=True):
     """What may be spent. None means not limited."""
 
@@ -44,6 +49,8 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     start_timeout_s: Seconds = 60.0
     idle_timeout_s: Seconds = 900.0
     context_budget_tokens: Count = 100_000
+    auto_compact: AutoCompact = "off"
+    """Whether a session compacts itself once its model or its budget finds the conversation too large."""
     raw_capture: bool = True
     raw_inline_bytes: InlineBytes = 4096
     input_inline_bytes: InlineBytes = 16_384
@@ -86,6 +93,8 @@ class SettingsChange(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     end_grace_s: Seconds | UnsetType = UNSET
     start_timeout_s: Seconds | UnsetType = UNSET
     idle_timeout_s: Seconds | UnsetType = UNSET
+    context_budget_tokens: Count | UnsetType = UNSET
+    auto_compact: AutoCompact | UnsetType = UNSET
     values: dict[str, Any] | UnsetType = UNSET
     """For apps and extensions: these keys are set, null ones removed, all others stay."""
 

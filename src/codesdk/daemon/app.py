@@ -7,7 +7,6 @@ request that is not let in has no effect and learns nothing.
 import dataclasses
 import errno
 import logging
-import re
 import secrets
 import traceback
 from collections.abc import Iterable, Sequence
@@ -17,8 +16,10 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from codesdk.contract.actions import Caller
 from codesdk.contract.errors import Busy, CodeSDKError, Forbidden, InvalidRequest
 from codesdk.contract.ids import is_id
+from codesdk.contract.sender import is_request_id, traceparent_of
 from codesdk.daemon.auth import Admitted, Guard, admit
 from codesdk.daemon.limits import RateLimit
 from codesdk.daemon.operations import accounts, actions, artifacts, audit, daemon, reading
@@ -40,7 +41,6 @@ _KEY_CHARS = 200
 _LENGTH_DIGITS = 18
 _REFUSALS = (401, 403, 421)
 _SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-_REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SINGLE = frozenset(
     (
         b"host",
@@ -52,6 +52,8 @@ _SINGLE = frozenset(
         b"idempotency-key",
         b"last-event-id",
         b"range",
+        b"traceparent",
+        b"x-request-id",
     )
 )
 """Headers that decide something. Given twice, they could mean one thing to a proxy and another to us."""
@@ -135,6 +137,7 @@ class App:
             route=seen.route,
             status=seen.status,
             principal=seen.principal,
+            client_id=seen.client_id,
             request_id=seen.request_id,
             session_id=seen.session_id,
             code=seen.code,
@@ -154,7 +157,7 @@ class App:
         call = Call(
             operation=operation,
             request_id=seen.request_id,
-            sdk=self._sdk.as_caller(caller.caller),
+            sdk=self._sdk.as_caller(self._sender(caller, headers, seen)),
             caller=caller,
             guard=self._guard,
             settings=self._settings,
@@ -178,9 +181,9 @@ class App:
         if operation.scope is None:
             return _NOBODY
         caller = self._guard.caller(headers)
-        seen.principal = caller.principal
+        seen.principal, seen.client_id = caller.principal, caller.caller.client_id
         wanted = headers.get(b"x-request-id", b"").decode("latin-1")
-        if _REQUEST_ID.fullmatch(wanted) and self._sdk.engine.clean(wanted, caller.principal) == wanted:
+        if is_request_id(wanted) and self._sdk.engine.clean(wanted, caller.principal) == wanted:
             seen.request_id = wanted  # it is stored, so it is first checked for secrets of this caller
         # Before the scope is checked: requests that will be refused count, too.
         wait_s = self._rate.take(caller.principal)
@@ -189,6 +192,11 @@ class App:
         if not caller.may(operation.scope):
             raise Forbidden(f"This needs a token with the scope {operation.scope}.")
         return caller
+
+    def _sender(self, admitted: Admitted, headers: dict[bytes, bytes], seen: "Seen") -> Caller:
+        """Return the caller with what its request says of itself, for the events that it brings about."""
+        span = traceparent_of(headers.get(b"traceparent", b"").decode("latin-1"))
+        return msgspec.structs.replace(admitted.caller, request_id=seen.request_id, traceparent=span)
 
     def _clean(self, error: CodeSDKError, seen: "Seen", call: Call | None = None) -> None:
         """Take secrets out of an error: it may repeat what it was given."""
@@ -222,6 +230,7 @@ class Seen:
     request_id: str
     route: str = ""
     principal: str = ""
+    client_id: str | None = None
     session_id: str | None = None
     status: int = 0
     code: str | None = None

@@ -36,9 +36,11 @@ class Admitted(NamedTuple):
         return self.caller.may(scope)
 
 
-def admit(principal: str, scopes: Iterable[TokenScope], token: str | None = None) -> Admitted:
+def admit(
+    principal: str, scopes: Iterable[TokenScope], token: str | None = None, client_id: str | None = None
+) -> Admitted:
     """Return a caller that was let in."""
-    caller = msgspec.structs.replace(Caller.of(principal), scopes=frozenset(scopes))
+    caller = msgspec.structs.replace(Caller.of(principal), scopes=frozenset(scopes), client_id=client_id)
     return Admitted(caller, token)
 
 
@@ -97,7 +99,7 @@ class Guard:
         if hmac.compare_digest(secret.encode(), self.local_token.encode()):
             return admit(LOCAL, SCOPES, secret)
         token = self._tokens.find(secret)
-        return None if token is None else admit(token.principal, token.scopes, secret)
+        return None if token is None else admit(token.principal, token.scopes, secret, token.name)
 
 
 def _netloc(url: str) -> str | None:

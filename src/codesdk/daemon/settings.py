@@ -1,6 +1,7 @@
 """The settings of a daemon, as its operator gives them."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -35,3 +36,10 @@ class DaemonSettings(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_s: Interval = 15.0
     retention: Retention | None = None
     """What to keep, enforced at start-up and every hour; None to keep everything."""
+
+
+def launch_settings(settings: DaemonSettings) -> dict[str, Any]:
+    """Return what a daemon was started with, as a support bundle shows it: all but where its data is."""
+    shown: dict[str, Any] = msgspec.structs.asdict(settings)
+    del shown["data_dir"]
+    return shown

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from codesdk.engine.calls.undo import changed_calls as changed_calls
     from codesdk.engine.checks.policy_replay import Rejudged as Rejudged, rejudge as rejudge
     from codesdk.engine.checks.replay import replay_session as replay_session
-    from codesdk.engine.checks.verify import verify_session as verify_session
+    from codesdk.engine.checks.verify import (
+        is_interrupted as is_interrupted,
+        verify_session as verify_session,
+    )
     from codesdk.engine.engine import (
         GARBAGE_GRACE_S as GARBAGE_GRACE_S,
         Engine as Engine,

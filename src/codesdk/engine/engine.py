@@ -6,7 +6,7 @@ The package's front. `sessions.registry` holds the sessions in memory; `sessions
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,6 +20,7 @@ from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import ToolCalls
 from codesdk.contract.records import KeyRow
 from codesdk.contract.runtime import Runtime, RuntimeEnv
+from codesdk.contract.sender import Sender
 from codesdk.contract.service import Published
 from codesdk.engine.log.archive import Archive
 from codesdk.engine.log.feed import Feed, follow
@@ -60,6 +61,8 @@ class Engine:
         self._subscriptions = [Subscription(ports.log, subscriber) for subscriber in ports.subscribers]
         observers = Observers([*ports.observers, *self._subscriptions], ports.strain)
         self._registry = SessionRegistry(ports, runtime, owner, self._secrets, observers)
+        self.launch: Mapping[str, Any] = {"limits": ports.limits, "permits": ports.permits}
+        """What it was started with, as a support bundle shows it."""
         self._actions = SessionActions(self._registry, ports.permits, self.settle_subscribers)
         self.keys = self._actions.keys
         self.logins = Logins()
@@ -217,6 +220,11 @@ class Engine:
         self.ports.permits.check_namespace(namespace, principal)
         return await self.logins.begin(runtime, self.env_of(runtime, principal, namespace), principal)
 
+    def is_running(self, session_id: str) -> bool:
+        """Return whether a task of a session runs here."""
+        live = self._registry.get(session_id)
+        return live is not None and live.queue.busy
+
     def in_use(self, session_id: str) -> bool:
         """Return whether a session has work to do, or somebody follows its events."""
         live = self._registry.get(session_id)
@@ -240,6 +248,10 @@ class EngineService(Archive):
         super().__init__(engine.ports.log, engine.ports.blobs, caller.principal)
         self._engine = engine
         self._caller = caller
+
+    def traced(self, sender: Sender) -> "EngineService":
+        """Return the same sessions for requests that say this of themselves."""
+        return EngineService(self._engine, self._caller.named(sender))
 
     async def execute(self, action: Action[R], *, key: str | None = None) -> R:
         """Carry out an action, once per idempotency key, and return its result."""

@@ -47,12 +47,14 @@ _KINDS: dict[int, FaultKind] = {
 
 
 class ScriptedModel:
-    """Answers the requests of one session from a script."""
+    """Answers the requests of one session from a script, from its first turn or a later one on."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, turn: int = 0) -> None:
         self._script = script
-        self._next = 0
+        self._next = turn
         self._answers = 0
+        # The conversation already has the ids of the turns before.
+        self._id_prefix = f"scripted{turn}_" if turn else "scripted"
         self.problems: list[str] = []
 
     @property
@@ -66,7 +68,7 @@ class ScriptedModel:
     async def answer(self, codec: Codec, ask: Ask, request: RawRequest) -> Reply:
         """Return the next answer."""
         self._answers += 1
-        answer_id = f"scripted{self._answers:06d}"
+        answer_id = f"{self._id_prefix}{self._answers:06d}"
         if ask.kind == "count_tokens":
             return Reply(status=200, headers=JSON, body=codec.count(estimate(ask)))
         purpose = purpose_of(ask)

@@ -6,7 +6,7 @@ apart, because a script is not part of a session's settings.
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -23,10 +23,11 @@ from codesdk.gateway.cassettes.record import RecordingBackend
 from codesdk.gateway.cassettes.replay import ReplayBackend
 from codesdk.gateway.logins import LOGIN_PROVIDERS, LoginDoor, LoginUpstream
 from codesdk.gateway.providers import Accounts, Provider
+from codesdk.gateway.reply import RawRequest, Reply
 from codesdk.gateway.scripted import ScriptedModel
 from codesdk.gateway.server import Backend, Gateway
 from codesdk.gateway.upstream import Upstream
-from codesdk.gateway.wires.exchange import Wire
+from codesdk.gateway.wires.exchange import Ask, Codec, Wire
 from codesdk.redaction import Redactor
 from codesdk.script import Script
 
@@ -119,6 +120,11 @@ class SessionGateway:
         if mode in ("passthrough", "record"):
             self._upstream = self._upstream or Upstream()
             return self._upstream.with_keys(lambda wire: self._paid(wire, payer, tap))
+        self._model_of(session_id, mode, tap)  # fails here, before anyone asks, if there is nothing to play
+        return _Played(lambda: self._model_of(session_id, mode, tap))
+
+    def _model_of(self, session_id: str, mode: GatewayMode, tap: ModelTap) -> ScriptedModel | ReplayBackend:
+        """Return what a session plays now."""
         begun = self._models.get(session_id)
         if begun is not None:  # the session was closed and opened again; it continues where it was
             return begun
@@ -144,6 +150,21 @@ class SessionGateway:
         if provider.key is not None and provider.key not in tap.secrets:
             tap.learn([provider.key])
         return provider
+
+
+class _Played:
+    """Answers from what a session plays when it asks: that may be replaced while its address stays."""
+
+    def __init__(self, model: Callable[[], ScriptedModel | ReplayBackend]) -> None:
+        self._model = model
+
+    async def list_models(self, codec: Codec, request: RawRequest) -> Reply | None:
+        """Answer a request for the list of models."""
+        return await self._model().list_models(codec, request)
+
+    async def answer(self, codec: Codec, ask: Ask, request: RawRequest) -> Reply:
+        """Answer a model request."""
+        return await self._model().answer(codec, ask, request)
 
 
 async def start_gateway(accounts: Accounts, sources: Mapping[str, Source]) -> SessionGateway:

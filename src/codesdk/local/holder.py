@@ -18,6 +18,7 @@ from codesdk.contract.api import RuntimeAuth
 from codesdk.contract.codec import place_of
 from codesdk.contract.errors import Busy, CodeSDKError, InvalidRequest, StorageFailure, from_info
 from codesdk.contract.messages import ArtifactRef
+from codesdk.contract.sender import Sender
 from codesdk.contract.service import Published
 from codesdk.engine import Archive
 from codesdk.local.control import ERROR_LINE, MAX_LINE_BYTES, Check, Execute, Follow, Put, Request, Response
@@ -41,6 +42,10 @@ class HolderService(Archive):
         super().__init__(directory.log, directory.blobs, caller.principal)
         self._directory = directory
         self._caller = caller
+
+    def traced(self, sender: Sender) -> "HolderService":
+        """Return the same sessions for requests that say this of themselves."""
+        return HolderService(self._directory, self._caller.named(sender))
 
     async def execute(self, action: Action[R], *, key: str | None = None) -> R:
         """Have the holder carry out an action."""

@@ -16,6 +16,7 @@ import msgspec
 from codesdk.contract.actions import SCOPES, TokenScope
 from codesdk.contract.errors import InvalidRequest, NotFound, StorageFailure
 from codesdk.contract.ids import is_id
+from codesdk.contract.sender import is_client_id
 from codesdk.contract.tools import Record
 from codesdk.store import now, write_file
 
@@ -34,6 +35,11 @@ class Token(Record, frozen=True, kw_only=True):
     created_at: str
     label: str | None = None
     expires_at: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What the log calls the client that uses it: its label, or its id if a label cannot stand there."""
+        return self.label if self.label is not None and is_client_id(self.label) else self.token_id
 
     def valid(self, now: datetime) -> bool:
         """Return whether it has not expired."""

@@ -181,7 +181,7 @@ class LogObserver:
         done = event.payload
         if done.status != "failed":
             return
-        extra = _of(event) | {"request_id": done.request_id, "http_status": done.http_status}
+        extra = _of(event) | {"model_request_id": done.request_id, "http_status": done.http_status}
         self._log.warning("A model request failed.", extra=extra | {"duration_ms": done.duration_ms})
 
     def _noticed(self, event: ev.RuntimeNoticeEvent) -> None:

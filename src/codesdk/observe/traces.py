@@ -18,6 +18,7 @@ from codesdk.engine import millis
 from codesdk.runtimes import entries
 
 if TYPE_CHECKING:
+    from opentelemetry.context import Context
     from opentelemetry.trace import Span, TracerProvider
 
 _log = logging.getLogger(__name__)
@@ -118,10 +119,29 @@ class Traces:
         }
         if runtime.model is not None:
             attributes["gen_ai.request.model"] = runtime.model
+        _put(attributes, "codesdk.client.request_id", event.trace.request_id)
+        _put(attributes, "codesdk.client.id", event.trace.client_id)
         span = self._tracer.start_span(
-            f"invoke_agent {runtime.name}", attributes=attributes, start_time=_nanos(event)
+            f"invoke_agent {runtime.name}",
+            self._parent(event.trace.traceparent),
+            attributes=attributes,
+            start_time=_nanos(event),
         )
         self._tasks[event.trace.session_id] = _Open(event.trace.task_id, span)
+
+    def _parent(self, traceparent: str | None) -> "Context | None":
+        """Return the span of whoever started a task, as W3C Trace Context writes it; None if there is none."""
+        if traceparent is None:
+            return None
+        _, trace_id, span_id, flags = traceparent.split("-")
+        api = self._api
+        parent = api.SpanContext(
+            int(trace_id, 16),
+            int(span_id, 16),
+            is_remote=True,
+            trace_flags=api.TraceFlags(int(flags, 16) & 1),
+        )
+        return api.set_span_in_context(api.NonRecordingSpan(parent))
 
     def _task_ended(self, event: ev.TaskEndEvent) -> None:
         task = self._task_of(event)
@@ -246,6 +266,11 @@ def _set(span: "Span", name: str, value: str | float | None) -> None:
     """Set an attribute if its value is known."""
     if value is not None:
         span.set_attribute(name, value)
+
+
+def _put(attributes: dict[str, Any], name: str, value: str | None) -> None:
+    if value is not None:
+        attributes[name] = value
 
 
 def _usage(usage: UsageTotals | ev.UsageReported) -> dict[str, int]:

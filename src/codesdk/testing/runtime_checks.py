@@ -163,6 +163,10 @@ async def _resume(bench: Bench) -> None:
     (started,) = payloads(await bench.events(resumed), "task.started")
     same("the task that was resumed", started.resumes and started.resumes.task_id, task.id)
     same("the attempts that ran", [run.attempt for run in bench.tools.invocations], [2])
+    (went,) = payloads(await bench.history(session), "session.resumed")
+    compiled = [p for p in payloads(await bench.events(resumed), "model.input") if p.capture == "compiled"]
+    native = compiled[-1].context_window.strategy == "delta"
+    same("how the log says that it went on", went.resume_model, "native" if native else "reconstruct")
 
 
 async def _steer(bench: Bench) -> None:

@@ -61,6 +61,7 @@ def test_an_approved_call_runs_once_and_its_result_reaches_the_runtime():
         common = {**identity(requested), "name": "fake.write"}
         sandbox = SandboxSummary(network=False)
         assert [event.payload for event in r.events(session.id)[7:]] == [
+            ev.ToolCallPolicyEvaluated(**identity(requested), source="user", result="allow", reason="fine"),
             ev.ToolCallApproved(**common, by=USER, policy_snapshot=snapshot, reason="fine"),
             ev.ToolCallStarted(**common, execution_env="codesdk_host", sandbox=sandbox),
             ev.ToolCallCompleted(
@@ -439,7 +440,6 @@ def test_a_question_outlives_a_crash_and_is_run_by_resume_exactly_once():
         task = r.get(session.resume())
         assert r.story(session, after=at) == [
             "approval.answered",
-            "session.resumed",
             "task.started",
             "tool.call.requested",
             "tool.call.policy_evaluated",
@@ -447,6 +447,7 @@ def test_a_question_outlives_a_crash_and_is_run_by_resume_exactly_once():
             "tool.call.approved",
             *RAN,
             "model.input",
+            "session.resumed",
         ]
         again = r.all(session, ev.ToolCallRequested)[1]
         assert identity(again) == {**identity(requested), "attempt": 2, "runtime_tool_call_id": None}

@@ -250,9 +250,10 @@ async def test_between_tasks_no_tool_is_called():
 
 
 @pytest.mark.parametrize(
-    ("capture", "words"), [("exact", "listed with each exact request"), ("compiled", "reads nothing")]
+    ("capture", "word", "words"),
+    [("exact", "deferred", "listed with each exact request"), ("compiled", "disabled", "reads nothing")],
 )
-async def test_the_compiled_input_says_where_the_sources_are_listed(capture: Any, words: str):
+async def test_the_compiled_input_says_where_the_sources_are_listed(capture: Any, word: str, words: str):
     capabilities = msgspec.structs.replace(FAKE_CAPABILITIES, input_capture=capture)
     runtime = FakeRuntime([message("Done."), done()], capabilities=capabilities)
     async with memory_sdk(runtimes=[runtime]) as sdk:
@@ -260,4 +261,6 @@ async def test_the_compiled_input_says_where_the_sources_are_listed(capture: Any
         await (await session.start("Go")).result()
         events = [decode(frame.data) async for frame in sdk.archive.frames(session.id)]
         [compiled] = [e.payload for e in events if e.type == "model.input"]
-        assert words in (await sdk.read_artifact(compiled.implicit_sources_ref.artifact_id)).decode()
+        said = msgspec.json.decode(await sdk.read_artifact(compiled.implicit_sources_ref.artifact_id))
+        assert (sorted(said), said[word]) == ([word, "reason"], True)
+        assert words in said["reason"]

@@ -176,7 +176,7 @@ def test_over_the_budget_the_oldest_go_up_to_a_users_message_and_the_input_says_
             ("user", ["question 3"]),
         ]
         assert window == ContextWindow(
-            strategy="drop_oldest",
+            strategy="window",
             budget_tokens=80,
             estimated_tokens=window.estimated_tokens,
             omitted=[Omission(first=0, last=3, reason="over the context budget")],

@@ -69,6 +69,7 @@ STORY = [
     "tool.call.policy_evaluated",
     "approval.requested",
     "approval.answered",
+    "tool.call.policy_evaluated",
     "tool.call.approved",
     "tool.call.started",
 ]

@@ -74,7 +74,7 @@ def test_over_the_budget_whole_turns_are_left_out_from_the_oldest_on_and_it_is_s
         assert tokens(sent) <= 200 < tokens(whole[-len(sent) - 2 :])
         last = len(whole) - len(sent) - 1
         assert window(r, session) == ev.ContextWindow(
-            strategy="drop_oldest",
+            strategy="window",
             budget_tokens=200,
             estimated_tokens=tokens(sent),
             omitted=[ev.Omission(first=0, last=last, reason="over the context budget")],

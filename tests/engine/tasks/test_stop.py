@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 from tests.engine.rig import APPROVED, ASKED, BEGUN, DENIED, NO_COST, RAN, USER, Rig, SlowStart, rig, texts
 
@@ -156,7 +157,7 @@ def test_a_tool_that_completes_although_it_is_cancelled_has_its_result_kept():
         stop(r, session)
         completed = r.one(session, ev.ToolCallCompleted)
         assert (completed.is_error, completed.result_preview) == (False, "finished all the same")
-        assert r.ended(session) == [STOPPED]
+        assert r.ended(session) == [msgspec.structs.replace(STOPPED, work=ev.WorkTotals(calls=1))]
 
 
 def test_an_approved_call_that_a_stop_overtakes_is_closed_without_having_run():
@@ -250,7 +251,11 @@ def test_a_call_that_is_announced_after_a_stop_is_denied_at_once():
             *END,
         ]
         assert (r.play.replies, r.tools.runs) == ({"c1": "the task was stopped"}, [])
-        assert r.ended(session) == [STOPPED]
+        [ended] = r.ended(session)
+        assert (ended.work.calls, ended.work.denied) == (1, 1)
+        assert [(denial.name, denial.reason) for denial in ended.work.denials] == [
+            ("fake.read", "the task was stopped")
+        ]
 
 
 def test_a_stop_wins_over_the_error_of_a_runtime_that_it_upsets():
@@ -303,7 +308,7 @@ def test_a_tool_that_ignores_cancellation_does_not_hold_up_the_stop():
         stop(r, session)
         assert r.ended(session) == []
         r.pass_time(10)
-        assert r.story(session, task) == [*BEGUN, *ASKED[:2], APPROVED[1], RAN[0], *ASKED_TO, RAN[1], *END]
+        assert r.story(session, task) == [*BEGUN, *ASKED[:2], APPROVED[-1], RAN[0], *ASKED_TO, RAN[1], *END]
         completed = r.one(session, ev.ToolCallCompleted)
         assert (completed.is_error, completed.outcome) == (True, "unknown")
         before = r.story(session)

@@ -311,7 +311,8 @@ async def test_a_stop_takes_input_along_that_claude_has_not_taken_up(tmp_path: P
         assert (await task.result()).state == "stopped"
         assert len(await world.requests(session)) == 1
         assert (await (await session.start("Go on")).result()).text == "Well."
-        assert "And the weather?" in texts_of((await world.requests(session))[-1])[-2]
+        told = texts_of((await world.requests(session))[-1])
+        assert [text for text in told if "And the weather?" in text] == ["[user]\nAnd the weather?"]
         await world.check(session)
 
 

@@ -6,20 +6,14 @@ from typing import Any
 
 import pytest
 
-from codesdk.contract.messages import Message, Reasoning, Text, user
-from codesdk.runtimes.claude.live import has_copy
+from codesdk.contract.messages import Message, Reasoning, Text, ToolResult, ToolUse, user
+from codesdk.runtimes.claude.copy import in_copy
 
-SAID = [
-    user("First"),
-    Message(role="assistant", message_id="msg_1", content=[Text(text="One.")]),
-    user("Second"),
-    Message(
-        role="assistant",
-        message_id="msg_2",
-        content=[Reasoning(text="Hm."), Text(text="Two."), Text(text="And \u00e4 half.")],
-    ),
-    user("Third"),
-]
+ANSWER = Message(
+    role="assistant",
+    message_id="msg_2",
+    content=[Reasoning(text="Hm."), Text(text="Two."), Text(text="And \u00e4 half.")],
+)
 
 
 def told(text: str) -> dict[str, Any]:
@@ -50,26 +44,37 @@ def write(config: Path, lines: list[Any]) -> None:
 
 def test_a_copy_that_has_the_last_answer_is_one(tmp_path: Path):
     write(tmp_path, WRITTEN)
-    assert has_copy(tmp_path, "c1", SAID)
-    assert not has_copy(tmp_path, "c2", SAID)
+    assert in_copy(tmp_path, "c1", [ANSWER]) == 1
+    assert in_copy(tmp_path, "c2", [ANSWER]) is None
 
 
 @pytest.mark.parametrize("count", range(len(WRITTEN)))
 def test_a_copy_that_lacks_any_of_its_end_is_none(tmp_path: Path, count: int):
     write(tmp_path, WRITTEN[:count])
-    assert not has_copy(tmp_path, "c1", SAID)
+    assert in_copy(tmp_path, "c1", [ANSWER]) is None
 
 
 def test_a_line_that_was_cut_off_is_not_there(tmp_path: Path):
     write(tmp_path, WRITTEN)
     [path] = tmp_path.rglob("*.jsonl")
     path.write_bytes(path.read_bytes()[:-10])
-    assert not has_copy(tmp_path, "c1", SAID)
+    assert in_copy(tmp_path, "c1", [ANSWER]) is None
 
 
 def test_without_an_answer_to_look_for_there_is_no_copy_to_trust(tmp_path: Path):
-    assert not has_copy(tmp_path, "c1", SAID)
+    assert in_copy(tmp_path, "c1", [ANSWER]) is None
     write(tmp_path, WRITTEN)
-    assert not has_copy(tmp_path, "c1", SAID[:1])
     nameless = Message(role="assistant", content=[Text(text="Two.")])
-    assert not has_copy(tmp_path, "c1", [*SAID[:3], nameless])
+    assert in_copy(tmp_path, "c1", [nameless]) is None
+    use = ToolUse(tool_call_id="c", name="t", input={})
+    called = Message(role="assistant", message_id="msg_2", content=[Text(text="Two."), use])
+    assert in_copy(tmp_path, "c1", [called]) is None
+    result = Message(role="tool", content=[ToolResult(tool_call_id="c", result="r")])
+    assert in_copy(tmp_path, "c1", [ANSWER, result]) is None
+
+
+def test_what_was_told_and_never_answered_is_found_each_message_once(tmp_path: Path):
+    write(tmp_path, [*WRITTEN, told("Third"), told("Again")])
+    since = [user("Third"), user("Again"), user("Again"), user("Fifth")]
+    assert in_copy(tmp_path, "c1", [ANSWER, *since]) == 3
+    assert in_copy(tmp_path, "c1", [ANSWER, user("Second")]) == 1

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 from tests.runtimes.claude.goldens import CASES, TOOLS, meanings, read
 
-from codesdk.contract.messages import Message, Text, ToolResult, ToolUse, user
 from codesdk.contract.runtime import Draft, Failed
 from codesdk.runtimes.claude.errors import error_of
-from codesdk.runtimes.claude.input import new_for_file, new_for_process
 from codesdk.runtimes.claude.login import login_variables
 from codesdk.runtimes.claude.normalize import ClaudeState, normalize
 from codesdk.runtimes.claude.options import (
@@ -89,47 +87,6 @@ def test_tools_that_cannot_be_reached_end_the_task() -> None:
 def test_an_error_has_a_code(result: dict[str, Any], reason: str | None, expected: tuple[str, bool]) -> None:
     error = error_of(result, reason)
     assert (error.code, error.retryable) == expected
-
-
-# --- what a process is told -----------------------------------------------------------------------------------
-
-HELLO, AGAIN = user("Hello"), user("Again")
-ANSWER = Message(role="assistant", content=[Text(text="Hi.")])
-CALL = Message(role="assistant", content=[ToolUse(tool_call_id="c", name="t", input={})])
-RESULT = Message(role="tool", content=[ToolResult(tool_call_id="c", result="r")])
-
-
-@pytest.mark.parametrize(
-    ("told", "now", "fresh"),
-    [
-        ([HELLO], [HELLO, ANSWER, HELLO], [HELLO]),
-        ([HELLO, AGAIN], [AGAIN, ANSWER, HELLO], [HELLO]),
-        ([HELLO], [HELLO, AGAIN], [AGAIN]),
-        ([HELLO], [HELLO, CALL, RESULT], []),
-        ([HELLO], [AGAIN, ANSWER, AGAIN], None),
-        ([HELLO], [HELLO, AGAIN, ANSWER, HELLO], None),
-    ],
-)
-def test_a_process_is_told_what_it_lacks(
-    told: list[Message], now: list[Message], fresh: list[Message] | None
-) -> None:
-    assert new_for_process(told, now) == fresh
-
-
-@pytest.mark.parametrize(
-    ("now", "fresh"),
-    [
-        ([HELLO, ANSWER, AGAIN, HELLO], [AGAIN, HELLO]),
-        ([HELLO, CALL, RESULT, ANSWER, AGAIN], [AGAIN]),
-        ([HELLO, CALL, RESULT, AGAIN], None),
-        ([HELLO, ANSWER], None),
-        ([HELLO], None),
-    ],
-)
-def test_its_own_copy_is_trusted_only_up_to_an_answer(
-    now: list[Message], fresh: list[Message] | None
-) -> None:
-    assert new_for_file(now) == fresh
 
 
 # --- how it is started ----------------------------------------------------------------------------------------

@@ -374,7 +374,8 @@ async def test_what_the_model_did_not_answer_is_not_said_twice(tmp_path: Path):
             await rig.ask("Hello.")
         assert await rig.ask("Hello.") == "Yes."
         assert await rig.ask("Hello.") == "Still."
-        said = [text for role, text in texts((await bodies(rig))[-1]) if role == "user"]
+        items = [item for item in (await bodies(rig))[-1]["input"] if item.get("role") == "user"]
+    said = [part["text"] for item in items for part in item["content"]]
     assert said == ["Hello.", "Hello.", "Hello."]
 
 

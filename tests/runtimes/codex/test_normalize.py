@@ -12,7 +12,7 @@ from codesdk.contract.events import RuntimeNotice
 from codesdk.contract.messages import Message, Reasoning, Text, ToolResult, ToolUse, user
 from codesdk.contract.runtime import Draft, Failed, Finished, ToolAnnouncement, ToolDropped, ToolEnded
 from codesdk.runtimes.codex.errors import error_of
-from codesdk.runtimes.codex.input import history, since_answer, split, turn_input
+from codesdk.runtimes.codex.input import history, split, turn_input
 from codesdk.runtimes.codex.normalize import normalize
 from codesdk.runtimes.codex.server import answer
 from codesdk.runtimes.codex.state import MAX_BYTES, MAX_OF_ALL, MAX_OF_ONE, State
@@ -275,7 +275,6 @@ def test_a_thread_that_codex_knows_gets_what_came_since_and_an_unknown_one_its_h
     asked = Message(role="assistant", content=[Reasoning(text="Hm."), Text(text="I look."), use])
     result = Message(role="tool", content=[ToolResult(tool_call_id="call_1", result={"n": 1}, attempt=2)])
     transcript = [user("Look."), asked, result, user("And?")]
-    assert since_answer(transcript) == [result, user("And?")]
     before, new = split(transcript)
     assert (before, new) == ([user("Look."), asked, result], [user("And?")])
     assert history(before) == [

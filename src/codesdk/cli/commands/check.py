@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from codesdk.cli.app import Setup
-from codesdk.cli.exits import FAILED, OK
+from codesdk.cli.exits import FAILED, OK, UNRECOVERED
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument
 from codesdk.cli.target.lookup import all_sessions, find_session
@@ -32,8 +32,17 @@ PATIENCE_S = 0.5  # a check that takes less shows no progress
 REFRESH_S = 0.1
 
 Kind = Literal["verify", "replay"]
-Checked = tuple[int, Sequence[Any]]
-"""How many events were checked, and the problems: structs or mappings with `seq` and `message`."""
+
+
+class Checked(NamedTuple):
+    """How many events were checked, and the problems: structs or mappings with `seq` and `message`."""
+
+    events: int
+    found: Sequence[Any]
+    interrupted: bool = False
+    """Whether nothing is wrong, but the last task was interrupted and is not closed yet."""
+
+
 Check = Callable[[str], Awaitable[Checked]]
 
 
@@ -57,7 +66,8 @@ _WORDS: dict[Kind, Words] = {
 @json_option("Print one result per session as JSON.")
 @click.pass_obj
 def verify(setup: Setup, session: str | None, every: bool, as_json: bool) -> int:
-    """Check a stored log against the contract's nine invariants. Exits 1 if one is broken."""
+    """Check a stored log against the contract's nine invariants. Exits 1 if one is broken, and 7 if all
+    hold so far but a session was interrupted and is not recovered yet: the next run in its directory does that."""
     if every == (session is not None):
         raise click.UsageError("Name a session, or use --all.")
     return run_async(_check(setup, session, "verify", as_json))
@@ -76,18 +86,35 @@ async def _check(setup: Setup, given: str | None, kind: Kind, as_json: bool) -> 
     code = OK
     async with _checker(setup, kind) as (archive, check):
         for session_id in await _chosen(archive, given):
-            events, found = await check(session_id)
-            if found:
+            checked = await check(session_id)
+            if checked.found:
                 code = FAILED
-            if as_json:
-                listed = {_WORDS[kind].listed: found}
-                write_json({"session_id": session_id, "ok": not found, "events": events, **listed})
-                continue
-            good = f"{session_id}: {events:,} events, {_WORDS[kind].good}"
-            write_mark(not found, f"{session_id}: {plural(len(found), 'problem')}" if found else good)
-            for each in found:
-                write_line(f"  {one_line(_line(**msgspec.to_builtins(each)))}")
+            elif checked.interrupted and code == OK:
+                code = UNRECOVERED
+            _show(session_id, kind, checked, as_json)
     return code
+
+
+def _show(session_id: str, kind: Kind, checked: Checked, as_json: bool) -> None:
+    """Write what a check found."""
+    events, found, words = checked.events, checked.found, _WORDS[kind]
+    if as_json:
+        outcome: dict[str, Any] = {"session_id": session_id, "ok": not found, "events": events}
+        if kind == "verify":
+            outcome["interrupted"] = checked.interrupted
+        write_json({**outcome, words.listed: found})
+    elif found:
+        write_mark(False, f"{session_id}: {plural(len(found), 'problem')}")
+    elif checked.interrupted:
+        write_mark(
+            None,
+            f"{session_id}: {events:,} events, {words.good} so far; its last task was interrupted and is not"
+            " closed yet. The next run in this data directory closes it, then it can be resumed.",
+        )
+    else:
+        write_mark(True, f"{session_id}: {events:,} events, {words.good}")
+    for each in () if as_json else found:
+        write_line(f"  {one_line(_line(**msgspec.to_builtins(each)))}")
 
 
 @asynccontextmanager
@@ -106,25 +133,27 @@ async def _checker(setup: Setup, kind: Kind) -> AsyncGenerator[tuple[SessionRead
 async def _check_here(
     archive: "Archive", data_dir: Path, session_id: str, kind: Kind, *, running: bool
 ) -> Checked:
-    from codesdk.engine import replay_session, verify_session
+    from codesdk.engine import is_interrupted, replay_session, verify_session
     from codesdk.local import equipment_in
 
     head = await archive.log.head(session_id)
     async with _progress(archive.log, head, _WORDS[kind].done) as log:
         if kind == "replay":
-            return await replay_session(log, archive.blobs, session_id)
+            return Checked(*await replay_session(log, archive.blobs, session_id))
         found = await verify_session(log, archive.blobs, session_id, running=running)
+        interrupted = is_interrupted(found)
         # Not a law of the log, but of what lies beside it.
         exposed = [{"message": sentence} for sentence in equipment_in(data_dir).exposed(session_id)]
-        return head, [*found, *exposed]
+        return Checked(head, [*([] if interrupted else found), *exposed], interrupted)
 
 
 async def _check_there(daemon: "HttpService", session_id: str, kind: Kind) -> Checked:
     if kind == "verify":
         report = await daemon.verify(session_id)
-        return report.events, report.findings
+        return Checked(report.events, report.findings, report.interrupted)
     report = await daemon.replay(session_id)
-    return report.events, [{"seq": found.seq, "message": found.message} for found in report.findings]
+    found = [{"seq": found.seq, "message": found.message} for found in report.findings]
+    return Checked(report.events, found)
 
 
 async def _chosen(archive: SessionReader, given: str | None) -> list[str]:
@@ -133,7 +162,9 @@ async def _chosen(archive: SessionReader, given: str | None) -> list[str]:
     return [row.session_id async for row in all_sessions(archive)]
 
 
-def _line(message: str, seq: int | None = None, invariant: int | str | None = None) -> str:
+def _line(
+    message: str, seq: int | None = None, invariant: int | str | None = None, open_end: bool = False
+) -> str:
     """Return a problem with where it is."""
     place = "" if seq is None else f"seq {seq}: "
     law = "" if invariant is None else f"invariant {invariant}: "

@@ -55,7 +55,7 @@ def events(
 @json_option("Print one message per line as JSON.")
 @click.pass_obj
 def transcript(setup: Setup, session: str, as_json: bool) -> int:
-    """Show a session's messages as the next task would see them."""
+    """Show all messages of a session. A long one may be compacted: its runtime then works with fewer."""
     return run_async(_transcript(setup, session, as_json))
 
 

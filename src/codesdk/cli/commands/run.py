@@ -89,6 +89,11 @@ _OF_NEW = frozenset(
 @click.option("--max-cost", type=Real(0, 1e9, min_open=True), metavar="USD", help="What it may cost.")
 @click.option("--session", metavar="SESSION", help="Go on in this session instead of a new one.")
 @click.option("--interactive", is_flag=True, help=_INTERACTIVE_HELP)
+@click.option(
+    "--fail-on-denied",
+    is_flag=True,
+    help="Exit with 6 if the task is done but calls of it were denied, by a rule or by a person.",
+)
 @json_option(_JSON_HELP)
 @click.pass_obj
 def run(
@@ -97,6 +102,7 @@ def run(
     session: str | None,
     script: str | None,
     interactive: bool,
+    fail_on_denied: bool,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -106,13 +112,17 @@ def run(
     or, with --interactive, waits for `codesdk approve` from elsewhere. Ctrl-C stops the task.
     """
     text = _read_prompt(prompt)
-    setting = Setting(as_json, choose_answering(as_json, interactive), setup.shown)
+    setting = Setting(as_json, choose_answering(as_json, interactive), setup.shown, fail_on_denied)
     if session is not None:
         if typed := _typed(_OF_NEW):
             raise InvalidRequest(
                 f"{typed[0]} is for a new session; {session} has its own. Leave out one of the two."
             )
         return run_async(_go_on(setup, session, script, options, setting, lambda found: found.start(text)))
+    if options["record"] and script is not None:
+        raise InvalidRequest(
+            "--record keeps a model's answers, and with --script no model is asked. Leave out one of the two."
+        )
     new = _new_session(options)
     if setup.url is None and not Path(new["workspace"]).is_dir():
         raise InvalidRequest(f"The workspace {new['workspace']} is not a directory.")
@@ -282,7 +292,7 @@ async def _close(ending: Event, setting: Setting) -> int:
     """Show where to look next, and return the exit code."""
     if not setting.as_json:
         await _show_next(ending, f"codesdk{setting.hint}", short(ending.trace.session_id))
-    return exit_of_ending(ending)
+    return exit_of_ending(ending, fail_on_denied=setting.fail_on_denied)
 
 
 async def _show_next(ending: Event, command: str, name: str) -> None:

@@ -1,4 +1,4 @@
-"""`codesdk set`, `fork`, `move`, `close`, `delete` and `undo`: what can be done to a session as a whole."""
+"""`codesdk set`, `fork`, `move`, `compact`, `close`, `delete` and `undo`: what can be done to a session as a whole."""
 
 import sys
 from typing import Any
@@ -12,7 +12,7 @@ from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option, session_argument, whole
 from codesdk.cli.target.lookup import find, find_changed_call, find_session, short
-from codesdk.cli.target.place import open_reader
+from codesdk.cli.target.place import open_reader, open_sdk
 from codesdk.cli.view.out import write_json, write_line
 from codesdk.cli.view.safe import one_line
 from codesdk.contract.actions import (
@@ -24,7 +24,7 @@ from codesdk.contract.actions import (
     UndoChanges,
 )
 from codesdk.contract.errors import InvalidRequest
-from codesdk.contract.settings import SettingsChange
+from codesdk.contract.settings import CompactStrategy, SettingsChange
 from codesdk.contract.tools import UndoReport
 
 SessionAction = ForkSession | ChangeSettings | MoveSession | CloseSession
@@ -49,7 +49,7 @@ def fork(setup: Setup, session: str, seq: int | None, title: str | None, as_json
 @json_option("Print the session as JSON.")
 @click.pass_obj
 def set_(setup: Setup, session: str, settings: tuple[str, ...], as_json: bool) -> int:
-    """Change settings of a session: title, model, permission_mode, budgets, timeouts, values.
+    """Change settings of a session: title, model, permission_mode, budgets, timeouts, context, values.
 
     A VALUE is read as JSON if possible, else as text: title="New name", stop_grace_s=2,
     budgets='{"session": {"requests": 100}}', values='{"ticket": "A-1"}'. They apply from the next decision
@@ -70,6 +70,33 @@ def move(setup: Setup, session: str, runtime: str, model: str | None, as_json: b
     """Continue on another RUNTIME, from the transcript."""
     action = MoveSession(session_id=session, runtime=runtime, model=model)
     return run_async(_change(setup, action, "The next task runs on {row.runtime}.", as_json))
+
+
+@click.command()
+@session_argument()
+@click.option(
+    "--strategy",
+    type=click.Choice(["window", "summary"]),
+    default="window",
+    show_default=True,
+    help="window: leave out the oldest turns. summary: have the session's runtime sum them up first.",
+)
+@click.option(
+    "--keep-tokens",
+    type=whole(0),
+    metavar="N",
+    help="Tokens of the newest turns that stay as they are. [default: half of what there is]",
+)
+@json_option("Print the session as JSON.")
+@click.pass_obj
+def compact(
+    setup: Setup, session: str, strategy: CompactStrategy, keep_tokens: int | None, as_json: bool
+) -> int:
+    """Give the runtime less of the conversation from the next task on. The transcript keeps everything.
+
+    The way out when a task fails with CONTEXT_TOO_LARGE.
+    """
+    return run_async(_compact(setup, session, strategy, keep_tokens, as_json))
 
 
 @click.command()
@@ -113,6 +140,20 @@ async def _change(setup: Setup, action: SessionAction, words: str, as_json: bool
         write_json(row)
     else:
         write_line(words.format(row=row))
+    return 0
+
+
+async def _compact(
+    setup: Setup, given: str, strategy: CompactStrategy, keep_tokens: int | None, as_json: bool
+) -> int:
+    session_id = (await find(setup, given)).session_id
+    async with open_sdk(setup) as sdk:  # a summary takes its time, and this process may have to run the task
+        session = await sdk.session(session_id)
+        row = await session.compact(strategy, keep_tokens=keep_tokens)
+    if as_json:
+        write_json(row)
+    else:
+        write_line("Compacted. The next task begins with less of the conversation.")
     return 0
 
 

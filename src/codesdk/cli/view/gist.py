@@ -122,6 +122,9 @@ def _session(payload: object) -> str | None:
             return f"the clock was set back, from {p.before} to {p.after}"
         case ev.SettingsChanged() as p:
             return f"{brief(msgspec.to_builtins(p.given()))} by {who(p.by)}"
+        case ev.SessionCompacted() as p:
+            tokens = f"about {p.tokens_before:,} tokens to {p.tokens_after:,}"
+            return f"{p.strategy}, {tokens}, from message {p.first} on, by {who(p.by)}: {p.reason}"
         case ev.GrantRevoked() as p:
             return f"{p.tool} by {who(p.by)}"
         case ev.FilesUndone() as p:

@@ -318,6 +318,7 @@ class LiveView:
         ev.ToolCallCompleted: _done,
         ev.RuntimeNotice: _notice,
         ev.SettingsChanged: _fact,
+        ev.SessionCompacted: _fact,
         ev.GrantRevoked: _fact,
         ev.TaskCompleted: _ended,
         ev.TaskFailed: _ended,

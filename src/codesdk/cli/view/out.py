@@ -50,9 +50,10 @@ def write_encoded(lines: Iterable[bytes]) -> None:
     write_bytes(b"".join([line + b"\n" for line in safe]))
 
 
-def write_mark(good: bool, text: str) -> None:
-    """Write a line with a sign before it that says whether something is as it should be."""
-    click.secho("✓ " if good else "✗ ", fg="green" if good else "red", nl=False)
+def write_mark(good: bool | None, text: str) -> None:
+    """Write a line with a sign before it that says whether something is as it should be; None: neither."""
+    sign, color = ("! ", "yellow") if good is None else ("✓ ", "green") if good else ("✗ ", "red")
+    click.secho(sign, fg=color, nl=False)
     write_line(text)
 
 

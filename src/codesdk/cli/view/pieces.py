@@ -75,6 +75,8 @@ def ending_line(payload: TaskCompleted | TaskFailed | TaskStopped) -> Text:
         line = Text.assemble(
             (f"{BAD} failed", "bold red"), f" · {error.code}: {one_line(error.message, 1000)}"
         )
+    if payload.work.denied:
+        line.append(f" · {plural(payload.work.denied, 'call')} denied", "yellow")
     for part in (tokens(payload.usage), duration(payload.duration_ms)):
         line.append(f" · {part}" if part else "", "dim")
     return line

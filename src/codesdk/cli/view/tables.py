@@ -156,7 +156,9 @@ def fit(text: str, cells: int) -> str:
 
 def print_message(console: Console, message: blocks.Message) -> None:
     """Print one message of a transcript."""
-    console.print(Text(message.role, _ROLES.get(message.role, "bold")))
+    span = message.summary_of
+    name = message.role if span is None else f"summary of messages {span.first} to {span.last}"
+    console.print(Text(name, _ROLES.get(message.role, "bold")))
     for block in message.content:
         match block:
             case blocks.Text() | blocks.Code():

@@ -57,6 +57,8 @@ class Setting(NamedTuple):
     answering: Answering
     hint: str
     """The options that follow `codesdk` in commands that a person is told to type."""
+    fail_on_denied: bool = False
+    """Whether a task with denied calls counts as one that failed."""
 
 
 def choose_answering(as_json: bool, interactive: bool) -> Answering:

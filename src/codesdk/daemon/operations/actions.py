@@ -44,7 +44,7 @@ async def _execute(call: Call) -> Answer:
     assert kind is not None, "only actions are executed"
     given = {} if call.body is None else msgspec.structs.asdict(call.body)
     action = kind(**given, **call.path)
-    if kind in _BEGINS:
+    if kind in _BEGINS or (isinstance(action, act.CompactSession) and action.strategy == "summary"):
         call.refuse_late()
         row = await call.sdk.service.session(call.path["session_id"])
         call.take_task(row.runtime)
@@ -77,6 +77,7 @@ OPERATIONS = (
     _row(act.ForkSession, status=201),
     _row(act.ChangeSettings),
     _row(act.MoveSession),
+    _row(act.CompactSession),
     _row(act.CloseSession),
     _row(act.DeleteSession),
     _row(act.UndoChanges),

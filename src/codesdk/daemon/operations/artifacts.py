@@ -9,10 +9,12 @@ from codesdk.contract.api import ArtifactInfo, ArtifactPage
 from codesdk.contract.errors import NotFound
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.records import ArtifactRow
+from codesdk.daemon.operations.daemon import process_health
 from codesdk.daemon.operations.operation import Call, NoQuery, Operation, get
 from codesdk.daemon.operations.reading import Limit, get_session
 from codesdk.daemon.problems import wrong_type
 from codesdk.daemon.responses import Content, Spooled, media_type
+from codesdk.daemon.settings import launch_settings
 
 
 class UploadQuery(NoQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -75,7 +77,8 @@ async def support_bundle(call: Call) -> Spooled:
             session.session_id,
             cast("BinaryIO", spool),
             max_bytes=call.query.max_bytes,
-            health={"status": "ok", "draining": call.draining},
+            health=await process_health(call),
+            launch=launch_settings(call.settings),
         )
     except BaseException:
         spool.close()

@@ -1,6 +1,7 @@
 """Operations about the daemon itself: health, readiness, runtimes, metrics, clean-up, who the caller is."""
 
 import asyncio
+from typing import Any
 
 import msgspec
 
@@ -14,7 +15,7 @@ from codesdk.contract.api import (
     TokenInfo,
 )
 from codesdk.contract.entry import RuntimeEntry
-from codesdk.contract.errors import StorageFailure
+from codesdk.contract.errors import CodeSDKError, StorageFailure
 from codesdk.contract.events import CONTRACT_VERSION
 from codesdk.contract.ports import EventLog
 from codesdk.contract.retention import GcReport
@@ -56,6 +57,16 @@ async def _probe(log: EventLog) -> None:
         # Anyone may ask, so the reason is named without the path that the error's own words hold.
         reason = (error.details or {}).get("sqlite", "the cause is in the daemon's log")
         raise not_ready(f"The store refused a write ({reason}).") from error
+
+
+async def process_health(call: Call) -> dict[str, Any]:
+    """Return the daemon's own health, for a support bundle: what `/v1/health` and `/v1/ready` say."""
+    found: dict[str, Any] = msgspec.to_builtins(await health(call))
+    try:
+        answer: dict[str, Any] = msgspec.to_builtins(await ready(call))
+    except CodeSDKError as error:
+        answer = {"ready": False, "problems": [error.message]}
+    return {**found, **answer, "draining": call.draining}
 
 
 async def whoami(call: Call) -> TokenInfo:

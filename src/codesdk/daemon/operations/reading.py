@@ -151,16 +151,21 @@ async def read_usage(call: Call) -> UsageAnswer:
 
 async def verify_session(call: Call) -> CheckReport:
     """Check a stored log against the contract."""
-    from codesdk.engine import verify_session as check
+    from codesdk.engine import is_interrupted, verify_session as check
 
     session, archive = await get_session(call), call.sdk.archive
     head = await archive.log.head(session.session_id)
-    found = await check(archive.log, archive.blobs, session.session_id, running=True)
+    found = await check(archive.log, archive.blobs, session.session_id)
+    if interrupted := is_interrupted(found):
+        found = []
+        # Unless it runs here, or has ended while the log was read.
+        runs = call.sdk.engine.is_running(session.session_id)
+        interrupted = not runs and (await get_session(call)).active_task_id is not None
     findings = [
         Finding(invariant=str(finding.invariant), message=finding.message, seq=finding.seq)
         for finding in found
     ]
-    return CheckReport(ok=not findings, events=head, findings=findings)
+    return CheckReport(ok=not findings, events=head, findings=findings, interrupted=interrupted)
 
 
 async def replay_session(call: Call) -> CheckReport:

@@ -72,6 +72,7 @@ class Calls:
         self._asked: dict[str, LiveCall] = {}
         self._workers: set[asyncio.Task[Any]] = set()
         self._closed = False
+        self.refusal: str | None = None  # why no call is decided any more: the task is about to end
         self._matching = Matching()
         self._executions = Executions(scope, writes)
         self.approvals = Approvals(scope, self._live)
@@ -218,7 +219,8 @@ class Calls:
             inline, ref = msgspec.UNSET, await scope.put_artifact(given.data, "application/json", "input")
         raw, raw_ref = await self._intake.raw(item.raw)
         payload = ToolCallRequested(
-            tool_call_id=scope.ports.stamper.mint("call"),
+            tool_call_id=self._intake.call_ids.pop(item.runtime_tool_call_id, None)
+            or scope.ports.stamper.mint("call"),
             attempt=1,
             input_hash=given.digest,
             runtime_tool_call_id=item.runtime_tool_call_id,
@@ -262,7 +264,9 @@ class Calls:
         """
         try:
             await self._ask_budget()
-            if self._scope.state.is_open(call.state):
+            if self._scope.state.is_open(call.state) and self.refusal is not None:
+                ledger.refuse(self._scope.journal, call.state, self.refusal)
+            elif self._scope.state.is_open(call.state):
                 await self._decide(call)
         finally:
             _mark_judged(call)

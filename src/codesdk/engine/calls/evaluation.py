@@ -46,6 +46,9 @@ def known_tools(owned: Sequence[ToolSpec], native: Mapping[str, ToolClass]) -> K
 
 def judge(scope: SessionScope, tools: KnownTools, call: LiveCall) -> list[Evaluation]:
     """Return the opinions on a call: why it is impossible, or the mode's, the policy's and the grants'."""
+    task = scope.state.task
+    if task is not None and task.summarizes_before is not None:
+        return [_opinion("deny", "summary", "No tools are used while the conversation is summed up.")]
     if call.origin == "native":
         return _judge_native(scope, tools, call)
     name = call.state.name

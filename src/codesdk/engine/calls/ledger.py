@@ -21,8 +21,10 @@ from codesdk.contract.tools import (
     ExecutionEnv,
     OutputStream,
     PolicySnapshot,
+    PolicySource,
     SandboxSummary,
     Scope,
+    Verdict,
 )
 from codesdk.engine.log.clock import millis
 from codesdk.engine.log.journal import Journal
@@ -110,13 +112,16 @@ def close_budget_questions(journal: Journal, why: str) -> None:
 def answer(
     journal: Journal, call: CallState, decision: Decision, by: Actor, scope: Scope, reason: str | None
 ) -> None:
-    """Record the answer to a call's question, and decide the call by it."""
+    """Record the answer to a call's question and the opinion that it is, and decide the call by it."""
     assert call.approval_id is not None, "only a question can be answered"
     journal.write(
         ev.ApprovalAnswered(
             approval_id=call.approval_id, decision=decision, by=by, scope=scope, reason=reason
         )
     )
+    source: PolicySource = by.kind if by.kind in ("user", "extension") else "codesdk"
+    result: Verdict = "allow" if decision == "approve" else "deny"
+    evaluate(journal, call, Evaluation(source=source, result=result, reason=reason))
     if decision == "approve":
         approve(journal, call, by, reason)
     else:

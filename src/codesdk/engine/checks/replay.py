@@ -18,9 +18,18 @@ from codesdk.contract.settings import SessionSettings
 from codesdk.engine.checks.replay_steps import Tape, play
 from codesdk.engine.log.journal import LOCAL, Journal
 from codesdk.engine.log.loading import load_state, read_transcript
-from codesdk.engine.log.state import SessionState
+from codesdk.engine.log.state import ActiveTask, SessionState
 from codesdk.engine.tasks import lifecycle
-from codesdk.engine.tasks.context import Window, compile_input
+from codesdk.engine.tasks.context import compile_delta, compile_input
+from codesdk.engine.tasks.window import Window
+
+
+class _Range(msgspec.Struct):
+    first: int
+
+
+class _Manifest(msgspec.Struct):
+    messages: _Range
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -39,7 +48,7 @@ class Replay:
         self._session_id = session_id
         self._tape = Tape(log, session_id)
         self._state = SessionState(session_id=session_id, principal=LOCAL)
-        self._journal = Journal(self._state, self._tape, self._compare)
+        self._journal = Journal(self._state, self._tape, self._compare, sender=self._tape.sender)
         self._window: Window | None = None
         self._rows: list[MessageRow] = []
         self.events: int = 0
@@ -68,7 +77,7 @@ class Replay:
         """Take over what no event states: the principal, and the runtime's session id and model."""
         if event.seq == 1 and event.trace.user_id is not None:
             self._state.principal = event.trace.user_id
-            self._journal = Journal(self._state, self._tape, self._compare)
+            self._journal = Journal(self._state, self._tape, self._compare, sender=self._tape.sender)
         if event.runtime.runtime_session_id != self._state.runtime_session_id or (
             event.runtime.model != self._state.model
         ):
@@ -97,26 +106,31 @@ class Replay:
 
     async def _create(self, payload: ev.SessionCreated) -> None:
         lifecycle.create(self._journal, payload)
-        settings = msgspec.convert(payload.settings, type=SessionSettings)
-        self._window = Window(settings.context_budget_tokens)
         if payload.parent is not None:
             rows = await self._log.messages(
                 self._session_id, before=payload.parent.messages, limit=payload.parent.messages
             )
             self._rows.extend(rows)
-            self._window.extend(rows)
 
     async def _compile(self, event: Event, payload: ev.ModelInput) -> None:
-        """Compile the input again from the replayed transcript alone."""
-        window, task = self._window, self._state.task
-        assert window is not None, "a session is created first"
+        """Compile the input again from the replayed transcript alone.
+
+        What a runtime still had of its own is its word: from which message on it was told is read from the record.
+        """
+        task = self._state.task
         assert task is not None, "an input is compiled for a task"
         self._collect_rows()
-        compiled = compile_input(
-            window, payload.tool_manifest, payload.runtime_config, window.since(task.started_seq)
-        )
-        data = msgspec.json.encode(compiled.manifest)
         stored = await self._blobs.get(payload.input_ref.content_hash)
+        tools, config = payload.tool_manifest, payload.runtime_config
+        if payload.context_window.strategy == "delta":
+            first = msgspec.json.decode(stored, type=_Manifest).messages.first
+            rows, state = self._rows[first:], self._state
+            compiled = compile_delta(rows, state.messages, state.chain, self._budget, tools, config)
+        else:
+            window = self._window_of(task)
+            new = 0 if task.asked else window.since(task.started_seq)
+            compiled = compile_input(window, tools, config, new, task.asked)
+        data = msgspec.json.encode(compiled.manifest)
         if data != stored:
             self._differ(event.seq, "the compiled input is not the stored one")
         self._journal.write(
@@ -125,11 +139,26 @@ class Replay:
             )
         )
 
+    @property
+    def _budget(self) -> int:
+        return msgspec.convert(self._state.config.settings, type=SessionSettings).context_budget_tokens
+
+    def _window_of(self, task: ActiveTask) -> Window:
+        """Return the window that a task's input was compiled from. One for all tasks, as long as it serves."""
+        compacted, window = self._state.context.compacted, self._window
+        if task.summarizes_before is not None:
+            window = Window(self._session_id, self._budget, compacted, task.summarizes_before)
+            window.replace(self._rows[: task.summarizes_before])
+            return window
+        if window is None or not window.is_for(self._budget, compacted):
+            window = self._window = Window(self._session_id, self._budget, compacted)
+            window.replace(self._rows)
+        else:
+            window.extend(self._rows[window.next_index :])
+        return window
+
     def _collect_rows(self) -> None:
-        rows = self._journal.take_changes().messages
-        self._rows.extend(rows)
-        if self._window is not None:
-            self._window.extend(rows)
+        self._rows.extend(self._journal.take_changes().messages)
 
     async def _compare_rows(self) -> None:
         """Compare the transcript and the state with what the store keeps of them."""

@@ -16,6 +16,7 @@ from codesdk.contract.ids import Prefix
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import EventLog
 from codesdk.contract.records import StoredFrame
+from codesdk.contract.sender import Sender
 from codesdk.contract.tools import ToolIdentity
 from codesdk.engine.calls import ledger
 from codesdk.engine.log.feed import PAGE_EVENTS
@@ -92,6 +93,14 @@ class Tape:
         """Return the time of the next event."""
         event = self.peek()
         return event.time if event else "1970-01-01T00:00:00.000Z"
+
+    def sender(self) -> Sender | None:
+        """Return the request that the next event was written for."""
+        event = self.peek()
+        if event is None:
+            return None
+        trace = event.trace
+        return Sender(request_id=trace.request_id, client_id=trace.client_id, traceparent=trace.traceparent)
 
     def mint(self, prefix: Prefix) -> str:
         """Return the id that the next event was given."""
@@ -198,13 +207,14 @@ def _end(tape: Tape, journal: Journal) -> None:
         ahead += 1
     assert event is not None, "an end has a terminal event"
     payload = event.payload
+    raw: dict[str, Any] = {"raw": event.runtime.raw, "raw_ref": event.runtime.raw_ref}
     if isinstance(payload, ev.TaskStopped) and journal.state.task and journal.state.task.stop is None:
         _pass_on(journal, event)
     elif isinstance(payload, ev.TaskFailed):
-        lifecycle.end(journal, error=payload.error)
+        lifecycle.end(journal, error=payload.error, **raw)
     else:
         stop_reason = payload.stop_reason if isinstance(payload, ev.TaskCompleted) else None
-        lifecycle.end(journal, stop_reason=stop_reason)
+        lifecycle.end(journal, stop_reason=stop_reason, **raw)
 
 
 def _why_skipped(tape: Tape, payload: ev.ToolCallStarted) -> str | None:
@@ -248,6 +258,7 @@ def _start(tape: Tape, journal: Journal, task_id: str, payload: ev.TaskStarted) 
         payload.messages,
         payload.runtime_config,
         resumes=payload.resumes.task_id if payload.resumes else None,
+        summarizes_before=payload.summarizes_before,
     )
 
 

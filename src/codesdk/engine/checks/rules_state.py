@@ -3,7 +3,7 @@
 Only the carried questions outlive their task.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Literal
 
@@ -19,12 +19,22 @@ Report = Callable[[int, str], None]
 """Takes the number of an invariant and what is wrong with the current event."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     """A fault of a stored session. No `seq`: the whole log. No `invariant`: the store is damaged."""
 
     seq: int | None
     invariant: int | None
     message: str
+    open_end: bool = False
+    """Whether only the end is missing: the log stops inside a task."""
+
+
+def is_interrupted(findings: Sequence[Finding]) -> bool:
+    """Return whether a log keeps the contract as far as it goes, and its last task was not ended.
+
+    If nobody runs that task, it was interrupted, and is closed when the session is next used.
+    """
+    return bool(findings) and all(finding.open_end for finding in findings)
 
 
 class Attempt(msgspec.Struct, kw_only=True):

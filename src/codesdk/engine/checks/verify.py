@@ -19,13 +19,13 @@ from codesdk.contract.ports import Blobs, EventLog
 from codesdk.contract.records import ApprovalRow, Changes, MessageRow, SessionRow, Snapshot, TaskRow
 from codesdk.contract.tools import ManifestEntry
 from codesdk.engine.checks.rules_log import Checker
-from codesdk.engine.checks.rules_state import Finding, hash_or_none
+from codesdk.engine.checks.rules_state import Finding, hash_or_none, is_interrupted
 from codesdk.engine.log.feed import PAGE_EVENTS
 from codesdk.engine.log.fold import fold
 from codesdk.engine.log.state import SessionState, decode_state
 from codesdk.engine.log.transcript import row_for
 
-__all__ = ["Checker", "Finding", "verify_session"]
+__all__ = ["Checker", "Finding", "is_interrupted", "verify_session"]
 
 _DELTAS = {"model.output.delta", "tool.output.delta"}
 """What most of a long log is made of. Their payloads name no artifact."""

@@ -10,8 +10,19 @@ from codesdk.contract.messages import ToolResult
 from codesdk.contract.records import ApprovalRow, Changes
 from codesdk.contract.tools import Evaluation, Grant, ToolIdentity
 from codesdk.engine.log import transcript
-from codesdk.engine.log.state import BudgetQuestion, CallPart, CallState, Carried, SessionState, call_key
+from codesdk.engine.log.state import (
+    ActiveTask,
+    BudgetQuestion,
+    CallPart,
+    CallState,
+    Carried,
+    SessionState,
+    call_key,
+)
 from codesdk.policy import open_questions
+
+REASON_CHARS = 200
+"""How much of the reason of a denial the end of its task repeats."""
 
 
 def call_of(state: SessionState, payload: ToolIdentity) -> CallState | None:
@@ -35,6 +46,7 @@ def _requested(state: SessionState, event: Event, payload: ev.ToolCallRequested,
     task = state.task
     if task is None:
         return
+    task.work = msgspec.structs.replace(task.work, calls=task.work.calls + 1)
     identity = msgspec.convert(payload, ToolIdentity, from_attributes=True)
     value = None if payload.input is msgspec.UNSET else payload.input
     task.calls[call_key(payload.tool_call_id, payload.attempt)] = CallState(
@@ -131,13 +143,8 @@ def _answered(state: SessionState, event: Event, payload: ev.ApprovalAnswered, c
             state.carried.remove(carried)
         return
     call = call_asked_about(state, payload.approval_id)
-    if call is not None:
-        if approved and payload.scope == "session":
-            _grant(state, event, call, payload)
-        source: Any = "user" if payload.by.kind == "user" else "codesdk"
-        call.evaluations.append(
-            Evaluation(source=source, result="allow" if approved else "deny", reason=payload.reason)
-        )
+    if call is not None and approved and payload.scope == "session":
+        _grant(state, event, call, payload)
     changes.approvals.append(_closed_approval(state, event, payload.approval_id))
 
 
@@ -170,11 +177,25 @@ def _approved(state: SessionState, event: Event, payload: ev.ToolCallApproved, _
 
 
 def _denied(state: SessionState, event: Event, payload: ev.ToolCallDenied, changes: Changes) -> None:
+    if state.task is not None and not payload.carried:  # a carried call is still to be decided
+        _add_denial(state.task, payload)
     result = ToolResult(
         tool_call_id=payload.tool_call_id, attempt=payload.attempt, result=payload.reason, is_error=True
     )
     _close_call(state, event, result, changes)
     _note_decision(state, payload, False)
+
+
+def _add_denial(task: ActiveTask, payload: ev.ToolCallDenied) -> None:
+    work, listed = task.work, task.work.denials
+    if len(listed) < ev.MAX_LISTED:
+        reason = (
+            payload.reason
+            if len(payload.reason) <= REASON_CHARS
+            else payload.reason[: REASON_CHARS - 1] + "…"
+        )
+        listed = [*listed, ev.Denial(tool_call_id=payload.tool_call_id, name=payload.name, reason=reason)]
+    task.work = msgspec.structs.replace(work, denied=work.denied + 1, denials=listed)
 
 
 def _tool_started(state: SessionState, event: Event, payload: ev.ToolCallStarted, _: Changes) -> None:
@@ -189,6 +210,8 @@ def _tool_started(state: SessionState, event: Event, payload: ev.ToolCallStarted
 def _tool_completed(
     state: SessionState, event: Event, payload: ev.ToolCallCompleted, changes: Changes
 ) -> None:
+    if state.task is not None:
+        state.task.changed |= {change.path: change for change in payload.changes}
     result = ToolResult(
         tool_call_id=payload.tool_call_id,
         attempt=payload.attempt,

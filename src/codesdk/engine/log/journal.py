@@ -14,10 +14,14 @@ from codesdk.contract.events import EVENT_OF, SCHEMA_VERSION, ClockChanged, Even
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import Stamper
 from codesdk.contract.records import Changes
+from codesdk.contract.sender import Sender
+from codesdk.engine.log.acting import current_sender
 from codesdk.engine.log.choke_point import ChokePoint
 from codesdk.engine.log.clock import is_set_back
 from codesdk.engine.log.fold import fold
 from codesdk.engine.log.state import SessionState
+
+_NOBODY = Sender()
 
 
 class Journal:
@@ -32,6 +36,7 @@ class Journal:
         stamper: Stamper,
         sink: Callable[[Event, bytes], None],
         choke_point: ChokePoint | None = None,
+        sender: Callable[[], Sender | None] = current_sender,
     ) -> None:
         self.state = state
         self.stamper = stamper
@@ -42,6 +47,8 @@ class Journal:
         self._model: str | None = None
         self._runtime_session_id: str | None = None
         self._trace: Trace | None = None
+        self._sender = sender
+        self._traced: Sender | None = None
         self._name = state.runtime_name
         self._user = None if state.principal == LOCAL else state.principal
 
@@ -82,9 +89,9 @@ class Journal:
             time = self._keep_order(time)
         if in_task and task_id is None and state.task is not None:
             task_id = state.task.task_id
-        trace = self._trace
-        if trace is None or trace.task_id != task_id:
-            trace = self._trace_for(task_id)
+        trace, sender = self._trace, self._sender_of(payload, task_id)
+        if trace is None or trace.task_id != task_id or sender is not self._traced:
+            trace = self._trace_for(task_id, sender)
         event = (make or EVENT_OF[type(payload)])(
             schema_version=SCHEMA_VERSION,
             seq=state.seq + 1,
@@ -112,11 +119,35 @@ class Journal:
         changes, self.changes = self.changes, Changes()
         return changes
 
-    def _trace_for(self, task_id: str | None) -> Trace:
+    def _sender_of(self, payload: Any, task_id: str | None) -> Sender | None:
+        """Return the request behind an event: the one that acts now, or else the one that started the task."""
+        state = self.state
+        if task_id is not None and (state.task is None or state.task.task_id != task_id):
+            # A task that leaves the queue was requested when it came in, whoever makes it leave.
+            waiting = next((entry for entry in state.queue if entry.task_id == task_id), None)
+            if waiting is not None:
+                return waiting.sender
+        if type(payload) is ClockChanged:
+            return None  # nobody asked for that
+        sender = self._sender()
+        if sender is None and task_id is not None and state.task is not None:
+            return state.task.sender
+        return sender
+
+    def _trace_for(self, task_id: str | None, sender: Sender | None) -> Trace:
         """Return the trace of the events of a task, which they share, and keep it for those that follow."""
         if task_id is not None:
             self.choke_point.check_task_id(task_id)
-        self._trace = Trace(session_id=self.state.session_id, task_id=task_id, user_id=self._user)
+        by, clean = sender or _NOBODY, self.choke_point.clean
+        self._traced = sender
+        self._trace = Trace(
+            session_id=self.state.session_id,
+            task_id=task_id,
+            request_id=clean(by.request_id),
+            client_id=clean(by.client_id),
+            user_id=self._user,
+            traceparent=clean(by.traceparent),
+        )
         return self._trace
 
     def _check_name(self) -> None:

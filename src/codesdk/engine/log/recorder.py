@@ -27,6 +27,7 @@ SNAPSHOT_BYTES = 256 * 1024
 DURABLE_TYPES = TERMINAL_TYPES | {
     "session.created",
     "session.settings_changed",
+    "session.compacted",
     "task.queued",
     "task.started",
     "approval.answered",

@@ -8,11 +8,20 @@ from typing import Any, Literal
 
 import msgspec
 
-from codesdk.contract.events import BudgetLevel, SessionCreated, UsageReported, UsageTotals
+from codesdk.contract.events import (
+    BudgetLevel,
+    Compacted,
+    SessionCreated,
+    UsageReported,
+    UsageTotals,
+    WorkTotals,
+)
 from codesdk.contract.messages import ArtifactRef, AssistantBlock, Message, ToolResult
 from codesdk.contract.records import Spent
+from codesdk.contract.sender import Sender
 from codesdk.contract.tools import (
     Actor,
+    Change,
     Evaluation,
     ExecutionEnv,
     Grant,
@@ -132,9 +141,18 @@ class ActiveTask(msgspec.Struct, kw_only=True):
     """What the runtime said."""
     spent: Spent = Spent()
     """The larger of both, which is what budgets count."""
+    work: WorkTotals = WorkTotals()
+    changed: dict[str, Change] = {}
+    """What calls changed, by path."""
     text: str = ""
     stop: StopAsked | None = None
     resumes: str | None = None
+    summarizes_before: int | None = None
+    """Set for a task that writes a summary of older messages. Its own are not part of the transcript."""
+    asked: list[Message] = []
+    """The messages of such a task."""
+    sender: Sender = Sender()
+    """The request that started it."""
 
 
 class QueuedTask(msgspec.Struct, kw_only=True):
@@ -144,6 +162,7 @@ class QueuedTask(msgspec.Struct, kw_only=True):
     messages: list[Message]
     created_at: str
     seq: int
+    sender: Sender = Sender()
 
 
 class Carried(msgspec.Struct, kw_only=True):
@@ -176,6 +195,20 @@ class BudgetQuestion(msgspec.Struct, kw_only=True):
     task_id: str | None = None
 
 
+class Context(msgspec.Struct, kw_only=True):
+    """What of the transcript a runtime is given, and how much of it its own conversation has."""
+
+    compacted: Compacted = Compacted()
+    compacted_seq: int = 0
+    tokens: int = 0
+    """About how many tokens the conversation has that the runtime works in."""
+    native: bool = False
+    """Whether a runtime that keeps its own conversation may go on with it: it was begun with this session's
+    messages, and nothing was left out since."""
+    too_large: bool = False
+    """Whether the last task failed because the conversation was too large."""
+
+
 class SessionState(msgspec.Struct, kw_only=True):
     """Everything the engine keeps of a session between two events."""
 
@@ -206,6 +239,9 @@ class SessionState(msgspec.Struct, kw_only=True):
     messages: int = 0
     chain: str = EMPTY_CHAIN
     model_messages: int = 0
+    context: Context = msgspec.field(default_factory=Context)
+    turns_played: int = 0
+    """How many turns of its script the gateway has played: the requests of the conversation since it was given."""
 
     @property
     def config(self) -> SessionCreated:

@@ -20,7 +20,7 @@ OWN_CALL = "call:"
 
 def add_user(state: SessionState, messages: list[Message]) -> None:
     """Add user messages to the running task's parts."""
-    if state.task is not None:
+    if state.task is not None and state.task.summarizes_before is None:
         for place, message in enumerate(messages):
             # Several may have no id, or the same one.
             key = f"user:{state.seq}.{place}"
@@ -29,9 +29,14 @@ def add_user(state: SessionState, messages: list[Message]) -> None:
 
 def part_of(state: SessionState, message_id: str) -> Part | None:
     """Return the model part of this id in the running task, adding one at the end if there is none."""
-    if state.task is None:
+    if state.task is None or state.task.summarizes_before is not None:
         return None
     return state.task.parts.setdefault(f"model:{message_id}", Part(message_id=message_id))
+
+
+def has_part(state: SessionState, message_id: str) -> bool:
+    """Return whether something of a model message has come in the running task."""
+    return state.task is not None and f"model:{message_id}" in state.task.parts
 
 
 def find_call(state: SessionState, tool_call_id: str, attempt: int) -> CallPart | None:
@@ -73,6 +78,7 @@ def row_for(state: SessionState, seq: int, message: Message) -> MessageRow:
     )
     state.messages += 1
     state.chain = chain
+    state.context.tokens += row.tokens
     return row
 
 

@@ -50,6 +50,7 @@ class SessionTap:
         self._messages: list[Message] = []
         self._tools: Sequence[ToolSpec] = ()
         self._results: list[str] = []
+        self._strategy: ev.ContextStrategy = "full"
         self._recent: deque[tuple[float, int]] = deque(maxlen=256)
         self._reservations = Reservations(scope, spending, self._refuse)
         self._open = 0
@@ -58,11 +59,20 @@ class SessionTap:
 
     # --- what the engine reports ------------------------------------------------------------------------
 
-    def hand_over(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
-        """Remember what the runtime is given for a task."""
-        self._messages = list(messages)
+    def hand_over(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], strategy: ev.ContextStrategy
+    ) -> None:
+        """Remember the conversation that the runtime begins a task with."""
+        self._messages = []
+        self.go_on(messages, tools)
+        self._strategy = strategy
+
+    def go_on(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
+        """Remember how a conversation went on that the runtime itself keeps, up to the task that begins now."""
+        self._messages += messages
         self._tools = tools
         self._results = []
+        self._strategy = "delta"
 
     def add_messages(self, messages: Sequence[Message]) -> None:
         """Remember what the runtime is given in addition."""
@@ -152,9 +162,10 @@ class SessionTap:
                 tool_manifest=exact.tools,
                 runtime_config=scope.settings.runtime_config,
                 context_window=ev.ContextWindow(
-                    strategy="runtime",
+                    strategy=self._strategy,
                     budget_tokens=scope.settings.context_budget_tokens,
                     estimated_tokens=exact.estimated_tokens,
+                    overhead_tokens=exact.overhead_tokens,
                     omitted=[],
                     replaced=[],
                 ),

@@ -21,6 +21,7 @@ from codesdk.contract.settings import SessionConfig
 from codesdk.contract.tools import UndoReport
 from codesdk.contract.workspace import Workspace
 from codesdk.engine.calls.undo import undo
+from codesdk.engine.log.acting import acting_for
 from codesdk.engine.log.archive import unknown_session
 from codesdk.engine.log.fold import session_row
 from codesdk.engine.permits import Permits
@@ -74,6 +75,7 @@ class SessionActions:
             act.ForkSession: self._fork,
             act.ChangeSettings: self._change_settings,
             act.MoveSession: self._move,
+            act.CompactSession: self._compact,
             act.CloseSession: self._close,
             act.DeleteSession: self._delete,
         }
@@ -82,6 +84,7 @@ class SessionActions:
         """Carry out an action once per principal and key. Raise `Conflict` if the key is another action's."""
         if not caller.may(action.needs):
             raise Forbidden(f"This needs the scope {action.needs}.")
+        caller.check()
         check_bounds(action)
         self._registry.learn_keys()
         kind = type(action)
@@ -92,7 +95,7 @@ class SessionActions:
             str(kind.__struct_config__.tag),
             key,
             body,
-            lambda row: handler(action, caller, row),
+            lambda row: _act(handler, action, caller, row),
             passing=not kind.lasts,
         )
         # What was stored under a key comes back as plain data.
@@ -104,6 +107,8 @@ class SessionActions:
         if action.native_tools != "off":
             _demand_admin(caller, "A session with native_tools")
         _check_equipment(action, caller)
+        if action.settings.gateway == "record" and (action.script or action.recording):
+            raise InvalidRequest(act.PLAYS_AND_RECORDS)
         equipment, prepared = await self._equipping.prepare(equipment_of(action), caller.principal)
         config = SessionConfig(
             runtime=action.runtime,
@@ -172,6 +177,12 @@ class SessionActions:
         self._check_session(live)
         self._permits.check_runtime(self._find_runtime(action.runtime).name)
         return await live.move(action.runtime, action.model, key)
+
+    async def _compact(self, action: act.CompactSession, caller: Caller, key: KeyRow | None) -> SessionRow:
+        writes = action.strategy == "summary"
+        live = await (self._acquire_for_work if writes else self._acquire)(action.session_id, caller)
+        task_id = self._ports.stamper.mint("task")
+        return await live.compact(action.strategy, action.keep_tokens, caller.actor, task_id, key)
 
     async def _close(self, action: act.CloseSession, caller: Caller, key: KeyRow | None) -> SessionRow:
         live = await self._acquire(action.session_id, caller, equipped=False)
@@ -319,6 +330,12 @@ class SessionActions:
     def _refuse_if_closing(self) -> None:
         if self.closing:
             raise Busy("CodeSDK is shutting down.", code="OVERLOADED")
+
+
+async def _act(handler: Handler, action: Action[Any], caller: Caller, key: KeyRow | None) -> Any:
+    # Here and not in `execute`: under a key, the handler runs in an asyncio task of its own.
+    with acting_for(caller):
+        return await handler(action, caller, key)
 
 
 def _said(action: Action[Any]) -> Any:

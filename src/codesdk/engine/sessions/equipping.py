@@ -37,7 +37,7 @@ class SessionEquipping:
 
     async def give(self, live: LiveSession, prepared: Prepared | None) -> None:
         """Give a session that was just created what was prepared for it."""
-        await self._attach(live, prepared, again=False)
+        await self._attach(live, prepared)
         live.equipment.given = True
 
     async def restore(self, live: LiveSession) -> None:
@@ -46,7 +46,7 @@ class SessionEquipping:
         async with held.lock:
             if not held.given:
                 _, prepared = await self.prepare(held.equipment, live.state.principal)
-                await self._attach(live, prepared, again=True)
+                await self._attach(live, prepared, turn=live.state.turns_played)
                 held.given = True
 
     async def add(self, live: LiveSession, given: Equipment, by: Actor) -> None:
@@ -54,14 +54,17 @@ class SessionEquipping:
         given, prepared = await self.prepare(given, live.state.principal)
         held = live.equipment
         async with held.lock:
+            # The script that it has, given again, goes on where the session is.
+            same = given.script is not None and given.script == held.equipment.script
             merged = _merge(held.equipment, given)
             self._learn(live, merged)
             # Sealed before the log names it: a crash in between leaves more than is named, never less.
             await seal(self._ports.equipment, live.session_id, merged)
-            await self._note(live, merged, by)
+            new = _attachable(given) - ({"script"} if same else set())
+            await self._note(live, merged, sorted(new), by)
             given_all = held.given or _attachable(merged) <= _attachable(given)
             held.given = False  # until it is attached: if that fails, the next task tries again
-            await self._attach(live, prepared, again=False)
+            await self._attach(live, prepared, turn=live.state.turns_played if same else None)
             held.given = given_all
 
     def _learn(self, live: LiveSession, equipment: Equipment) -> None:
@@ -71,17 +74,22 @@ class SessionEquipping:
             live.scope.learn(added)
             self._secrets.keep(live.session_id, live.state.principal, (*known, *added))
 
-    async def _note(self, live: LiveSession, equipment: Equipment, by: Actor) -> None:
-        """Name in the log what a session has now, if that is more than before."""
+    async def _note(self, live: LiveSession, equipment: Equipment, equipped: list[str], by: Actor) -> None:
+        """Name in the log what a session has now, if that is more than before, and what it was given for it."""
         before = live.state.config.sealed
         sealed = [*before, *(kind for kind in equipment.kinds if kind not in before)]
-        if sealed != before:
-            live.recorder.journal.write(SettingsChanged(by=by, sealed=sealed), in_task=False)
+        if sealed != before or equipped:
+            changed = SettingsChanged(
+                by=by,
+                sealed=sealed if sealed != before else msgspec.UNSET,
+                equipped=equipped or msgspec.UNSET,
+            )
+            live.recorder.journal.write(changed, in_task=False)
             await live.recorder.settle()
         live.equipment.hold(equipment, sealed)
 
-    async def _attach(self, live: LiveSession, prepared: Prepared | None, *, again: bool) -> None:
-        attached = None if prepared is None else await equip(prepared.attach, live.session_id, again=again)
+    async def _attach(self, live: LiveSession, prepared: Prepared | None, turn: int | None = None) -> None:
+        attached = None if prepared is None else await equip(prepared.attach, live.session_id, turn=turn)
         if attached is not None:
             await live.resources.attach(attached)
 

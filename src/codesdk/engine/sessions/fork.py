@@ -52,6 +52,7 @@ async def forked_event(
         messages=len(rows),
         model_messages=sum(is_model_message(row.message) for row in rows),
         chain=rows[-1].chain if rows else EMPTY_CHAIN,
+        compacted=source.context.compacted if 0 < source.context.compacted_seq <= at else None,
     )
     payload = msgspec.structs.replace(
         source.config, contract_version=CONTRACT_VERSION, parent=parent, title=title or source.config.title

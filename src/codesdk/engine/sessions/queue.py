@@ -5,10 +5,11 @@ then the next one starts.
 """
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Callable
 
-from codesdk.contract.errors import Busy, CodeSDKError, ErrorInfo
+from codesdk.contract.errors import Busy, CodeSDKError, ErrorInfo, InvalidRequest
 from codesdk.contract.events import TaskQueued
 from codesdk.contract.messages import Message
 from codesdk.contract.settings import Limits
@@ -17,7 +18,8 @@ from codesdk.engine.models.limits import Standing
 from codesdk.engine.sessions.resources import Resources
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
-from codesdk.engine.tasks.context import Window
+from codesdk.engine.tasks.compaction import OVER_BUDGET, TOO_LARGE, Plan, plan, prompt
+from codesdk.engine.tasks.handover import Handover
 from codesdk.engine.tasks.run import TaskRun
 
 NO_SLOT = "All task slots are taken; try again when a task has ended."
@@ -34,7 +36,8 @@ class TaskQueue:
         self._scope = scope
         self._resources = resources
         self._slots = slots
-        self._window: Window | None = None
+        self._handover = Handover(scope, resources)
+        self._resumed = False
         self._driver: asyncio.Task[None] | None = None
 
     @property
@@ -42,9 +45,10 @@ class TaskQueue:
         """Whether a task runs."""
         return self._driver is not None
 
-    def begin(self, task_id: str, messages: list[Message], *, may_wait: bool) -> None:
+    def begin(self, task_id: str, messages: list[Message], *, may_wait: bool, resumed: bool = False) -> None:
         """Start a task now if it is its turn and a slot is free; else queue it, if it may wait."""
         state = self._scope.state
+        self._resumed = self._resumed or resumed
         if state.task is None and not state.queue and self._slots.take(state.runtime_name):
             self.launch(task_id, messages)
         elif may_wait:
@@ -57,8 +61,20 @@ class TaskQueue:
         if not self._slots.take(self._scope.state.runtime_name):
             raise Busy(NO_SLOT)
 
-    def launch(self, task_id: str, messages: list[Message], resumes: str | None = None) -> None:
-        """Write `task.started` and run the task. The caller has already taken the slot."""
+    def launch(
+        self,
+        task_id: str,
+        messages: list[Message],
+        resumes: str | None = None,
+        summary: Plan | None = None,
+        *,
+        resumed: bool = False,
+    ) -> None:
+        """Write `task.started` and run the task. The caller has already taken the slot.
+
+        With a plan, the task writes the summary that it needs, and its end compacts the session. If the session is
+        `resumed` with it, the log says how, once its runtime has begun.
+        """
         scope = self._scope
         try:
             runtime = self._resources.runtime
@@ -66,10 +82,16 @@ class TaskQueue:
         except CodeSDKError:
             self._slots.give_back(scope.state.runtime_name)
             raise
-        lifecycle.start(scope.journal, task_id, messages, scope.settings.runtime_config, resumes=resumes)
-        if self._window is None:
-            self._window = Window(scope.settings.context_budget_tokens)
-        self.run = TaskRun(scope, runtime, self._window, self.writes, self._resources)
+        lifecycle.start(
+            scope.journal,
+            task_id,
+            messages,
+            scope.settings.runtime_config,
+            resumes=resumes,
+            summarizes_before=summary.first if summary is not None else None,
+        )
+        resumed, self._resumed = resumed or self._resumed, False
+        self.run = TaskRun(scope, runtime, self._handover, self.writes, self._resources, summary, resumed)
         self._driver = asyncio.create_task(self._drive(self.run))
 
     def give_up(self, cause: ErrorInfo, excess: Standing | None) -> None:
@@ -100,6 +122,7 @@ class TaskQueue:
         runtime_name = scope.state.runtime_name
         try:
             await run.run()
+            await self._summarize_if_due(run)
         except CodeSDKError:
             if scope.recorder.broken is None:
                 raise
@@ -110,6 +133,26 @@ class TaskQueue:
             # Sessions that wait come first: else one with a long queue would keep its slot for ever.
             self._slots.give_back(runtime_name)
             self._next()
+
+    async def _summarize_if_due(self, ended: TaskRun) -> None:
+        """Have older turns summed up before the next task, if the session wants that by itself and is too large.
+
+        Once: if no summary comes of it, the next task leaves them out without one.
+        """
+        scope, state = self._scope, self._scope.state
+        large = state.context.too_large or state.context.tokens > scope.settings.context_budget_tokens
+        if scope.settings.auto_compact != "summary" or ended.writes_summary or not large:
+            return
+        reason = TOO_LARGE if state.context.too_large else OVER_BUDGET
+        with contextlib.suppress(InvalidRequest):  # nothing is left to sum up
+            planned = await plan(scope, lifecycle.ENGINE, reason)
+            free = state.task is None and not state.closed and not self.winding_down
+            if (
+                planned.first > state.context.compacted.first
+                and free
+                and self._slots.take(state.runtime_name)
+            ):
+                self.launch(scope.ports.stamper.mint("task"), prompt(), summary=planned)
 
     def _next(self) -> None:
         """Start the first queued task if a slot is free, else wait for one."""

@@ -23,6 +23,7 @@ from codesdk.contract.runtime import Runtime, ToolReply
 from codesdk.contract.settings import SessionSettings
 from codesdk.contract.tools import ToolSpec
 from codesdk.contract.workspace import Workspace
+from codesdk.engine.log.acting import acting_for
 from codesdk.engine.log.archive import unknown_session
 from codesdk.engine.log.choke_point import ChokePoint
 from codesdk.engine.log.feed import Feeds
@@ -289,5 +290,6 @@ async def _close_interrupted(scope: SessionScope, *, unstored: bool) -> None:
     for call in task.calls.values():
         if call.phase == "waiting" and call.approval_id is not None:
             inputs[call.key] = call.input_ref or await scope.put_json(call.input, "input")
-    lifecycle.recover(scope.journal, inputs, unstored=unstored)
+    with acting_for(None):  # whoever asked for the session did not ask for this
+        lifecycle.recover(scope.journal, inputs, unstored=unstored)
     await scope.recorder.settle()

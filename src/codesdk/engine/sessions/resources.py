@@ -17,8 +17,15 @@ from codesdk.contract.events import ArtifactCreated
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.models import NO_SOURCES, InstructionSources, LoginKind, Payer
 from codesdk.contract.ports import Attached, ToolCalls
-from codesdk.contract.runtime import Runtime, RuntimeEnv, ToolAnnouncement
-from codesdk.engine.models.limits import Spending, Standing, find_near, is_asked, limits_cost
+from codesdk.contract.runtime import Runtime, ToolAnnouncement
+from codesdk.engine.models.limits import (
+    Spending,
+    Standing,
+    find_near,
+    find_over,
+    is_asked,
+    limits_cost,
+)
 from codesdk.engine.models.requests import SessionTap
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
@@ -114,22 +121,12 @@ class Resources:
     def _payer(self) -> Payer:
         return self._scope.ports.permits.payer(self._scope.state.principal)
 
-    def env(self) -> RuntimeEnv:
-        """Return where the runtime works, where its state lives, and who pays for its model as things are now."""
-        scope, config = self._scope, self._scope.state.config
-        door, payer = scope.ports.models, self._payer
-        return RuntimeEnv(
-            cwd=config.workspace,
-            identity=scope.workspace.identity,
-            env={},
-            credential_namespace=config.credential_namespace,
-            isolation=config.isolation,
-            state_dir=scope.ports.state_dir,
-            payer=payer,
-            models={} if door is None else door.access(payer, scope.settings.gateway),
-            login=scope.ports.permits.logins.get(scope.state.runtime_name),
-            allow_untested=scope.ports.permits.allow_untested,
-        )
+    def used_up_budget(self) -> Standing | None:
+        """Return a budget that is used up, if the runtime's next model request is not the gateway's to refuse."""
+        state = self._scope.state
+        if state.task is not None and state.task.seen.requests:
+            return None
+        return find_over(state, self.spending.standing(state.principal))
 
     async def model_url(self, sources: InstructionSources, login: LoginKind | None = None) -> str:
         """Return the URL that the runtime uses in place of the provider's; another one if it comes with a login."""

@@ -16,7 +16,7 @@ from codesdk.contract.messages import Message
 from codesdk.contract.ports import ToolCalls
 from codesdk.contract.records import KeyRow, SessionRow, TaskRow
 from codesdk.contract.runtime import Runtime
-from codesdk.contract.settings import OnBusy, SessionSettings, SettingsChange
+from codesdk.contract.settings import CompactStrategy, OnBusy, SessionSettings, SettingsChange
 from codesdk.contract.tools import Actor, Decision, Scope
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.evaluation import check_identity
@@ -30,6 +30,7 @@ from codesdk.engine.sessions.resources import Resources, capabilities_of, tool_t
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.sessions.sealing import Held
 from codesdk.engine.tasks import lifecycle
+from codesdk.engine.tasks.compaction import ASKED, carry_out, check, plan, prompt
 from codesdk.engine.tasks.user_input import take_change, take_messages, take_words
 
 T = TypeVar("T")
@@ -102,6 +103,10 @@ class LiveSession:
         if not self.resources.capabilities().supports_steer:
             raise InvalidRequest(
                 f"The runtime {self.state.runtime_name} cannot be steered; queue a task instead."
+            )
+        if run.writes_summary:
+            raise Conflict(
+                f"Task {run.task_id} sums up the conversation and takes no input; queue a task instead."
             )
         messages = await take_messages(self.scope, messages, self.resources.capabilities)
         row = await self._task(run.task_id)
@@ -176,15 +181,17 @@ class LiveSession:
         if state.budget_questions:
             waiting = next(iter(state.budget_questions))
             raise Conflict(f"A budget is used up. Approve {waiting} to raise it, then resume.")
-        transport = tool_transport(self.resources.capabilities())  # may fail, so before a slot is taken
-        self.queue.take_slot()
-        lifecycle.resume_from_transcript(self.recorder.journal, state.runtime_name, transport, lost=[])
-        if state.interrupted_task is not None or approved or messages:
-            self.queue.launch(task_id, messages, resumes=state.interrupted_task or state.last_task)
+        before = state.interrupted_task or state.last_task
+        if messages and before is None:  # nothing to go on from, so it has its turn behind those that wait
+            self.queue.begin(task_id, messages, may_wait=True, resumed=True)
+        elif state.interrupted_task is not None or approved or messages:
+            self.queue.take_slot()
+            self.queue.launch(task_id, messages, resumes=before, resumed=True)
         else:
             waiting = state.queue[0]
             task_id = waiting.task_id
-            self.queue.launch(task_id, waiting.messages)
+            self.queue.take_slot()
+            self.queue.launch(task_id, waiting.messages, resumed=True)
         return await self._commit(await self._task(task_id), key)
 
     async def move(self, runtime: str, model: str | None, key: KeyRow | None = None) -> SessionRow:
@@ -216,6 +223,37 @@ class LiveSession:
         given = take_change(self.scope, change).given()
         self.recorder.journal.write(SettingsChanged(by=by, **given), in_task=False)
         self.scope.settings = msgspec.convert(self.state.config.settings, type=SessionSettings)
+        return await self._commit(session_row(self.state), key)
+
+    async def compact(
+        self,
+        strategy: CompactStrategy,
+        keep_tokens: int | None,
+        by: Actor,
+        task_id: str,
+        key: KeyRow | None = None,
+    ) -> SessionRow:
+        """Give the runtime less of the conversation from the next task on, at once or when a summary is written."""
+        self._require_open()
+        planned = await plan(self.scope, by, ASKED, keep_tokens)
+        check(self.scope, planned)
+        self._require_open()
+        # Queued tasks were accepted for the conversation as it is.
+        if self.state.task is not None or self.state.queue:
+            raise Busy(
+                f"Session {self.session_id} has tasks to do; compact it when they are done.",
+                code="SESSION_BUSY",
+            )
+        if strategy == "window":
+            carry_out(self.scope, planned)
+        elif planned.first == self.state.context.compacted.first:
+            raise Conflict(
+                f"No turn of session {self.session_id} would be summed up. Keep fewer tokens, or use the strategy window."
+            )
+        else:
+            self.resources.require_attached()
+            self.queue.take_slot()
+            self.queue.launch(task_id, prompt(), summary=planned)
         return await self._commit(session_row(self.state), key)
 
     async def close(self, reason: str, by: Actor, key: KeyRow | None = None) -> SessionRow:

@@ -8,7 +8,16 @@ import msgspec
 
 from codesdk.contract.access import AuthStatus
 from codesdk.contract.errors import CodeSDKError, ErrorInfo, TaskFailure
-from codesdk.contract.runtime import Failed, Finished, Host, Runtime, RuntimeEnv, RuntimeTask, TaskInput
+from codesdk.contract.runtime import (
+    Failed,
+    Finished,
+    HistoryLost,
+    Host,
+    Runtime,
+    RuntimeEnv,
+    RuntimeTask,
+    TaskInput,
+)
 from codesdk.engine.tasks.validation import mend
 from codesdk.foreign import call, name_of
 
@@ -16,12 +25,15 @@ Ending = Finished | Failed
 
 
 async def start(runtime: Runtime, host: Host, task: TaskInput, limit_s: float) -> RuntimeTask:
-    """Have a runtime start a task. Raise `TaskFailure` if it does not, whatever the cause."""
+    """Have a runtime start a task. Raise `TaskFailure` if it does not, whatever the cause.
+
+    `HistoryLost` passes, if the runtime was to go on natively.
+    """
     deadline = asyncio.timeout(limit_s)
     try:
         async with deadline:
             return await call(runtime.start_task, host, task)
-    except CodeSDKError:
+    except (CodeSDKError, HistoryLost):
         raise
     except Exception as error:
         why = f"The runtime {runtime.name} could not be started ({name_of(error)})."
@@ -97,4 +109,7 @@ def legible_ending(runtime: str, ending: Ending) -> Ending:
         stored: Any = msgspec.json.decode(data, type=kind)
     except (TypeError, ValueError, RecursionError, OverflowError):
         return crash(runtime, "its final message was unreadable")
-    return Failed(error=stored) if isinstance(ending, Failed) else Finished(stop_reason=stored)
+    raw = ending.raw
+    return (
+        Failed(error=stored, raw=raw) if isinstance(ending, Failed) else Finished(stop_reason=stored, raw=raw)
+    )

@@ -1,41 +1,39 @@
-"""Transcript to model input: the newest messages that fit the budget, and what was left out.
+"""Transcript to a runtime's input, and the record of it: the whole conversation as far as it fits, or what is new.
 
-`Window` keeps the part of the transcript that fits, so that each task adds only what is new; a loaded session
-reads back no more than the budget holds. The compiled input is a short manifest: a range of the transcript
-with the hash chain up to its end, the tools, the settings and the omissions. `write_input` records it in a
-`model.input` event; replay compiles it again.
+The compiled input is a short manifest: a range of the transcript with the hash chain up to its end, the tools, the
+settings and what was left out. It is recorded in a `model.input` event; replay compiles it again.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from itertools import takewhile
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from codesdk.contract.canonical import hash_json
 from codesdk.contract.capabilities import InputCapture
-from codesdk.contract.errors import InvalidRequest, StorageFailure
-from codesdk.contract.events import ContextWindow, ModelInput, Omission, Replacement
-from codesdk.contract.messages import Message, Reasoning, ToolResult
-from codesdk.contract.ports import EventLog
+from codesdk.contract.errors import StorageFailure
+from codesdk.contract.events import Compacted, ContextWindow, ModelInput, Omission, Replacement
+from codesdk.contract.messages import Message, ToolResult
 from codesdk.contract.records import MessageRow
-from codesdk.contract.runtime import Instructions, RuntimeEnv, TaskInput
+from codesdk.contract.runtime import History, Instructions, RuntimeEnv, TaskInput
 from codesdk.contract.tools import ManifestEntry, ToolSpec
 from codesdk.engine.log.loading import refold_transcript
 from codesdk.engine.log.state import EMPTY_CHAIN
+from codesdk.engine.log.transcript import estimate_tokens, message_hash
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks.instructions import Captured
+from codesdk.engine.tasks.window import RESULT, Window
 
-PAGE_MESSAGES = 64
 NO_SOURCES = {
     "disabled": True,
     "reason": "This runtime reads nothing that CodeSDK did not hand to it.",
 }
 LISTED_LATER = {
-    "disabled": True,
+    "deferred": True,
     "reason": "What this runtime adds is listed with each exact request of the task.",
 }
+OVER_BUDGET = "over the context budget"
+COMPACTED = "compacted"
 
 
 NOT_SEEN = {
@@ -45,84 +43,22 @@ NOT_SEEN = {
 
 
 class Compiled(msgspec.Struct, frozen=True, kw_only=True):
-    """What a runtime is given, and the record of it."""
+    """What a runtime is given, and the record of it. `through`: the messages of the transcript before this are in it."""
 
     messages: Sequence[Message]
     manifest: dict[str, Any]
     tool_manifest: list[ManifestEntry]
     context_window: ContextWindow
+    through: int
 
 
-class Window:
-    """The newest messages of a transcript that fit a budget, starting with a user's message."""
+class Offered(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task's input has beside its messages, and how it is recorded."""
 
-    def __init__(self, budget_tokens: int) -> None:
-        self.budget_tokens = budget_tokens
-        self.tokens = 0
-        self.next_index = 0
-        self.rows: deque[MessageRow] = deque()
-
-    async def catch_up(self, log: EventLog, session_id: str, count: int) -> None:
-        """Read what the stored transcript of `count` messages holds beyond this window."""
-        missing = count - self.next_index
-        if self.rows and missing <= PAGE_MESSAGES:
-            self.extend(await log.messages(session_id, before=count, limit=missing) if missing else [])
-        else:
-            await self._load(log, session_id, count)
-
-    async def _load(self, log: EventLog, session_id: str, count: int) -> None:
-        """Read the stored transcript backwards until the budget is full."""
-        before: int | None = count
-        total = 0
-        rows: deque[MessageRow] = deque()
-        while before and total <= self.budget_tokens:
-            page = await log.messages(session_id, before=before, limit=PAGE_MESSAGES)
-            if not page:
-                break
-            rows.extendleft(reversed(page))
-            total += sum(row.tokens for row in page)
-            before = page[0].index
-        self.replace(rows)
-        self.next_index = count
-
-    def replace(self, rows: Iterable[MessageRow]) -> None:
-        """Replace all rows."""
-        self.rows.clear()
-        self.tokens = 0
-        self.extend(rows)
-
-    def extend(self, rows: Iterable[MessageRow]) -> None:
-        """Add rows at the end."""
-        for row in rows:
-            self.rows.append(_without_reasoning(row))
-            self.tokens += row.tokens
-            self.next_index = row.index + 1
-
-    def since(self, seq: int) -> int:
-        """Return how many messages were sealed at this seq or later: those of the running task."""
-        return sum(1 for _ in takewhile(lambda row: row.seq >= seq, reversed(self.rows)))
-
-    def fit(self, new_messages: int) -> None:
-        """Drop the oldest rows until the budget holds, then up to the next user message.
-
-        The last `new_messages` rows are the task itself. Raise `InvalidRequest` if those alone do not fit.
-        """
-        while self.tokens > self.budget_tokens and len(self.rows) > new_messages:
-            self._drop()
-        dropped = self.rows and self.rows[0].index > 0
-        # Starting with a user's message, the window cannot begin with a tool result without its call.
-        while dropped and len(self.rows) > new_messages and self.rows[0].message.role != "user":
-            self._drop()
-        if self.tokens > self.budget_tokens:
-            raise InvalidRequest(
-                f"The new messages alone need about {self.tokens} tokens; the context budget is "
-                f"{self.budget_tokens}. Shorten or compact them, or raise context_budget_tokens.",
-                code="CONTEXT_TOO_LARGE",
-            )
-
-    def _drop(self) -> None:
-        row = self.rows.popleft()
-        self.tokens -= row.tokens
+    capture: InputCapture
+    captured: Captured | None = None
+    unseen: bool = False
+    """Whether the runtime's requests go beside the gateway, so that nobody sees what it adds."""
 
 
 def schema_hashes(tools: Sequence[ToolSpec], redact: Callable[[str], str]) -> list[ManifestEntry]:
@@ -135,33 +71,63 @@ def compile_input(
     tool_manifest: list[ManifestEntry],
     runtime_config: dict[str, Any],
     new_messages: int,
+    asked: Sequence[Message] = (),
 ) -> Compiled:
-    """Make the window fit and return the input compiled from it."""
-    window.fit(new_messages)
+    """Make the window fit and return the input compiled from it.
+
+    `asked` are messages beside the transcript that come last: the words that ask for a summary.
+    """
+    added = sum(estimate_tokens(message) for message in asked)
+    window.fit(new_messages, window.budget_tokens - added)
     rows = window.rows
-    omitted: list[Omission] = []
-    if rows and rows[0].index > 0:
-        omitted.append(Omission(first=0, last=rows[0].index - 1, reason="over the context budget"))
-    replaced = [
-        Replacement(tool_call_id=block.tool_call_id, content_hash=block.result_ref.content_hash)
-        for row in rows
-        if row.message.role == "tool"
-        for block in row.message.content
-        if isinstance(block, ToolResult) and block.result_ref is not None
-    ]
+    first = rows[0].index if rows else window.next_index
     context_window = ContextWindow(
-        strategy="drop_oldest" if omitted else "full",
+        strategy="window" if first > 0 else "full",
         budget_tokens=window.budget_tokens,
-        estimated_tokens=window.tokens,
-        omitted=omitted,
-        replaced=replaced,
+        estimated_tokens=window.tokens + added,
+        omitted=_omitted(first, window.compacted),
+        replaced=_replaced(rows),
     )
+    compiled = _compiled(rows, first, window.next_index, context_window, tool_manifest, runtime_config)
+    return _with_others(compiled, window.summary, asked)
+
+
+def compile_delta(
+    rows: Sequence[MessageRow],
+    through: int,
+    chain: str,
+    budget_tokens: int,
+    tool_manifest: list[ManifestEntry],
+    runtime_config: dict[str, Any],
+) -> Compiled:
+    """Return the input of a runtime that goes on with its own conversation: the new rows. Nothing is left out."""
+    context_window = ContextWindow(
+        strategy="delta",
+        budget_tokens=budget_tokens,
+        estimated_tokens=sum(row.tokens for row in rows),
+        omitted=[],
+        replaced=_replaced(rows),
+    )
+    first = rows[0].index if rows else through
+    return _compiled(rows, first, through, context_window, tool_manifest, runtime_config, chain)
+
+
+def _compiled(
+    rows: Sequence[MessageRow],
+    first: int,
+    through: int,
+    context_window: ContextWindow,
+    tool_manifest: list[ManifestEntry],
+    runtime_config: dict[str, Any],
+    chain: str | None = None,
+) -> Compiled:
+    last = -1 if chain is None else through - 1
     manifest: dict[str, Any] = {
         "format": "codesdk.compiled_input/1",
         "messages": {
-            "first": rows[0].index if rows else 0,
-            "last": rows[-1].index if rows else -1,
-            "chain_through": rows[-1].chain if rows else EMPTY_CHAIN,
+            "first": first,
+            "last": rows[-1].index if rows else last,
+            "chain_through": rows[-1].chain if rows else chain or EMPTY_CHAIN,
         },
         "tools": msgspec.to_builtins(tool_manifest),
         "runtime_config": runtime_config,
@@ -172,51 +138,106 @@ def compile_input(
         manifest=manifest,
         tool_manifest=tool_manifest,
         context_window=context_window,
+        through=through,
     )
 
 
-def _without_reasoning(row: MessageRow) -> MessageRow:
-    """Return the row as a runtime may see it: without reasoning, which is never sent to another runtime."""
-    content = row.message.content
-    if not any(isinstance(block, Reasoning) for block in content):
-        return row
-    kept = [block for block in content if not isinstance(block, Reasoning)]
-    return msgspec.structs.replace(row, message=msgspec.structs.replace(row.message, content=kept))
+def _with_others(compiled: Compiled, summary: MessageRow | None, asked: Sequence[Message]) -> Compiled:
+    """Return an input with a summary before its messages and words beside the transcript after them."""
+    if summary is None and not asked:
+        return compiled
+    named = compiled.manifest["messages"]
+    if summary is not None:
+        named["summary"] = summary.index
+    if asked:
+        named["asked"] = [message_hash(message) for message in asked]
+    before = [summary.message] if summary is not None else []
+    return msgspec.structs.replace(compiled, messages=[*before, *compiled.messages, *asked])
 
 
-async def write_input(
+def _omitted(first: int, compacted: Compacted) -> list[Omission]:
+    """Return what comes before the first message that is given, by why it is not."""
+    runs = [(0, min(first, compacted.first), COMPACTED), (compacted.first, first, OVER_BUDGET)]
+    return [Omission(first=start, last=end - 1, reason=reason) for start, end, reason in runs if start < end]
+
+
+def _replaced(rows: Sequence[MessageRow]) -> list[Replacement]:
+    return [
+        Replacement(tool_call_id=block.tool_call_id, content_hash=block.result_ref.content_hash)
+        for row in rows
+        if row.message.role == "tool"
+        for block in row.message.content
+        if isinstance(block, ToolResult) and block.result_ref is not None
+    ]
+
+
+async def write_whole(scope: SessionScope, window: Window, offered: Offered) -> tuple[Compiled, int]:
+    """Compile as much of the conversation as fits, and record it. Return it with the seq of its event."""
+    task = scope.state.task
+    asked = task.asked if task is not None else []
+
+    async def compile_whole(tools: list[ManifestEntry], config: dict[str, Any]) -> Compiled:
+        await load_window(scope, window)
+        new = window.since(task.started_seq) if task is not None and not asked else 0
+        compiled = compile_input(window, tools, config, new, asked)
+        for kept in window.unstored:  # what a preview refers to must be there before it is given
+            await scope.put_artifact(kept.data, kept.content_type, RESULT)
+        window.unstored = []
+        return compiled
+
+    return await _write(scope, offered, compile_whole)
+
+
+async def write_delta(scope: SessionScope, start: int, offered: Offered) -> tuple[Compiled, int]:
+    """Compile the messages from `start` on, and record them. Return the input with the seq of its event."""
+
+    async def compile_new(tools: list[ManifestEntry], config: dict[str, Any]) -> Compiled:
+        through, chain = scope.state.messages, scope.state.chain
+        rows = await read_rows(scope, start, through)
+        return compile_delta(rows, through, chain, scope.settings.context_budget_tokens, tools, config)
+
+    return await _write(scope, offered, compile_new)
+
+
+async def load_window(scope: SessionScope, window: Window) -> None:
+    """Read what the stored transcript holds beyond a window. If a stored message is damaged, the log has it."""
+    try:
+        await window.catch_up(scope.ports.log, scope.state.messages)
+    except StorageFailure:
+        window.replace(await refold_transcript(scope.ports.log, scope.ports.blobs, scope.state.session_id))
+
+
+async def read_rows(scope: SessionScope, start: int, end: int) -> list[MessageRow]:
+    """Return the messages from one index to before another."""
+    if start >= end:
+        return []
+    try:
+        return await scope.ports.log.messages(scope.state.session_id, before=end, limit=end - start)
+    except StorageFailure:
+        rows = await refold_transcript(scope.ports.log, scope.ports.blobs, scope.state.session_id)
+        return rows[start:end]
+
+
+async def _write(
     scope: SessionScope,
-    window: Window,
-    capture: InputCapture,
-    captured: Captured | None = None,
-    *,
-    beside: bool = False,
+    offered: Offered,
+    compile_rows: Callable[[list[ManifestEntry], dict[str, Any]], Awaitable[Compiled]],
 ) -> tuple[Compiled, int]:
-    """Compile the input from the transcript and record it. `beside`: the runtime's requests do not pass the gateway.
-
-    Return it with the seq of its event: messages before that seq are part of it.
-    """
     config = scope.redactor.value(scope.settings.runtime_config)
-    sources = LISTED_LATER if capture == "exact" else NO_SOURCES
-    if beside:
+    sources = LISTED_LATER if offered.capture == "exact" else NO_SOURCES
+    if offered.unseen:
         sources = NOT_SEEN
+    captured = offered.captured
     sources_ref = await scope.put_json(captured.document if captured else sources, "implicit sources")
+    beside = scope.state.task is not None and scope.state.task.asked
     while True:
         await scope.recorder.settle()
         while scope.recorder.backlog:  # somebody steered meanwhile, and that message must be included
             await scope.recorder.settle()
-        try:
-            await window.catch_up(scope.ports.log, scope.state.session_id, scope.state.messages)
-        except StorageFailure:  # a stored message is damaged; the log still has it
-            window.replace(
-                await refold_transcript(scope.ports.log, scope.ports.blobs, scope.state.session_id)
-            )
-        task = scope.state.task
-        new = window.since(task.started_seq) if task is not None else 0
-        offered = schema_hashes(scope.tools.specs(), scope.redactor.text)
-        compiled = compile_input(window, offered, config, new)
+        tools = schema_hashes(scope.tools.specs(), scope.redactor.text)
+        compiled = await compile_rows(tools, config)
         input_ref = await scope.put_json(compiled.manifest, "compiled input")
-        if window.next_index == scope.state.messages:
+        if beside or compiled.through == scope.state.messages:
             break  # else the task was steered meanwhile
     written = scope.journal.write(
         ModelInput(
@@ -232,11 +253,29 @@ async def write_input(
     return compiled, written.seq
 
 
+def runtime_env(scope: SessionScope) -> RuntimeEnv:
+    """Return where a session's runtime works, where its state lives, and who pays for its model as things are now."""
+    config, ports = scope.state.config, scope.ports
+    payer = ports.permits.payer(scope.state.principal)
+    return RuntimeEnv(
+        cwd=config.workspace,
+        identity=scope.workspace.identity,
+        env={},
+        credential_namespace=config.credential_namespace,
+        isolation=config.isolation,
+        state_dir=ports.state_dir,
+        payer=payer,
+        models={} if ports.models is None else ports.models.access(payer, scope.settings.gateway),
+        login=ports.permits.logins.get(scope.state.runtime_name),
+        allow_untested=ports.permits.allow_untested,
+    )
+
+
 def task_input(
     scope: SessionScope,
     task_id: str,
-    env: RuntimeEnv,
-    compiled: Compiled,
+    messages: Sequence[Message],
+    history: History,
     instructions: Sequence[Instructions] = (),
 ) -> TaskInput:
     """Return everything that a runtime is given for a task."""
@@ -244,8 +283,8 @@ def task_input(
     return TaskInput(
         session_id=state.session_id,
         task_id=task_id,
-        env=env,
-        messages=compiled.messages,
+        env=runtime_env(scope),
+        messages=messages,
         model_messages=state.model_messages,
         tools=scope.tools.specs(),
         permission_mode=config.permission_mode,
@@ -255,4 +294,5 @@ def task_input(
         runtime_session_id=state.runtime_session_id,
         native_tools=() if config.native_tools == "off" else config.native_tools,
         instructions=instructions,
+        history=history,
     )

@@ -5,10 +5,12 @@ block is held back. A malformed item becomes a notice, never an exception.
 """
 
 import re
+from collections.abc import Callable
 from typing import Any, get_args
 
 import msgspec
 
+from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import (
     MAX_REPORTED_COST_USD,
     MAX_REPORTED_TOKENS,
@@ -16,10 +18,12 @@ from codesdk.contract.events import (
     OutputCompleted,
     OutputDelta,
     OutputRetracted,
+    RequestStarted,
     UsageReported,
 )
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.runtime import Draft, DraftPayload
+from codesdk.engine.log.transcript import has_part
 from codesdk.engine.models.limits import Spending
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
@@ -46,14 +50,17 @@ class _Stream:
 class Intake:
     """Takes the drafts of one task."""
 
-    def __init__(self, scope: SessionScope, spending: Spending) -> None:
+    def __init__(self, scope: SessionScope, spending: Spending, is_over_budget: Callable[[], bool]) -> None:
         self._scope = scope
         self._spending = spending
+        self._is_over_budget = is_over_budget
         self._journal = scope.journal
         self._max_bytes = scope.ports.limits.max_event_bytes
         self._streams: dict[str, _Stream] = {}
         # The blocks of each message, so that ending one of thousands does not look at all.
         self._blocks: dict[str, dict[str, None]] = {}
+        self.call_ids: dict[str | None, str] = {}
+        """Ids of calls whose arguments stream, by the runtime's own: a call is opened only when they are whole."""
 
     def quick(self, draft: Draft) -> bool:
         """Write a plain delta without an await, the common case. Return false if it is not one."""
@@ -63,6 +70,7 @@ class Intake:
         stream = self._streams.get(payload.block_id)
         if stream is None or stream.last.message_id != payload.message_id:
             return False  # new ids are checked first
+        payload = self._with_call(payload)
         raw: Any = None
         if draft.raw is not None and self._scope.settings.raw_capture:
             raw, data = _as_json(draft.raw)
@@ -98,6 +106,10 @@ class Intake:
         if isinstance(payload, UsageReported):
             self._used(payload, raw, raw_ref)
             return
+        if isinstance(payload, OutputDelta | OutputCompleted):
+            self.watch_budget(payload.message_id)
+        elif isinstance(payload, RequestStarted):
+            self._is_over_budget()
         if type(payload) is OutputDelta:
             payload = self._delta(payload)
             if not payload.delta and raw is None and raw_ref is None:
@@ -107,7 +119,17 @@ class Intake:
         elif isinstance(payload, OutputRetracted):
             for block_id in payload.block_ids:
                 self._streams.pop(block_id, None)
+        before = self._scope.state.spent
         lifecycle.draft(self._journal, payload, raw, raw_ref)
+        self._spending.follow(self._scope.state, before)
+
+    def watch_budget(self, message_id: str | None) -> None:
+        """End the task if this begins an answer to a request for which a budget had no room."""
+        task = self._scope.state.task
+        if task is None or message_id is None or message_id in task.completed_messages:
+            return
+        if message_id not in self._blocks and not has_part(self._scope.state, message_id):
+            self._is_over_budget()
 
     def _used(self, payload: UsageReported, raw: Any, raw_ref: ArtifactRef | None) -> None:
         """Write what the runtime says it used, as its own word, whatever source it names."""
@@ -122,6 +144,19 @@ class Intake:
             f" or above {MAX_REPORTED_COST_USD:,.0f} dollars. It does not count."
         )
         lifecycle.notice(self._journal, "violation", message, {"type": "usage.reported"}, raw, raw_ref)
+
+    def _with_call(self, payload: OutputDelta) -> OutputDelta:
+        """Return a delta with CodeSDK's id of the call that it belongs to, in place of the runtime's own."""
+        runtime_id = payload.tool_call_id
+        if runtime_id is None:
+            return payload
+        task = self._scope.state.task
+        opened = task.seen_calls.get(runtime_id) if task is not None else None
+        if opened is not None:
+            return msgspec.structs.replace(payload, tool_call_id=opened.tool_call_id)
+        if runtime_id not in self.call_ids:
+            self.call_ids[runtime_id] = self._scope.ports.stamper.mint("call")
+        return msgspec.structs.replace(payload, tool_call_id=self.call_ids[runtime_id])
 
     def release(self, message_id: str | None = None) -> None:
         """Write what was held back of one message's blocks, or of all."""
@@ -142,7 +177,16 @@ class Intake:
         raw, data = _as_json(raw)
         if len(data) <= settings.raw_inline_bytes:
             return raw, None
+        if len(data) > self._scope.ports.limits.max_artifact_bytes:
+            return f"A message of {len(data):,} bytes, more than an artifact may have.", None
         return None, await self._scope.put_artifact(data, "application/json", "raw")
+
+    async def last_raw(self, raw: Any) -> tuple[Any, ArtifactRef | None]:
+        """Return the runtime's last message as `raw` does. One that cannot be stored must not keep a task open."""
+        try:
+            return await self.raw(raw)
+        except CodeSDKError as error:
+            return f"A message that could not be stored ({error.code}).", None
 
     async def malformed(self, problem: str, item: Any) -> None:
         """Record an item that does not fit the contract as a notice."""
@@ -175,7 +219,7 @@ class Intake:
             problem = _delta_problem(payload, self._max_bytes) or self._id_problem(*ids)
             if problem is not None:
                 raise _Malformed(problem)
-            return payload
+            return self._with_call(payload)
         if kind not in _DRAFTS:
             raise _Malformed(f"a runtime may not draft {TYPE_OF.get(kind, kind.__name__)}.")
         try:

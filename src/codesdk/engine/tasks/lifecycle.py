@@ -5,15 +5,19 @@ Replay calls the same functions.
 """
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
+
+import msgspec
 
 from codesdk.contract import events as ev
 from codesdk.contract.capabilities import McpTransport
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.messages import ArtifactRef, AssistantBlock, Code, Message, Reasoning, Text
-from codesdk.contract.runtime import DraftPayload
+from codesdk.contract.runtime import DraftPayload, Runtime
 from codesdk.contract.tools import Actor
 from codesdk.engine.calls import ledger
+from codesdk.engine.log.acting import acting_for
 from codesdk.engine.log.clock import millis
 from codesdk.engine.log.journal import Journal
 from codesdk.engine.log.state import ActiveTask, OpenBlock
@@ -35,7 +39,7 @@ def create(journal: Journal, payload: ev.SessionCreated) -> None:
 def resume_from_transcript(
     journal: Journal, runtime: str, mcp_transport: McpTransport | None, *, lost: list[str]
 ) -> None:
-    """Continue the session from its transcript, with the same runtime or another one."""
+    """Continue the session from its transcript, with another runtime."""
     journal.write(
         ev.SessionResumed(
             resume_model="reconstruct",
@@ -46,6 +50,26 @@ def resume_from_transcript(
         ),
         in_task=False,
     )
+
+
+def resumed(
+    journal: Journal, native: bool | None, mcp_transport: McpTransport | None, runtime: Runtime
+) -> None:
+    """Record how a session went on after an interruption, now that its runtime has begun.
+
+    `native` says whether the runtime went on with its own copy of the conversation; None if it keeps none.
+    """
+    task = _running(journal)
+    kept = ["reasoning", f"what {runtime.name} kept of the conversation on its own"]
+    payload = ev.SessionResumed(
+        resume_model="native" if native else "reconstruct",
+        from_seq=task.started_seq - 1,
+        runtime=journal.state.runtime_name,
+        lost=kept if native is False else [],
+        mcp_transport=mcp_transport,
+    )
+    with acting_for(task.sender):  # the request that resumed it is the one that the task came from
+        journal.write(payload, in_task=False)
 
 
 def close(journal: Journal, reason: str) -> None:
@@ -63,6 +87,7 @@ def start(
     *,
     executed: bool = True,
     resumes: str | None = None,
+    summarizes_before: int | None = None,
 ) -> None:
     """Start a task. The session must have no running one."""
     if executed and journal.state.next_model is not None:
@@ -73,6 +98,7 @@ def start(
             runtime_config=runtime_config,
             executed=executed,
             resumes=ev.Resumes(task_id=resumes) if resumes else None,
+            summarizes_before=summarizes_before,
         ),
         task_id=task_id,
     )
@@ -141,25 +167,30 @@ def ask_stop(journal: Journal, by: Actor, reason: str) -> None:
             ledger.skip(journal, call, f"Not run: {STOP_REASON}.")
 
 
-def end(journal: Journal, *, stop_reason: str | None = None, error: ErrorInfo | None = None) -> None:
+def end(
+    journal: Journal,
+    *,
+    stop_reason: str | None = None,
+    error: ErrorInfo | None = None,
+    raw: Any = None,
+    raw_ref: ArtifactRef | None = None,
+) -> None:
     """Write the task's terminal event, after closing whatever still streams.
 
-    A requested stop wins over the runtime's own ending. Every call must be closed.
+    A requested stop wins over the runtime's own ending, whose message is kept. Every call must be closed.
     """
     task = _running(journal)
     ledger.close_budget_questions(journal, "the task ended")
     now = _close_streams(journal, task)
-    usage, duration = task.usage, _duration_ms(task, now)
+    totals: Any = {"usage": task.usage, "duration_ms": _duration_ms(task, now), "work": work_of(task)}
     ending: Ending
     if task.stop is not None:
-        ending = ev.TaskStopped(reason=task.stop.reason, by=task.stop.by, usage=usage, duration_ms=duration)
+        ending = ev.TaskStopped(reason=task.stop.reason, by=task.stop.by, **totals)
     elif error is not None:
-        ending = ev.TaskFailed(error=error, usage=usage, duration_ms=duration)
+        ending = ev.TaskFailed(error=error, **totals)
     else:
-        ending = ev.TaskCompleted(
-            text=task.text, stop_reason=stop_reason or "end_turn", usage=usage, duration_ms=duration
-        )
-    journal.write(ending, time=now)
+        ending = ev.TaskCompleted(text=task.text, stop_reason=stop_reason or "end_turn", **totals)
+    journal.write(ending, time=now, raw=raw, raw_ref=raw_ref)
 
 
 _CRASHED = ErrorInfo(
@@ -201,10 +232,19 @@ def recover(journal: Journal, inputs: dict[str, ArtifactRef], *, unstored: bool 
             )
     now = _close_streams(journal, task)
     error, duration = _UNSTORED if unstored else _CRASHED, _duration_ms(task, now)
-    journal.write(ev.TaskFailed(error=error, usage=task.usage, duration_ms=duration), time=now)
+    work = work_of(task)
+    journal.write(ev.TaskFailed(error=error, usage=task.usage, duration_ms=duration, work=work), time=now)
     # After the terminal event: these questions belong to the session now, not to the task.
     for payload in carried:
         journal.write(payload, in_task=False)
+
+
+def work_of(task: ActiveTask) -> ev.WorkTotals:
+    """Return what the calls of a task came to so far."""
+    if not task.changed:
+        return task.work
+    listed = list(islice(task.changed.values(), ev.MAX_LISTED))
+    return msgspec.structs.replace(task.work, changed=len(task.changed), changes=listed)
 
 
 def _running(journal: Journal) -> ActiveTask:

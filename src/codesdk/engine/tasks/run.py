@@ -9,7 +9,7 @@ from contextlib import aclosing
 
 from codesdk.contract.errors import CodeSDKError, Conflict, ErrorInfo, TaskFailure
 from codesdk.contract.events import TaskSteered
-from codesdk.contract.messages import Message
+from codesdk.contract.messages import ArtifactRef, Message
 from codesdk.contract.records import KeyRow, TaskRow
 from codesdk.contract.runtime import (
     Draft,
@@ -28,7 +28,7 @@ from codesdk.contract.tools import Actor, ToolIdentity
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.calls import Calls
 from codesdk.engine.models.limits import Standing, is_asked
-from codesdk.engine.sessions.resources import Resources, RuntimeHost
+from codesdk.engine.sessions.resources import Resources, RuntimeHost, tool_transport
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
 from codesdk.engine.tasks.adapter_calls import (
@@ -39,15 +39,21 @@ from codesdk.engine.tasks.adapter_calls import (
     forget,
     legible_ending,
     require_ready,
-    start,
 )
-from codesdk.engine.tasks.context import Window, task_input, write_input
+from codesdk.engine.tasks.compaction import Plan, carry_out
+from codesdk.engine.tasks.context import Offered, runtime_env
 from codesdk.engine.tasks.drafts import Intake
+from codesdk.engine.tasks.handover import Handover
 from codesdk.engine.tasks.instructions import capture
 from codesdk.engine.tasks.validation import is_text
 from codesdk.foreign import call, name_of
 
 YIELD_EVERY = 64
+NO_SUMMARY = ErrorInfo(
+    code="MODEL_ERROR",
+    message="The model wrote no summary, so the conversation is as it was. Try again, or compact with the strategy window.",
+    retryable=True,
+)
 _ENDINGS = (Finished, Failed)  # a tuple: a union would be built again for every item
 
 
@@ -58,25 +64,28 @@ class TaskRun:
         self,
         scope: SessionScope,
         runtime: Runtime,
-        window: Window,
+        handover: Handover,
         writes: asyncio.Lock,
         resources: Resources,
+        summary: Plan | None = None,
+        resumed: bool = False,
     ) -> None:
         task = scope.state.task
         assert task is not None, "a run needs a started task"
         self.task_id = task.task_id
         self._scope = scope
         self._runtime = runtime
-        self._window = window
+        self._handover = handover
+        self._summary = summary
+        self._resumed = resumed
         self._resources = resources
         self._cause: ErrorInfo | None = None
         self._excess: Standing | None = None
-        self._intake = Intake(scope, resources.spending)
+        self._intake = Intake(scope, resources.spending, self._is_over_budget)
         self._halted: asyncio.Future[Failed] = asyncio.get_running_loop().create_future()
         self._handle: RuntimeTask | None = None
         self._last_item_s = 0.0
         self._stopping: asyncio.Task[None] | None = None
-        self._input_seq = 0
         self._early_steering: list[tuple[int, list[Message]]] = []
         self._ending = False
         self.calls = Calls(
@@ -88,6 +97,11 @@ class TaskRun:
             on_fault=self._on_fault,
             violated=self._on_violation,
         )
+
+    @property
+    def writes_summary(self) -> bool:
+        """Whether the task only sums up older turns."""
+        return self._summary is not None
 
     async def run(self) -> None:
         """Run the task to its end. Raises only if the log cannot be written."""
@@ -103,6 +117,7 @@ class TaskRun:
         """End the task for a reason that the engine knows, after a grace period for the runtime."""
         if self._cause is None:
             self._cause, self._excess = cause, excess
+            self.calls.refusal = cause.message
             self._stopping = self._stopping or self._pressing(cause.message)
 
     def stop(self, by: Actor, reason: str) -> None:
@@ -125,7 +140,7 @@ class TaskRun:
         # A message recorded before the input was compiled is part of it; handing it over would say it twice.
         if self._handle is None:
             self._early_steering.append((seq, messages))
-        elif seq > self._input_seq:
+        elif seq > self._handover.input_seq:
             await self._hand_over(self._handle, messages)
 
     def abort(self, error: CodeSDKError) -> None:
@@ -154,10 +169,10 @@ class TaskRun:
 
     async def _play(self) -> Ending:
         state = self._scope.state
-        env = self._resources.env()
         beside = False
         if self._scope.ports.models is not None:  # else it is up to the runtime whether it needs one
-            status = await require_ready(self._runtime, env, self._scope.settings.start_timeout_s)
+            limit_s = self._scope.settings.start_timeout_s
+            status = await require_ready(self._runtime, runtime_env(self._scope), limit_s)
             beside = status.traffic == "beside"
         if beside:
             await self._resources.require_countable()
@@ -166,21 +181,23 @@ class TaskRun:
                 await self.calls.run_carried(carried)
         if self._is_stopping():
             return Finished(stop_reason="stopped")
+        await self._resources.spending.load(state.principal)
+        if self._is_over_budget():
+            return Finished(stop_reason="stopped")
         self._scope.hold_workspace()
         capabilities = self._resources.capabilities()
         captured = await capture(self._scope, capabilities.instruction_files)
-        compiled, self._input_seq = await write_input(
-            self._scope, self._window, capabilities.input_capture, captured, beside=beside
-        )
-        given = task_input(self._scope, self.task_id, env, compiled, captured.files if captured else ())
-        self._resources.tap.hand_over(given.messages, given.tools)
         host = RuntimeHost(self._scope, self._resources, self.calls.may_run)
-        handle = self._handle = await start(self._runtime, host, given, self._scope.settings.start_timeout_s)
+        offered = Offered(capture=capabilities.input_capture, captured=captured, unseen=beside)
+        handle = self._handle = await self._handover.begin(self.task_id, host, offered)
+        if self._resumed:
+            transport = tool_transport(capabilities)
+            lifecycle.resumed(self._scope.journal, self._handover.went_native, transport, self._runtime)
         self._last_item_s = asyncio.get_running_loop().time()
         if self._is_stopping():
             return Finished(stop_reason="stopped")
         for seq, messages in self._early_steering:
-            if seq > self._input_seq:  # else it is part of the compiled input
+            if seq > self._handover.input_seq:  # else it is part of the compiled input
                 await self._hand_over(handle, messages)
         return await self._pull(handle)
 
@@ -208,6 +225,8 @@ class TaskRun:
         if isinstance(item, Draft):
             await self._intake.draft(item)
         elif isinstance(item, ToolAnnouncement):
+            if self._is_limited():
+                self._intake.watch_budget(item.message_id)
             await self.calls.announce(item)
         elif isinstance(item, ToolEnded):
             await self.calls.ended(item)
@@ -242,14 +261,24 @@ class TaskRun:
         # A halted run waits for nobody.
         await self.calls.close(0 if self._halted.done() else grace)
         await self._close_handle()
+        ending = legible_ending(self._runtime.name, ending)
+        raw, raw_ref = await self._intake.last_raw(ending.raw)
         # Model requests that still end now are then part of the task's usage.
         await self._resources.tap.idle(grace)
         self._intake.release()
         assert task is not None, "only this run ends its task"
-        ending = legible_ending(self._runtime.name, ending)
         error = self._cause or (ending.error if isinstance(ending, Failed) else None)
         stop_reason = ending.stop_reason if isinstance(ending, Finished) else None
-        lifecycle.end(scope.journal, stop_reason=stop_reason, error=error)
+        written: ArtifactRef | None = None
+        if self._summary is not None and error is None and task.stop is None:
+            error = None if task.text else NO_SUMMARY
+            if task.text:
+                written = await scope.put_artifact(
+                    task.text.encode(), "text/markdown; charset=utf-8", "summary"
+                )
+        lifecycle.end(scope.journal, stop_reason=stop_reason, error=error, raw=raw, raw_ref=raw_ref)
+        if self._summary is not None and written is not None:
+            carry_out(scope, self._summary, (task.text, self.task_id, written))
         over = self._excess if task.stop is None else None
         if over is not None and not is_asked(scope.state, over.level):
             ledger.ask_budget(scope.journal, over.level, over.summary)
@@ -289,6 +318,8 @@ class TaskRun:
         handle = self._handle
         if handle is None:
             return
+        if self._is_over_budget():
+            return  # the result would be the beginning of another model request
         self._resources.tap.add_result(reply if isinstance(reply, str) else reply.result)
         try:
             async with asyncio.timeout(self._scope.settings.start_timeout_s):
@@ -305,6 +336,7 @@ class TaskRun:
         try:
             await asyncio.wait_for(call(handle.steer, messages), self._scope.settings.start_timeout_s)
         except Exception as error:
+            self._handover.lose()
             raise TaskFailure(
                 f"The runtime {self._runtime.name} did not take the input ({name_of(error)}).",
                 code="RUNTIME_PROTOCOL",
@@ -319,6 +351,17 @@ class TaskRun:
         if not isinstance(error, CodeSDKError):
             error = CodeSDKError(f"CodeSDK failed in a tool call ({name_of(error)}).")
         self.abort(error)
+
+    def _is_over_budget(self) -> bool:
+        """Return whether a budget is used up that no gateway enforces. The task then ends."""
+        standing = self._resources.used_up_budget() if self._is_limited() else None
+        if standing is not None:
+            self.give_up(standing.error, standing)
+        return standing is not None
+
+    def _is_limited(self) -> bool:
+        budgets = self._scope.state.config.budgets
+        return budgets is not None or self._scope.ports.limits.principal_budget is not None
 
     def _is_stopping(self) -> bool:
         task = self._scope.state.task

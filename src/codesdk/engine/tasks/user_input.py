@@ -32,7 +32,7 @@ async def take_messages(
     if not messages:
         raise InvalidRequest("A task needs at least one message.")
     for message in messages:
-        if message.role != "user" or not message.content:
+        if message.role != "user" or not message.content or message.summary_of is not None:
             raise InvalidRequest("A task takes user messages with at least one block each.")
     if any(isinstance(block, ArtifactBlock) for message in messages for block in message.content):
         messages = await _take_attachments(scope, capabilities(), messages)

@@ -36,6 +36,7 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
     fields: dict[str, Any]
     parts: Parts
     digests: dict[bytes, str]
+    message_bytes: int
 
 
 class Splitter:
@@ -53,15 +54,17 @@ class Splitter:
         digests: dict[bytes, str] = {}
         parts: Parts = {}
         fields: dict[str, Any] = {}
+        message_bytes = 0
         for name, raw in whole.items():
             if name == _MESSAGES[wire] and bytes(raw).lstrip()[:1] == b"[":
+                message_bytes = len(bytes(raw))
                 items = msgspec.json.decode(raw, type=list[msgspec.Raw])
                 parts[name] = [self._part(bytes(item), digests) for item in items]
             elif name in _APART:
                 parts[name] = self._part(bytes(raw), digests)
             else:
                 fields[name] = msgspec.json.decode(raw)
-        return Split(fields=redactor.value(fields), parts=parts, digests=digests)
+        return Split(fields=redactor.value(fields), parts=parts, digests=digests, message_bytes=message_bytes)
 
     def kept(self, split: Split) -> None:
         """Remember parts that have been stored."""

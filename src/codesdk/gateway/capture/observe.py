@@ -168,7 +168,8 @@ class ObservedBackend:
             fields=split.fields,
             parts=split.parts,
             tools=tools,
-            estimated_tokens=len(request.body) // 4,
+            estimated_tokens=split.message_bytes // 4,
+            overhead_tokens=(len(request.body) - split.message_bytes) // 4,
             sources=sources_document(implicit_sources(clean, own, files)),
         )
 

@@ -26,8 +26,8 @@ from codesdk.contract.runtime import (
 )
 from codesdk.contract.tools import ToolIdentity
 from codesdk.runtimes.claude import ENTRY, NAME
-from codesdk.runtimes.claude.input import Content, content_of, new_for_process
-from codesdk.runtimes.claude.live import Live, begin, launch_of
+from codesdk.runtimes.claude.input import Content, content_of, retold
+from codesdk.runtimes.claude.live import Live, begin, in_own_copy, launch_of
 from codesdk.runtimes.claude.login import find_login, log_in, renewed
 from codesdk.runtimes.claude.native import NATIVE_TOOLS, question
 from codesdk.runtimes.claude.normalize import ClaudeState, Frame, normalize
@@ -79,28 +79,33 @@ class ClaudeRuntime:
         return await log_in(program.path, env, dialog)
 
     async def start_task(self, host: Host, task: TaskInput) -> RuntimeTask:
-        """Hand the new messages to the session's process, or to a new one."""
-        messages = [message for message in task.messages if message.role != "system"]
+        """Hand the messages to the session's process, or to a new one: with claude's own copy, or with ours retold."""
         login = await self._login(host, task.env)
-        launch = launch_of(task, None if login is None else login.folder)
-        live = self._live.get(task.session_id)
-        fresh = new_for_process(live.told, messages) if live is not None and live.fits(launch) else None
-        if live is None or fresh is None:
+        launch = launch_of(task)
+        live = self._live.get(task.session_id) if task.history == "native" else None
+        if live is not None and live.fits(launch):
+            content = await content_of(task.messages, host.read_artifact)
+            live.process.forget_unread()
+        else:
+            telling = content_of if task.history == "native" else retold
+            content = await telling(task.messages, host.read_artifact)
             await self.close_session(task.session_id)
             program = await self.find(task.env.cwd, allow_untested=task.env.allow_untested)
-            live, content = await begin(host, task, launch, messages, program, self._max_retries)
-            self._live[task.session_id] = live
-        else:
-            live.process.forget_unread()
-            content = await content_of([*live.owed, *fresh], host.read_artifact)
-            live.owed = []
-        live.told = [message for message in messages if message.role == "user"]
+            live = self._live[task.session_id] = await begin(host, task, launch, program, self._max_retries)
         tools = by_wire_name((spec.name for spec in task.tools), PREFIX)
         state = ClaudeState(tools, task.native_tools, task.env.cwd, login=login is not None)
         notices = [] if login is None else [login_notice(login, "beside")]
         started = ClaudeTask(live, state, host, lambda: self._forget(task.session_id, live), notices)
         await started.say(content)
         return started
+
+    async def recall(self, host: Host, task: TaskInput, tail: Sequence[Message]) -> int | None:
+        """Return what claude has of the last messages: its process runs, or its file has them."""
+        live = self._live.get(task.session_id)
+        if live is not None and live.fits(launch_of(task)):
+            return None if live.owes else len(tail)
+        await self.close_session(task.session_id)  # it writes its file now
+        return None if live is not None and live.owes else await asyncio.to_thread(in_own_copy, task, tail)
 
     async def close_session(self, session_id: str) -> None:
         """End the session's process, giving it time to write down its conversation."""
@@ -194,7 +199,6 @@ class ClaudeTask:
         content = await content_of(messages, self._host.read_artifact)
         if self._over.is_set():  # nobody would hear the answer
             raise Conflict("The task has just ended; start another one.", runtime=NAME)
-        self._live.told += messages
         await self.say(content, messages)
 
     async def stop(self, reason: str) -> None:
@@ -224,7 +228,7 @@ class ClaudeTask:
         for number in self._state.waiting & self._added.keys():
             if await self._live.process.withdraw(number, INTERRUPT_S):
                 self._state.waiting.discard(number)
-                self._live.owed += self._added[number]
+                self._live.owes = True
 
     async def _ended(self) -> Finished | Failed:
         if self._stopping:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from codesdk.contract.errors import ErrorCode, ErrorInfo
+from codesdk.contract.errors import COMPACT, ErrorCode, ErrorInfo
 from codesdk.runtimes.claude import NAME
 
 _STATUS: dict[int, tuple[ErrorCode, bool]] = {
@@ -17,7 +17,7 @@ _STATUS: dict[int, tuple[ErrorCode, bool]] = {
 _ADVICE: dict[ErrorCode, str] = {
     "AUTH_REQUIRED": "Give the gateway a key (ANTHROPIC_API_KEY).",
     "AUTH_FAILED": "The provider refused the key; check ANTHROPIC_API_KEY.",
-    "CONTEXT_TOO_LARGE": "Compact the conversation, or start a new session with less.",
+    "CONTEXT_TOO_LARGE": COMPACT,
     "CONTENT_FILTERED": "Ask in another way, or start a new session.",
     "RATE_LIMITED": "Try again later.",
     "OVERLOADED": "Try again later.",

@@ -1,8 +1,4 @@
-"""Messages of a task → what claude is told: only the new ones if it knows the rest, else the whole conversation.
-
-Claude keeps its own copy of a conversation, in its process and in a file. Here it is decided whether that copy is
-ours up to the new messages; if that is not certain, a new conversation begins with ours as text.
-"""
+"""Messages of a task → what claude is told: the new ones if it goes on with its own copy, else the whole conversation."""
 
 import base64
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -30,38 +26,6 @@ IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 Content = list[dict[str, Any]]
 Reader = Callable[[str], Awaitable[bytes]]
 """Returns the bytes of an artifact."""
-
-
-def new_for_process(told: Sequence[Message], now: Sequence[Message]) -> list[Message] | None:
-    """Return the messages that a process which was told `told` does not have, or None if its conversation is another.
-
-    Between two tasks there are the answers that the process gave, and users' messages that it got while it worked;
-    `told` has those, too. The oldest messages may have been left out of the context since.
-    """
-    asked = [message for message in told if message.role == "user"]
-    users = [message for message in now if message.role == "user"]
-    for skipped in range(len(asked)):
-        rest = asked[skipped:]
-        if users[: len(rest)] == rest:
-            fresh = users[len(rest) :]
-            return fresh if list(now[len(now) - len(fresh) :]) == fresh else None
-    return None
-
-
-def new_for_file(now: Sequence[Message]) -> list[Message] | None:
-    """Return the messages that claude's own file does not have, or None if it may miss more than users' messages.
-
-    After an answer, those are all that follow. After a tool call the result may be missing: claude was cut off there.
-    """
-    fresh: list[Message] = []
-    for message in reversed(now):
-        if message.role == "user":
-            fresh.insert(0, message)
-        elif message.role == "assistant" and not any(isinstance(b, ToolUse) for b in message.content):
-            return fresh or None
-        else:
-            return None
-    return None
 
 
 async def content_of(messages: Iterable[Message], read: Reader) -> Content:

@@ -30,6 +30,13 @@ class OpenMessage:
         self.usage: Frame = {}
         self.partial = False
         self._begun: set[int] = set()
+        self._calls: dict[int, str] = {}
+
+    def begin_block(self, event: Frame) -> None:
+        """Note which call a block holds, if it is one: its deltas do not say so."""
+        block = event["content_block"]
+        if block["type"] == "tool_use":
+            self._calls[event["index"]] = block["id"]
 
     def delta(self, event: Frame, frame: Frame) -> Iterator[Draft]:
         """Yield the piece of a block that a stream event brings. The signature of a thought is none."""
@@ -37,8 +44,14 @@ class OpenMessage:
         text: str = event["delta"][field] if kind else ""
         if kind and text:
             self._begun.add(event["index"])
-            block_id = self._block_id(event["index"])
-            yield Draft(OutputDelta(kind=kind, block_id=block_id, message_id=self.id, delta=text), frame)
+            piece = OutputDelta(
+                kind=kind,
+                block_id=self._block_id(event["index"]),
+                message_id=self.id,
+                delta=text,
+                tool_call_id=self._calls.get(event["index"]),
+            )
+            yield Draft(piece, frame)
 
     def close(self, frame: Frame) -> Iterator[Draft]:
         """Yield the whole message and its usage. Blocks that claude abandoned are retracted first."""

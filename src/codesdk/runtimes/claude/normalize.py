@@ -91,7 +91,9 @@ def _stream_event(state: ClaudeState, frame: Frame) -> Iterator[RuntimeItem]:
         return
     if message is None:
         return
-    if kind == "content_block_delta":
+    if kind == "content_block_start":
+        message.begin_block(event)
+    elif kind == "content_block_delta":
         yield from message.delta(event, frame)
     elif kind == "message_delta":
         message.stop_reason = event["delta"].get("stop_reason")

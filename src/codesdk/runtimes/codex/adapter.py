@@ -14,12 +14,13 @@ import msgspec
 from codesdk.contract.access import AuthStatus, Availability, LoginDialog, LoginOutcome
 from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.errors import ErrorInfo
-from codesdk.contract.events import OutputCompleted, RuntimeNotice
+from codesdk.contract.events import RuntimeNotice
 from codesdk.contract.messages import Message
 from codesdk.contract.runtime import (
     Draft,
     Failed,
     Finished,
+    HistoryLost,
     Host,
     Identified,
     RuntimeEnv,
@@ -33,10 +34,11 @@ from codesdk.contract.tools import ToolIdentity
 from codesdk.runtimes.codex import ENTRY, NAME
 from codesdk.runtimes.codex.config import DEFAULT_MODEL, list_models
 from codesdk.runtimes.codex.errors import is_dead
-from codesdk.runtimes.codex.input import history, since_answer, split, turn_input
+from codesdk.runtimes.codex.input import history, split, turn_input
 from codesdk.runtimes.codex.login import KIND, find_login, log_in, mark_refused
 from codesdk.runtimes.codex.native import NATIVE_TOOLS, QUESTIONS
 from codesdk.runtimes.codex.normalize import cut_off, normalize
+from codesdk.runtimes.codex.rollout import in_rollout
 from codesdk.runtimes.codex.server import CodexServer, Setup, home_of
 from codesdk.runtimes.codex.state import State
 from codesdk.runtimes.program import PROGRAM_CAPABILITIES
@@ -44,7 +46,7 @@ from codesdk.runtimes.program.access import availability, login_notice, status_o
 from codesdk.runtimes.program.environment import Places, make_places
 from codesdk.runtimes.program.finding import Program, find_program, notices_about
 from codesdk.runtimes.program.jsonrpc import Garbage, Gone
-from codesdk.runtimes.program.logins import Login, required, traffic_of
+from codesdk.runtimes.program.logins import Login, folder_of, required, traffic_of
 from codesdk.runtimes.program.workspace import framed
 from codesdk.tools import by_wire_name
 
@@ -87,20 +89,19 @@ class CodexRuntime:
         return await log_in(program.path, env, dialog)
 
     async def start_task(self, host: Host, task: TaskInput) -> RuntimeTask:
+        """Start a turn: in the thread that there is, or in a new one with the history that the task brings."""
         program = await self.find(task.env.cwd, allow_untested=task.env.allow_untested)
         login = await self._login(host, task.env)
         server = await self._server(host, task, program, login)
-        new = server.unseen(since_answer(task.messages))
-        notices: list[RuntimeItem] = [*notices_about(ENTRY, program)]
-        if login is not None:
-            notices.append(login_notice(login, "through"))
-        if server.thread_id is None and not await server.open_thread(task.runtime_session_id):
+        if task.history == "native":
+            if server.thread_id is None and not await server.resume_thread(task.runtime_session_id):
+                raise HistoryLost("codex did not resume its thread")
+            turn_id = await server.start_turn(await turn_input(task.messages, host.read_artifact))
+        else:
             before, new = split(task.messages)
-            await server.inject(history(before))
-            if task.runtime_session_id is not None:
-                notices.append(_rebuilt())
-        turn_id = await server.start_turn(await turn_input(new, host.read_artifact))
-        server.unanswered = list(since_answer(task.messages))
+            first = await turn_input(new, host.read_artifact)
+            await server.start_thread(history(before))
+            turn_id = await server.start_turn(first)
         tools = by_wire_name(tool.name for tool in task.tools)
         state = State(
             turn_id=turn_id,
@@ -110,7 +111,20 @@ class CodexRuntime:
             workspace=task.env.cwd,
             login=login is not None,
         )
+        notices = [*notices_about(ENTRY, program)]
+        if login is not None:
+            notices.append(login_notice(login, "through"))
         return CodexTask(server, state, host, notices, login)
+
+    async def recall(self, host: Host, task: TaskInput, tail: Sequence[Message]) -> int | None:
+        """Return what the session's thread has of the last messages: it runs, or codex can resume it from its file."""
+        server = self._servers.get(task.session_id)
+        if server is not None and server.thread_id is not None:
+            program = await self.find(task.env.cwd, allow_untested=task.env.allow_untested)
+            if server.alive and server.setup == await self._setup(host, task, program):
+                return len(tail)
+        places = self._placed(task)
+        return await asyncio.to_thread(in_rollout, home_of(places), task.runtime_session_id or "", tail)
 
     async def close_session(self, session_id: str) -> None:
         server, places = self._servers.pop(session_id, None), self._places.pop(session_id, None)
@@ -133,20 +147,7 @@ class CodexRuntime:
         self, host: Host, task: TaskInput, program: Program, login: Login | None
     ) -> CodexServer:
         """Return the session's server. Start one if there is none, or if the task needs it set up in another way."""
-        places = self._places.get(task.session_id)
-        if places is None:
-            places = self._places[task.session_id] = make_places(task.env, NAME, task.session_id)
-        sources = ENTRY.sources(str(places.home), str(home_of(places)))
-        setup = Setup(
-            program=program.path,
-            cwd=task.env.workspace,
-            model=task.model or DEFAULT_MODEL,
-            model_url=await host.model_endpoint(sources, None if login is None else KIND),
-            tool_url=await host.tool_endpoint(ENTRY.mcp),
-            login=None if login is None else login.folder,
-            native_tools=tuple(sorted(set(task.native_tools))),
-            instructions=tuple(framed(task.instructions)),
-        )
+        places, setup = self._placed(task), await self._setup(host, task, program)
         server = self._servers.pop(task.session_id, None)
         if server is not None and (server.setup != setup or not server.alive):
             await server.stop()
@@ -156,6 +157,29 @@ class CodexRuntime:
             server = await CodexServer.start(setup, places, task.env, models, secrets)
         self._servers[task.session_id] = server
         return server
+
+    def _placed(self, task: TaskInput) -> Places:
+        """Return the folders of the task's session."""
+        places = self._places.get(task.session_id)
+        if places is None:
+            places = self._places[task.session_id] = make_places(task.env, NAME, task.session_id)
+        return places
+
+    async def _setup(self, host: Host, task: TaskInput, program: Program) -> Setup:
+        """Return what a task wants the program started with."""
+        places = self._placed(task)
+        sources = ENTRY.sources(str(places.home), str(home_of(places)))
+        login = None if traffic_of(ENTRY, task.env) is None else folder_of(ENTRY, task.env)
+        return Setup(
+            program=program.path,
+            cwd=task.env.workspace,
+            model=task.model or DEFAULT_MODEL,
+            model_url=await host.model_endpoint(sources, None if login is None else KIND),
+            tool_url=await host.tool_endpoint(ENTRY.mcp),
+            login=login,
+            native_tools=tuple(sorted(set(task.native_tools))),
+            instructions=tuple(framed(task.instructions)),
+        )
 
     async def find(self, workspace: str | None = None, *, allow_untested: bool = False) -> Program:
         """Return the program that is driven. Raise `TaskFailure` if there is none that may be."""
@@ -175,7 +199,7 @@ class CodexTask:
         server: CodexServer,
         state: State,
         host: Host,
-        notices: list[RuntimeItem],
+        notices: Sequence[RuntimeItem],
         login: Login | None = None,
     ) -> None:
         self._server = server
@@ -188,8 +212,8 @@ class CodexTask:
 
     async def events(self) -> AsyncGenerator[RuntimeItem, None]:
         yield Identified(runtime_session_id=self._server.thread_id, model=self._state.model)
-        for item in self._notices:
-            yield item
+        for notice in self._notices:
+            yield notice
         while True:
             message = await self._server.connection.messages.get()
             for item in await self._meaning(message):
@@ -212,7 +236,6 @@ class CodexTask:
     async def steer(self, messages: Sequence[Message]) -> None:
         given = await turn_input(messages, self._host.read_artifact)
         await self._server.steer(self._state.turn_id, given)
-        self._server.unanswered += messages
 
     async def stop(self, reason: str) -> None:
         await self._break_off()
@@ -269,8 +292,6 @@ class CodexTask:
             isinstance(item, Failed) and is_dead(item.error) for item in items
         ):
             await asyncio.to_thread(mark_refused, self._login)
-        if any(isinstance(item, Draft) and isinstance(item.payload, OutputCompleted) for item in items):
-            self._server.unanswered = []
         return items
 
 
@@ -282,11 +303,6 @@ def bundled() -> Program | None:
         return Program(str(bundled_codex_path()), version("openai-codex-cli-bin"))
     except (ImportError, PackageNotFoundError, FileNotFoundError):
         return None
-
-
-def _rebuilt() -> Draft:
-    message = "codex no longer has this thread; its history was rebuilt from the transcript."
-    return Draft(RuntimeNotice(kind="warning", message=message, details={}))
 
 
 def _violated(what: str) -> Failed:

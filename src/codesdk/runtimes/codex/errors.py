@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple, cast
 
-from codesdk.contract.errors import ErrorCode, ErrorInfo
+from codesdk.contract.errors import COMPACT, ErrorCode, ErrorInfo
 from codesdk.runtimes.codex import NAME
 from codesdk.runtimes.program.jsonrpc import as_dict
 
@@ -21,7 +21,7 @@ _LATER = _Kind("MODEL_ERROR", True, "Try again.")
 _LIMIT = _Kind("RATE_LIMITED", True, "Wait a while, then try again.")
 _QUOTA = _Kind("RATE_LIMITED", False, "The account's quota is used up; raise it, or use another key.")
 _FILTER = _Kind("CONTENT_FILTERED", False, "The provider does not answer this; ask in another way.")
-_CONTEXT = _Kind("CONTEXT_TOO_LARGE", False, "Start a new session, or one forked from an earlier point.")
+_CONTEXT = _Kind("CONTEXT_TOO_LARGE", False, COMPACT)
 _MODEL = _Kind("MODEL_ERROR", False, "Check the model's name, or choose another model.")
 _OTHER = _Kind("MODEL_ERROR", False, "Look at the message of the provider.")
 

@@ -15,19 +15,11 @@ ReadArtifact = Callable[[str], Awaitable[bytes]]
 Input = list[dict[str, Any]]
 
 
-def since_answer(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return what came after the model's last answer: a thread that codex knows has not seen it yet."""
-    return messages[_after_last(messages, lambda role: role == "assistant") :]
-
-
 def split(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:
     """Return the history and what the user said since: a thread that codex does not know begins with them."""
-    place = _after_last(messages, lambda role: role != "user")
+    places = range(len(messages), 0, -1)
+    place = next((place for place in places if messages[place - 1].role != "user"), 0)
     return messages[:place], messages[place:]
-
-
-def _after_last(messages: Sequence[Message], wanted: Callable[[str], bool]) -> int:
-    return next((place for place in range(len(messages), 0, -1) if wanted(messages[place - 1].role)), 0)
 
 
 async def turn_input(messages: Sequence[Message], read: ReadArtifact) -> Input:

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from codesdk.contract.errors import TaskFailure
-from codesdk.contract.messages import Message
 from codesdk.contract.models import STAND_IN
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.contract.workspace import Workspace
@@ -22,6 +21,7 @@ from codesdk.runtimes.codex.config import forget_tokens, thread_options, write_c
 from codesdk.runtimes.codex.errors import shorten
 from codesdk.runtimes.codex.login import link_login
 from codesdk.runtimes.codex.native import QUESTIONS
+from codesdk.runtimes.codex.rollout import find_rollout
 from codesdk.runtimes.program.environment import Places, variables
 from codesdk.runtimes.program.jsonrpc import Connection, Frame, RequestFailed, as_dict
 from codesdk.runtimes.program.process import Child, start_child
@@ -56,8 +56,6 @@ class CodexServer:
         self.child = child
         self.connection = Connection(child, answer_later if setup.native_tools else answer)
         self.thread_id: str | None = None
-        self.unanswered: list[Message] = []
-        """What the thread was told since the model's last answer."""
 
     @classmethod
     async def start(
@@ -95,26 +93,23 @@ class CodexServer:
         """Whether it still takes requests."""
         return self.connection.open and self.child.exit_code is None
 
-    async def open_thread(self, known: str | None) -> bool:
-        """Resume the thread if codex has it, or start one. Return whether it was resumed."""
-        if known is not None and has_rollout(self.places, known):
-            with contextlib.suppress(RequestFailed):
-                params = {"threadId": known, "excludeTurns": True, **self._options()}
-                await self._request("thread/resume", params)
-                self.thread_id = known
-                return True
+    async def resume_thread(self, known: str | None) -> bool:
+        """Go on with a thread that codex has written down. Return whether codex did."""
+        if known is None or find_rollout(home_of(self.places), known) is None:
+            return False
+        try:
+            params = {"threadId": known, "excludeTurns": True, **self._options()}
+            await self._request("thread/resume", params)
+        except RequestFailed:
+            return False
+        self.thread_id = known
+        return True
+
+    async def start_thread(self, items: list[dict[str, Any]]) -> None:
+        """Start a thread with a history. What the program had before is left behind."""
         nowhere = {} if self.setup.native_tools else {"environments": list[Any]()}
         started = await self._request("thread/start", {**self._options(), **nowhere})
         self.thread_id = str(started["thread"]["id"])
-        return False
-
-    def unseen(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return those of the messages since the last answer that the thread was not told yet."""
-        told = len(self.unanswered)
-        return messages[told:] if list(messages[:told]) == self.unanswered else messages
-
-    async def inject(self, items: list[dict[str, Any]]) -> None:
-        """Give the thread a history."""
         if items:
             await self._request("thread/inject_items", {"threadId": self.thread_id, "items": items})
 
@@ -196,13 +191,6 @@ class CodexServer:
 def home_of(places: Places) -> Path:
     """Return what CODEX_HOME points to. Not below TMPDIR: codex refuses to work there."""
     return places.folder(ENTRY.state_folder)
-
-
-def has_rollout(places: Places, thread_id: str) -> bool:
-    """Return whether codex has a file of a thread. An id that a pattern could read in another way is not codex's."""
-    if not thread_id.replace("-", "").isalnum():
-        return False
-    return any(home_of(places).glob(f"sessions/*/*/*/rollout-*-{thread_id}.jsonl"))
 
 
 def answer(method: str, params: Any) -> Frame:

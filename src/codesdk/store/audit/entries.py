@@ -42,6 +42,7 @@ OfSession = (
     | ev.SessionClosed
     | ev.SessionRecovered
     | ev.SettingsChanged
+    | ev.SessionCompacted
     | ev.GrantRevoked
     | ev.FilesUndone
 )
@@ -147,6 +148,9 @@ def _of_session(payload: OfSession) -> _Said:
                     changed["values"]
                 )  # what apps keep there is not the audit's business
             return _Said("request", "session.set", "ok", {"changed": changed}, by=payload.by)
+        case ev.SessionCompacted():
+            what = {"strategy": payload.strategy, "first": payload.first, "task_id": payload.task_id}
+            return _Said("request", "session.compact", "ok", what, {"reason": payload.reason}, payload.by)
         case ev.GrantRevoked():
             return _Said("request", "grant.revoke", "ok", {"tool": payload.tool}, by=payload.by)
         case ev.FilesUndone():
