@@ -43,6 +43,10 @@ def _is_secrets(value: object) -> bool:
     return all(isinstance(one, str) for one in cast("list[object]", texts(value, "secrets")))
 
 
+def _is_names(value: object) -> bool:
+    return all(isinstance(one, str) for one in cast("list[object]", texts(value, "logins")))
+
+
 def _is_runtimes(value: object) -> bool:
     return _is_map(value, lambda one: callable(getattr(one, "start_task", None)))
 
@@ -93,6 +97,7 @@ _EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "principal": ("a name", lambda value: isinstance(value, str) and bool(value)),
     "allow_yolo": ("true or false", _is_bool),
     "allow_untested": ("true or false", _is_bool),
+    "logins": ("a list of runtimes", _is_names),
     "permits": ("Permits", lambda value: isinstance(value, Permits)),
     "observers": ("a list of observers", lambda value: _are(value, "committed")),
     "subscribers": ("a list of subscribers", lambda value: _are(value, "name", "types")),

@@ -36,6 +36,7 @@ from codesdk.runtimes import (
     create_runtime,
     forget_session,
     logins_from,
+    read_logins,
     resolve,
     session_folders,
     sweep,
@@ -109,6 +110,7 @@ class CodeSDK(Handles):
         synchronous: Literal["auto", "full", "normal"] = "auto",
         principal: str = LOCAL,
         allow_yolo: bool = False,
+        logins: Sequence[str] = (),
         allow_untested: bool = False,
         permits: Permits | None = None,
         observers: Sequence[Observer] = (),
@@ -126,8 +128,9 @@ class CodeSDK(Handles):
         `policy` is asked about every call, on top of the permission mode: the name of a preset, such as "edits", or
         one that `load_policy` read from a file.
         Without `allow_yolo` no session may use the mode that asks about nothing; without `allow_untested` no runtime
-        drives a program whose version was neither tested nor certified; `permits` says all that the operator
-        permits, in place of both. `secrets` never reach an event, a log or an artifact. `providers` are where
+        drives a program whose version was neither tested nor certified. `logins` names the runtimes whose own account
+        logins may be used where there is no key (docs/logins.md); without it, CODESDK_LOGINS does. `permits` says all
+        that the operator permits, in place of these. `secrets` never reach an event, a log or an artifact. `providers` are where
         the model gateway passes requests on to; without them, the real ones, with the keys that the environment has
         (ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY). `observers` are told of every event once it is stored;
         `subscribers` are given those of their types from the store and miss none, even over a crash.
@@ -148,6 +151,7 @@ class CodeSDK(Handles):
             principal=principal,
             allow_yolo=allow_yolo,
             allow_untested=allow_untested,
+            logins=logins,
             permits=permits,
             observers=observers,
             subscribers=subscribers,
@@ -155,7 +159,7 @@ class CodeSDK(Handles):
         )
         rules = chosen_policy(policy)
         caller = Caller.of(principal)
-        shaping = (runtimes, tools, run, fetch, policy, limits, secrets, providers, allow_yolo)
+        shaping = (runtimes, tools, run, fetch, policy, limits, secrets, providers, allow_yolo, logins)
         # What the holder's engine would not heed must not be accepted: least of all secrets that it does not know.
         shaped = any((*shaping, allow_untested, permits, observers, subscribers)) or synchronous != "auto"
         async with AsyncExitStack() as stack:
@@ -192,7 +196,7 @@ class CodeSDK(Handles):
                 _Runtimes(runtimes or {}).find,
                 owner=directory.owner if directory else random_names.token_hex(8),
                 secrets=hidden,
-                permits=permits or _own_permits(allow_yolo, allow_untested),
+                permits=permits or _own_permits(allow_yolo, allow_untested, logins),
                 goes_on=goes_on,
             )
             await engine.open()
@@ -334,7 +338,7 @@ def _is_script(plays: "Source") -> bool:
     return isinstance(plays, Script)
 
 
-def _own_permits(allow_yolo: bool, allow_untested: bool) -> Permits:
+def _own_permits(allow_yolo: bool, allow_untested: bool, logins: Sequence[str]) -> Permits:
     """Return what an application permits itself: it is its own operator. Logins are switched on on purpose only."""
     return Permits(
         allow_yolo=allow_yolo,
@@ -343,7 +347,7 @@ def _own_permits(allow_yolo: bool, allow_untested: bool) -> Permits:
         share_keys=True,
         isolation=("namespaced", "ephemeral", "shared"),
         namespaces=("*",),
-        logins=logins_from(),
+        logins=read_logins(",".join(logins)) if logins else logins_from(),
     )
 
 

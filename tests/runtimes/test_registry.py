@@ -38,6 +38,7 @@ def test_an_entry_and_its_adapter_say_the_same(entry: RuntimeEntry):
     able = create_runtime(entry.name).capabilities()
     assert able.instruction_files == list(entry.instructions.captured)
     assert (able.input_capture == "exact") == (entry.wire is not None)
+    assert able.login_traffic == list(entry.logins)
     assert entry.docs is None or (Path(__file__).parents[2] / "docs" / entry.docs).is_file()
 
 

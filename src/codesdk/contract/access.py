@@ -7,7 +7,7 @@ namespace, and only the program uses it. Where there is a key, it is used. Nothi
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, get_args
 
-from codesdk.contract.capabilities import AuthModel
+from codesdk.contract.capabilities import AuthModel, LoginTraffic
 from codesdk.contract.models import Wire
 from codesdk.contract.tools import Record
 
@@ -40,10 +40,6 @@ class ProviderKeys(Protocol):
         ...
 
 
-LoginTraffic = Literal["through", "beside"]
-"""How the requests of a logged-in program reach its provider: `through` the gateway, or `beside` it."""
-
-
 VersionState = Literal["tested", "certified", "untested"]
 
 
@@ -71,6 +67,8 @@ class AuthStatus(Record, frozen=True, kw_only=True):
     auth_model: AuthModel
     account_label: str | None = None
     """For people: which key or which account is used."""
+    traffic: LoginTraffic | None = None
+    """How the requests of the account go, if an account is used; None with a key. `beside`: none of them is seen."""
     problem: str | None = None
     """Why it is not ready, as a sentence; None if `ok`."""
     to_do: str | None = None

@@ -18,6 +18,8 @@ CancellationModel = Literal["best_effort", "guaranteed", "unknown"]
 IsolationMode = Literal["in_process", "subprocess", "server_side"]
 IsolationLevel = Literal["shared", "namespaced", "ephemeral"]
 InputCapture = Literal["exact", "compiled"]
+LoginTraffic = Literal["through", "beside"]
+"""How the requests of a logged-in program reach its provider: `through` the gateway, or `beside` it."""
 
 
 class Capabilities(Record, frozen=True, kw_only=True, omit_defaults=False):
@@ -42,6 +44,9 @@ class Capabilities(Record, frozen=True, kw_only=True, omit_defaults=False):
     supports_reasoning: bool = True
     supports_images: bool = True
     input_capture: InputCapture = "compiled"
+    """How well the log knows what its model was given. Only `compiled` for a task whose login goes beside the gateway."""
+    login_traffic: list[LoginTraffic] = msgspec.field(default_factory=list[LoginTraffic])
+    """How the requests of an account of its own can go, the default first; empty if it has no such logins."""
     auth_model: AuthModel = "none"
     tool_execution_model: ToolExecutionModel = "stream"
     permission_model: PermissionModel = "codesdk"

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from codesdk.contract.access import LoginTraffic
+from codesdk.contract.capabilities import LoginTraffic
 from codesdk.contract.models import InstructionSources, Wire
 from codesdk.contract.options import RuntimeOptions
 
@@ -55,8 +55,6 @@ class ProgramEntry(msgspec.Struct, frozen=True, kw_only=True):
     """`module:function` that returns the package's program as a `Program`, or None if it is not installed."""
     logins: tuple[LoginTraffic, ...] = ()
     """How the traffic of its own logins may go, the default first. Empty: CodeSDK cannot log in to it."""
-    login_files: tuple[str, ...] = ()
-    """The files in which it keeps a login. They hold a secret."""
 
     @property
     def install(self) -> str:
@@ -88,6 +86,11 @@ class RuntimeEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Its own folder among those that are made for a session."""
     own_tools: Mapping[str, Mapping[str, Any]] = {}
     """Calls of its own tools that would write the file `MARK`. The conformance run checks that none runs."""
+
+    @property
+    def logins(self) -> tuple[LoginTraffic, ...]:
+        """How the traffic of its own logins may go, the default first."""
+        return () if self.program is None else self.program.logins
 
     def sources(self, home: str, state: str) -> InstructionSources:
         """Return where the runtime may find instructions, given the home and the state folder of a session."""

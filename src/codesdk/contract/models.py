@@ -18,6 +18,8 @@ STAND_IN = "held-by-the-gateway"
 """Given to a runtime as its key: the gateway has the real one. A request with only this has no login."""
 Wire = Literal["anthropic", "responses", "chat", "gemini"]
 """The formats of model requests that the gateway reads."""
+LoginKind = Literal["chatgpt"]
+"""The kinds of logins that a program may bring along to the gateway."""
 RequestStatus = Literal["completed", "failed", "abandoned"]
 """How a request ended: answered, failed or cut off, or given up by the runtime."""
 
@@ -199,8 +201,12 @@ class ModelEndpoints(Protocol):
         workspace: Workspace,
         sources: InstructionSources,
         payer: Payer,
+        login: LoginKind | None = None,
     ) -> str:
-        """Admit a session under a token. Return the base URL for its runtime."""
+        """Admit a session under a token. Return the base URL for its runtime.
+
+        With `login` its runtime brings a login of its own, and no key is used.
+        """
         ...
 
     async def close(self, session_id: str) -> None:

@@ -15,9 +15,8 @@ from codesdk.contract.access import (
     Availability,
     LoginDialog,
     LoginOutcome,
-    LoginTraffic,
 )
-from codesdk.contract.capabilities import Capabilities, Isolation
+from codesdk.contract.capabilities import Capabilities, Isolation, LoginTraffic
 from codesdk.contract.entry import ANY_CLIENT, McpClient
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.events import (
@@ -30,7 +29,7 @@ from codesdk.contract.events import (
     UsageReported,
 )
 from codesdk.contract.messages import ArtifactRef, Message
-from codesdk.contract.models import NO_SOURCES, InstructionSources, ModelAccess, Payer, Wire
+from codesdk.contract.models import NO_SOURCES, InstructionSources, LoginKind, ModelAccess, Payer, Wire
 from codesdk.contract.tools import (
     InteractionMode,
     Outcome,
@@ -210,11 +209,18 @@ class ToolReply(msgspec.Struct, frozen=True, kw_only=True):
 class Host(Protocol):
     """What a runtime may use of the engine while a task runs."""
 
-    async def model_endpoint(self, sources: InstructionSources = NO_SOURCES) -> str:
+    async def model_endpoint(
+        self, sources: InstructionSources = NO_SOURCES, login: LoginKind | None = None
+    ) -> str:
         """Return the base URL that the runtime uses in place of the provider's. It holds a token.
 
-        Raise `TaskFailure` if there is no gateway.
+        With `login` the runtime brings one of its own. Raise `TaskFailure` if there is no gateway, or if logins do
+        not pass it here.
         """
+        ...
+
+    def learn(self, secrets: Sequence[str]) -> None:
+        """Redact these from now on: the tokens of the login that the runtime uses."""
         ...
 
     async def tool_endpoint(self, client: McpClient = ANY_CLIENT) -> str:

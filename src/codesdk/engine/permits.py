@@ -11,9 +11,8 @@ from typing import Any
 
 import msgspec
 
-from codesdk.contract.access import LoginTraffic
 from codesdk.contract.actions import LOCAL
-from codesdk.contract.capabilities import IsolationLevel
+from codesdk.contract.capabilities import IsolationLevel, LoginTraffic
 from codesdk.contract.errors import Forbidden, InvalidRequest
 from codesdk.contract.models import Payer
 from codesdk.contract.tools import PermissionMode

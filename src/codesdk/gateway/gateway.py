@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from codesdk.contract.models import InstructionSources, ModelAccess, ModelTap, Payer
+from codesdk.contract.models import InstructionSources, LoginKind, ModelAccess, ModelTap, Payer
 from codesdk.contract.settings import GatewayMode
 from codesdk.contract.workspace import Workspace
 from codesdk.gateway.providers import ORIGINS, Accounts
@@ -61,10 +61,11 @@ class GatewayService:
         workspace: Workspace,
         sources: InstructionSources,
         payer: Payer,
+        login: LoginKind | None = None,
     ) -> str:
         """Serve a session under a token. Return the base URL for its runtime."""
         gateway = await self._use()
-        return gateway.open(session_id, token, tap, mode, workspace, sources, payer)
+        return gateway.open(session_id, token, tap, mode, workspace, sources, payer, login)
 
     async def close(self, session_id: str) -> None:
         """Revoke a session's URL."""

@@ -41,6 +41,18 @@ class Backend(Protocol):
         ...
 
 
+class Aside(Protocol):
+    """Answers what a logged-in program asks about its account, and says what a model request's own path is."""
+
+    async def answer(self, request: RawRequest) -> Reply | None:
+        """Answer a request that is about the account. None for any other."""
+        ...
+
+    def plain(self, request: RawRequest) -> RawRequest | None:
+        """Return a model request under the path that its format has everywhere; None if it must not pass."""
+        ...
+
+
 class Gateway:
     """Sessions by token, and the server in front of them. Use it as an async context manager."""
 
@@ -50,7 +62,7 @@ class Gateway:
         self._host = host
         self._port = port
         self._max_body_bytes = max_body_bytes
-        self._sessions: dict[bytes, Backend] = {}
+        self._sessions: dict[bytes, tuple[Backend, Aside | None]] = {}
         self._serving: Serving | None = None
         self.refused = 0  # requests without a valid token
 
@@ -69,10 +81,10 @@ class Gateway:
         """The server's address, without a token."""
         return f"http://{self._host}:{self._port}"
 
-    def admit(self, backend: Backend, token: str | None = None) -> str:
-        """Serve a session. Return the base URL for its runtime."""
+    def admit(self, backend: Backend, token: str | None = None, aside: Aside | None = None) -> str:
+        """Serve a session; with `aside` one whose program is logged in. Return the base URL for its runtime."""
         token = token or secrets.token_urlsafe(24)
-        self._sessions[_key(token)] = backend
+        self._sessions[_key(token)] = backend, aside
         return f"{self.url}{PREFIX}{token}"
 
     def dismiss(self, base_url: str) -> None:
@@ -83,8 +95,8 @@ class Gateway:
         path = str(scope["path"])
         token, slash, rest = path.removeprefix(PREFIX).partition("/")
         rest = slash + rest
-        backend = self._sessions.get(_key(token)) if path.startswith(PREFIX) else None
-        if backend is None:
+        session = self._sessions.get(_key(token)) if path.startswith(PREFIX) else None
+        if session is None:
             self.refused += 1
             # Refused before its body is read, and in a shape that the client can show to its user.
             await _send_reply(_unknown_token(rest), send)
@@ -99,7 +111,7 @@ class Gateway:
         if body is None:
             await _send_reply(refuse(guess_codec(rest), _too_large(self._max_body_bytes)), send)
         else:
-            await _while_wanted(_serve(backend, _raw(scope, rest, body), send), receive)
+            await _while_wanted(_serve(*session, _raw(scope, rest, body), send), receive)
 
 
 async def _while_wanted(work: Coroutine[Any, Any, None], receive: Receive) -> None:
@@ -119,9 +131,12 @@ async def _while_wanted(work: Coroutine[Any, Any, None], receive: Receive) -> No
         raise Reset  # makes the server close the connection without a proper end
 
 
-async def _serve(backend: Backend, request: RawRequest, send: Send) -> None:
+async def _serve(backend: Backend, aside: Aside | None, request: RawRequest, send: Send) -> None:
     try:
-        reply = await _answer(backend, request)
+        reply = None if aside is None else await aside.answer(request)
+        if reply is None:
+            plain = request if aside is None else aside.plain(request)
+            reply = _not_found(request) if plain is None else await _answer(backend, plain)
     except Exception as error:  # noqa: BLE001 - a bug of ours must not look like a dead provider
         _report(error)
         message = f"The gateway failed to handle this request ({type(error).__name__})."

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from codesdk.contract.errors import CodeSDKError, TaskFailure
-from codesdk.contract.models import InstructionSources, ModelTap, Payer
+from codesdk.contract.models import InstructionSources, LoginKind, ModelTap, Payer
 from codesdk.contract.settings import GatewayMode
 from codesdk.contract.workspace import Workspace
 from codesdk.gateway import prices
@@ -21,6 +21,7 @@ from codesdk.gateway.capture.source_files import read_sources
 from codesdk.gateway.cassettes.cassette import Exchange
 from codesdk.gateway.cassettes.record import RecordingBackend
 from codesdk.gateway.cassettes.replay import ReplayBackend
+from codesdk.gateway.logins import LOGIN_PROVIDERS, LoginDoor, LoginUpstream
 from codesdk.gateway.providers import Accounts, Provider
 from codesdk.gateway.reply import RawRequest, Reply
 from codesdk.gateway.scripted import ScriptedModel
@@ -45,6 +46,7 @@ class SessionGateway:
         # By session, because whoever closes one does not know its token.
         self._urls: dict[str, str] = {}
         self._upstream: Upstream | None = None
+        self._logins: dict[LoginKind, LoginUpstream] = {}
         self._keeping: set[asyncio.Task[None]] = set()
         # The first request waits for the prices, so load them ahead of it.
         self._loading = asyncio.create_task(prices.ready())
@@ -67,10 +69,12 @@ class SessionGateway:
         workspace: Workspace,
         sources: InstructionSources,
         payer: Payer,
+        login: LoginKind | None = None,
     ) -> str:
         """Serve a session under a token. Return the base URL for its runtime."""
         recorder = _Recorder(tap, self._keeping) if mode == "record" else None
-        inner = self._answering(session_id, mode, tap, payer)
+        account = None if login is None else self._login_upstream(login)
+        inner = self._answering(session_id, mode, tap, payer) if account is None else account.models
         lacks = inner.lacks if isinstance(inner, Upstream) else None
         if recorder is not None:
             inner = RecordingBackend(inner, recorder.keep, secrets=tap.secrets)
@@ -83,7 +87,8 @@ class SessionGateway:
         )
         if recorder is not None:
             recorder.stored = observed.stored
-        url = self._server.admit(observed, token)
+        aside = None if account is None else LoginDoor(account, tap.learn)
+        url = self._server.admit(observed, token, aside)
         self._urls[session_id] = url
         return url
 
@@ -100,7 +105,15 @@ class SessionGateway:
             await asyncio.wait(self._keeping)
         if self._upstream is not None:
             await self._upstream.close()
+        for account in self._logins.values():
+            await account.close()
         await asyncio.wait([self._loading])
+
+    def _login_upstream(self, kind: LoginKind) -> LoginUpstream:
+        """Return the provider of a kind of login, one for all sessions: those that share a login renew it together."""
+        if kind not in self._logins:
+            self._logins[kind] = LoginUpstream(LOGIN_PROVIDERS[kind])
+        return self._logins[kind]
 
     def _answering(self, session_id: str, mode: GatewayMode, tap: ModelTap, payer: Payer) -> Backend:
         """Return the backend that answers a session's requests."""

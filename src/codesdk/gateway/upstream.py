@@ -102,13 +102,21 @@ class Upstream:
             message = f"There is no key for this provider; set {KEY_NAMES[codec.wire]}."
             return refuse(codec, Fault(status=401, kind="authentication", message=message))
         query = outbound_query(request)
-        sent = self._client.build_request(
-            request.method,
-            # The very path that was routed: the server lets none through that could be read in two ways.
-            provider.origin + request.path + (f"?{query}" if query else ""),
-            headers=outbound_headers(request, codec.wire, provider.key),
-            content=request.body,
-        )
+        # The very path that was routed: the server lets none through that could be read in two ways.
+        url = provider.origin + request.path + (f"?{query}" if query else "")
+        headers = outbound_headers(request, codec.wire, provider.key)
+        return await self.pass_on(codec, request, url, headers, provider.key)
+
+    async def pass_on(
+        self,
+        codec: Codec,
+        request: RawRequest,
+        url: str,
+        headers: list[tuple[str, str]],
+        key: str | None = None,
+    ) -> Reply:
+        """Send a request to an address. `key` is the one that was put into its headers, if any."""
+        sent = self._client.build_request(request.method, url, headers=headers, content=request.body)
         passing = _is_passing.set(True)
         try:
             answer = await self._client.send(sent, stream=True)
@@ -120,13 +128,13 @@ class Upstream:
             return refuse(codec, Fault(status=502, kind="unavailable", message=message))
         finally:
             _is_passing.reset(passing)
-        headers = _answer_headers(answer, provider.key)
+        told = _answer_headers(answer, key)
         body = _Chunks(answer)
         # Only an error may quote the key; an answer is passed on as it streams.
-        if answer.status_code < 400 or provider.key is None:
-            return Reply(status=answer.status_code, headers=headers, body=body)
-        text = await _error_text(body, Redactor([provider.key]))
-        return Reply(status=answer.status_code, headers=headers, body=text)
+        if answer.status_code < 400 or key is None:
+            return Reply(status=answer.status_code, headers=told, body=body)
+        text = await _error_text(body, Redactor([key]))
+        return Reply(status=answer.status_code, headers=told, body=text)
 
 
 class _Chunks:

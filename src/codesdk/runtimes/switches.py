@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 
-from codesdk.contract.access import LoginTraffic
+from codesdk.contract.capabilities import LoginTraffic
 from codesdk.contract.errors import InvalidRequest
 from codesdk.runtimes.registry import entry_of
 
@@ -27,7 +27,7 @@ def logins_from(environment: Mapping[str, str] = os.environ) -> dict[str, LoginT
 def _switch(word: str) -> tuple[str, LoginTraffic]:
     name, _, way = word.partition("=")
     entry = entry_of(name.strip())
-    ways = entry.program.logins if entry.program is not None else ()
+    ways = entry.logins
     if not ways:
         raise InvalidRequest(
             f"Logins of {entry.name} cannot be switched on: CodeSDK cannot log in to it. Use a key."

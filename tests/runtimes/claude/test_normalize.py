@@ -10,8 +10,16 @@ from tests.runtimes.claude.goldens import CASES, TOOLS, meanings, read
 
 from codesdk.contract.runtime import Draft, Failed
 from codesdk.runtimes.claude.errors import error_of
+from codesdk.runtimes.claude.login import login_variables
 from codesdk.runtimes.claude.normalize import ClaudeState, normalize
-from codesdk.runtimes.claude.options import PERMISSIONS, TOOL_TIMEOUT_MS, Launch, command, own_variables
+from codesdk.runtimes.claude.options import (
+    PERMISSIONS,
+    TOOL_TIMEOUT_MS,
+    Launch,
+    command,
+    key_variables,
+    own_variables,
+)
 
 URL = "http://127.0.0.1:5/m/0123456789abcdef0123456789abcdef/mcp"
 
@@ -107,9 +115,12 @@ def test_the_command_line_locks_claude_down_and_holds_no_token() -> None:
     assert PERMISSIONS == {"ask": "manual", "auto": "manual", "yolo": "manual"}
 
 
-def test_the_key_is_not_set_when_claude_has_a_login_of_its_own() -> None:
-    mine = own_variables(Path("/c"), "http://127.0.0.1:1/t", URL, max_retries=3, key=None)
-    assert "ANTHROPIC_API_KEY" not in mine
-    assert mine["CODESDK_MCP_TOKEN"] == "0123456789abcdef0123456789abcdef"
-    given = own_variables(Path("/c"), "http://127.0.0.1:1/t", URL, max_retries=3, key="k")
-    assert given == mine | {"ANTHROPIC_API_KEY": "k"}
+def test_claude_has_a_word_in_place_of_a_key_or_a_login_and_never_both() -> None:
+    address = "http://127.0.0.1:1/t"
+    keyed = own_variables(Path("/c"), URL, key_variables(address), max_retries=3)
+    assert (keyed["ANTHROPIC_API_KEY"], keyed["ANTHROPIC_BASE_URL"]) == ("held-by-the-gateway", address)
+    assert keyed["CODESDK_MCP_TOKEN"] == "0123456789abcdef0123456789abcdef"
+    logged_in = own_variables(Path("/c"), URL, login_variables(Path("/l")), max_retries=3)
+    assert logged_in["CLAUDE_SECURESTORAGE_CONFIG_DIR"] == "/l"
+    assert {"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL"}.isdisjoint(logged_in)
+    assert "CLAUDE_SECURESTORAGE_CONFIG_DIR" not in keyed

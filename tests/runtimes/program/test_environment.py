@@ -9,7 +9,6 @@ from codesdk.contract.capabilities import Isolation
 from codesdk.contract.errors import StorageFailure
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.redaction.redactor import Redactor
-from codesdk.runtimes.claude.live import CREDENTIALS
 from codesdk.runtimes.program.environment import clean_session, forget_session, make_places, variables
 
 
@@ -157,17 +156,14 @@ def test_a_name_can_hold_a_secret_too(tmp_path: Path):
     assert not places.root.exists()
 
 
-@pytest.mark.parametrize("linked", [True, False])
-def test_a_login_is_no_reason_to_clean_and_is_not_cleaned_away(tmp_path: Path, linked: bool):
+def test_a_link_to_a_login_is_no_reason_to_clean_and_what_it_leads_to_is_left_alone(tmp_path: Path):
     places = make_places(env_of(tmp_path / "state"), "some-runtime", "ses_1")
-    target = tmp_path / "elsewhere" if linked else places.home / CREDENTIALS
-    target.write_text("canary-1234")
-    if linked:
-        (places.home / CREDENTIALS).symlink_to(target)
+    login = tmp_path / "elsewhere"
+    login.write_text("canary-1234")
+    (places.home / "auth.json").symlink_to(login)
     clean_session(str(tmp_path / "state"), "ses_1", KNOWN)
-    assert kept(places.root) == [f"home/{CREDENTIALS}"]
-    assert places.tmp.exists()
+    assert (places.home / "auth.json").is_symlink()
     (places.tmp / "copy").write_text("canary-1234")
     clean_session(str(tmp_path / "state"), "ses_1", KNOWN)
-    assert kept(places.root) == [f"home/{CREDENTIALS}"]
-    assert target.read_text() == "canary-1234"
+    assert not places.root.exists()
+    assert login.read_text() == "canary-1234"

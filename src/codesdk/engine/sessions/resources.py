@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from codesdk.contract.capabilities import Capabilities, McpTransport
@@ -16,11 +16,18 @@ from codesdk.contract.entry import ANY_CLIENT, McpClient
 from codesdk.contract.errors import CodeSDKError, InvalidRequest, TaskFailure
 from codesdk.contract.events import ArtifactCreated
 from codesdk.contract.messages import ArtifactRef
-from codesdk.contract.models import NO_SOURCES, InstructionSources, Payer
+from codesdk.contract.models import NO_SOURCES, InstructionSources, LoginKind, Payer
 from codesdk.contract.ports import Attached, ToolCalls
 from codesdk.contract.runtime import Runtime, ToolAnnouncement, ToolReply
 from codesdk.contract.tools import Question
-from codesdk.engine.models.limits import Spending, Standing, find_near, find_over, is_asked
+from codesdk.engine.models.limits import (
+    Spending,
+    Standing,
+    find_near,
+    find_over,
+    is_asked,
+    limits_cost,
+)
 from codesdk.engine.models.requests import SessionTap
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
@@ -83,6 +90,7 @@ class Resources:
         self._tap: SessionTap | None = None
         self._tool_url: str | None = None
         self._model_url: str | None = None
+        self._login: LoginKind | None = None
         self._opening = asyncio.Lock()
         self._detach: Callable[[], Awaitable[None]] | None = None
 
@@ -137,15 +145,23 @@ class Resources:
             return None
         return find_over(state, self.spending.standing(state.principal))
 
-    async def model_url(self, sources: InstructionSources) -> str:
-        """Return the URL that the runtime uses in place of the provider's."""
+    async def model_url(self, sources: InstructionSources, login: LoginKind | None = None) -> str:
+        """Return the URL that the runtime uses in place of the provider's; another one if it comes with a login."""
         door, scope = self._scope.ports.models, self._scope
         if door is None:
             raise TaskFailure(
                 "This runtime needs the model gateway, and there is none here.", code="RUNTIME_UNAVAILABLE"
             )
+        if login is not None and scope.permits.logins.get(scope.state.runtime_name) != "through":
+            raise TaskFailure(
+                f"The logins of {scope.state.runtime_name} do not pass the gateway here.", code="FORBIDDEN"
+            )
         async with self._opening:
+            if self._model_url is not None and self._login != login:
+                self._model_url = None
+                await door.close(scope.state.session_id)
             if self._model_url is None:
+                self._login = login
                 await self.spending.load(scope.state.principal)
                 token = secrets.token_urlsafe(24)
                 # Learned before anyone gets it, so that no event can hold it.
@@ -158,8 +174,21 @@ class Resources:
                     scope.workspace,
                     sources,
                     self._payer,
+                    login,
                 )
         return self._model_url
+
+    async def require_countable(self) -> None:
+        """Raise `TaskFailure` if a cost is limited: beside the gateway nobody knows what a request costs."""
+        scope = self._scope
+        await self.spending.load(scope.state.principal)
+        if limits_cost(scope.state, self.spending.standing(scope.state.principal)):
+            raise TaskFailure(
+                "The program uses an account of its own, beside the gateway, so a cost budget cannot be kept."
+                " Limit tokens or requests instead.",
+                code="BUDGET_EXCEEDED",
+                runtime=scope.state.runtime_name,
+            )
 
     async def tool_url(self, client: McpClient) -> str:
         """Return the URL at which the session's tools are offered over MCP."""
@@ -261,9 +290,17 @@ class RuntimeHost:
         self._may_run = may_run
         self._ask_user = ask_user
 
-    async def model_endpoint(self, sources: InstructionSources = NO_SOURCES) -> str:
+    async def model_endpoint(
+        self, sources: InstructionSources = NO_SOURCES, login: LoginKind | None = None
+    ) -> str:
         """Return the URL that the runtime uses in place of the provider's."""
-        return await self._resources.model_url(sources)
+        return await self._resources.model_url(sources, login)
+
+    def learn(self, secrets: Sequence[str]) -> None:
+        """Redact these from now on. Known ones cost nothing: a login is told again with every task."""
+        new = [secret for secret in secrets if secret not in self._scope.redactor.secrets]
+        if new:
+            self._scope.learn(new)
 
     async def tool_endpoint(self, client: McpClient = ANY_CLIENT) -> str:
         """Return the URL at which the session's tools are offered over MCP."""

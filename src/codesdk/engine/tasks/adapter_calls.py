@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from codesdk.contract.access import AuthStatus
 from codesdk.contract.errors import CodeSDKError, ErrorInfo, TaskFailure
 from codesdk.contract.runtime import (
     Failed,
@@ -41,8 +42,8 @@ async def start(runtime: Runtime, host: Host, task: TaskInput, limit_s: float) -
         raise TaskFailure(why, code="RUNTIME_UNAVAILABLE", retryable=True, runtime=runtime.name) from error
 
 
-async def require_ready(runtime: Runtime, env: RuntimeEnv, limit_s: float) -> None:
-    """Raise `TaskFailure` unless a runtime could talk to its model. Its program is not started for that."""
+async def require_ready(runtime: Runtime, env: RuntimeEnv, limit_s: float) -> AuthStatus:
+    """Return how a runtime would talk to its model. Raise `TaskFailure` if it could not. Its program is not started."""
     try:
         async with asyncio.timeout(limit_s):
             status = await call(runtime.auth_status, env)
@@ -54,6 +55,7 @@ async def require_ready(runtime: Runtime, env: RuntimeEnv, limit_s: float) -> No
     if not status.ok:
         why = " ".join(filter(None, [status.problem, status.to_do])) or f"{runtime.name} is not ready."
         raise TaskFailure(why, code="AUTH_REQUIRED", runtime=runtime.name)
+    return status
 
 
 async def call_within(timeout_s: float, method: Callable[..., Awaitable[None]], *args: object) -> None:

@@ -36,6 +36,12 @@ OVER_BUDGET = "over the context budget"
 COMPACTED = "compacted"
 
 
+NOT_SEEN = {
+    "disabled": True,
+    "reason": "The program uses an account of its own, beside the gateway, so what it adds is not seen.",
+}
+
+
 class Compiled(msgspec.Struct, frozen=True, kw_only=True):
     """What a runtime is given, and the record of it. `through`: the messages of the transcript before this are in it."""
 
@@ -51,6 +57,8 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True):
 
     capture: InputCapture
     captured: Captured | None = None
+    unseen: bool = False
+    """Whether the runtime's requests go beside the gateway, so that nobody sees what it adds."""
 
 
 def schema_hashes(tools: Sequence[ToolSpec], redact: Callable[[str], str]) -> list[ManifestEntry]:
@@ -217,6 +225,8 @@ async def _write(
 ) -> tuple[Compiled, int]:
     config = scope.redactor.value(scope.settings.runtime_config)
     sources = LISTED_LATER if offered.capture == "exact" else NO_SOURCES
+    if offered.unseen:
+        sources = NOT_SEEN
     captured = offered.captured
     sources_ref = await scope.put_json(captured.document if captured else sources, "implicit sources")
     beside = scope.state.task is not None and scope.state.task.asked

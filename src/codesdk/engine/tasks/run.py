@@ -176,9 +176,13 @@ class TaskRun:
 
     async def _play(self) -> Ending:
         state = self._scope.state
+        beside = False
         if self._scope.ports.models is not None:  # else it is up to the runtime whether it needs one
             limit_s = self._scope.settings.start_timeout_s
-            await require_ready(self._runtime, runtime_env(self._scope), limit_s)
+            status = await require_ready(self._runtime, runtime_env(self._scope), limit_s)
+            beside = status.traffic == "beside"
+        if beside:
+            await self._resources.require_countable()
         for carried in [entry for entry in state.carried if entry.approved]:
             if not self._is_stopping():
                 await self.calls.run_carried(carried)
@@ -191,7 +195,7 @@ class TaskRun:
         capabilities = self._resources.capabilities()
         captured = await capture(self._scope, capabilities.instruction_files)
         host = RuntimeHost(self._scope, self._resources, self.calls.may_run, self.calls.ask_user)
-        offered = Offered(capture=capabilities.input_capture, captured=captured)
+        offered = Offered(capture=capabilities.input_capture, captured=captured, unseen=beside)
         handle = self._handle = await self._handover.begin(self.task_id, host, offered)
         if self._resumed:
             transport = tool_transport(capabilities)

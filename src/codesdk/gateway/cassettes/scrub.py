@@ -70,24 +70,25 @@ def clean_chunks(chunks: list[bytes], redactor: Redactor) -> list[str] | list[by
 
 def logins_of(request: RawRequest) -> Iterator[str]:
     """Yield the logins that a request brings, in its headers or its query."""
-    return (login for login in _logins(request) if _is_usable(login))
+    return (login for login in _logins(request) if is_login(login))
+
+
+def is_login(text: str) -> bool:
+    """Return whether a text can be redacted as a login: it is no placeholder, and can be told from the marker."""
+    try:
+        Redactor([text])
+    except InvalidRequest:
+        return False
+    return len(text) >= SHORTEST_LOGIN
 
 
 def _logins(request: RawRequest) -> Iterator[str]:
     for name, value in request.headers:
         if name.lower() in _LOGIN_HEADERS:
-            yield from (word for word in value.split() if len(word) >= SHORTEST_LOGIN)
+            yield from value.split()
     for name, value in parse_qsl(request.query):
-        if name in _LOGIN_QUERY and len(value) >= SHORTEST_LOGIN:
+        if name in _LOGIN_QUERY:
             yield value
-
-
-def _is_usable(login: str) -> bool:
-    try:
-        Redactor([login])
-    except InvalidRequest:  # it cannot be told from the marker, or is not valid text
-        return False
-    return True
 
 
 def _decode(chunks: list[bytes]) -> list[str]:

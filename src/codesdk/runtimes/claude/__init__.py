@@ -34,7 +34,8 @@ ENTRY = RuntimeEntry(
         package="claude-agent-sdk",
         extra="claude",
         bundled="codesdk.runtimes.claude.options:bundled",
-        login_files=(".credentials.json",),
+        # Not through the gateway: its provider does not let others carry its accounts' credentials.
+        logins=("beside",),
     ),
     wire="anthropic",
     provider="anthropic",

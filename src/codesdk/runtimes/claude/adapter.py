@@ -28,11 +28,13 @@ from codesdk.contract.tools import ToolIdentity
 from codesdk.runtimes.claude import ENTRY, NAME, ClaudeOptions
 from codesdk.runtimes.claude.input import Content, content_of, retold
 from codesdk.runtimes.claude.live import Live, begin, in_own_copy, launch_of
+from codesdk.runtimes.claude.login import find_login, log_in, renewed
 from codesdk.runtimes.claude.native import NATIVE_TOOLS, question
 from codesdk.runtimes.claude.normalize import ClaudeState, Frame, normalize
 from codesdk.runtimes.program import PROGRAM_CAPABILITIES
-from codesdk.runtimes.program.access import availability, key_status, no_login
+from codesdk.runtimes.program.access import availability, login_notice, status_of
 from codesdk.runtimes.program.finding import Program, find_program, notices_about
+from codesdk.runtimes.program.logins import Login, traffic_of
 from codesdk.tools import PREFIX, by_wire_name
 
 INTERRUPT_S = 2.0
@@ -41,6 +43,7 @@ MAX_RETRIES = 6
 _CAPABILITIES = msgspec.structs.replace(
     PROGRAM_CAPABILITIES,
     auth_model="both",
+    login_traffic=list(ENTRY.logins),
     native_tools=NATIVE_TOOLS,
     instruction_files=list(ENTRY.instructions.captured),
 )
@@ -73,13 +76,15 @@ class ClaudeRuntime:
         return await availability(ENTRY, self.find(allow_untested=True), env)
 
     async def auth_status(self, env: RuntimeEnv) -> AuthStatus:
-        return key_status(ENTRY, env, _CAPABILITIES.auth_model)
+        return status_of(ENTRY, env, await asyncio.to_thread(find_login, env))
 
     async def ensure_login(self, env: RuntimeEnv, dialog: LoginDialog) -> LoginOutcome:
-        raise no_login(ENTRY)
+        program = await self.find(allow_untested=env.allow_untested)
+        return await log_in(program.path, env, dialog)
 
     async def start_task(self, host: Host, task: TaskInput) -> RuntimeTask:
         """Hand the messages to the session's process, or to a new one: with claude's own copy, or with ours retold."""
+        login = await self._login(host, task.env)
         launch = launch_of(task)
         live = self._live.get(task.session_id) if task.history == "native" else None
         if live is not None and live.fits(launch):
@@ -92,8 +97,9 @@ class ClaudeRuntime:
             program = await self.find(task.env.cwd, allow_untested=task.env.allow_untested)
             live = self._live[task.session_id] = await begin(host, task, launch, program, self._max_retries)
         tools = by_wire_name((spec.name for spec in task.tools), PREFIX)
-        state = ClaudeState(tools, task.native_tools, task.env.cwd)
-        started = ClaudeTask(live, state, host, lambda: self._forget(task.session_id, live))
+        state = ClaudeState(tools, task.native_tools, task.env.cwd, login=login is not None)
+        notices = [] if login is None else [login_notice(login, "beside")]
+        started = ClaudeTask(live, state, host, lambda: self._forget(task.session_id, live), notices)
         await started.say(content)
         return started
 
@@ -112,6 +118,15 @@ class ClaudeRuntime:
             await live.process.close(force=False)
             live.folders.remove()
 
+    async def _login(self, host: Host, env: RuntimeEnv) -> Login | None:
+        """Return the account that a task uses; None if the gateway has a key. Its tokens are secrets of the session."""
+        if traffic_of(ENTRY, env) is None:
+            return None
+        program = await self.find(env.cwd, allow_untested=env.allow_untested)
+        login = await renewed(program.path, env)
+        host.learn(login.secrets)
+        return login
+
     def _forget(self, session_id: str, live: Live) -> None:
         """Drop a process that was killed."""
         if self._live.get(session_id) is live:
@@ -122,11 +137,19 @@ class ClaudeRuntime:
 class ClaudeTask:
     """One task: from the first words handed over until claude waits for more."""
 
-    def __init__(self, live: Live, state: ClaudeState, host: Host, forget: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        live: Live,
+        state: ClaudeState,
+        host: Host,
+        forget: Callable[[], None],
+        notices: Sequence[RuntimeItem] = (),
+    ) -> None:
         self._live = live
         self._state = state
         self._host = host
         self._forget = forget
+        self._notices = notices
         self._added: dict[str, Sequence[Message]] = {}
         self._stopping = False
         self._idle = False
@@ -138,6 +161,8 @@ class ClaudeTask:
         for notice in notices_about(ENTRY, self._live.program):
             yield notice
         try:
+            for item in self._notices:
+                yield item
             while (frame := await process.next_frame()) is not None:
                 for item in normalize(self._state, frame):
                     self._idle = isinstance(item, Finished | Failed) and frame["type"] == "system"

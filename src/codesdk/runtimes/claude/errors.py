@@ -15,21 +15,29 @@ _STATUS: dict[int, tuple[ErrorCode, bool]] = {
     529: ("OVERLOADED", True),
 }
 _ADVICE: dict[ErrorCode, str] = {
-    "AUTH_REQUIRED": "Give the gateway a key (ANTHROPIC_API_KEY), or log in with `claude auth login`.",
-    "AUTH_FAILED": "The provider refused the key; check ANTHROPIC_API_KEY or log in again.",
+    "AUTH_REQUIRED": "Give the gateway a key (ANTHROPIC_API_KEY).",
+    "AUTH_FAILED": "The provider refused the key; check ANTHROPIC_API_KEY.",
     "CONTEXT_TOO_LARGE": COMPACT,
     "CONTENT_FILTERED": "Ask in another way, or start a new session.",
     "RATE_LIMITED": "Try again later.",
     "OVERLOADED": "Try again later.",
     "RUNTIME_CRASHED": "Start the task again.",
 }
+_LOGIN_ADVICE = "The provider refused the login; log in again: codesdk login claude"
 _OTHER_MODEL = "Check the model's name, or choose another model."
 
 
-def error_of(result: Mapping[str, Any], reason: str | None) -> ErrorInfo:
-    """Return the error of a failed result. `reason` is claude's own name for it, from the message before."""
+def error_of(result: Mapping[str, Any], reason: str | None, *, login: bool = False) -> ErrorInfo:
+    """Return the error of a failed result. `reason` is claude's own name for it, from the message before.
+
+    With `login` claude uses an account of its own.
+    """
     code, retryable = _classify(result, reason)
-    advice = _ADVICE.get(code, "Try again." if retryable else _OTHER_MODEL)
+    advice = (
+        _LOGIN_ADVICE
+        if login and code in ("AUTH_REQUIRED", "AUTH_FAILED")
+        else _ADVICE.get(code, "Try again." if retryable else _OTHER_MODEL)
+    )
     message = f"claude gave up: {_text(result)} {advice}"
     known = {"status": result.get("api_error_status"), "reason": reason, "end": result.get("terminal_reason")}
     details = {name: value for name, value in known.items() if value is not None}

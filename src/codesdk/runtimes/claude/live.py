@@ -13,19 +13,20 @@ import msgspec
 
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.messages import Message
-from codesdk.contract.models import STAND_IN
 from codesdk.contract.options import read_options
-from codesdk.contract.runtime import HistoryLost, Host, RuntimeEnv, TaskInput
+from codesdk.contract.runtime import HistoryLost, Host, TaskInput
 from codesdk.runtimes.claude import ENTRY, NAME, ClaudeOptions
 from codesdk.runtimes.claude.copy import in_copy
-from codesdk.runtimes.claude.options import Launch, command, own_variables, tool_token
+from codesdk.runtimes.claude.login import login_variables
+from codesdk.runtimes.claude.options import Launch, command, key_variables, own_variables, tool_token
 from codesdk.runtimes.claude.process import ClaudeProcess, start_claude
-from codesdk.runtimes.program.environment import LOGIN, Places, make_places, variables
+from codesdk.runtimes.program.environment import Places, make_places, variables
 from codesdk.runtimes.program.finding import Program
+from codesdk.runtimes.program.logins import folder_of, traffic_of
 from codesdk.runtimes.program.workspace import framed
 
 START_S = 50.0
-CREDENTIALS = ".credentials.json"
+LOGIN_RETRIES = 2
 
 
 class Folders(msgspec.Struct, frozen=True):
@@ -71,6 +72,7 @@ def launch_of(task: TaskInput) -> Launch:
         model=task.model,
         system_prompt="\n\n".join(filter(None, [wishes.system_prompt, *framed(task.instructions)])),
         effort=wishes.effort,
+        login=None if traffic_of(ENTRY, task.env) is None else folder_of(ENTRY, task.env),
         permission_mode=task.permission_mode,
         native_tools=tuple(sorted(set(task.native_tools))),
     )
@@ -84,7 +86,7 @@ async def begin(host: Host, task: TaskInput, launch: Launch, program: Program, m
     places = make_places(task.env, ENTRY.name, task.session_id)
     folders = Folders(places, tempfile.mkdtemp(prefix="codesdk-"))
     try:
-        config = _config_dir(task.env, places)
+        config = places.folder(ENTRY.state_folder)
         start = await _starter(host, task, launch, folders, config, program.path, max_retries)
         if task.history == "given":
             return Live(await start(f"--session-id={uuid.uuid4()}"), launch, folders, program)
@@ -108,14 +110,18 @@ async def _starter(
 ) -> Callable[[str], Awaitable[ClaudeProcess]]:
     """Return a function that starts a process for a conversation."""
     places = folders.places
-    model_url = await host.model_endpoint(ENTRY.sources(str(places.home), str(config)))
     tool_url = await host.tool_endpoint(ENTRY.mcp)
+    if launch.login is None:
+        model_url = await host.model_endpoint(ENTRY.sources(str(places.home), str(config)))
+        secrets, models = [_last(model_url)], key_variables(model_url)
+    else:
+        # By itself claude would go on asking for minutes; a login that is refused stays refused.
+        secrets, models, max_retries = [], login_variables(launch.login), min(max_retries, LOGIN_RETRIES)
     prompt = places.folder("prompt") / "system.txt"
     prompt.write_text(launch.system_prompt)
-    key = None if (config / CREDENTIALS).exists() else STAND_IN
-    own = own_variables(config, model_url, tool_url, max_retries=max_retries, key=key)
+    own = own_variables(config, tool_url, models, max_retries=max_retries)
     env = variables(places, task.env, own | {"XDG_RUNTIME_DIR": folders.sockets})
-    secrets = [tool_token(tool_url), model_url.rstrip("/").rpartition("/")[2]]
+    secrets = [tool_token(tool_url), *secrets]
 
     async def start(conversation: str) -> ClaudeProcess:
         argv = command(program, launch, tool_url, prompt, conversation)
@@ -126,14 +132,8 @@ async def _starter(
     return start
 
 
-def _config_dir(env: RuntimeEnv, places: Places) -> Path:
-    """Return claude's own folder. Each session has one, with the namespace's login in it if there is one."""
-    config = places.folder(ENTRY.state_folder)
-    if places.lasting:
-        login = make_places(env, ENTRY.name, LOGIN).folder(ENTRY.state_folder) / CREDENTIALS
-        if login.exists() and not (config / CREDENTIALS).exists():
-            (config / CREDENTIALS).symlink_to(login)
-    return config
+def _last(url: str) -> str:
+    return url.rstrip("/").rpartition("/")[2]
 
 
 def in_own_copy(task: TaskInput, tail: Sequence[Message]) -> int | None:

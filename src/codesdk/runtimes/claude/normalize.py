@@ -43,12 +43,21 @@ _NO_TOOLS = frozenset({"failed", "needs-auth", "disabled"})
 class ClaudeState:
     """What is remembered between the frames of one task."""
 
-    def __init__(self, tools: Mapping[str, str], natives: Sequence[str] = (), workspace: str = "") -> None:
+    def __init__(
+        self,
+        tools: Mapping[str, str],
+        natives: Sequence[str] = (),
+        workspace: str = "",
+        *,
+        login: bool = False,
+    ) -> None:
         self.tools = tools
         """The session's own tools, by the names that the model knows them by."""
         self.natives = frozenset(natives)
         """Claude's own tools that the session enables."""
         self.workspace = workspace
+        self.login = login
+        """Whether claude uses an account of its own."""
         self.waiting: set[str] = set()
         """The ids of the inputs that claude has not taken up."""
         self.message: OpenMessage | None = None
@@ -254,7 +263,7 @@ def _idle(state: ClaudeState) -> Iterator[RuntimeItem]:
     elif str(result.get("terminal_reason")).startswith("aborted"):
         yield Finished(stop_reason="stopped", raw=result)
     else:
-        yield Failed(error=error_of(result, state.reason), raw=result)
+        yield Failed(error=error_of(result, state.reason, login=state.login), raw=result)
 
 
 def _silent(state: ClaudeState, frame: Frame) -> Iterator[RuntimeItem]:

@@ -5,6 +5,7 @@ requests to the gateway. No token is in the command line, which every user of th
 """
 
 import json
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from codesdk.contract.models import STAND_IN
 from codesdk.contract.tools import PermissionMode
 from codesdk.runtimes.program.finding import Program
 from codesdk.tools import SERVER
@@ -31,6 +33,8 @@ _OFF = (
     "CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK",
     "DISABLE_COMPACT",
 )
+QUIET = dict.fromkeys(_OFF, "1")
+"""What keeps claude from doing anything by itself."""
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +45,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     effort: str | None
     permission_mode: PermissionMode
     native_tools: tuple[str, ...] = ()
+    login: Path | None = None
+    """The folder with the login that it uses, beside the gateway; None if the gateway has a key."""
 
 
 def bundled() -> Program | None:
@@ -81,12 +87,13 @@ def command(program: str, launch: Launch, tool_url: str, prompt_file: Path, conv
 
 
 def own_variables(
-    config_dir: Path, model_url: str, tool_url: str, *, max_retries: int, key: str | None
+    config_dir: Path, tool_url: str, models: Mapping[str, str], *, max_retries: int
 ) -> dict[str, str]:
-    """Return claude's own variables. `key` stands in for the provider's, which only the gateway has."""
-    variables = dict.fromkeys(_OFF, "1") | {
+    """Return claude's own variables. `models` are those with which it reaches its model."""
+    return {
+        **QUIET,
+        **models,
         "CLAUDE_CONFIG_DIR": str(config_dir),
-        "ANTHROPIC_BASE_URL": model_url,
         "CODESDK_MCP_TOKEN": tool_token(tool_url),
         "CLAUDE_CODE_ENTRYPOINT": "sdk-py",
         "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1",
@@ -96,7 +103,11 @@ def own_variables(
         "CLAUDE_CODE_MCP_ALLOWLIST_ENV": "1",
         "ENABLE_TOOL_SEARCH": "false",  # else a tool is only named until the model asks for it
     }
-    return variables if key is None else variables | {"ANTHROPIC_API_KEY": key}
+
+
+def key_variables(model_url: str) -> dict[str, str]:
+    """Return what sends claude's model requests to the gateway, which has the key. Claude has a word in its place."""
+    return {"ANTHROPIC_BASE_URL": model_url, "ANTHROPIC_API_KEY": STAND_IN}
 
 
 def tool_token(tool_url: str) -> str:

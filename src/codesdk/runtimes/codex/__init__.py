@@ -34,6 +34,8 @@ ENTRY = RuntimeEntry(
         package="openai-codex-cli-bin",
         extra="codex",
         bundled="codesdk.runtimes.codex.adapter:bundled",
+        # Not beside the gateway: only there do sessions that renew one login at once not use up each other's token.
+        logins=("through",),
     ),
     wire="responses",
     provider="openai",

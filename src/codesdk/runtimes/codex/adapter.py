@@ -34,17 +34,20 @@ from codesdk.contract.runtime import (
 from codesdk.contract.tools import Question, ToolIdentity
 from codesdk.runtimes.codex import ENTRY, NAME, CodexOptions
 from codesdk.runtimes.codex.config import DEFAULT_MODEL, INSTRUCTIONS, check_effort, list_models
+from codesdk.runtimes.codex.errors import is_dead
 from codesdk.runtimes.codex.input import history, split, turn_input
+from codesdk.runtimes.codex.login import KIND, find_login, log_in, mark_refused
 from codesdk.runtimes.codex.native import ASK, NATIVE_TOOLS, QUESTIONS, USER_INPUT, asked
 from codesdk.runtimes.codex.normalize import cut_off, normalize
 from codesdk.runtimes.codex.rollout import in_rollout
 from codesdk.runtimes.codex.server import CodexServer, Setup, home_of
 from codesdk.runtimes.codex.state import State
 from codesdk.runtimes.program import PROGRAM_CAPABILITIES
-from codesdk.runtimes.program.access import availability, key_status, no_login
+from codesdk.runtimes.program.access import availability, login_notice, status_of
 from codesdk.runtimes.program.environment import Places, make_places
 from codesdk.runtimes.program.finding import Program, find_program, notices_about
 from codesdk.runtimes.program.jsonrpc import Garbage, Gone
+from codesdk.runtimes.program.logins import Login, folder_of, required, traffic_of
 from codesdk.runtimes.program.workspace import framed
 from codesdk.tools import by_wire_name
 
@@ -53,6 +56,8 @@ INTERRUPT_S = 2.0
 _CAPABILITIES = msgspec.structs.replace(
     PROGRAM_CAPABILITIES,
     supports_artifacts=False,
+    auth_model="both",
+    login_traffic=list(ENTRY.logins),
     native_tools=NATIVE_TOOLS,
     instruction_files=list(ENTRY.instructions.captured),
 )
@@ -82,15 +87,17 @@ class CodexRuntime:
         return await availability(ENTRY, self.find(allow_untested=True), env)
 
     async def auth_status(self, env: RuntimeEnv) -> AuthStatus:
-        return key_status(ENTRY, env, _CAPABILITIES.auth_model)
+        return status_of(ENTRY, env, await asyncio.to_thread(find_login, env))
 
     async def ensure_login(self, env: RuntimeEnv, dialog: LoginDialog) -> LoginOutcome:
-        raise no_login(ENTRY)
+        program = await self.find(allow_untested=env.allow_untested)
+        return await log_in(program.path, env, dialog)
 
     async def start_task(self, host: Host, task: TaskInput) -> RuntimeTask:
         """Start a turn: in the thread that there is, or in a new one with the history that the task brings."""
         program = await self.find(task.env.cwd, allow_untested=task.env.allow_untested)
-        server = await self._server(host, task, program)
+        login = await self._login(host, task.env)
+        server = await self._server(host, task, program, login)
         if task.history == "native":
             if server.thread_id is None and not await server.resume_thread(task.runtime_session_id):
                 raise HistoryLost("codex did not resume its thread")
@@ -107,8 +114,12 @@ class CodexRuntime:
             tools=tools,
             natives=frozenset(task.native_tools),
             workspace=task.env.cwd,
+            login=login is not None,
         )
-        return CodexTask(server, state, host, notices_about(ENTRY, program))
+        notices = [*notices_about(ENTRY, program)]
+        if login is not None:
+            notices.append(login_notice(login, "through"))
+        return CodexTask(server, state, host, notices, login)
 
     async def recall(self, host: Host, task: TaskInput, tail: Sequence[Message]) -> int | None:
         """Return what the session's thread has of the last messages: it runs, or codex can resume it from its file."""
@@ -127,7 +138,19 @@ class CodexRuntime:
         if places is not None:
             await asyncio.to_thread(places.remove)
 
-    async def _server(self, host: Host, task: TaskInput, program: Program) -> CodexServer:
+    async def _login(self, host: Host, env: RuntimeEnv) -> Login | None:
+        """Return the account that a task uses; None if the gateway has a key. Its tokens are secrets of the session."""
+        if traffic_of(ENTRY, env) is None:
+            return None
+        login = await asyncio.to_thread(find_login, env)
+        if login is None:
+            raise required(ENTRY, "Codex is not logged in, and there is no key for its provider.")
+        host.learn(login.secrets)
+        return login
+
+    async def _server(
+        self, host: Host, task: TaskInput, program: Program, login: Login | None
+    ) -> CodexServer:
         """Return the session's server. Start one if there is none, or if the task needs it set up in another way."""
         places, setup = self._placed(task), await self._setup(host, task, program)
         models = await self._known_models(program)
@@ -137,7 +160,8 @@ class CodexRuntime:
             await server.stop()
             server = None
         if server is None:
-            server = await CodexServer.start(setup, places, task.env, models)
+            secrets = () if login is None else login.secrets
+            server = await CodexServer.start(setup, places, task.env, models, secrets)
         self._servers[task.session_id] = server
         return server
 
@@ -153,12 +177,14 @@ class CodexRuntime:
         places = self._placed(task)
         options = read_options(CodexOptions, task.runtime_config, NAME)
         sources = ENTRY.sources(str(places.home), str(home_of(places)))
+        login = None if traffic_of(ENTRY, task.env) is None else folder_of(ENTRY, task.env)
         return Setup(
             program=program.path,
             cwd=task.env.workspace,
             model=task.model or DEFAULT_MODEL,
-            model_url=await host.model_endpoint(sources),
+            model_url=await host.model_endpoint(sources, None if login is None else KIND),
             tool_url=await host.tool_endpoint(ENTRY.mcp),
+            login=login,
             native_tools=tuple(sorted(set(task.native_tools))),
             instructions=(options.system_prompt or INSTRUCTIONS, *framed(task.instructions)),
             effort=options.effort,
@@ -177,11 +203,19 @@ class CodexRuntime:
 class CodexTask:
     """One turn."""
 
-    def __init__(self, server: CodexServer, state: State, host: Host, notices: Sequence[RuntimeItem]) -> None:
+    def __init__(
+        self,
+        server: CodexServer,
+        state: State,
+        host: Host,
+        notices: Sequence[RuntimeItem],
+        login: Login | None = None,
+    ) -> None:
         self._server = server
         self._state = state
         self._host = host
         self._notices = notices
+        self._login = login
         self._over = False
         self._asking: set[asyncio.Task[None]] = set()
 
@@ -280,7 +314,12 @@ class CodexTask:
                 kind="unknown_frame", message="codex wrote a line that is not a message.", details=details
             )
             return [Draft(notice, message.start)]
-        return normalize(self._state, message)
+        items = normalize(self._state, message)
+        if self._login is not None and any(
+            isinstance(item, Failed) and is_dead(item.error) for item in items
+        ):
+            await asyncio.to_thread(mark_refused, self._login)
+        return items
 
 
 def bundled() -> Program | None:

@@ -45,7 +45,7 @@ hide_agent_reasoning = false
 name = "CodeSDK"
 base_url = {base_url}
 wire_api = "responses"
-env_key = "CODESDK_MODEL_KEY"
+{credential}
 request_max_retries = 2
 stream_max_retries = 2
 stream_idle_timeout_ms = {idle_ms}
@@ -67,6 +67,8 @@ persistence = "none"
 inherit = {inherited}
 """
 
+_KEY = 'env_key = "CODESDK_MODEL_KEY"'
+_ACCOUNT = "requires_openai_auth = true"
 _NATIVE_FEATURES = {"exec_command": "shell_tool", ASK: "default_mode_request_user_input"}
 _CONFINED = """\
 [sandbox_workspace_write]
@@ -113,20 +115,31 @@ _DIRECT: dict[str, Any] = {
 """The part of a model's entry by which tools are offered one by one, and none of codex's own."""
 
 
-def config_toml(base_url: str, model: str, catalog: Path, natives: Sequence[str] = ()) -> str:
+def model_address(model_url: str, *, login: bool) -> str:
+    """Return where codex sends model requests, given the session's address at the gateway."""
+    return f"{model_url}/backend-api/codex" if login else f"{model_url}/v1"
+
+
+def config_toml(
+    model_url: str, model: str, catalog: Path, natives: Sequence[str] = (), *, login: bool = False
+) -> str:
     """Return the configuration, locked except for the native tools that the session enables.
 
-    With `--strict-config` codex refuses it if it does not know a key, so that no lock is lost to a renamed one.
+    With `login` codex uses the account in its folder. All that it asks of the provider goes to the gateway, too. With `--strict-config` codex refuses it if it does not know a key, so that no lock is lost to a renamed one.
     """
     head = (
         f"model = {json.dumps(model)}\n"
         f"model_provider = {json.dumps(PROVIDER)}\n"
         f"model_catalog_json = {json.dumps(str(catalog))}\n"
     )
+    if login:
+        head += f"chatgpt_base_url = {json.dumps(f'{model_url}/backend-api/')}\n"
+        head += 'cli_auth_credentials_store = "file"\n'
     on = {_NATIVE_FEATURES.get(name) for name in natives}
     features = "\n".join(f"{name} = {json.dumps(name in on)}" for name in _OFF)
     locked = _LOCKED.format(
-        base_url=json.dumps(base_url),
+        base_url=json.dumps(model_address(model_url, login=login)),
+        credential=_ACCOUNT if login else _KEY,
         idle_ms=_IDLE_MS,
         features=features,
         asks=json.dumps(ASK in natives),
@@ -136,12 +149,18 @@ def config_toml(base_url: str, model: str, catalog: Path, natives: Sequence[str]
 
 
 def write_config(
-    home: Path, base_url: str, model: str, models: list[dict[str, Any]], natives: Sequence[str] = ()
+    home: Path,
+    model_url: str,
+    model: str,
+    models: list[dict[str, Any]],
+    natives: Sequence[str] = (),
+    *,
+    login: bool = False,
 ) -> None:
     """Write both files. They hold the session's address, so they are for their owner only. Blocking, but short."""
     catalog = home / "catalog.json"
     _write(catalog, json.dumps({"models": [catalog_entry(models, model, natives)]}))
-    _write(home / "config.toml", config_toml(base_url, model, catalog, natives))
+    _write(home / "config.toml", config_toml(model_url, model, catalog, natives, login=login))
 
 
 def forget_tokens(home: Path, tokens: Sequence[str]) -> None:

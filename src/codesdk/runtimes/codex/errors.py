@@ -16,6 +16,7 @@ class _Kind(NamedTuple):
 
 
 _AUTH = _Kind("AUTH_FAILED", False, "The provider refused the key; check OPENAI_API_KEY.")
+_REFUSED = _Kind("AUTH_FAILED", False, "The provider refused the login; log in again: codesdk login codex")
 _LATER = _Kind("MODEL_ERROR", True, "Try again.")
 _LIMIT = _Kind("RATE_LIMITED", True, "Wait a while, then try again.")
 _QUOTA = _Kind("RATE_LIMITED", False, "The account's quota is used up; raise it, or use another key.")
@@ -44,17 +45,23 @@ _BY_STATUS: dict[int, _Kind] = {401: _AUTH, 403: _AUTH, 404: _MODEL, 400: _OTHER
 _TEXTS: tuple[tuple[str, _Kind], ...] = (
     ("context_length_exceeded", _CONTEXT),
     ("Missing environment variable", _Kind("AUTH_REQUIRED", False, "Give the session a way to its model.")),
+    (
+        "Failed to refresh token",
+        _Kind("AUTH_FAILED", True, "Try again; if that does not help, log in again: codesdk login codex"),
+    ),
     ("stream disconnected", _LATER),
 )
 """Errors that codex has no name for, by words in their messages."""
 
 
-def error_of(error: Any) -> ErrorInfo:
-    """Return the error of a turn that failed. Anything is accepted."""
+def error_of(error: Any, *, login: bool = False) -> ErrorInfo:
+    """Return the error of a turn that failed, with a key or with a `login`. Anything is accepted."""
     told = cast("dict[str, Any]", error) if isinstance(error, dict) else {"message": str(error)}
     message = str(told.get("message") or "codex did not say why")
     name, status = _named(told.get("codexErrorInfo"))
     kind = _kind(name, status, f"{message} {told.get('additionalDetails') or ''}")
+    if login and kind is _AUTH:
+        kind = _REFUSED
     details: dict[str, Any] = {"codex_error": name}
     if status is not None:
         details["http_status"] = status
@@ -65,6 +72,11 @@ def error_of(error: Any) -> ErrorInfo:
         runtime=NAME,
         details=details,
     )
+
+
+def is_dead(error: ErrorInfo) -> bool:
+    """Return whether a turn failed because its login is not renewed any more: codex has a name for that alone."""
+    return error.code == "AUTH_FAILED" and (error.details or {}).get("codex_error") == "unauthorized"
 
 
 def shorten(message: str) -> str:

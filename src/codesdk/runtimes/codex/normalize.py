@@ -239,7 +239,7 @@ def _turn_completed(state: State, params: Frame, frame: Frame) -> Items:
         return [*state.signals.keep("turn/completed", frame)]
     items = cut_off(state, frame)
     if turn["status"] == "failed":
-        return [*items, Failed(error=error_of(turn.get("error")), raw=frame)]
+        return [*items, Failed(error=error_of(turn.get("error"), login=state.login), raw=frame)]
     reason = "end_turn" if turn["status"] == "completed" else str(turn["status"])
     return [*items, Finished(stop_reason=reason, raw=frame)]
 

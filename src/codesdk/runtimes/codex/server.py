@@ -6,6 +6,7 @@ thread from the file in which codex keeps it.
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from codesdk.contract.workspace import Workspace
 from codesdk.runtimes.codex import ENTRY, NAME
 from codesdk.runtimes.codex.config import forget_tokens, thread_options, write_config
 from codesdk.runtimes.codex.errors import shorten
+from codesdk.runtimes.codex.login import link_login
 from codesdk.runtimes.codex.native import QUESTIONS, USER_INPUT, running
 from codesdk.runtimes.codex.rollout import find_rollout
 from codesdk.runtimes.program.environment import Places, variables
@@ -28,6 +30,7 @@ from codesdk.tools import SERVER
 REQUEST_S = 50.0
 STOP_S = 1.0
 _NOT_FOUND = -32601
+_RENEWAL = "CODEX_REFRESH_TOKEN_URL_OVERRIDE"
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +41,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     model_url: str
     tool_url: str | None
+    login: Path | None = None
+    """The folder with the login that it uses; None if the gateway has a key."""
     native_tools: tuple[str, ...] = ()
     instructions: tuple[str, ...] = ()
     """What the model is told first: ours or the session's, then the workspace's."""
@@ -56,17 +61,25 @@ class CodexServer:
 
     @classmethod
     async def start(
-        cls, setup: Setup, places: Places, env: RuntimeEnv, models: list[dict[str, Any]]
+        cls,
+        setup: Setup,
+        places: Places,
+        env: RuntimeEnv,
+        models: list[dict[str, Any]],
+        secrets: Sequence[str] = (),
     ) -> "CodexServer":
-        """Start the program and initialize the connection."""
+        """Start the program and initialize the connection. `secrets` are the tokens of its login."""
         home = home_of(places)
-        write_config(home, f"{setup.model_url}/v1", setup.model, models, setup.native_tools)
-        own = {"CODEX_HOME": str(home), "CODESDK_MODEL_KEY": STAND_IN}
+        login, address = setup.login, setup.model_url
+        write_config(home, address, setup.model, models, setup.native_tools, login=login is not None)
+        link_login(home, login)
+        own = {"CODEX_HOME": str(home)}
+        own |= {"CODESDK_MODEL_KEY": STAND_IN} if login is None else {_RENEWAL: f"{address}/oauth/token"}
         child = await start_child(
             [setup.program, "app-server", "--listen", "stdio://", "--strict-config"],
             cwd=setup.cwd,
             env=variables(places, env, own),
-            secrets=_tokens(setup),
+            secrets=[*_tokens(setup), *secrets],
             state_dir=env.state_dir,
         )
         server = cls(setup, places, child)
@@ -121,10 +134,6 @@ class CodexServer:
         except (TimeoutError, RequestFailed, TaskFailure):
             return False
         return True
-
-    async def account(self) -> dict[str, Any]:
-        """Return what codex knows of an account. Costs no model call, holds no secret."""
-        return await self._request("account/read", {"refreshToken": False})
 
     async def crash(self) -> TaskFailure:
         """Return the error of a program that ended, with the end of its stderr."""

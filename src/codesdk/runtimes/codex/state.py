@@ -86,6 +86,8 @@ class State(msgspec.Struct, kw_only=True):
     natives: frozenset[str] = frozenset()
     """Codex's own tools that the session enables. If there are any, codex asks about calls of all of them."""
     workspace: str = ""
+    login: bool = False
+    """Whether codex uses an account of its own."""
     own: dict[str, OwnCall] = {}
     """Calls of codex's own tools that have not ended."""
     violation: str | None = None

@@ -6,11 +6,13 @@ What all runtimes with a program answer for `check_available`, `auth_status` and
 from collections.abc import Awaitable
 
 from codesdk.contract.access import KEY_VARIABLES, PROVIDER_OF, AuthStatus, Availability
-from codesdk.contract.capabilities import AuthModel
+from codesdk.contract.capabilities import InputCapture, LoginTraffic
 from codesdk.contract.entry import RuntimeEntry
-from codesdk.contract.errors import InvalidRequest, TaskFailure
-from codesdk.contract.runtime import RuntimeEnv
+from codesdk.contract.errors import TaskFailure
+from codesdk.contract.events import RuntimeNotice
+from codesdk.contract.runtime import Draft, RuntimeEnv
 from codesdk.runtimes.program.finding import Program, certify_command
+from codesdk.runtimes.program.logins import Login, command_of
 
 
 async def availability(entry: RuntimeEntry, finding: Awaitable[Program], env: RuntimeEnv) -> Availability:
@@ -33,12 +35,16 @@ async def availability(entry: RuntimeEntry, finding: Awaitable[Program], env: Ru
     )
 
 
-def key_status(entry: RuntimeEntry, env: RuntimeEnv, auth_model: AuthModel) -> AuthStatus:
-    """Return whether the gateway would answer a runtime's model requests, and what to do if not."""
+def status_of(entry: RuntimeEntry, env: RuntimeEnv, login: Login | None) -> AuthStatus:
+    """Return whether a program's model requests would be answered, with a key or with its login, and what to do if not."""
     assert entry.wire is not None, "a program asks its model through the gateway"
-    access = env.models.get(entry.wire)
+    access, found = env.models.get(entry.wire), login is not None
     if access is not None:
-        return AuthStatus(ok=True, logged_in=False, auth_model=auth_model, account_label=access.label)
+        return AuthStatus(ok=True, logged_in=found, auth_model="both", account_label=access.label)
+    if login is not None and env.login is not None:
+        return AuthStatus(
+            ok=True, logged_in=True, auth_model="both", account_label=login.label, traffic=env.login
+        )
     provider, payer = PROVIDER_OF[entry.wire], env.payer
     variable = KEY_VARIABLES[provider]
     command = f"codesdk keys add {provider}"
@@ -48,20 +54,27 @@ def key_status(entry: RuntimeEntry, env: RuntimeEnv, auth_model: AuthModel) -> A
         command += f" --principal {payer.principal}"
         to_do = [f"store a key: {command}", f"have the operator share {variable}: codesdkd --share-keys"]
     if env.login is not None:
-        to_do.insert(1, f"log in: codesdk login {entry.alias or entry.name}")
+        to_do.insert(1, f"log in: {command_of(entry)}")
     whose = "" if payer.operator else f" that {payer.principal} may use"
+    unused = "is not logged in" if login is None else "has a login, but logins are not switched on here"
     return AuthStatus(
         ok=False,
-        logged_in=False,
-        auth_model=auth_model,
-        problem=f"There is no key for {provider}{whose}, and {entry.name} is not logged in.",
+        logged_in=found,
+        auth_model="both",
+        problem=f"There is no key for {provider}{whose}, and {entry.name} {unused}.",
         to_do=f"{to_do[0][0].upper()}{'; or '.join(to_do)[1:]}.",
     )
 
 
-def no_login(entry: RuntimeEntry) -> InvalidRequest:
-    """Return the error for a runtime that CodeSDK cannot log in to."""
-    return InvalidRequest(
-        f"CodeSDK cannot log in to an account of {entry.name}. Use a key instead: codesdk keys",
-        runtime=entry.name,
-    )
+def login_notice(login: Login, traffic: LoginTraffic) -> Draft:
+    """Return what the log says of a task that uses a login: how its requests go, and what is known of them."""
+    message = f"The program uses its own account, {login.label}. {_WAYS[traffic]}"
+    details = {"account": login.label, "traffic": traffic, "input_capture": _CAPTURES[traffic]}
+    return Draft(RuntimeNotice(kind="login", message=message, details=details))
+
+
+_WAYS: dict[LoginTraffic, str] = {
+    "through": "Its requests pass the gateway: each is recorded and counted as with a key.",
+    "beside": "It talks to its provider without the gateway: no exact input is recorded, and budgets count what it reports.",
+}
+_CAPTURES: dict[LoginTraffic, InputCapture] = {"through": "exact", "beside": "compiled"}

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -19,7 +19,6 @@ from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import StorageFailure
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.redaction import Redactor
-from codesdk.runtimes.registry import entries
 
 SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
 LOGIN = "login"
@@ -46,7 +45,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
 
     def folder(self, name: str) -> Path:
         """Return a folder of the runtime's own, and make it if it is missing."""
-        return _make(self.root / name)
+        return make_folder(self.root / name)
 
     def remove(self) -> None:
         """Delete everything that was made for one session only. Must not raise."""
@@ -61,7 +60,7 @@ def make_places(env: RuntimeEnv, runtime: str, session_id: str) -> Places:
         root = _root(env, runtime, session_id) if lasting else Path(tempfile.mkdtemp(prefix="codesdk-"))
         places = Places(root=root, lasting=lasting)
         for folder in (places.home, places.tmp, *(root / name for name in _XDG.values())):
-            _make(folder)
+            make_folder(folder)
     except OSError as error:
         raise StorageFailure(
             f"The folders for the runtime {runtime} could not be made ({error.strerror}). Check the data directory."
@@ -76,26 +75,28 @@ def forget_session(state_dir: str, session_id: str) -> None:
 
 
 def clean_session(state_dir: str, session_id: str, redactor: Redactor) -> None:
-    """Delete what the runtimes of a session kept if a secret is in it, except a login.
+    """Delete what the runtimes of a session kept if a secret is in it.
 
-    A model may say a secret, and programs write down what it says. Without its own copy a program goes on from the
+    A login is none of it: that lies in the folder of its namespace, to which a session has a link at most. A model may say a secret, and programs write down what it says. Without its own copy a program goes on from the
     transcript, which does not have it. For a session whose programs have ended. Blocking; must not raise.
     """
-    logins = {
-        name
-        for entry in entries().values()
-        if entry.program is not None
-        for name in entry.program.login_files
-    }
     for root in session_folders(state_dir, session_id):
         with contextlib.suppress(OSError):
-            if any(redactor.finds(_told_by(path, root, logins)) for path in root.rglob("*")):
-                _empty(root, logins)
+            if any(redactor.finds(_told_by(path, root)) for path in root.rglob("*")):
+                shutil.rmtree(root, ignore_errors=True)
 
 
 def login_folder(state_dir: str, namespace: str, entry: RuntimeEntry) -> Path:
     """Return where a program keeps a namespace's login, whether or not there is one."""
     return Path(state_dir) / _owner(namespace) / _segment(entry.name) / LOGIN / entry.state_folder
+
+
+def make_folder(folder: Path) -> Path:
+    """Make a folder and those above it, all of them for their owner only."""
+    if not folder.parent.is_dir():
+        make_folder(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
 
 
 def session_folders(state_dir: str, session_id: str) -> list[Path]:
@@ -124,25 +125,33 @@ _XDG = {
 }
 
 
-def _told_by(path: Path, root: Path, logins: Collection[str]) -> bytes:
-    """Return everything that a file or a folder says, by its name and its content."""
-    readable = path.is_file() and not path.is_symlink() and path.name not in logins
+NETWORK = (
+    "HTTPS_PROXY",
+    "https_proxy",
+    "NO_PROXY",
+    "no_proxy",
+    "NODE_EXTRA_CA_CERTS",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+)
+"""How this machine reaches the network. A program that talks to its provider by itself needs the same."""
+
+
+def network_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return those of our own variables that say how the network is reached. For programs that use it."""
+    return {name: environment[name] for name in NETWORK if environment.get(name)}
+
+
+def _told_by(path: Path, root: Path) -> bytes:
+    """Return everything that a file or a folder says, by its name and its content. A link says only its name."""
+    readable = path.is_file() and not path.is_symlink()
     return bytes(path.relative_to(root)) + b"\n" + (path.read_bytes() if readable else b"")
-
-
-def _empty(root: Path, logins: Collection[str]) -> None:
-    for folder, _, names in os.walk(root, topdown=False):
-        for name in names:
-            if name not in logins:
-                Path(folder, name).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # a login is in it
-            Path(folder).rmdir()
 
 
 def _root(env: RuntimeEnv, runtime: str, session_id: str) -> Path:
     """Return where a session's state is kept. Each has its own: two live programs must not share theirs."""
     owner = "shared" if env.isolation.level == "shared" else _owner(env.credential_namespace)
-    return _make(Path(env.state_dir) / owner / _segment(runtime)) / _segment(session_id)
+    return make_folder(Path(env.state_dir) / owner / _segment(runtime)) / _segment(session_id)
 
 
 def _owner(namespace: str) -> str:
@@ -154,11 +163,3 @@ def _segment(name: str) -> str:
     if _SAFE.fullmatch(name):
         return name
     return "x-" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def _make(folder: Path) -> Path:
-    """Make a folder and those above it, all of them for their owner only."""
-    if not folder.parent.is_dir():
-        _make(folder.parent)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder
