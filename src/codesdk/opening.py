@@ -102,4 +102,5 @@ _EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "observers": ("a list of observers", lambda value: _are(value, "committed")),
     "subscribers": ("a list of subscribers", lambda value: _are(value, "name", "types")),
     "share": ("true or false", _is_bool),
+    "goes_on": ("true or false", _is_bool),
 }

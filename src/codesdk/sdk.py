@@ -156,6 +156,7 @@ class CodeSDK(Handles):
             observers=observers,
             subscribers=subscribers,
             share=share,
+            goes_on=goes_on,
         )
         rules = chosen_policy(policy)
         caller = Caller.of(principal)

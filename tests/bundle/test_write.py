@@ -260,7 +260,9 @@ async def test_the_policy_in_force_is_in_a_bundle_with_its_hash(tmp_path: Path):
 
 
 async def test_the_transport_in_a_bundle_is_the_recorded_one(tmp_path: Path):
-    served = Capabilities(tool_execution_model="external_mcp", mcp_support="client", mcp_transports=["http"])
+    served = Capabilities(
+        tool_execution_model="external_mcp", mcp_support="client_only", mcp_transports=["http"]
+    )
     runtimes = {"scripted": FakeRuntime([], name="scripted", capabilities=served)}
     async with CodeSDK.open(tmp_path, runtimes=runtimes) as sdk:
         session = await sdk.create_session(runtime="scripted", workspace=tmp_path)

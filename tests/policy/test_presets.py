@@ -6,12 +6,13 @@ from typing import Any, get_args
 import pytest
 
 from codesdk import CodeSDK, InvalidRequest, SessionSettings
+from codesdk.contract.events import ToolCallApprovedEvent, ToolCallDeniedEvent
 from codesdk.contract.ports import PolicyQuestion
 from codesdk.contract.tools import PermissionMode, Subjects, ToolClass
 from codesdk.policy import PRESETS, all_opinions, choose_policy, decide, load_policy, preset_policy
 from codesdk.tools import builtin_registry
 
-READING = ["workspace.read", "workspace.list", "workspace.glob", "workspace.search"]
+READING = ["workspace.read", "workspace.list", "workspace.glob", "workspace.search", "user.ask"]
 EDITING = ["workspace.write", "workspace.edit", "patch.apply"]
 CALLS: list[tuple[str, ToolClass, list[str]]] = [
     *((name, "read_only", ["src/main.py"]) for name in READING),
@@ -24,8 +25,8 @@ CALLS: list[tuple[str, ToolClass, list[str]]] = [
     ("mcp.files.read", "read_only", []),
 ]
 EXPECTED = {
-    "edits": ["allow"] * 7 + ["ask"] * 6,
-    "read-only": ["allow"] * 4 + ["deny"] * 9,
+    "edits": ["allow"] * 8 + ["ask"] * 6,
+    "read-only": ["allow"] * 5 + ["deny"] * 9,
 }
 
 
@@ -89,11 +90,10 @@ async def test_the_library_takes_a_name_and_nothing_that_is_no_policy(tmp_path: 
             settings=SessionSettings(runtime_config=config),
         )
         task = await session.start("Write")
-        ends = ("tool.call.approved", "tool.call.denied")
         decided = [
             (event.type, event.payload.policy_snapshot.sources[1].rule)
             async for event in task.events()
-            if event.type in ends
+            if isinstance(event, ToolCallApprovedEvent | ToolCallDeniedEvent)
         ]
     assert decided == [
         ("tool.call.approved", "edits.edits-run"),

@@ -97,7 +97,7 @@ async def test_a_task_ends_as_was_said_before_it(
     needs_key = entry.program is not None
     (tmp_path / "ws").mkdir()
     script = SAYS if needs_key else None
-    own = {} if needs_key else {"runtime_config": {"script": SAYS}}
+    own: dict[str, Any] = {} if needs_key else {"runtime_config": {"script": SAYS}}
 
     async def session(sdk: CodeSDK, principal: str, gateway: Any = "passthrough", **more: Any) -> Session:
         settings = SessionSettings(gateway=gateway, **own)

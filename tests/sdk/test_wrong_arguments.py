@@ -153,6 +153,8 @@ CREATE: list[tuple[str, Any, str]] = [
     ("native_tools", [1], "native_tools[0]: expected `str`, got `int`"),
     ("title", b"x", "title: expected `str | null`, got `bytes`"),
     ("model", 3, "model: expected `str | null`, got `int`"),
+    ("isolation", "total", "isolation: invalid enum value 'total', expected "),
+    ("credential_namespace", 3, "credential_namespace: expected `str | null`, got `int`"),
     ("budgets", NEGATIVE, "tokens must be a whole number, at least 0 and at most 9007199254740991, not -1"),
     ("budgets", 5, "budgets: expected `object | null`, got `int`"),
     ("settings", 5, "settings: expected `object`, got `int`"),
@@ -261,6 +263,8 @@ OPEN: list[tuple[str, Any]] = [
     ("observers", [print]),
     ("subscribers", [print]),
     ("share", "no"),
+    ("logins", "codex"),
+    ("goes_on", "no"),
 ]
 
 
@@ -269,7 +273,7 @@ async def test_an_sdk_is_not_opened_with_any_of_these(tmp_path: Path):
     tried = {names.get(type(value), name) for name, value in OPEN}
     assert tried == set(inspect.signature(CodeSDK.open).parameters)
     for name, value in OPEN:
-        options = {"data_dir": tmp_path / "data"} | {names.get(type(value), name): value}
+        options: dict[str, Any] = {"data_dir": tmp_path / "data"} | {names.get(type(value), name): value}
         with pytest.raises(InvalidRequest, match=name):
             async with CodeSDK.open(**options):
                 pass

@@ -9,10 +9,11 @@ from tests.gateway.peers import PATHS, Peer, body_of, peer, say, send_raw
 
 from codesdk import CodeSDK
 from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.options import read_options
 from codesdk.gateway.providers import ORIGINS, Provider, providers_from
 from codesdk.gateway.server import Gateway
 from codesdk.gateway.wires.exchange import Wire
-from codesdk.runtimes.claude.options import read_wishes
+from codesdk.runtimes.claude import NAME, ClaudeOptions
 
 KEY = "key-of-the-operator-0123456789"
 ANSWER = say(b"{}", 200, "content-type: application/json")
@@ -88,8 +89,8 @@ async def test_a_provider_that_redirects_does_not_move_the_key(status: int):
 def test_the_configuration_of_a_session_has_no_word_for_addresses_programs_or_variables(
     config: dict[str, Any],
 ):
-    with pytest.raises(InvalidRequest, match="takes system_prompt and effort"):
-        read_wishes(config)
+    with pytest.raises(InvalidRequest, match="takes system_prompt, effort"):
+        read_options(ClaudeOptions, config, NAME)
 
 
 async def test_what_a_workspace_says_about_providers_and_permissions_is_not_read(

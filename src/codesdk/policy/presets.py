@@ -19,7 +19,7 @@ _READING = """
 [[rules]]
 id = "{name}.reading-runs"
 result = "allow"
-tool = ["workspace.read", "workspace.list", "workspace.glob", "workspace.search"]
+tool = ["workspace.read", "workspace.list", "workspace.glob", "workspace.search", "user.ask"]
 match = [{{ tool = "workspace.read", path = "src/main.py" }}]
 not_match = [{{ tool = "http.fetch", host = "example.com" }}]
 """

@@ -11,6 +11,7 @@ from codesdk import Conflict, InvalidRequest, NotFound, Session
 from codesdk.contract import events as ev
 from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.codec import encode
+from codesdk.contract.messages import ToolResult
 from codesdk.contract.ports import ToolInvocation, ToolRun, ToolSink
 from codesdk.contract.records import ApprovalRow, StoredFrame
 from codesdk.contract.runtime import ToolAnnouncement, ToolReply
@@ -135,7 +136,10 @@ def test_a_question_outlives_a_crash_and_its_answer_is_given_to_the_model_once()
         ended = r.one(session, ev.ToolCallCompleted)
         assert (again.attempt, ended.attempt, ended.result_preview) == (2, 2, "SQLite")
         assert [
-            block.result for m in r.play.input.messages for block in m.content if hasattr(block, "result")
+            block.result
+            for m in r.play.input.messages
+            for block in m.content
+            if isinstance(block, ToolResult)
         ] == [
             "The process ended before anyone answered; the question is kept for a resume.",
             "SQLite",

@@ -42,13 +42,13 @@ def test_the_next_task_of_a_session_without_budget_left_is_not_begun_until_it_is
         assert r.last(session).type == "task.completed"
         r.start(session, "again")
         assert r.one(session, ev.TaskFailed).error.code == "BUDGET_EXCEEDED"
-        assert r.get(session.info()).spent.requests == 1  # type: ignore[union-attr]
+        assert r.get(session.info()).spent.requests == 1
         [question] = r.get(r.sdk.approvals())
         r.get(session.approve(question.approval_id))
         r.get(session.resume())
         r.settle()
         assert r.last(session).type == "task.completed"
-        assert r.get(session.info()).spent.requests == 2  # type: ignore[union-attr]
+        assert r.get(session.info()).spent.requests == 2
 
 
 def test_without_a_budget_nothing_is_stopped():

@@ -10,7 +10,7 @@ from tests.engine.rig import Rig, rig, texts
 from codesdk import Busy, Conflict, InvalidRequest, Session
 from codesdk.contract import events as ev
 from codesdk.contract.errors import ErrorInfo
-from codesdk.contract.messages import Message
+from codesdk.contract.messages import Message, ToolResult
 from codesdk.contract.runtime import Failed, HistoryLost, Host, Identified, TaskInput
 from codesdk.contract.tools import Actor
 from codesdk.testing.fakes import FakeRuntime, FakeTask, call, done, message
@@ -217,7 +217,10 @@ def test_large_results_become_previews_before_any_turn_goes(kept: str):
         r.start(session, "And now?")
         window = inputs(r, session)[-1].context_window
         assert (window.strategy, window.omitted) == ("full", [])
-        first, second, third = (b for m in r.play.input.messages if m.role == "tool" for b in m.content)
+        first, second, third = (
+            b for m in r.play.input.messages for b in m.content if isinstance(b, ToolResult)
+        )
+        assert first.result_ref is not None
         assert [r.content_hash for r in window.replaced] == [first.result_ref.content_hash]
         assert (second.result, third.result) == (result, result)
         assert first.result.endswith(f"kept as {first.result_ref.content_hash})")

@@ -37,7 +37,8 @@ class Rig:
     @asynccontextmanager
     async def open(self, **options: Any) -> AsyncIterator[CodeSDK]:
         """Open the directory with the runtime's logins switched on, unless other ones are given."""
-        async with CodeSDK.open(self.data, **{"logins": (self.runtime,)} | options) as sdk:
+        chosen: dict[str, Any] = {"logins": (self.runtime,)} | options
+        async with CodeSDK.open(self.data, **chosen) as sdk:
             yield sdk
 
     async def session(self, sdk: CodeSDK, settings: SessionSettings | None = None, **options: Any) -> Session:

@@ -37,7 +37,7 @@ async def call_tool(context: Any, params: Any) -> Any:
     request = types.ElicitRequest(
         params=types.ElicitRequestFormParams(message=WHERE, requested_schema=schema)
     )
-    requests = {f"q{number}": request for number in range(times)}
+    requests: dict[str, Any] = {f"q{number}": request for number in range(times)}
     return types.InputRequiredResult(input_requests=requests or None, request_state="state")
 
 
