@@ -16,6 +16,7 @@ from tests.stored import everything
 from codesdk import CodeSDK, Conflict, Session, SessionSettings, TaskFailure
 from codesdk.contract.canonical import content_hash
 from codesdk.contract.events import Event
+from codesdk.contract.runtime import Finished
 from codesdk.contract.settings import Budget, Budgets, Limits
 from codesdk.engine.checks.replay import replay_session
 from codesdk.engine.checks.verify import verify_session
@@ -275,15 +276,17 @@ async def test_the_refusal_has_a_shape_that_a_runtime_does_not_retry(
 
     async def watched(task: Any) -> AsyncIterator[Any]:
         async for item in play(task):
+            if not isinstance(item, Finished):  # it goes on, and asks its model once more
+                yield item
+        async for item in play(task):
             seen.append(item)
             yield item
 
     async with opened(tmp_path, watched) as sdk:
         session = await session_of(
-            sdk, tmp_path, turns("One.", "Two."), budgets=Budgets(session=Budget(tokens=100))
+            sdk, tmp_path, turns("One.", "Two."), budgets=Budgets(session=Budget(requests=1))
         )
-        await (await session.start("Hello")).result()
-        with pytest.raises(TaskFailure, match="session budget of 100 tokens"):
+        with pytest.raises(TaskFailure, match="session budget of 1 request"):
             await (await session.start("Hello")).result()
         assert words in seen[-1].error.message
         assert str(status) in seen[-1].error.message
