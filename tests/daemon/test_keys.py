@@ -13,7 +13,7 @@ from tests.daemon.rig import HELLO, TERMINAL, Daemon, asks, daemon, problem, wai
 from codesdk.daemon.app import OPERATIONS
 
 LOGINS = {"beginLogin", "answerLogin"}
-"""Tried in tests/engine/test_logins.py: no runtime of a daemon without logins has one to begin."""
+"""Left out: no runtime of this daemon has a login to begin. tests/engine/test_logins.py tries the dialog, without keys."""
 POSTS = [op.name for op in OPERATIONS if op.method == "POST" and op.name not in LOGINS]
 AT_ONCE = 4
 HEADERS = {"content-type": "application/octet-stream"}

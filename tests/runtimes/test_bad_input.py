@@ -40,7 +40,7 @@ BAD: dict[str, Bad] = {
     "program of the wrong version": Bad(
         None,
         "RUNTIME_UNAVAILABLE",
-        "is version 1.0.7, and {version} is the one that was tested. Install it with: {install}",
+        "is version 1.0.7, and {version} is the one that was tested. Check this version with: codesdk runtimes certify",
     ),
     "no login": Bad(None, "AUTH_REQUIRED", "Set {key} where CodeSDK runs; or store a key: codesdk keys add"),
     "expired login": Bad(http(401, "The login has expired"), "AUTH_FAILED", "{key}"),

@@ -329,7 +329,7 @@ async def test_a_thread_that_codex_lost_is_made_anew_from_the_transcript(tmp_pat
         assert await rig.ask("Second.") == "Two."
         body = (await bodies(rig))[-1]
         found = notices(await rig.events())
-    assert [n.kind for n in found] == ["warning"]
+    assert [n.kind for n in found] == ["reconstructed"]
     assert texts(body) == [
         ("user", "First."),
         ("assistant", "Look."),
@@ -468,7 +468,7 @@ async def test_the_status_is_asked_without_a_model_and_without_a_session(tmp_pat
         missing = await CodexRuntime("/no/such").check_available(env)
         assert (missing.ok, missing.to_do) == (False, "codesdk runtimes install codex")
         nobody = await rig.runtime.auth_status(env)
-        assert (nobody.ok, nobody.logged_in, nobody.auth_model) == (False, False, "api_key")
+        assert (nobody.ok, nobody.logged_in, nobody.auth_model) == (False, False, "both")
         key = ModelAccess(kind="key", label="a key")
         paid = await rig.runtime.auth_status(msgspec.structs.replace(env, models={"responses": key}))
         assert (paid.ok, paid.logged_in, paid.account_label) == (True, False, "a key")
