@@ -71,7 +71,7 @@ async def test_every_item_is_there_and_says_something(tmp_path: Path):
     check_runtime(bundle)
     audited = [json.loads(line) for line in bundle.files["audit.jsonl"].split(b"\n") if line]
     assert {record["what"]["session_id"] for record in audited} == {session_id}
-    assert bundle.json("verify.json") == {"ok": True, "findings": []}
+    assert bundle.json("verify.json") == {"ok": True, "findings": [], "interrupted": False}
     assert [message["role"] for message in bundle.json("transcript.json")] == [
         "user",
         "assistant",

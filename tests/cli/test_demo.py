@@ -15,7 +15,7 @@ def test_the_demo_shows_a_whole_session_and_checks_it(shell: Shell, tmp_path):
         "● workspace.read  greet.py",
         "✗ denied by policy: A rule of this workspace keeps .env closed.",
         '  -    return f"Helo, {name}!"\n  +    return f"Hello, {name}!"\n',
-        "✓ completed · 2,700 tokens in, 220 out · $0.0115",
+        "✓ completed · 1 call denied · 2,700 tokens in, 220 out · $0.0115",
         "✓ verified: all nine invariants hold",
         "✓ replayed: bit for bit the same",
     ):

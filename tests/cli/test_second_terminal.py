@@ -37,7 +37,7 @@ def test_what_waits_is_listed_and_can_be_approved(shell: Shell, asking: Live):
     assert (answer["decision"], answer["reason"], answer["scope"]) == ("approve", "looks good", "once")
     assert asking.end().code == 0
     assert (shell.workspace / "hello.txt").read_text() == "Hello, world\n"
-    assert shell.codesdk("approve", "last").out == "No call waits for an answer.\n"
+    assert shell.codesdk("approve", "last").out == "Nothing waits for an answer.\n"
 
 
 def test_a_call_can_be_approved_for_the_whole_session(shell: Shell, asking: Live):

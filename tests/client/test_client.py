@@ -199,7 +199,7 @@ async def test_errors_of_the_daemon_are_those_of_the_library(running: Daemon, tm
             async for _ in Session(client.service, "ses_nothing").events():
                 pass
         assert await client.whoami() == TokenInfo(
-            principal="local", scopes=["admin", "approve", "read", "run"]
+            principal="local", scopes=["read", "run", "approve", "admin"]
         )
         assert "scripted" in [runtime.name for runtime in await client.runtimes()]
         assert (await client.runtime_auth("scripted")).auth.ok

@@ -59,7 +59,7 @@ def test_the_local_command_line_finds_a_daemon_through_the_lock_file(tmp_path: P
         assert url == running.url
         assert running.http.get("/v1/whoami").status_code == 401
         answer = running.http.get("/v1/whoami", headers={"authorization": f"Bearer {token}"})
-        assert answer.json() == {"principal": "local", "scopes": ["admin", "approve", "read", "run"]}
+        assert answer.json() == {"principal": "local", "scopes": ["read", "run", "approve", "admin"]}
         running.stop()
     assert find_daemon(tmp_path / "data") is None
 

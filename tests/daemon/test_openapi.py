@@ -38,7 +38,9 @@ IN_THE_MIDDLE = {
     "steerTask",
     "stopTask",
 }
-NEEDS_MORE_THAN_LUCK = {*IN_THE_MIDDLE, "compactSession", "undoChanges", "openapi"}
+ACCOUNTS = {"addKey", "removeKey", "beginLogin", "readLogin", "answerLogin", "cancelLogin"}
+"""Need a key that could be one, or a login that is switched on: tests/daemon/test_provider_keys.py."""
+NEEDS_MORE_THAN_LUCK = {*IN_THE_MIDDLE, *ACCOUNTS, "compactSession", "undoChanges", "openapi"}
 """Succeed only in the middle of something, or (the description itself) are not tried: they have tests of their own."""
 
 
@@ -50,7 +52,7 @@ class Explorer:
         self.document: Any = schemathesis.openapi.from_url(
             f"{running.url}/openapi.json", config=schemathesis.Config.from_dict(CONFIG)
         )
-        self.made: dict[str, list[str]] = defaultdict(list)
+        self.made: dict[str, list[str]] = defaultdict(list, runtime=["scripted"])
         self.succeeded: set[str] = set()
 
     def prepare(self, case: Any) -> None:

@@ -142,9 +142,11 @@ async def test_claude_asks_before_each_call_even_one_that_only_reads(tmp_path: P
         ("completed", "runtime", False, "1\tremember the milk\n2\t"),
         ("requested", "Bash", "dangerous"),
         *asked,
+        ("deny", None),
         ("denied", "user"),
         ("requested", "Bash", "dangerous"),
         *asked,
+        ("allow", None),
         ("approved", "user"),
         ("started", "runtime_internal", True),
         ("completed", "runtime", False, "more.txt\nnotes.txt"),
@@ -288,7 +290,7 @@ async def test_a_call_that_was_not_asked_about_is_on_record_and_a_violation_if_i
         ("claude", ["Bash", "Task"], "has no tool Task that can be enabled. It has: Bash, Edit, Glob,"),
         ("codex", ["Bash"], "has no tool Bash that can be enabled. It has: apply_patch, exec_command."),
         ("scripted", ["Bash"], "has no tools of its own"),
-        ("claude", "Bash", 'native_tools is "off" or a list of names.'),
+        ("claude", "Bash", "native_tools: invalid enum value 'Bash', expected off or a list"),
     ],
 )
 async def test_a_name_that_the_runtime_does_not_have_is_refused_with_those_it_has(

@@ -90,6 +90,8 @@ async def test_a_task_does_not_start_the_agent_that_its_workspace_brings(
 ):
     monkeypatch.setattr(bundled, lambda: None)
     monkeypatch.setenv("PATH", f"{hostile}/node_modules/.bin")
+    for variable in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):  # else nothing would even be looked for
+        monkeypatch.setenv(variable, "key-of-the-operator")
     async with CodeSDK.open(hostile.parent / "data") as sdk:
         session = await sdk.create_session(runtime=runtime, workspace=hostile)
         with pytest.raises(TaskFailure, match=f"the program {runtime} is not installed"):

@@ -128,7 +128,7 @@ def explain(error: msgspec.ValidationError, kind: Any, at: str = "") -> str:
     if found := _PLACE.search(words):
         words, place = words[: found.start()], found[2]
     where = _below(at, place) if place and not place.startswith("[") else f"{at}{place}"
-    choices = _choices(_type_at(type_info(kind), place)) if words.startswith("Invalid enum value") else ()
+    choices = _choices(_type_at(type_info(kind), place)) if words.startswith("Invalid enum value") else []
     if choices:
         words += (
             f", expected {' or '.join(filter(None, (', '.join(map(str, choices[:-1])), str(choices[-1]))))}"
@@ -167,4 +167,5 @@ def _choices(kind: Type | None) -> list[Any]:
     """Return the values that a field may have, as far as they are named."""
     if kind is None:
         return []
-    return [value for part in _parts(kind) if isinstance(part, LiteralType) for value in part.values]
+    named = [value for part in _parts(kind) if isinstance(part, LiteralType) for value in part.values]
+    return [*named, *("a list" for part in _parts(kind) if isinstance(part, ListType))]

@@ -56,6 +56,8 @@ class Upstream:
     def __init__(
         self, providers: Mapping[Wire, Provider] | None = None, *, read_timeout_s: float = READ_TIMEOUT_S
     ) -> None:
+        # Refuses a key that is too short to be one now, not when an error is to be shown without it.
+        Redactor([given.key for given in (providers or {}).values() if given.key])
         self._find: FindProvider = partial(Accounts(providers).provider, OPERATOR)
         timeout = httpx2.Timeout(read_timeout_s, connect=CONNECT_TIMEOUT_S)
         for name in ("httpx2", "httpcore2.http11"):

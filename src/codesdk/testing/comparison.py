@@ -5,9 +5,8 @@ nobody is asked.
 """
 
 import asyncio
-import difflib
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -144,11 +143,12 @@ async def _uploaded(sdk: CodeSDK, recording: Recording, messages: Sequence[Messa
 
 
 def _changed(before: Sequence[LoggedCall], now: Sequence[LoggedCall]) -> list[str]:
-    """Return the calls that are only in one of the two, in order."""
+    """Return the calls that are only in one of the two. Those of one answer are made at once, in any order."""
     then, since = (
-        [f"{call.name} {canonical(call.input).decode()}" for call in calls] for calls in (before, now)
+        Counter(f"{call.name} {canonical(call.input).decode()}" for call in calls) for calls in (before, now)
     )
-    return [line for line in difflib.ndiff(then, since) if line[:2] in ("- ", "+ ")]
+    gone, new = (then - since).elements(), (since - then).elements()
+    return [*(f"- {line}" for line in gone), *(f"+ {line}" for line in new)]
 
 
 def _redecided(before: Sequence[LoggedCall], now: Sequence[LoggedCall]) -> list[str]:

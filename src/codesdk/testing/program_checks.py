@@ -105,6 +105,9 @@ async def _auth_missing(bench: Bench) -> None:
     holds("key" in error.message, f"the error says that a key is needed, found {error.message!r}")
     same("requests that were passed on", payloads(events, "runtime.request.started"), [])
     holds(bench.able.auth_model != "none", "auth_model says that somebody must pay")
+    # Nobody switched its own login on, so that is not used either. Whether it has one, both fields say.
+    own = bench.able.auth_model in ("both", "oauth_local")
+    same("a login of its own has a way to go", bool(bench.able.login_traffic), own)
 
 
 async def failing(task: Any, *codes: ErrorCode) -> CodeSDKError:
@@ -174,7 +177,9 @@ PROGRAM_CHECKS: tuple[Check, ...] = (
     make_check("implicit sources listed", _implicit_sources, says("Hello."), where=PROGRAM),
     make_check("exact input captured", _exact_input, READS, says("Done."), where=PROGRAM),
     make_check("usage and cost", _usage_and_cost, says("Hello.", **_USED), where=PROGRAM),
-    make_check("auth missing", _auth_missing, says("Never."), where=PROGRAM, shows=("auth_model",)),
+    make_check(
+        "auth missing", _auth_missing, says("Never."), where=PROGRAM, shows=("auth_model", "login_traffic")
+    ),
     make_check("401", _fails("AUTH_FAILED"), *often({"http": {"status": 401}}), where=PROGRAM),
     make_check("429 with retry", _retried, _LIMITED, says("Hello."), where=PROGRAM),
     make_check("5xx", _fails("MODEL_ERROR", "OVERLOADED"), *often({"http": {"status": 500}}), where=PROGRAM),

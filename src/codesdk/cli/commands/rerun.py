@@ -91,7 +91,9 @@ async def _rerun(setup: Setup, given: str, workspace: str | None, setting: Setti
             permission_mode=created.permission_mode,
             title=f"rerun of {short(row.session_id)}",
             model=created.model,
-            settings=msgspec.convert(created.settings, type=SessionSettings),
+            settings=msgspec.structs.replace(
+                msgspec.convert(created.settings, type=SessionSettings), gateway="replay"
+            ),
             recording=row.session_id,
         )
         return await _play(sdk, session, recorded, setting)

@@ -213,9 +213,10 @@ def _shown(name: str) -> str:
 
 def _words(found: RuntimeAuth) -> str:
     """Return what to show of a runtime: what it would use, or everything that is missing."""
+    program = found.available
+    version = f"{program.version} {program.state} · " if program.ok and program.version else ""
     if found.ready:
-        program = found.available
-        version = f"{program.version} {program.state} · " if program.version else ""
         return f"{version}{found.auth.account_label or 'ready'}"
-    missing = [(found.available.problem, found.available.to_do), (found.auth.problem, found.auth.to_do)]
-    return " ".join(word for pair in missing if pair[0] for word in pair if word) or "not ready"
+    missing = [(program.problem, program.to_do), (found.auth.problem, found.auth.to_do)]
+    words = " ".join(word for pair in missing if pair[0] for word in pair if word)
+    return f"{version}{words or 'not ready'}"

@@ -9,6 +9,7 @@ from codesdk.cli.view.safe import one_line
 from codesdk.contract import events as ev
 from codesdk.contract.events import Event, UsageTotals
 from codesdk.contract.messages import Message, text_of
+from codesdk.contract.payloads import RecoveryCause
 from codesdk.contract.records import ApprovalRow
 from codesdk.contract.tools import Actor
 
@@ -104,6 +105,13 @@ def _said(messages: list[Message]) -> str:
     return " ".join(text_of(message.content) for message in messages)
 
 
+_CAUSES: dict[RecoveryCause, str] = {
+    "INTERRUPTED": "the process had ended",
+    "STORAGE_FAILED": "the log could not be written",
+    "SHUTDOWN": "CodeSDK was closed",
+}
+
+
 def _session(payload: object) -> str | None:
     match payload:
         case ev.SessionCreated() as p:
@@ -115,9 +123,11 @@ def _session(payload: object) -> str | None:
         case ev.SessionClosed() as p:
             return p.reason
         case ev.SessionRecovered() as p:
-            why = "the process had ended" if p.cause == "INTERRUPTED" else "the log could not be written"
+            why = _CAUSES[p.cause]
             open_calls = f", {plural(len(p.open_calls), 'call')} open" if p.open_calls else ""
             return f"closes {p.task_id}: {why}{open_calls}"
+        case ev.SessionNotResumed() as p:
+            return f"{p.task_id} does not go on by itself: {p.message}"
         case ev.ClockChanged() as p:
             return f"the clock was set back, from {p.before} to {p.after}"
         case ev.SettingsChanged() as p:

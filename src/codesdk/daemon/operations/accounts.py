@@ -17,13 +17,21 @@ MAX_WAIT_S = 30.0
 class OfPrincipal(NoQuery, frozen=True, forbid_unknown_fields=True):
     """Whose keys are meant: the caller's own unless another principal is named, which needs the scope admin."""
 
-    principal: str | None = None
+    principal: Annotated[
+        str | None,
+        msgspec.Meta(description="Whose; the caller's own without it. Another's need the scope admin."),
+    ] = None
 
 
 class Waiting(NoQuery, frozen=True, forbid_unknown_fields=True):
     """How long to wait for news."""
 
-    wait_s: Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT_S)] = 0.0
+    wait_s: Annotated[
+        float,
+        msgspec.Meta(
+            ge=0, le=MAX_WAIT_S, description="How many seconds to wait for a change, if there is none yet."
+        ),
+    ] = 0.0
 
 
 class NewLogin(Body, frozen=True, kw_only=True):
