@@ -147,11 +147,13 @@ def test_every_misdeed_is_committed_and_survived(misdeed: Misdeed):
     did: set[str] = set()
 
     async def some() -> None:
-        for seed in range(12):
+        for seed in range(100):  # somebody who steers is rare; most misdeeds come with the first seeds
             chaos = await play(seed, [misdeed, "stall"])
             did.update(act.partition(":")[0] for task in chaos.tasks for act in task.did)
             if chaos.refused_to_close:
                 did.add("refuse_close_session")
+            if misdeed in did and seed >= 11:
+                return
 
     run(some())
     assert misdeed in did
