@@ -30,7 +30,8 @@ def agent_runtime(
     play: "Callable[[FakeTask], AsyncIterator[RuntimeItem]] | None" = None, **options: Any
 ) -> FakeRuntime:
     """Return a runtime whose tasks are played by such an agent."""
-    return FakeRuntime(play or claude_like, name="agent", **options)
+    able = msgspec.structs.replace(FakeRuntime([]).capabilities(), input_capture="exact")
+    return FakeRuntime(play or claude_like, name="agent", **{"capabilities": able} | options)
 
 
 async def claude_like(task: FakeTask) -> AsyncIterator[RuntimeItem]:
