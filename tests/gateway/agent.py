@@ -30,8 +30,7 @@ def agent_runtime(
     play: "Callable[[FakeTask], AsyncIterator[RuntimeItem]] | None" = None, **options: Any
 ) -> FakeRuntime:
     """Return a runtime whose tasks are played by such an agent."""
-    able = msgspec.structs.replace(FakeRuntime([]).capabilities(), input_capture="exact")
-    return FakeRuntime(play or claude_like, name="agent", **{"capabilities": able} | options)
+    return FakeRuntime(play or claude_like, name="agent", **options)
 
 
 async def claude_like(task: FakeTask) -> AsyncIterator[RuntimeItem]:

@@ -138,14 +138,3 @@ async def test_what_is_played_cannot_be_recorded(tmp_path: Path):
         with pytest.raises(InvalidRequest, match="record"):
             await sdk.service.execute(action)
         assert await sdk.sessions() == []
-
-
-@pytest.mark.parametrize("gateway", ["record", "replay", "scripted"])
-async def test_a_runtime_that_asks_no_model_through_the_gateway_has_nothing_to_record_or_play(
-    tmp_path: Path, gateway: Any
-):
-    async with CodeSDK.open(tmp_path / "data") as sdk:
-        settings = SessionSettings(gateway=gateway)
-        with pytest.raises(InvalidRequest, match="scripted asks no model through the gateway"):
-            await sdk.create_session(runtime="scripted", workspace=tmp_path, settings=settings)
-        assert await sdk.sessions() == []

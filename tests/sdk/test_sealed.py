@@ -11,7 +11,6 @@ from tests.sdk.test_equipment import OUTSIDE, calling
 
 from codesdk import CodeSDK, Conflict
 from codesdk.contract.actions import Caller, CreateSession, ForkSession
-from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.codec import decode
 from codesdk.contract.errors import CodeSDKError, Forbidden, StorageFailure
 from codesdk.contract.events import SessionCreatedEvent, SettingsChangedEvent
@@ -30,8 +29,7 @@ TOKEN = "token-of-the-server-9931"
 
 
 def talker() -> dict[str, Any]:
-    items = [delta(f"It is {SECRET}, {TOKEN}."), done()]
-    return {"fake": FakeRuntime(items, capabilities=Capabilities(input_capture="exact"))}
+    return {"fake": FakeRuntime([delta(f"It is {SECRET}, {TOKEN}."), done()])}
 
 
 def server() -> dict[str, StdioServer]:

@@ -35,11 +35,6 @@ def first_event(
 ) -> SessionCreated:
     """Return the `session.created` event for this configuration. `sealed` names what it is equipped with."""
     check_fit(runtime, config.native_tools, config.settings.implicit_sources)
-    if config.settings.gateway != "passthrough" and capabilities_of(runtime).input_capture != "exact":
-        raise InvalidRequest(
-            f"The runtime {runtime.name} asks no model through the gateway, so nothing can be recorded or played there."
-            " Leave out the setting `gateway`, and what the session is to play."
-        )
     read_options(options_of(runtime), config.settings.runtime_config, runtime.name)
     return SessionCreated(
         contract_version=CONTRACT_VERSION,
