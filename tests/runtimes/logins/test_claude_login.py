@@ -58,7 +58,8 @@ async def run_patiently(session: Session) -> str:
     try:
         return await run(session)
     except CodeSDKError as error:
-        assert (error.code, error.retryable) == ("AUTH_FAILED", True)
+        if (error.code, error.retryable) != ("AUTH_FAILED", True):
+            raise
         return await run(session)
 
 
