@@ -61,8 +61,18 @@ class _Crowd:
     def __init__(self) -> None:
         self.waiting: dict[Seat, None] = {}
         """The connections without a request, longest first."""
+        self._limit: float = 0
         self.borrowed: set[Seat] = set()
         """The connections whose descriptor is kept for others, until enough others have left."""
+
+    def marks(self) -> tuple[float, float]:
+        """Return `descriptor_marks` for the highest limit so far.
+
+        One that is raised counts at once. Where it is lowered, numbers say nothing about how many are left, and
+        whoever comes waits in the kernel's queue until there is one.
+        """
+        self._limit = max(self._limit, descriptor_limit())
+        return descriptor_marks(self._limit)
 
 
 _CROWDS: WeakKeyDictionary[asyncio.AbstractEventLoop, _Crowd] = WeakKeyDictionary()
@@ -172,7 +182,7 @@ class Acceptor:
         The kernel gives the lowest free number, so a high one means that all below it are taken, and nobody
         has to count what else the process has open.
         """
-        crowded_from, reserved_from = descriptor_marks()
+        crowded_from, reserved_from = self.crowd.marks()
         borrowed = self.crowd.borrowed
         if borrowed:  # the limit may have been raised meanwhile, and they are nobody else's any more
             borrowed -= {seat for seat in borrowed if seat.descriptor < reserved_from}
@@ -184,7 +194,7 @@ class Acceptor:
         seat = Seat(self, peer, connection.fileno())
         self._seats.add(seat)
         self._peers[peer] += 1
-        if seat.descriptor >= descriptor_marks()[1]:
+        if seat.descriptor >= self.crowd.marks()[1]:
             self.crowd.borrowed.add(seat)
         COUNTS.open += 1
         task = self._loop.create_task(self._connect(connection, seat))
@@ -218,13 +228,16 @@ def _evict(waiting: dict[Seat, None]) -> bool:
 
 def capacity(limits: Limits) -> int:
     """Return how many connections a listener can have, by its limits and the process's descriptors."""
-    return int(min(limits.connections, descriptor_marks()[0]))
+    return int(min(limits.connections, descriptor_marks(descriptor_limit())[0]))
 
 
-def descriptor_marks() -> tuple[float, float]:
-    """Return from which descriptor on it is crowded, and from which on they are kept for others than clients."""
+def descriptor_limit() -> float:
+    """Return how many descriptors the process may have."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit == resource.RLIM_INFINITY:
-        return math.inf, math.inf
-    kept = min(limit // 4, _MOST_KEPT_BACK)
+    return math.inf if limit == resource.RLIM_INFINITY else limit
+
+
+def descriptor_marks(limit: float) -> tuple[float, float]:
+    """Return from which descriptor on it is crowded, and from which on they are kept for others than clients."""
+    kept = min(limit // 4, _MOST_KEPT_BACK) if math.isfinite(limit) else 0
     return limit - 2 * kept, limit - kept

@@ -102,7 +102,7 @@ class Child:
 
     def _ask_to_end(self) -> None:
         """Send SIGTERM to the program itself. To the wrapper around a namespace it would be a kill."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, IndexError):  # it has ended by itself, and has no children any more
             if self._first is None:
                 os.killpg(self.pid, signal.SIGTERM)
             else:
