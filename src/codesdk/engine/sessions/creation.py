@@ -60,8 +60,6 @@ def check_fit(
     """Raise `InvalidRequest` if a runtime cannot do what a session needs."""
     able = capabilities_of(runtime)
     if native_tools != "off":
-        if not isinstance(native_tools, list):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidRequest('native_tools is "off" or a list of names.')
         unknown = sorted(set(native_tools) - set(able.native_tools))
         if unknown and not able.native_tools:
             raise InvalidRequest(
