@@ -26,7 +26,8 @@ setup: $(READY) ## make the environment from the lock files; does nothing when i
 	@:
 
 $(READY): pyproject.toml requirements/bootstrap.lock requirements/dev.lock requirements/hashing.lock \
-          package-lock.json .npmrc scripts/setup scripts/system-packages scripts/other-pythons scripts/find-pythons
+          package-lock.json .npmrc scripts/setup scripts/system-packages scripts/other-pythons scripts/find-pythons \
+          $(wildcard src/codesdk/runtimes/program/pinned/locks/*/*)
 	@scripts/setup </dev/null
 
 $(VENV)/.installer: requirements/bootstrap.in
@@ -34,7 +35,7 @@ $(VENV)/.installer: requirements/bootstrap.in
 
 check: lint layers ## all checks of the source, and the tests that need no program, no container and no minutes: for the work in between
 	@scripts/quietly types $(TYPES) src & types=$$!; \
-	CODESDK_COUNTS=check $(PYTEST) -n 2 -m "$(FAST)" $(ARGS) </dev/null; tests=$$?; \
+	CODESDK_COUNTS=check $(PYTEST) -n 3 -m "$(FAST)" $(ARGS) </dev/null; tests=$$?; \
 	wait $$types && exit $$tests
 
 test: lint types layers unit ## all checks and all tests, each with small counts: before a commit
@@ -71,14 +72,16 @@ bench: $(READY) ## the measurements; ARGS go to the bench
 demo: $(READY) ## a short tour that needs no network and no account
 	@$(BIN)/codesdk demo $(ARGS)
 
-record: $(READY) ## what real programs say, recorded anew for the tests: ARGS="claude|codex [CASE...]"; needs root
+record: $(READY) ## what real programs say, recorded anew for the tests: ARGS="claude|codex|opencode [CASE...]"; needs root
 	@$(BIN)/python scripts/record-runtime $(ARGS)
 
 lock: $(VENV)/.installer ## remake the lock files; UPGRADE=1 takes newer versions
 	@$(COMPILE) requirements/bootstrap.in -o requirements/bootstrap.lock
 	@$(COMPILE) pyproject.toml requirements/dev.in -o requirements/dev.lock
 	@$(COMPILE) requirements/hashing.in -o requirements/hashing.lock
+	@$(COMPILE) requirements/rivals.in --excludes requirements/rivals.excludes -o requirements/rivals.lock
+	@scripts/lock-programs </dev/null
 
 clean: ## remove the environments, caches and build output
-	@rm -rf .venv .venv-* node_modules dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov
+	@rm -rf .venv .venv-* .programs node_modules dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov
 	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

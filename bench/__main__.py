@@ -33,11 +33,17 @@ BENCHES = (
     "turns",
     "history",
     "policy",
+    "extensions",
     "sandbox",
     "mcp",
+    "external",
+    "channel",
     "gateway",
+    "ownership",
     "containers",
     "programs",
+    "minicode",
+    "chat",
 )
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"

@@ -14,19 +14,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+import httpx2
 import msgspec
 
 from codesdk.contract.workspace import Workspace
+from codesdk.processes import Child, start_child
+from codesdk.runtimes.acp import agent as acp_agent
 from codesdk.runtimes.claude import process as claude_process
 from codesdk.runtimes.codex import server as codex_server
-from codesdk.runtimes.program.process import Child, start_child
+from codesdk.runtimes.opencode import server as opencode_server
+from codesdk.runtimes.opencode.config import AGENT, make_folders
+from codesdk.runtimes.program.environment import Places
+from codesdk.runtimes.program.pinned import OPENCODE
 from codesdk.tools.mcp.host import bearer
 
 _LINE_BYTES = 64 * 1024 * 1024
 _MODEL = re.compile(r"http://127\.0\.0\.1:\d+/g/[\w-]+")
 _TOOLS = re.compile(r"http://127\.0\.0\.1:\d+(/m/[\w-]+)?/mcp")
 _ID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
-_DRIVERS = (claude_process, codex_server)
+_BEARER = re.compile(r"Bearer [\w-]+")
+_DRIVERS = (claude_process, codex_server, opencode_server, acp_agent)
 
 Frame = dict[str, Any]
 
@@ -64,6 +71,7 @@ class Launch(msgspec.Struct):
         """Return the same launch for another place and other addresses, with its files written."""
 
         def fit(text: str) -> str:
+            text = _BEARER.sub(f"Bearer {bearer(addresses.tools)}", text)
             return addresses.put_into(text).replace(self.root, str(place))
 
         conversation = str(uuid.uuid4())
@@ -73,15 +81,17 @@ class Launch(msgspec.Struct):
             env["CODESDK_MCP_TOKEN"] = bearer(addresses.tools)
         if "XDG_RUNTIME_DIR" in env:
             env["XDG_RUNTIME_DIR"] = str(place / "run")
-        for value in env.values():
-            if value.startswith(str(place)):
-                Path(value).mkdir(parents=True, exist_ok=True)
         files = {name: fit(text) for name, text in self.files.items()}
         for name, text in files.items():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             (place / name).write_text(text)
+        for value in env.values():
+            if value.startswith(str(place)) and not Path(value).is_file():
+                Path(value).mkdir(parents=True, exist_ok=True)
         said: list[Frame] = msgspec.json.decode(fit(msgspec.json.encode(self.said).decode()))
-        return Launch(argv, env, self.cwd, str(place), files, said)
+        cwd = fit(self.cwd)
+        Path(cwd).mkdir(parents=True, exist_ok=True)
+        return Launch(argv, env, cwd, str(place), files, said)
 
 
 @contextmanager
@@ -162,6 +172,14 @@ class _Program:
             yield msgspec.json.decode(line)
         raise RuntimeError("the program ended in the middle of its work")
 
+    async def ask(self, request: Frame) -> Frame:
+        """Return the result of a request of JSON-RPC. What the program says until then is dropped."""
+        self.say(request)
+        async for frame in self.frames():
+            if frame.get("id") == request["id"] and "method" not in frame:
+                return frame["result"]
+        raise AssertionError
+
     async def stop(self) -> None:
         self._process.kill()
         await self._process.wait()
@@ -216,9 +234,9 @@ class DirectCodex(_Program):
     async def start(cls, launch: Launch) -> "DirectCodex":
         self: DirectCodex = await cls.spawn(launch)
         asked = {frame["method"]: frame for frame in launch.said}
-        await self._ask(asked["initialize"])
+        await self.ask(asked["initialize"])
         self.say(asked["initialized"])
-        thread = await self._ask(asked["thread/start"])
+        thread = await self.ask(asked["thread/start"])
         self._turn = asked["turn/start"]
         self._turn["params"]["threadId"] = thread["thread"]["id"]
         return self
@@ -238,12 +256,71 @@ class DirectCodex(_Program):
                 self.say({"id": frame["id"], **codex_server.answer(method, frame.get("params"))})
         raise AssertionError
 
-    async def _ask(self, request: Frame) -> Frame:
-        self.say(request)
+
+class DirectGemini(_Program):
+    """Gemini over the Agent Client Protocol."""
+
+    _prompt: Frame
+    _numbers = 100
+
+    @classmethod
+    async def start(cls, launch: Launch) -> "DirectGemini":
+        self: DirectGemini = await cls.spawn(launch)
+        asked = {frame["method"]: frame for frame in launch.said}
+        await self.ask(asked["initialize"])
+        session = await self.ask(asked["session/new"])
+        self._prompt = asked["session/prompt"]
+        self._prompt["params"]["sessionId"] = session["sessionId"]
+        return self
+
+    async def task(self) -> Took:
+        started, first = time.perf_counter(), 0.0
+        self._numbers += 1
+        self.say(self._prompt | {"id": self._numbers})
         async for frame in self.frames():
-            if frame.get("id") == request["id"] and "method" not in frame:
-                return frame["result"]
+            if "method" not in frame:
+                assert frame["result"]["stopReason"] == "end_turn", frame
+                return _took(started, first, time.perf_counter())
+            assert "id" not in frame, frame  # its policy allows our tools, so it has nothing to ask
+            if not first and frame["params"]["update"]["sessionUpdate"] == "agent_message_chunk":
+                first = time.perf_counter()
         raise AssertionError
+
+
+class DirectOpencode(_Program):
+    """Opencode over HTTP and its stream of events."""
+
+    _http: httpx2.AsyncClient
+    _session: str
+
+    @classmethod
+    async def start(cls, launch: Launch) -> "DirectOpencode":
+        make_folders(Places(root=Path(launch.root), lasting=True), OPENCODE.version)
+        self: DirectOpencode = await cls.spawn(launch)
+        login = ("opencode", launch.env["OPENCODE_SERVER_PASSWORD"])
+        url = (await self._stdout.readline()).split()[-1].decode()
+        self._http = httpx2.AsyncClient(base_url=url, auth=login, timeout=60.0, trust_env=False)
+        self._session = (await self._http.post("/session", json={"title": "direct"})).json()["id"]
+        return self
+
+    async def task(self) -> Took:
+        started, first = time.perf_counter(), 0.0
+        part = {"type": "text", "text": "Read the file and say what is in it."}
+        async with self._http.stream("GET", "/event") as events:
+            body = {"agent": AGENT, "parts": [part]}
+            asking = asyncio.create_task(self._http.post(f"/session/{self._session}/message", json=body))
+            async for line in events.aiter_lines():
+                if "message.part.delta" in line and not first:
+                    first = time.perf_counter()
+                if '"session.idle"' in line:
+                    break
+            answer = (await asking).json()
+        assert "error" not in answer["info"], answer
+        return _took(started, first, time.perf_counter())
+
+    async def stop(self) -> None:
+        await self._http.aclose()
+        await super().stop()
 
 
 def _took(started: float, first: float, whole: float) -> Took:

@@ -107,11 +107,13 @@ async def run(report: Report, quick: bool) -> None:
         peer("provider") as direct,
         peer("gateway", "passthrough", direct.url) as passing,
         peer("gateway", "record", direct.url) as recording,
+        peer("gateway", "owned", direct.url) as owning,
     ):
         await _first_bytes(report, direct, passing, 20 if quick else 400)
         await _events(report, direct, passing, recording, 20 if quick else 400)
         await _at_once(report, direct, passing, *((10, 5) if quick else (200, 40)))
         await _rates(report, direct, passing, quick)
+        await _acts(report, passing, owning, quick)
 
 
 async def _first_bytes(report: Report, direct: Peer, passing: Peer, requests: int) -> None:
@@ -189,6 +191,28 @@ async def _rates(report: Report, direct: Peer, passing: Peer, quick: bool) -> No
         through = await _rate(passing, work, count)
         report.line(name, through.rate, "/s", against=("direct", alone.rate), goal=at_least(rate))
         report.line(f"{name}, CPU of the gateway", through.micros, "µs", goal=at_most(micros))
+
+
+async def _acts(report: Report, passing: Peer, owning: Peer, quick: bool) -> None:
+    """Measure what it costs that every request and every event passes the acts of owned tools."""
+    report.progress("with tools owned on the wire, and without")
+    count, events = (5, 50) if quick else (50, 500)
+
+    async def stream(line: Line) -> int:
+        return len((await line.ask(events)).came)
+
+    found: tuple[list[float], list[float]] = [], []
+    for _ in range(1 if quick else 3):
+        for peer, micros in zip((passing, owning), found, strict=True):
+            micros.append((await _rate(peer, stream, count)).micros)
+    without, owned = median(found[0]), median(found[1])
+    report.line(
+        "events, tools owned, CPU of the gateway",
+        owned,
+        "µs",
+        against=("without the acts", without),
+        goal=ratio_at_most(3.0),
+    )
 
 
 class _Pace(NamedTuple):

@@ -46,7 +46,7 @@ async def run(report: Report, quick: bool) -> None:
         report.line(f"{named}, p99 of the last tenth, when all tasks end", ending, "ms")
 
 
-async def _ticks(count: int, interval_s: float, offset_s: float) -> AsyncIterator[int]:
+async def ticks(count: int, interval_s: float, offset_s: float) -> AsyncIterator[int]:
     """Yield 0, 1, 2 … at the given pace; a tick that is late does not delay those behind it."""
     started = time.perf_counter() + offset_s
     for number in range(count):
@@ -80,7 +80,7 @@ async def _bare(count: int, interval_s: float, offset_s: float, together: asynci
 
     async def emit() -> None:
         await together.wait()
-        async for _ in _ticks(count, interval_s, offset_s):
+        async for _ in ticks(count, interval_s, offset_s):
             queue.put_nowait(time.perf_counter())
 
     emitting = asyncio.create_task(emit())
@@ -104,7 +104,7 @@ async def _through_sdk(sessions: int, seconds: float) -> tuple[list[float], list
         )
         *pace, together = paces[task.session_id]
         await together.wait()
-        async for _ in _ticks(*pace):
+        async for _ in ticks(*pace):
             times.append(time.perf_counter())
             yield Draft(delta)
         yield Draft(OutputCompleted(message_id=message_id, content=[Text(text="done")]))
@@ -118,19 +118,19 @@ async def _through_sdk(sessions: int, seconds: float) -> tuple[list[float], list
             ) -> list[float]:
                 session = await new_session(sdk, path)
                 paces[session.id] = (count, interval_s, offset_s, together)
-                found = await _received(session, sent[session.id])
+                found = await received(session, sent[session.id])
                 assert len(found) == count, f"{count} sent, {len(found)} received"
                 return found
 
             return await _at_pace(sessions, seconds, one)
 
 
-async def _received(session: Session, sent: Sent) -> list[float]:
-    """Start a task and return how old each of its deltas was on arrival, in milliseconds."""
+async def received(session: Session, sent: Sent, kind: str = "model.output.delta") -> list[float]:
+    """Start a task and return how old each of its events of a kind was on arrival, in milliseconds."""
     found: list[float] = []
     events = session.events()
     await session.start("Go on")
     async for event in until_end(events):
-        if event.type == "model.output.delta":
+        if event.type == kind:
             found.append((time.perf_counter() - sent[len(found)]) * 1000)
     return found

@@ -8,19 +8,24 @@ with the time at which it was sent.
 import asyncio
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import uvloop
 
+from codesdk.contract.ownership import ToolNaming, WireCall, WireRules, mark_for
+from codesdk.contract.tools import ToolSpec
 from codesdk.gateway.cassettes.cassette import Exchange
 from codesdk.gateway.cassettes.record import RecordingBackend
+from codesdk.gateway.ownership.backend import OwnedBackend
 from codesdk.gateway.providers import ORIGINS, Provider
 from codesdk.gateway.scripted import ScriptedModel
 from codesdk.gateway.server import Backend, Gateway
 from codesdk.gateway.upstream import Upstream
 from codesdk.gateway.wires.exchange import Wire
 from codesdk.script import load_script
+from codesdk.tools import PREFIX, builtin_registry
 
 _STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 _EVENT = b'data: {"id":"x","sent":%d,"choices":[{"index":0,"delta":{"content":"' + b"x" * 100 + b'"}}]}\n\n'
@@ -78,11 +83,46 @@ async def _provider() -> None:
 async def _gateway(mode: str, origin: str) -> None:
     wires: dict[Wire, Provider] = {wire: Provider(origin=origin, key="key-of-the-bench") for wire in ORIGINS}
     upstream = Upstream(wires)
-    backend: Backend = RecordingBackend(upstream, _forget) if mode == "record" else upstream
+    backend: Backend = upstream
+    if mode == "record":
+        backend = RecordingBackend(upstream, _forget)
+    elif mode == "owned":
+        backend = OwnedBackend(upstream, _Tap(), WireRules(naming=ToolNaming(prefix=PREFIX)))
     async with Gateway() as gateway:
         print(gateway.admit(backend), flush=True)
         await _until_told()
     await upstream.close()
+
+
+class _Tap:
+    """A session whose tools are ours, and that nothing is told of."""
+
+    def __init__(self) -> None:
+        self._specs = builtin_registry().specs()
+
+    def tools(self) -> Sequence[ToolSpec]:
+        return self._specs
+
+    def words(self) -> Sequence[str]:
+        return ()
+
+    def mark(self) -> str:
+        return mark_for("call")
+
+    async def denied(self, call: WireCall) -> None:
+        """Keep nothing."""
+
+    async def denials(self) -> Sequence[WireCall]:
+        return ()
+
+    def aside(self, request_id: str, tools: Sequence[str]) -> None:
+        """Note nothing."""
+
+    def converse(self) -> None:
+        """Note nothing."""
+
+    def give_up(self, why: str) -> None:
+        """Go on."""
 
 
 async def _scripted(file: str) -> None:

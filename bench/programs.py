@@ -14,7 +14,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from bench.direct import Addresses, Direct, DirectClaude, DirectCodex, Launch, Took, overheard
+from bench.direct import (
+    Addresses,
+    Direct,
+    DirectClaude,
+    DirectCodex,
+    DirectGemini,
+    DirectOpencode,
+    Launch,
+    Took,
+    overheard,
+)
 from bench.gateway import peer
 from bench.mcp import OpenCalls
 from bench.measure import median, resident_bytes, scratch
@@ -66,6 +76,8 @@ class Kind(NamedTuple):
 KINDS = (
     Kind("claude-agent-sdk", "claude", DirectClaude.start, "anthropic", "claude-sonnet-4-5"),
     Kind("codex-sdk", "codex", DirectCodex.start, "responses", "gpt-5.5"),
+    Kind("gemini-cli-core", "gemini", DirectGemini.start, "gemini", "gemini-2.5-flash"),
+    Kind("opencode-server", "opencode", DirectOpencode.start, "chat", "gpt-5.5"),
 )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from codesdk import CodeSDK, Session
 from codesdk.contract.events import TERMINAL_TYPES, Event
-from codesdk.contract.runtime import Host, RuntimeItem, RuntimeTask, TaskInput
+from codesdk.contract.runtime import Host, Runtime, RuntimeItem, RuntimeTask, TaskInput
 from codesdk.runtimes.scripted.adapter import ScriptedRuntime, ScriptedTask
 from codesdk.script import Script, parse_object
 from codesdk.store.sqlite.log import SqliteLog
@@ -32,7 +32,7 @@ def small_turn() -> Script:
 
 
 @asynccontextmanager
-async def rig(path: Path, played: Script | ScriptedRuntime) -> AsyncGenerator[CodeSDK]:
+async def rig(path: Path, played: Script | Runtime) -> AsyncGenerator[CodeSDK]:
     """Open the SDK on `path/data`, with a workspace beside it that holds one file."""
     workspace = workspace_of(path)
     workspace.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,7 @@ What a test needs is found by `tests.needs`; `make check` leaves out what needs 
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -16,6 +17,9 @@ from tests.needs import needs_of
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a shell, where Ctrl-C is ignored: what tests start must still heed it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Where `make setup` puts the programs of runtimes, unless whoever runs the tests has them elsewhere.
+os.environ.setdefault("CODESDK_PROGRAMS", str(Path(__file__).parents[1] / ".programs"))
 
 settings.register_profile(
     "ci", deadline=None, derandomize=True, print_blob=True, max_examples=COUNTS.examples

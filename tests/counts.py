@@ -9,10 +9,10 @@ class Counts(NamedTuple):
 
     kill_seeds: tuple[int, ...]
     """Each kills a process ten times, at moments that it draws: tests/crash."""
-    program_sessions: int
-    """Of each program, used and ended in every way: tests/runtimes/test_starts.py."""
+    program_deaths: int
+    """Kills of each program in the middle of a task, each after a start: tests/runtimes/test_starts.py."""
     claude_retries: int
-    """How often claude may try again in the conformance matrix; six is what it does in use, for half a minute."""
+    """How often claude and opencode may try again in the conformance matrix; in use they do for half a minute."""
     whole_matrix: bool
     """Whether a program is certified by all rows, or by those without which there is no certificate."""
     crowd: int
@@ -40,13 +40,19 @@ class Counts(NamedTuple):
     """Runtimes that misbehave by chance: tests/testing."""
     fuzz_inputs: int
     """Hostile inputs for each parser that is cheap; fewer for those that are not: tests/fuzz."""
+    channel_requests: int
+    """Requests of one wrapped program: tests/channel."""
+    arbiter_kills: int
+    """Kills of an arbiter while a call of its program waits: tests/channel."""
+    extension_histories: int
+    """Histories of handlers, tasks and kills: tests/extensions."""
     examples: int
     """What hypothesis tries where a test says nothing else."""
 
 
 _TEST = Counts(
     kill_seeds=(11,),
-    program_sessions=4,
+    program_deaths=1,
     claude_retries=1,
     whole_matrix=False,
     crowd=100,
@@ -63,11 +69,14 @@ _TEST = Counts(
     program_kills=1,
     chaos_seeds=100,
     fuzz_inputs=300,
+    channel_requests=300,
+    arbiter_kills=2,
+    extension_histories=6,
     examples=100,
 )
 SOAK = Counts(
     kill_seeds=(11, 12, 13, 14, 15),
-    program_sessions=20,
+    program_deaths=20,
     claude_retries=6,
     whole_matrix=True,
     crowd=1_000,
@@ -75,8 +84,8 @@ SOAK = Counts(
     stall_events=100_000,
     missed_events=500_000,
     gateway_rounds=500,
-    machine_examples=1_000,
-    machine_steps=100,
+    machine_examples=300,
+    machine_steps=80,
     history_events=100_000,
     unread_tasks=50,
     races=10,
@@ -84,6 +93,9 @@ SOAK = Counts(
     program_kills=20,
     chaos_seeds=1_000,
     fuzz_inputs=20_000,
+    channel_requests=10_000,
+    arbiter_kills=50,
+    extension_histories=100,
     examples=1_000,
 )
 # What `make check` leaves out needs no figures of its own.

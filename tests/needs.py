@@ -19,8 +19,12 @@ MARKER_OF = {
     "mcp.client.stdio": "process",
     "codesdk.sandbox.bubblewrap.sandbox": "process",
     "codesdk.sandbox.host": "process",
-    "codesdk.runtimes.program.process": "process",
+    "codesdk.minicode.tools.builtin": "process",
+    "codesdk.processes.child": "process",
+    "codesdk.processes.guard": "process",
     "codesdk.tools.mcp_client.servers": "process",
+    "codesdk.runtimes.external.hosting": "process",
+    "codesdk.channel.process": "process",
 }
 """A module, and what whoever uses it needs; the markers are described in pyproject.toml."""
 STARTS = frozenset({"create_subprocess_exec", "posix_spawn", "fork"})

@@ -6,6 +6,7 @@ cores, so rows can be run one by one: the page keeps the others, and each says a
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -15,15 +16,24 @@ import tomllib
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.counts import SOAK
+
+from codesdk.runtimes import entries
+from codesdk.testing.cells import Cell
+from codesdk.testing.matrix import column_of, read_page, write_page
 
 ROOT = Path(__file__).parents[1]
 FIGURES = "figures"
 """The property under which a test records what it counted, for the table: `record_property(FIGURES, ...)`."""
+CELL = "cells"
+"""The property under which a test records cells of the conformance matrix, for its page."""
+MATRIX_PAGE = ROOT / "docs" / "runtimes" / "matrix.md"
 
 
+PROGRAMS = [name for name, entry in entries().items() if entry.program is not None]
+"""The runtimes that are programs: whichever there are, they are tried."""
 HEAD = "| what | how much | tests | outcome | seconds | commit |\n|---|---|---|---|---|---|"
 
 
@@ -46,6 +56,8 @@ class Outcome(NamedTuple):
     failed: int
     seconds: float
     figures: str = ""
+    cells: tuple[dict[str, Any], ...] = ()
+    """What became of rows of the conformance matrix: runtime, program and cells."""
 
 
 ROWS = (
@@ -68,14 +80,19 @@ ROWS = (
     ),
     Row(
         "programs",
-        f"{SOAK.program_sessions} sessions of each program, ended in every way",
+        f"{SOAK.program_deaths} starts and kills of each of the {len(PROGRAMS)} programs, and every other way to end",
         ("tests/runtimes/test_starts.py",),
         1,
     ),
     Row(
         "conformance",
-        f"the whole matrix, {SOAK.claude_retries} retries of claude; once more to certify each program",
-        ("tests/runtimes/test_conformance.py", "tests/cli/test_certify.py"),
+        f"the whole matrix on {len(PROGRAMS)} programs, {SOAK.claude_retries} retries of claude; once more to certify; one script and one circle on all",
+        (
+            "tests/runtimes/test_conformance.py",
+            "tests/runtimes/test_same.py",
+            "tests/runtimes/test_circle.py",
+            "tests/cli/test_certify.py",
+        ),
         3,
     ),
     Row(
@@ -86,6 +103,11 @@ ROWS = (
     Row("chaos", f"{SOAK.chaos_seeds:,} runtimes that misbehave", ("tests/testing/test_chaos.py",)),
     Row(
         "fuzz", f"{SOAK.fuzz_inputs:,} hostile inputs for a parser, fewer where one is dear", ("tests/fuzz",)
+    ),
+    Row(
+        "channel",
+        f"{SOAK.channel_requests:,} requests through one wrapped program; {SOAK.arbiter_kills} kills of an arbiter",
+        ("tests/channel/test_programs.py", "tests/cli/test_wrap.py"),
     ),
     Row(
         "crowd",
@@ -146,6 +168,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.write:  # at once, so that a run that is broken off leaves what it did
             before = options.write.read_text() if options.write.exists() else ""
             options.write.write_text(page({**lines_of(before), row.name: line}))
+            if outcome.cells:
+                matrix = MATRIX_PAGE.read_text() if MATRIX_PAGE.exists() else ""
+                MATRIX_PAGE.write_text(matrix_page(matrix, outcome))
     return 1 if failed else 0
 
 
@@ -235,7 +260,23 @@ def outcome_of(report: Path, seconds: float) -> Outcome:
         for found in suite.iter("property")
         if found.attrib["name"] == FIGURES
     ]
-    return Outcome(tests, failed if tests else 1, seconds, "; ".join(figures))
+    cells = tuple(
+        json.loads(found.attrib["value"])
+        for suite in suites
+        for found in suite.iter("property")
+        if found.attrib["name"] == CELL
+    )
+    return Outcome(tests, failed if tests else 1, seconds, "; ".join(figures), cells)
+
+
+def matrix_page(before: str, outcome: Outcome) -> str:
+    """Return the page of the conformance matrix with what came of a run. Runtimes that did not run keep theirs."""
+    columns, today = read_page(before), time.strftime("%Y-%m-%d", time.gmtime())
+    for told in outcome.cells:
+        cells = [Cell(**cell) for cell in told["cells"]]
+        name = told["runtime"]
+        columns[name] = column_of(told["program"], today, cells, columns.get(name))
+    return write_page(columns)
 
 
 def line_of(row: Row, outcome: Outcome, commit: str) -> str:

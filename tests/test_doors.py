@@ -1,13 +1,17 @@
 """The doors of the packages: what they name is there, and nobody asks for more."""
 
 import ast
+import contextlib
 import functools
+import gc
 import importlib
+import sys
 from pathlib import Path
 
 import pytest
 
 import codesdk
+from codesdk import doors
 
 ROOT = Path(codesdk.__file__ or "").parent
 DOORS = sorted(path.parent.name for path in ROOT.glob("*/__init__.py") if "open_door(" in path.read_text())
@@ -37,8 +41,50 @@ def test_what_a_door_names_is_there(package: str):
 
 
 @pytest.mark.parametrize("package", DOORS)
+@pytest.mark.slow
 def test_nobody_asks_a_door_for_what_it_does_not_have(package: str):
     """A door is lazy, so no type checker would notice."""
     door = importlib.import_module(f"codesdk.{package}")
     modules = {path.stem for path in (ROOT / package).iterdir()}
     assert asked_for()[package] - set(door.__all__) - modules == set()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("module", ["there", "broken"])
+def test_loading_leaves_the_garbage_collector_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, enabled: bool, module: str
+):
+    """And it does not run meanwhile."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("door", "door_there", "door_broken"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    (tmp_path / "door_there.py").write_text("import gc\nvalue = gc.isenabled()\n")
+    (tmp_path / "door_broken.py").write_text("raise ImportError('broken')\n")
+    door = tmp_path / "door.py"
+    door.write_text(
+        f"TYPE_CHECKING = False\nif TYPE_CHECKING:\n    from door_{module} import value as value\n"
+    )
+    load, _ = doors.open_door("door", str(door))
+    gc.enable() if enabled else gc.disable()
+    try:
+        with contextlib.nullcontext() if module == "there" else pytest.raises(ImportError, match="broken"):
+            assert load("value") is False
+        assert gc.isenabled() is enabled
+    finally:
+        gc.enable()
+
+
+def test_loading_leaves_frozen_what_somebody_froze(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("cold", "cold_home"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    (tmp_path / "cold_home.py").write_text("value = 1\n")
+    door = tmp_path / "cold.py"
+    door.write_text("TYPE_CHECKING = False\nif TYPE_CHECKING:\n    from cold_home import value as value\n")
+    load, _ = doors.open_door("cold", str(door))
+    gc.freeze()
+    try:
+        assert load("value") == 1
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()

@@ -1,12 +1,15 @@
 """The table of the soak: every row runs tests that there are, and says what came of them."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 import pytest
 from tests.counts import COUNTS, SOAK
 from tests.soak import (
+    CELL,
     ROOT,
     ROWS,
     Outcome,
@@ -15,6 +18,7 @@ from tests.soak import (
     line_of,
     lines_of,
     main,
+    matrix_page,
     outcome_of,
     page,
     pythons,
@@ -56,6 +60,27 @@ def test_what_came_of_a_row_is_read_from_the_report(tmp_path: Path, report: str 
     if report is not None:
         path.write_text(report)
     assert outcome_of(path, 3.0) == outcome
+
+
+def test_what_rows_of_the_matrix_gave_is_read_from_the_report_and_put_into_its_page(tmp_path: Path):
+    told = {
+        "runtime": "codex-sdk",
+        "program": "codex 1.0",
+        "cells": [{"name": "streaming", "outcome": "fail", "detail": "it was silent"}],
+    }
+    path = tmp_path / "report.xml"
+    path.write_text(
+        '<testsuites><testsuite tests="1" failures="1" errors="0"><testcase><properties>'
+        f'<property name="{CELL}" value="{escape(json.dumps(told), {chr(34): "&quot;"})}"/>'
+        "</properties></testcase></testsuite></testsuites>"
+    )
+    outcome = outcome_of(path, 3.0)
+    assert outcome == Outcome(1, 1, 3.0, "", (told,))
+    page = matrix_page("", outcome)
+    assert "| program | codex 1.0 |\n" in page
+    assert "| streaming | ✗ |\n| tool approve |   |\n" in page
+    assert page.endswith("| codex-sdk | streaming | fail | it was silent |\n")
+    assert matrix_page(page, outcome) == page
 
 
 def test_the_page_keeps_the_rows_that_did_not_run_this_time():

@@ -66,4 +66,4 @@ if TYPE_CHECKING:
         builtin_registry as builtin_registry,
     )
 
-__all__, __getattr__, __dir__ = open_door(__name__, __file__)
+__getattr__, __dir__ = open_door(__name__, __file__)

@@ -3,9 +3,10 @@
 Implements `Equipper` for an engine of this process: checked first, then given to the gateway and to the session.
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from codesdk.contract.actions import Equipment
 from codesdk.contract.ports import Attached, ToolRunner
@@ -49,8 +50,7 @@ class SessionEquipper:
         return PreparedEquipment(self._gateway, self._tools, plays, servers, settings)
 
 
-@dataclasses.dataclass(frozen=True)
-class PreparedEquipment:
+class PreparedEquipment(msgspec.Struct, frozen=True, eq=False):
     """Equipment that was checked and can be given to a session."""
 
     gateway: GatewayService

@@ -4,6 +4,7 @@ Written once against `SessionService`: the engine of this process, a daemon, or 
 Each verb builds its action and has it executed. `Handles` is what gives them out.
 """
 
+import asyncio
 import copy
 import os
 from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -16,10 +17,11 @@ from msgspec import UNSET, UnsetType
 from codesdk.contract import actions as act
 from codesdk.contract.arguments import check_arguments, check_upload, path_text, texts
 from codesdk.contract.capabilities import IsolationLevel
-from codesdk.contract.errors import Conflict, InvalidRequest, NotFound, TaskFailure
-from codesdk.contract.events import TERMINAL_TYPES, Event
+from codesdk.contract.errors import Busy, Conflict, InvalidRequest, NotFound, TaskFailure
+from codesdk.contract.events import TERMINAL_TYPES, Event, HandlerOutcome, SuggestAnswered, TaskCompleted
+from codesdk.contract.jobs import JobDetail, JobRow, JobState
 from codesdk.contract.messages import ArtifactRef, Message
-from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, SessionStatus, TaskRow
+from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, SessionStatus, Supplement, TaskRow
 from codesdk.contract.results import TaskResult, result_of
 from codesdk.contract.sender import Sender
 from codesdk.contract.service import SessionService
@@ -55,7 +57,7 @@ class Session:
         """Return the same session for requests with this id, from this client, in this trace.
 
         The events that they bring about carry the ids; a task that they start is a span of the trace. Over HTTP
-        the client is known by its token and cannot be given.
+        the client's name comes after the label of its token.
         """
         sender = Sender(request_id=request_id, client_id=client_id, traceparent=traceparent)
         return Session(self.service.traced(sender), self.id)
@@ -66,12 +68,22 @@ class Session:
         *,
         on_busy: OnBusy = "queue",
         task_id: str | None = None,
+        output_schema: dict[str, Any] | None = None,
         idempotency_key: str | None = None,
     ) -> "Task":
-        """Start a task. While another one runs it is queued, or as `on_busy` says."""
-        action = act.StartTask(session_id=self.id, message=message, on_busy=on_busy, task_id=task_id)
+        """Start a task. While another one runs it is queued, or as `on_busy` says.
+
+        With an `output_schema`, a JSON Schema of an object, its result has `data` that fits it, or it fails.
+        """
+        action = act.StartTask(
+            session_id=self.id,
+            message=message,
+            on_busy=on_busy,
+            task_id=task_id,
+            output_schema=output_schema,
+        )
         row = await self.service.execute(action, key=idempotency_key)
-        return Task(self, row.task_id)
+        return Task(self, row.task_id, row.started_seq or row.queued_seq)
 
     async def resume(
         self, message: str | list[Message] | None = None, *, idempotency_key: str | None = None
@@ -80,7 +92,7 @@ class Session:
         said = None if message in ("", []) else message
         action = act.ResumeSession(session_id=self.id, message=said)
         row = await self.service.execute(action, key=idempotency_key)
-        return Task(self, row.task_id)
+        return Task(self, row.task_id, row.started_seq or row.queued_seq)
 
     async def fork(
         self, seq: int | None = None, *, title: str | None = None, idempotency_key: str | None = None
@@ -257,6 +269,57 @@ class Session:
                 raise Conflict("The summary was stopped, so the conversation is as it was.")
         return await self.info()
 
+    async def supplement(
+        self,
+        supplement_id: str,
+        text: str | None = None,
+        *,
+        data: Any = None,
+        task_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Supplement:
+        """Put a text or data beside the transcript, in place of what you had there under the same id.
+
+        It is shown with the transcript, and no model is ever given it.
+        """
+        action = act.SupplementTranscript(
+            session_id=self.id, supplement_id=supplement_id, text=text, data=data, task_id=task_id
+        )
+        return await self.service.execute(action, key=idempotency_key)
+
+    async def suggest(
+        self,
+        text: str | None = None,
+        *,
+        timeout_s: float = 120.0,
+        idempotency_key: str | None = None,
+    ) -> list[HandlerOutcome]:
+        """Ask extensions what to ask the session for next, and wait for what they say. `text` is what it should be about.
+
+        Raise `Conflict` if no extension makes suggestions here, and `Busy` if the answer takes longer than `timeout_s`;
+        it is in the log when it comes (`suggest_request.answered`).
+        """
+        action = act.RequestSuggestions(session_id=self.id, text=text)
+        asked = await self.service.execute(action, key=idempotency_key)
+        try:
+            async with asyncio.timeout(timeout_s):
+                async for event in self.events(asked.seq):
+                    said = event.payload
+                    if isinstance(said, SuggestAnswered) and said.suggest_id == asked.suggest_id:
+                        return said.results
+        except TimeoutError:
+            pass
+        raise Busy(
+            f"The extensions did not answer {asked.suggest_id} in time. Look at the log, or ask again."
+        )
+
+    async def answer_suggest(
+        self, suggest_id: str, results: list[HandlerOutcome], *, idempotency_key: str | None = None
+    ) -> None:
+        """Answer a request for suggestions in place of the extensions. The first answer counts."""
+        action = act.AnswerSuggestRequest(session_id=self.id, suggest_id=suggest_id, results=results)
+        await self.service.execute(action, key=idempotency_key)
+
     async def close(self, reason: str = "closed by the user", *, idempotency_key: str | None = None) -> None:
         """End the session; its log stays and can be read, forked and verified."""
         await self.service.execute(act.CloseSession(session_id=self.id, reason=reason), key=idempotency_key)
@@ -281,6 +344,10 @@ class Session:
     async def transcript(self) -> list[Message]:
         """Return the messages so far."""
         return await self.service.transcript(self.id)
+
+    async def supplements(self) -> list[Supplement]:
+        """Return what stands beside the messages, in the order in which it was put there."""
+        return await self.service.supplements(self.id)
 
     async def info(self) -> SessionRow:
         """Return the session as lists show it."""
@@ -316,16 +383,17 @@ class Session:
 class Task:
     """A task by its id."""
 
-    def __init__(self, session: Session, task_id: str) -> None:
+    def __init__(self, session: Session, task_id: str, first_seq: int | None = None) -> None:
         self.id = task_id
         self.session = session
+        self._first_seq = first_seq
+        """Where it begins in the log, if that is known."""
 
     async def events(self) -> AsyncGenerator[Event]:
         """Yield the task's events from `task.started` to the terminal one, stored and live."""
-        row = await self.info()
-        # Nothing of a task comes before it was queued, so the log before that need not be read.
-        first = row.started_seq or row.queued_seq or 1
-        async with aclosing(self.session.events(first - 1)) as events:
+        if self._first_seq is None:
+            self._begins(await self.info())
+        async with aclosing(self.session.events((self._first_seq or 1) - 1)) as events:
             async for event in events:
                 if event.trace.task_id == self.id:
                     yield event
@@ -334,14 +402,27 @@ class Task:
 
     async def result(self) -> TaskResult:
         """Wait for the end. Raise the task's error if it failed; a stopped task has a result too."""
-        ended = (await self.info()).ended_seq
-        if ended is not None:  # one event is enough, however long the task was
-            return result_of(self.id, await self.session.event(ended))
+        row = await self.info()
+        if row.ended_seq is not None:  # one event is enough, however long the task was
+            return await self._read_result(await self.session.event(row.ended_seq))
+        self._begins(row)
         async with aclosing(self.events()) as events:
             async for event in events:
                 if event.type in TERMINAL_TYPES:
-                    return result_of(self.id, event)
+                    return await self._read_result(event)
         raise TaskFailure("CodeSDK was closed before the task ended.", code="INTERRUPTED", retryable=True)
+
+    def _begins(self, row: TaskRow) -> None:
+        # Nothing of a task comes before it was queued, so the log before that need not be read.
+        self._first_seq = self._first_seq or row.started_seq or row.queued_seq
+
+    async def _read_result(self, event: Event) -> TaskResult:
+        """Return the result in a terminal event, with data that is stored apart because it is large."""
+        result, payload = result_of(self.id, event), event.payload
+        if not isinstance(payload, TaskCompleted) or payload.data_ref is None:
+            return result
+        _, stored = await self.session.service.read_artifact(payload.data_ref.artifact_id)
+        return msgspec.structs.replace(result, data=msgspec.json.decode(stored))
 
     async def info(self) -> TaskRow:
         """Return the task as lists show it."""
@@ -403,7 +484,7 @@ class Handles:
     async def create_session(
         self,
         *,
-        runtime: str,
+        runtime: str | None = None,
         workspace: str | os.PathLike[str] = ".",
         permission_mode: PermissionMode = "ask",
         interaction_mode: InteractionMode = "interactive",
@@ -413,6 +494,7 @@ class Handles:
         budgets: Budgets | None = None,
         isolation: IsolationLevel | None = None,
         credential_namespace: str | None = None,
+        project_id: str | None = None,
         settings: SessionSettings | None = None,
         plays: "Source | None" = None,
         recording: str | None = None,
@@ -422,9 +504,11 @@ class Handles:
     ) -> Session:
         """Create a session of a runtime on a workspace directory, of the machine where sessions run.
 
+        Without a `runtime` it is minicode, if there is a key for a model, or something to play in place of one.
         `native_tools` names those of the runtime's own tools that it may run, which CodeSDK cannot confine.
         `isolation` and `credential_namespace` choose where the runtime's own state and logins live, where the operator
-        allows it; two namespaces share nothing.
+        allows it; two namespaces share nothing. `project_id` is your name for the project, for extensions; without one
+        it follows from the workspace's path.
         `plays` is a script or a cassette that the model gateway answers from in place of a provider; `recording`
         names a recorded session whose answers are played. The tools of `mcp_servers` are offered to the runtime as
         `mcp.SERVER.tool`, under the same policy and in the same log.
@@ -444,6 +528,7 @@ class Handles:
             budgets=budgets,
             isolation=isolation,
             credential_namespace=credential_namespace,
+            project_id=project_id,
             settings=settings if mode is None else msgspec.structs.replace(settings, gateway=mode),
             recording=recording,
             script=script,
@@ -514,6 +599,35 @@ class Handles:
         check_arguments(artifact_id=artifact_id, start=start, end=end)
         _, data = await self.service.read_artifact(artifact_id, start, end)
         return data
+
+    async def jobs(
+        self,
+        *,
+        state: JobState | None = None,
+        job_type: str | None = None,
+        session_id: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> list[JobRow]:
+        """Return the jobs that extensions queued, newest first; `after` is the last id of the page before."""
+        of_session = UNSET if session_id is None else session_id
+        check_arguments(state=state, job_type=job_type, session_id=of_session, after=after, limit=limit)
+        return await self.service.jobs(
+            state=state, job_type=job_type, session_id=session_id, after=after, limit=limit
+        )
+
+    async def job(self, job_id: str) -> JobDetail:
+        """Return a job with what its handler is given."""
+        check_arguments(job_id=job_id)
+        return await self.service.job(job_id)
+
+    async def cancel_job(self, job_id: str) -> JobRow:
+        """Call off a job that is queued or runs."""
+        return await self.service.execute(act.CancelJob(job_id=job_id))
+
+    async def retry_job(self, job_id: str) -> JobRow:
+        """Run a job now that waits, failed or was canceled, with all its attempts."""
+        return await self.service.execute(act.RetryJob(job_id=job_id))
 
     def _playable(self, plays: "Source | None") -> tuple[dict[str, Any] | None, GatewayMode | None]:
         """Return a script as an action carries it, and the mode of the gateway that goes with what is played."""

@@ -51,6 +51,14 @@ def _is_runtimes(value: object) -> bool:
     return _is_map(value, lambda one: callable(getattr(one, "start_task", None)))
 
 
+def _is_commands(value: object) -> bool:
+    def fits(command: object) -> bool:
+        words = cast("list[object]", command) if isinstance(command, list | tuple) else [command]
+        return all(isinstance(word, str) for word in words)
+
+    return _is_map(value, fits)
+
+
 def _is_map(value: object, fits: Callable[[object], bool]) -> bool:
     if not isinstance(value, Mapping):
         return False
@@ -84,9 +92,17 @@ def _is_options(name: str) -> Callable[[object], bool]:
     return fits
 
 
+def _is_extensions(value: object) -> bool:
+    from codesdk.extensions import ExtensionOptions
+
+    return isinstance(value, ExtensionOptions)
+
+
 _EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "data_dir": ("a path", lambda value: bool(path_text(value, "data_dir"))),
     "runtimes": ("runtimes by name", _is_runtimes),
+    "external": ("commands by name", _is_commands),
+    "hosting": ("in_process or subprocess", lambda value: value in ("in_process", "subprocess")),
     "tools": ("a ToolRunner", _has("specs", "prepare", "close_session")),
     "run": ("ExecOptions", _is_options("ExecOptions")),
     "fetch": ("FetchOptions", _is_options("FetchOptions")),
@@ -101,6 +117,7 @@ _EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "permits": ("Permits", lambda value: isinstance(value, Permits)),
     "observers": ("a list of observers", lambda value: _are(value, "committed")),
     "subscribers": ("a list of subscribers", lambda value: _are(value, "name", "types")),
+    "extensions": ("ExtensionOptions", _is_extensions),
     "share": ("true or false", _is_bool),
     "goes_on": ("true or false", _is_bool),
 }

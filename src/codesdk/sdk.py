@@ -1,7 +1,7 @@
 """`CodeSDK`: the public face, and the place where all parts are put together.
 
 async with CodeSDK.open(data_dir=".codesdk") as sdk:
-    session = await sdk.create_session(runtime="scripted", workspace=".")
+    session = await sdk.create_session(workspace=".")
     task = await session.start("Summarize this repo")
     print((await task.result()).text)
 """
@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import copy
 import functools
+import logging
 import os
 import secrets as random_names
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -17,19 +18,23 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
 
-from codesdk.contract.actions import LOCAL, Caller
+import msgspec
+
+from codesdk.contract.actions import LOCAL, Action, Caller, CancelJob
 from codesdk.contract.arguments import texts
-from codesdk.contract.errors import Conflict, InvalidRequest, StorageFailure
+from codesdk.contract.entry import EXTERNAL, WRAPPED
+from codesdk.contract.errors import Conflict, InvalidRequest, NotFound, StorageFailure
 from codesdk.contract.ports import Observer, Policy, Subscriber, ToolRunner
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import GatewayMode, Limits
-from codesdk.engine import Archive, Engine, EngineService, Permits, Ports, SystemStamper, unseal
+from codesdk.engine import Archive, Editors, Engine, EngineService, Permits, Ports, SystemStamper, unseal
 from codesdk.equipment import SessionEquipper
 from codesdk.gateway import Accounts, GatewayService, Provider, providers_from
 from codesdk.handles import Handles, Session, Task, TaskResult
-from codesdk.local import AUDIT, RUNTIMES, ControlServer, DataDir, HolderService, KeyFile, is_held
+from codesdk.local import AUDIT, RUNTIMES, DataDir, HolderService, KeyFile, is_held
 from codesdk.opening import check_opening, chosen_policy
 from codesdk.policy import ModePolicy
+from codesdk.processes import sweep
 from codesdk.redaction import Redactor
 from codesdk.runtimes import (
     clean_session,
@@ -38,23 +43,29 @@ from codesdk.runtimes import (
     logins_from,
     read_logins,
     resolve,
+    runtime_names,
     session_folders,
-    sweep,
 )
-from codesdk.store import Audit, MemoryBlobs, MemoryEquipment, MemoryLog, MemoryUndo, deletion_entry
-from codesdk.tools import McpHost, ToolRegistry, builtin_registry
+from codesdk.store import MemoryBlobs, MemoryEquipment, MemoryLog, MemoryUndo
 
 __all__ = ["CodeSDK", "Session", "Task", "TaskResult"]
 
 if TYPE_CHECKING:
     from codesdk.bundle import Manifest
     from codesdk.contract.api import RuntimeAuth
+    from codesdk.contract.jobs import JobRow
     from codesdk.contract.retention import GcReport, Progress, Retention
+    from codesdk.extending import Extending
+    from codesdk.extensions import ExtensionHost, ExtensionOptions
     from codesdk.gateway import Source, Wire
-    from codesdk.tools import ExecOptions, FetchOptions
+    from codesdk.store import Audit
+    from codesdk.tools import ExecOptions, FetchOptions, ToolRegistry
 
+Hosting = Literal["in_process", "subprocess"]
+"""Where the runtimes of this package run: in the process of the engine, or each session's in one of its own."""
 TRIES = 50
 PAUSE_S = 0.1
+_log = logging.getLogger("codesdk.sdk")
 
 
 class CodeSDK(Handles):
@@ -66,9 +77,11 @@ class CodeSDK(Handles):
         engine: Engine | None = None,
         *,
         gateway: GatewayService | None = None,
-        audit: Audit | None = None,
+        audit: "Audit | None" = None,
         directory: DataDir | None = None,
         keys: KeyFile | None = None,
+        external: Mapping[str, Runtime] | None = None,
+        extensions: "ExtensionHost | None" = None,
     ) -> None:
         super().__init__(service)
         self.archive: Archive = service
@@ -78,6 +91,9 @@ class CodeSDK(Handles):
         self._engine = engine
         self._gateway = gateway
         self._directory = directory
+        self.external: Mapping[str, Runtime] = external or {}
+        """The executables that this process has as runtimes, by full name."""
+        self._extensions = extensions
         self.keys = keys or KeyFile(directory.path if directory else None)
         """The provider keys of principals: stored here, used by the gateway, never shown."""
 
@@ -87,6 +103,13 @@ class CodeSDK(Handles):
         if self._engine is None:
             raise Conflict("Another process holds this data directory; its engine is there.")
         return self._engine
+
+    @property
+    def extensions(self) -> "ExtensionHost":
+        """The extensions of this process. `NotFound` if it was opened without."""
+        if self._extensions is None:
+            raise NotFound("No extensions are switched on here. The operator does that: docs/extensions.md.")
+        return self._extensions
 
     @property
     def is_holder(self) -> bool:
@@ -100,6 +123,8 @@ class CodeSDK(Handles):
         data_dir: str | os.PathLike[str] | None = None,
         *,
         runtimes: Mapping[str, Runtime] | None = None,
+        external: Mapping[str, Sequence[str] | str] | None = None,
+        hosting: Hosting = "in_process",
         tools: ToolRunner | None = None,
         run: "ExecOptions | None" = None,
         fetch: "FetchOptions | None" = None,
@@ -115,6 +140,7 @@ class CodeSDK(Handles):
         permits: Permits | None = None,
         observers: Sequence[Observer] = (),
         subscribers: Sequence[Subscriber] = (),
+        extensions: "ExtensionOptions | None" = None,
         share: bool = True,
         goes_on: bool = True,
     ) -> AsyncGenerator["CodeSDK"]:
@@ -123,7 +149,9 @@ class CodeSDK(Handles):
         If another process holds the directory, sessions are worked on through it. What shapes an engine (runtimes,
         tools, policy, secrets and so on) cannot be given then: that is a `Conflict`, and so is `share=False`.
 
-        `runtimes` adds adapters by name, or replaces built-in ones. `tools` replaces the built-in tools;
+        `runtimes` adds adapters by name, or replaces built-in ones. `external` adds executables that speak the adapter
+        protocol (docs/adapter-protocol.md): each is the runtime `external:NAME`. With `hosting="subprocess"` the built-in
+        ones run in processes of their own, too, and none in this one. `tools` replaces the built-in tools;
         `run` and `fetch` switch on those that run programs and read web pages.
         `policy` is asked about every call, on top of the permission mode: the name of a preset, such as "edits", or
         one that `load_policy` read from a file.
@@ -133,7 +161,8 @@ class CodeSDK(Handles):
         that the operator permits, in place of these. `secrets` never reach an event, a log or an artifact. `providers` are where
         the model gateway passes requests on to; without them, the real ones, with the keys that the environment has
         (ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY). `observers` are told of every event once it is stored;
-        `subscribers` are given those of their types from the store and miss none, even over a crash.
+        `subscribers` are given those of their types from the store and miss none, even over a crash. `extensions` says
+        where to find code that reacts to events (docs/extensions.md).
         Leaving the block stops what runs and waits until all is stored. A session with the setting
         `on_interrupt="resume"` is interrupted instead, and goes on at the next start, unless that says `goes_on=False`.
         """
@@ -141,6 +170,8 @@ class CodeSDK(Handles):
         check_opening(
             data_dir=data_dir,
             runtimes=runtimes,
+            external=external,
+            hosting=hosting,
             tools=tools,
             run=run,
             fetch=fetch,
@@ -155,14 +186,31 @@ class CodeSDK(Handles):
             permits=permits,
             observers=observers,
             subscribers=subscribers,
+            extensions=extensions,
             share=share,
             goes_on=goes_on,
         )
         rules = chosen_policy(policy)
         caller = Caller.of(principal)
-        shaping = (runtimes, tools, run, fetch, policy, limits, secrets, providers, allow_yolo, logins)
+        shaping = (
+            runtimes,
+            external,
+            hosting != "in_process",
+            tools,
+            run,
+            fetch,
+            policy,
+            limits,
+            secrets,
+            providers,
+            allow_yolo,
+            logins,
+        )
         # What the holder's engine would not heed must not be accepted: least of all secrets that it does not know.
-        shaped = any((*shaping, allow_untested, permits, observers, subscribers)) or synchronous != "auto"
+        shaped = (
+            any((*shaping, allow_untested, permits, observers, subscribers, extensions))
+            or synchronous != "auto"
+        )
         async with AsyncExitStack() as stack:
             directory: DataDir | None = None
             if data_dir is not None:
@@ -192,9 +240,23 @@ class CodeSDK(Handles):
                 observers,
                 subscribers,
             )
+            added: Mapping[str, Runtime] = await _added(external, stack) if external else {}
+            extending = None
+            if extensions is not None:
+                from codesdk.extending import Extending
+
+                path = directory.path if directory else None
+                extending = Extending(
+                    extensions, ports.log, path, [*added, *(runtimes or {})], audit, ports.stamper
+                )
+                ports = msgspec.structs.replace(
+                    ports, observers=[*ports.observers, extending.subscription], listeners=extending
+                )
+            known = _Runtimes({**added, **(runtimes or {})}, hosting)
             engine = Engine(
                 ports,
-                _Runtimes(runtimes or {}).find,
+                known.find,
+                runtimes=known.names,
                 owner=directory.owner if directory else random_names.token_hex(8),
                 secrets=hidden,
                 permits=permits or _own_permits(allow_yolo, allow_untested, logins),
@@ -204,7 +266,13 @@ class CodeSDK(Handles):
             if audit is not None:  # made before the engine, which is one of its sources
                 audit.catch_up = engine.settle_subscribers
             stack.push_async_callback(engine.close)
+            engine.watch_jobs(functools.partial(_tell_of_job, audit, extending))
+            if extending is not None:
+                stack.push_async_callback(extending.close)
+                await extending.start(engine)
             if directory is not None:
+                from codesdk.local import ControlServer
+
                 control = ControlServer(engine, directory.path)
                 await control.start()
                 stack.push_async_callback(control.close)
@@ -215,6 +283,8 @@ class CodeSDK(Handles):
                 audit=audit,
                 directory=directory,
                 keys=keys,
+                external=added,
+                extensions=None if extending is None else extending.host,
             )
 
     def as_caller(self, caller: Caller) -> "CodeSDK":
@@ -345,6 +415,7 @@ def _own_permits(allow_yolo: bool, allow_untested: bool, logins: Sequence[str]) 
         allow_yolo=allow_yolo,
         allow_untested=allow_untested,
         script_files=True,
+        agent_commands=True,
         share_keys=True,
         isolation=("namespaced", "ephemeral", "shared"),
         namespaces=("*",),
@@ -355,15 +426,45 @@ def _own_permits(allow_yolo: bool, allow_untested: bool, logins: Sequence[str]) 
 class _Runtimes:
     """Runtimes by name: the given ones first, built-in ones made when first used."""
 
-    def __init__(self, given: Mapping[str, Runtime]) -> None:
+    def __init__(self, given: Mapping[str, Runtime], hosting: "Hosting") -> None:
         self._known = dict(given)
+        self._hosting = hosting
+
+    def names(self) -> list[str]:
+        return list(dict.fromkeys((*runtime_names(), *self._known)))
 
     def find(self, name: str) -> Runtime:
         if name not in self._known:
             name = resolve(name)
+        if name not in self._known and name.startswith(EXTERNAL):
+            raise InvalidRequest(
+                f"There is no runtime {name} here. The operator adds it: --external {name.removeprefix(EXTERNAL)}=COMMAND, or"
+                " CodeSDK.open(external=…)."
+            )
         if name not in self._known:
-            self._known[name] = create_runtime(name)
+            self._known[name] = self._made(name)
         return self._known[name]
+
+    def _made(self, name: str) -> Runtime:
+        if name == WRAPPED:
+            from codesdk.runtimes import WrappedRuntime
+
+            return WrappedRuntime()
+        if self._hosting == "in_process":
+            return create_runtime(name)
+        from codesdk.runtimes import hosted_runtime
+
+        return hosted_runtime(name)
+
+
+async def _added(commands: Mapping[str, Sequence[str] | str], stack: AsyncExitStack) -> Mapping[str, Runtime]:
+    """Have executables say what they are. One that does not keeps nobody else from working."""
+    from codesdk.runtimes import external_runtimes, introduced
+
+    made = external_runtimes(commands)
+    for problem in await stack.enter_async_context(introduced([*made.values()])):
+        _log.warning("%s", problem.message)
+    return made
 
 
 async def _enter(
@@ -385,17 +486,31 @@ async def _enter(
     raise AssertionError("the last try returns or raises")
 
 
-async def _audit(directory: DataDir | None, secrets: Iterable[str], stack: AsyncExitStack) -> Audit | None:
+async def _audit(directory: DataDir | None, secrets: Iterable[str], stack: AsyncExitStack) -> "Audit | None":
     if directory is None:
         return None
+    from codesdk.store import Audit
+
     audit = await Audit.open(directory.path / AUDIT, Redactor(secrets))
     stack.push_async_callback(audit.close)
     return audit
 
 
+def _tell_of_job(
+    audit: "Audit | None", extending: "Extending | None", action: Action[Any], caller: Caller, row: "JobRow"
+) -> None:
+    """Record that somebody has changed a job, and tell whoever runs it."""
+    if audit is not None:
+        from codesdk.store import job_entry
+
+        audit.note(job_entry(caller, "cancel" if isinstance(action, CancelJob) else "retry", row))
+    if extending is not None:
+        extending.host.jobs.changed(row)
+
+
 async def _ports(
     directory: DataDir | None,
-    audit: Audit | None,
+    audit: "Audit | None",
     gateway: GatewayService,
     keys: KeyFile,
     stack: AsyncExitStack,
@@ -408,6 +523,8 @@ async def _ports(
     subscribers: Sequence[Subscriber],
 ) -> Ports:
     """Put together what an engine is built on."""
+    from codesdk.tools import EXEC, McpHost  # whoever works through a holder runs no tools
+
     state_dir = ""
     if directory is not None:
         state_dir = str(directory.path.resolve() / RUNTIMES)
@@ -424,6 +541,8 @@ async def _ports(
         if state_dir:
             await asyncio.to_thread(forget_session, state_dir, session_id)
         if audit is not None and caller.actor.kind == "user":
+            from codesdk.store import deletion_entry
+
             audit.note(deletion_entry(caller.principal, session_id))
 
     return Ports(
@@ -444,13 +563,18 @@ async def _ports(
         subscribers=[*subscribers, audit] if audit else subscribers,
         equipper=SessionEquipper(gateway, offered, Archive(log, blobs)),
         forget=forget,
+        # An editor opens files by their names, outside of any sandbox. What a command put in the place of one while
+        # it is asked would be read and written there: so where commands run, no editor is asked.
+        editors=None if any(spec.name == EXEC for spec in offered.specs()) else Editors(),
     )
 
 
 @asynccontextmanager
-async def _offered(run: "ExecOptions | None", fetch: "FetchOptions | None") -> AsyncGenerator[ToolRegistry]:
+async def _offered(run: "ExecOptions | None", fetch: "FetchOptions | None") -> AsyncGenerator["ToolRegistry"]:
     """Give the tools that are offered. What runs programs is loaded only if it is switched on."""
     if run is None and fetch is None:
+        from codesdk.tools import builtin_registry
+
         yield builtin_registry()
         return
     from codesdk.tools import offered_tools

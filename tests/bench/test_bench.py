@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+PROGRAMS = ("claude", "codex", "gemini", "opencode")
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -16,7 +17,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
 
 
@@ -105,6 +106,40 @@ def test_a_quick_run_of_the_daemon_has_every_line_and_loses_nothing(tmp_path: Pa
     assert {line["figure"] for name, line in lines.items() if "lost" in name} == {0}
 
 
+def test_the_process_boundary_and_a_rival_with_the_same_agent_are_measured(tmp_path: Path):
+    kept = tmp_path / "figures.json"
+    run = bench("external", "--quick", "--json", str(kept))
+    assert run.returncode == 0, run.stderr
+    lines = {line["name"]: line for line in json.loads(kept.read_text())["lines"]}
+    assert {name: (line.get("against"), line.get("goal")) for name, line in lines.items()} == {
+        "an event, runtime in process": (None, None),
+        "an event over the adapter protocol": ("in process", None),
+        "a short task in process, p50": (None, None),
+        "over the adapter protocol, p50": ("in process", None),
+        "ACP agent, burst of 2,000": ("sandbox-agent", "≥ 1.50x"),
+        "ACP agent, burst of 2,000, lost": ("sandbox-agent", "≤ 0"),
+        "ACP agent, burst of 2,000, CPU per event": ("sandbox-agent", "≤ 0.60x"),
+        "ACP agent, burst of 2,000, memory after it": ("sandbox-agent", None),
+    }
+    assert lines["ACP agent, burst of 2,000, lost"]["figure"] == 0
+    assert all(line["figure"] is not None for line in lines.values())
+
+
+def test_the_policy_channel_is_held_against_cat(tmp_path: Path):
+    kept = tmp_path / "figures.json"
+    run = bench("channel", "--quick", "--json", str(kept))
+    assert run.returncode == 0, run.stderr
+    lines = {line["name"]: line for line in json.loads(kept.read_text())["lines"]}
+    assert {name: line.get("against") for name, line in lines.items()} == {
+        "passed through, text": "cat",
+        "passed through, lines of JSON": "cat",
+        "a decision, the channel alone, p50": None,
+        "a decision of a session, stored, p50": "alone",
+        "a decision of a session, stored, p99": None,
+    }
+    assert all(line["figure"] > 0 for line in lines.values())
+
+
 def test_containers_are_held_against_the_docker_library(tmp_path: Path):
     kept = tmp_path / "figures.json"
     run = bench("containers", "--quick", "--json", str(kept))
@@ -123,13 +158,44 @@ def test_real_programs_are_held_against_the_same_programs_driven_directly(tmp_pa
     ways = ["", ", our part", ", first delta", ", first delta, our part"]
     assert list(lines) == [
         f"{program}, {name}"
-        for program in ("claude", "codex")
+        for program in PROGRAMS
         for name in [*(task + way for task in tasks for way in ways), "our memory for a live session"]
     ]
     assert all(line["figure"] is not None for line in lines.values())
     held = {name for name, line in lines.items() if line.get("goal") == "≤ 1.05x"}
-    assert held == {f"{program}, {task}" for program in ("claude", "codex") for task in tasks}
+    assert held == {f"{program}, {task}" for program in PROGRAMS for task in tasks}
     assert all(lines[name]["against"] == "direct" for name in held)
+
+
+def test_a_turn_of_minicode_is_held_against_bare_requests_and_other_loops(tmp_path: Path):
+    kept = tmp_path / "figures.json"
+    run = bench("minicode", "--quick", "--json", str(kept))
+    assert run.returncode == 0, run.stderr
+    lines = {line["name"]: line for line in json.loads(kept.read_text())["lines"]}
+    against = {"": "bare httpx2", ", our part": None, ", beside its runner": "the client's tool runner"}
+    expected: dict[str, str | None] = {
+        f"{provider}, {turn}, {what}{way}": other
+        for provider in ("anthropic", "openai")
+        for turn in ("turn 1", "turn 1,000")
+        for what in ("CPU", "wall")
+        for way, other in against.items()
+    }
+    for provider in ("anthropic", "openai"):
+        expected[f"{provider}, a session opened, CPU"] = None
+        expected[f"{provider}, turn 1,000, sent in its two requests"] = None
+    expected["5 open sessions, RSS each"] = "a client for each loop"
+    expected |= {f"runtime minicode, task 1, {what}": None for what in ("CPU", "wall")}
+    expected |= {f"runtime minicode, task 1,000, {what}": "at task 1" for what in ("CPU", "wall")}
+    # From packages that setup does not install: where they cannot be had, the line says so.
+    rival = {
+        lines.pop(f"anthropic, turn 1, {what}, beside mini-swe-agent")["bench"] for what in ("CPU", "wall")
+    }
+    assert rival == {"minicode"}
+    assert {name: line.get("against") for name, line in lines.items()} == expected
+    assert all(line["figure"] is not None for line in lines.values())
+    # The window of either model is smaller than a thousand turns, which are about 2 MB: they were shortened.
+    sent = [line["figure"] for name, line in lines.items() if "sent" in name]
+    assert all(200 < kb < 1_500 for kb in sent), sent
 
 
 def test_a_line_is_judged_by_its_goal():

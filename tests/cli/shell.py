@@ -97,7 +97,16 @@ class Shell:
     def run(self, script: str, *args: str, stdin: str = "", mode: str = "yolo") -> Result:
         """Run a task on a script, as JSON."""
         name = self.write_script(script)
-        options = ["--script", name, "--workspace", "ws", "--permission-mode", mode, "--allow-yolo"]
+        options = [
+            "--runtime=scripted",
+            "--script",
+            name,
+            "--workspace",
+            "ws",
+            "--permission-mode",
+            mode,
+            "--allow-yolo",
+        ]
         return self.codesdk("run", "Do it", *options, "--json", *args, stdin=stdin)
 
     def last(self) -> str:
@@ -166,21 +175,25 @@ class _Watchdog:
 
 
 class Terminal:
-    """A command at a terminal of its own."""
+    """A command at a terminal of its own. With `stdout`, what it prints goes into that file."""
 
-    def __init__(self, shell: Shell, *args: str, columns: int = 100, **env: str) -> None:
+    def __init__(
+        self, shell: Shell, *args: str, columns: int = 100, stdout: Path | None = None, **env: str
+    ) -> None:
         self._master, slave = pty.openpty()
+        out = slave if stdout is None else os.open(stdout, os.O_WRONLY | os.O_CREAT)
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         self.process = subprocess.Popen(
             [sys.executable, "-c", _OWN_TERMINAL, *MODULE, *args],
             cwd=shell.home,
             env=environment({"TERM": "xterm-256color", **env}),
             stdin=slave,
-            stdout=slave,
+            stdout=out,
             stderr=slave,
             start_new_session=True,
         )
-        os.close(slave)
+        for handle in {slave, out}:
+            os.close(handle)
         self.text = ""
         """All that was written to it."""
         self._read_to = 0
@@ -235,6 +248,7 @@ def _text(stream: io.TextIOWrapper) -> str:
 
 def environment(extra: dict[str, str]) -> dict[str, str]:
     """Return an environment in which nothing of the tester's own settings shows."""
-    dropped = ("CODESDK_", "_CODESDK", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM")
+    dropped = ("CODESDK_", "_CODESDK", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM", "OPENAI_COMPATIBLE_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    kept = {name: value for name, value in kept.items() if not name.endswith("_API_KEY")}
     return kept | extra

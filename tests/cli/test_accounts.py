@@ -31,7 +31,7 @@ def test_a_key_goes_in_by_stdin_and_never_comes_out(shell: Shell) -> None:
     assert hers.out.startswith("openai  alice  since ")
     assert KEY not in added.out + added.err + hers.out + json.dumps(rows)
     assert (shell.data / "keys.json").stat().st_mode & 0o777 == 0o600
-    assert KeyFile(shell.data).find("alice", "openai") == f"{KEY}-2"
+    assert KeyFile(shell.data).of("alice")["openai"] == f"{KEY}-2"
     removed = shell.codesdk("keys", "remove", "openai", "--principal", "alice")
     assert (removed.code, removed.out) == (0, "The openai key of alice is removed.\n")
     again = shell.codesdk("keys", "remove", "openai", "--principal", "alice")
@@ -69,7 +69,7 @@ def test_keys_that_are_added_at_once_are_all_there(tmp_path: Path) -> None:
 def test_a_file_of_keys_that_cannot_be_read_is_reported_without_its_content(tmp_path: Path) -> None:
     (tmp_path / "keys.json").write_text(f'[{{"principal": "a", "provider": "x", "key": "{KEY}"}}]')
     with pytest.raises(StorageFailure, match="cannot be read") as raised:
-        KeyFile(tmp_path).find("a", "openai")
+        KeyFile(tmp_path).of("a")
     assert KEY not in f"{raised.value!r} {raised.value.__cause__!r} {raised.value.details}"
 
 
@@ -92,7 +92,7 @@ def test_a_login_shows_the_address_and_takes_the_answer(
         return LoginOutcome(logged_in=answer == "pasted", account_label="plus", problem="The code was wrong.")
 
     monkeypatch.setattr(CodexRuntime, "ensure_login", ensure_login)
-    monkeypatch.setattr("codesdk.cli.runtime_checks.logins_from", lambda: {ENTRY.name: "through"})
+    monkeypatch.setattr("codesdk.cli.target.runtimes.logins_from", lambda: {ENTRY.name: "through"})
     done = shell.here("login", "codex", "--namespace", "work", stdin="pasted\n")
     assert (done.code, done.out.splitlines()) == (
         0,

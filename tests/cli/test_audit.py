@@ -81,7 +81,7 @@ def test_a_changed_record_is_named_and_the_check_fails(shell: Shell):
 
 def test_what_an_earlier_process_left_unfinished_is_recorded_as_a_crash(shell: Shell):
     script = shell.write_script("turns: [{steps: [{stall: closed}]}]")
-    options = ("--script", script, "--workspace", "ws", "--json")
+    options = ("--runtime=scripted", "--script", script, "--workspace", "ws", "--json")
     with Live(shell, "run", "Wait", *options) as live:
         live.until("task.started")
         live.signal(signal.SIGKILL)

@@ -7,15 +7,16 @@ from tests.cli.shell import Shell, Terminal
 from codesdk.contract.codec import decode
 
 
-def test_the_demo_shows_a_whole_session_and_checks_it(shell: Shell, tmp_path):
+def test_the_demo_shows_a_whole_session_checks_it_and_prints_commands_that_work(shell: Shell, tmp_path):
     ran = shell.codesdk("demo", TMPDIR=str(tmp_path))
     assert (ran.code, ran.err) == (0, "")
     assert "\x1b" not in ran.out
     for words in (
+        "Demo · minicode · yolo · ",
         "● workspace.read  greet.py",
         "✗ denied by policy: A rule of this workspace keeps .env closed.",
         '  -    return f"Helo, {name}!"\n  +    return f"Hello, {name}!"\n',
-        "✓ completed · 1 call denied · 2,700 tokens in, 220 out · $0.0115",
+        "✓ completed · 1 call denied · 2,700 tokens in, 220 out · $",
         "✓ verified: all nine invariants hold",
         "✓ replayed: bit for bit the same",
     ):
@@ -23,14 +24,23 @@ def test_the_demo_shows_a_whole_session_and_checks_it(shell: Shell, tmp_path):
     (place,) = tmp_path.glob("codesdk-demo-*")
     assert "Hello" in (place / "workspace" / "greet.py").read_text()
     assert not shell.data.exists()
-
-
-def test_the_commands_that_the_demo_prints_work(shell: Shell, tmp_path):
-    ran = shell.codesdk("demo", TMPDIR=str(tmp_path))
     commands = re.findall(r"^  codesdk (.*?)(?:   .*)?$", ran.out, re.MULTILINE)
     assert len(commands) == 4
     for command in commands:
         assert shell.codesdk(*shlex.split(command)).code == 0
+
+
+def test_without_the_libraries_of_minicode_the_demo_plays_its_script_and_says_so(shell: Shell, tmp_path):
+    hiding = tmp_path / "hiding"
+    hiding.mkdir()
+    (hiding / "sitecustomize.py").write_text("import sys\nsys.modules['pydantic_ai'] = None\n")
+    ran = shell.codesdk("demo", "--clean", TMPDIR=str(tmp_path), PYTHONPATH=str(hiding))
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("Without minicode, ")
+    assert "pydantic_ai is not installed. pip install 'codesdk[minicode]'\n> Fix the greeting" in ran.out
+    assert "Demo · scripted · yolo · " in ran.out
+    assert "✓ completed · 1 call denied · 2,700 tokens in, 220 out · $0.0115" in ran.out
+    assert "✓ replayed: bit for bit the same" in ran.out
 
 
 def test_the_demo_as_json_is_events_only(shell: Shell, tmp_path):

@@ -17,7 +17,17 @@ NONE = "turns: [{steps: [{text: Nothing to do.}]}]"
 
 def test_the_summary_counts_denied_calls_and_the_exit_code_can_tell(shell: Shell):
     name = shell.write_script(TWICE)
-    options = ("run", "Do it", "--script", name, "--workspace", "ws", "--permission-mode", "auto")
+    options = (
+        "run",
+        "Do it",
+        "--runtime=scripted",
+        "--script",
+        name,
+        "--workspace",
+        "ws",
+        "--permission-mode",
+        "auto",
+    )
     done = shell.codesdk(*options)
     assert done.code == 0
     assert "completed · 2 calls denied" in done.out
@@ -31,7 +41,9 @@ def test_the_summary_counts_denied_calls_and_the_exit_code_can_tell(shell: Shell
 
 def test_without_a_denied_call_nothing_changes(shell: Shell):
     name = shell.write_script(NONE)
-    done = shell.codesdk("run", "Do it", "--script", name, "--workspace", "ws", "--fail-on-denied")
+    done = shell.codesdk(
+        "run", "Do it", "--runtime=scripted", "--script", name, "--workspace", "ws", "--fail-on-denied"
+    )
     assert done.code == 0
     assert "calls denied" not in done.out
 

@@ -34,7 +34,9 @@ def test_old_sessions_go_and_a_dry_run_says_which(shell: Shell):
 
 def test_a_directory_that_somebody_else_writes_is_left_to_them(shell: Shell):
     script = shell.write_script("turns: [{steps: [{stall: closed}]}]")
-    with Live(shell, "run", "Wait", "--script", script, "--workspace", "ws", "--json") as live:
+    with Live(
+        shell, "run", "Wait", "--runtime=scripted", "--script", script, "--workspace", "ws", "--json"
+    ) as live:
         live.until("task.started")
         assert shell.codesdk("gc").code == 4
 

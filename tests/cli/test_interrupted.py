@@ -13,7 +13,9 @@ STALLED = "turns: [{steps: [{text: Hm}, {stall: stopped}]}]"
 def killed(shell: Shell) -> Shell:
     """A data directory whose only session lost its process in the middle of a task."""
     name = shell.write_script(STALLED)
-    with Live(shell, "run", "Do it", "--script", name, "--workspace", "ws", "--json") as running:
+    with Live(
+        shell, "run", "Do it", "--runtime=scripted", "--script", name, "--workspace", "ws", "--json"
+    ) as running:
         running.until("model.output.delta")
         running.signal(signal.SIGKILL)
         running.process.wait()

@@ -83,7 +83,15 @@ def test_an_artifact_of_a_daemon_is_read_byte_by_byte(copied: tuple[Shell, str])
 def test_a_task_is_run_by_a_daemon_and_approved_from_a_second_terminal(shell: Shell, served: Daemon):
     here, url = away(shell), served.url
     script = here.write_script(EDIT)
-    options = ["--script", script, "--workspace", str(shell.workspace), "--permission-mode", "auto"]
+    options = [
+        "--runtime=scripted",
+        "--script",
+        script,
+        "--workspace",
+        str(shell.workspace),
+        "--permission-mode",
+        "auto",
+    ]
     with Live(here, "run", "x", *options, "--interactive", "--json", CODESDK_URL=url) as live:
         call = live.until("approval.requested")["payload"]["tool_call_id"]
         session = live.seen[0]["trace"]["session_id"]
@@ -107,14 +115,18 @@ def test_a_task_is_run_by_a_daemon_and_approved_from_a_second_terminal(shell: Sh
 
 
 def test_run_goes_through_the_daemon_that_holds_the_directory(shell: Shell, served: Daemon):
-    done = shell.codesdk("run", "x", "--script", shell.write_script(EDIT), "--workspace", "ws")
+    done = shell.codesdk(
+        "run", "x", "--runtime=scripted", "--script", shell.write_script(EDIT), "--workspace", "ws"
+    )
     assert done.code == 0, done.err
     assert "denied" in done.out  # nobody could be asked
     session = shell.last()
     again = shell.codesdk("run", "y", "--session", session, "--json")
     assert (again.code, again.lines[0]["type"]) == (0, "task.started")
     assert served.get(f"/v1/sessions/{session}/verify")["ok"]
-    refused = shell.codesdk("run", "x", "--script", "script.yaml", "--policy", "rules.yaml", "--json")
+    refused = shell.codesdk(
+        "run", "x", "--runtime=scripted", "--script", "script.yaml", "--policy", "rules.yaml", "--json"
+    )
     assert (refused.code, "start codesdkd with it" in refused.error["message"]) == (2, True)
     refused = shell.codesdk("run", "x", "--session", session, "--script", "script.yaml", "--json")
     assert (refused.code, "leave out --script" in refused.error["message"]) == (2, True)
@@ -122,7 +134,7 @@ def test_run_goes_through_the_daemon_that_holds_the_directory(shell: Shell, serv
 
 def test_an_interrupted_session_is_resumed_by_the_daemon(shell: Shell, served: Daemon):
     script = shell.write_script(FOREVER)
-    with Live(shell, "run", "x", "--script", script, "--json") as live:
+    with Live(shell, "run", "x", "--runtime=scripted", "--script", script, "--json") as live:
         live.until("model.output.delta")
         served.process.kill()
         served.process.wait(60)
@@ -141,7 +153,7 @@ def test_an_interrupted_session_is_resumed_by_the_daemon(shell: Shell, served: D
 def test_a_task_of_a_daemon_is_steered_stopped_and_followed(shell: Shell, served: Daemon):
     here, url = away(shell), served.url
     script = here.write_script(WAIT)
-    with Live(here, "run", "x", "--script", script, "--json", CODESDK_URL=url) as live:
+    with Live(here, "run", "x", "--runtime=scripted", "--script", script, "--json", CODESDK_URL=url) as live:
         live.until("model.output.delta")
         with Live(here, "events", "last", "--follow", "--json", CODESDK_URL=url) as follower:
             follower.until("model.output.delta")
@@ -154,7 +166,7 @@ def test_a_task_of_a_daemon_is_steered_stopped_and_followed(shell: Shell, served
             assert (done.code, done.err) == (130, "")
     assert here.codesdk("stop", "last", CODESDK_URL=url).code == 4
     script = here.write_script(FOREVER)
-    with Live(here, "run", "x", "--script", script, "--json", CODESDK_URL=url) as live:
+    with Live(here, "run", "x", "--runtime=scripted", "--script", script, "--json", CODESDK_URL=url) as live:
         live.until("model.output.delta")
         assert here.codesdk("stop", "last", "--reason", "enough", CODESDK_URL=url).code == 0
         assert live.end().code == 130
@@ -162,7 +174,9 @@ def test_a_task_of_a_daemon_is_steered_stopped_and_followed(shell: Shell, served
 
 
 def test_ctrl_c_stops_the_task_in_the_daemon(shell: Shell, served: Daemon):
-    with Live(shell, "run", "x", "--script", shell.write_script(FOREVER), "--json") as live:
+    with Live(
+        shell, "run", "x", "--runtime=scripted", "--script", shell.write_script(FOREVER), "--json"
+    ) as live:
         live.until("model.output.delta")
         live.signal(signal.SIGINT)
         assert live.end().code == 130
@@ -187,7 +201,9 @@ def test_a_token_comes_from_the_environment_and_is_never_shown(shell: Shell):
         allowed = here.codesdk("sessions", "--json", CODESDK_URL=running.url, CODESDK_TOKEN=secret)
         assert (allowed.code, allowed.out, allowed.err) == (0, "", "")
         script = here.write_script(EDIT)
-        refused = here.codesdk("--token", secret, "run", "x", "--script", script, CODESDK_URL=running.url)
+        refused = here.codesdk(
+            "--token", secret, "run", "x", "--runtime=scripted", "--script", script, CODESDK_URL=running.url
+        )
         assert (refused.code, secret in refused.out + refused.err) == (2, False)
         assert "scope run" in refused.err
 
@@ -237,7 +253,14 @@ def test_a_token_that_may_run_is_enough_to_run_and_scopes_are_checked_before_any
     run, approve = tokens.add("ann", ["run"])[0], tokens.add("ann", ["approve"])[0]
     with daemon(shell.data) as running:
         here = away(shell)
-        options = ("--script", here.write_script(EDIT), "--workspace", str(here.workspace), "--json")
+        options = (
+            "--runtime=scripted",
+            "--script",
+            here.write_script(EDIT),
+            "--workspace",
+            str(here.workspace),
+            "--json",
+        )
         done = here.codesdk("run", "x", *options, "--url", running.url, "--token", run)
         assert (done.code, done.lines[-1]["type"]) == (0, "task.completed")
         refused = here.codesdk("run", "x", *options, "--url", running.url, "--token", approve)

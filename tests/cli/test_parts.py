@@ -26,6 +26,7 @@ from codesdk.contract.service import Published
 CONTROLS = {chr(code) for code in [*range(32), *range(0x7F, 0xA0), 0x200E, 0x202E, 0x2066]} - {"\n", "\t"}
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_nothing_that_steers_a_terminal_is_printable(text: str):
     shown = printable(text)
@@ -242,5 +243,7 @@ Let me read it.
 · session.settings_changed title=Greeting and scale permission_mode=ask values={"ticket":12} by user ada
 · grant.revoked workspace.edit by user ada
 · session.compacted summary, about 1,240 tokens to 310, from message 4 on, by user ada: Somebody asked for it.
+· transcript.supplemented review by extension reviewer: The greeting is right; the scale was not changed.
+· suggest_request.answered sug_01kf0g78913wz4tm72eqtkf319: reviewer {"message":"Scale the deployment to three."}
 · that was all
 """)

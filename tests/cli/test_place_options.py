@@ -72,9 +72,12 @@ def test_a_daemon_and_a_directory_are_not_both_taken(shell: Shell, args: list[st
 
 @pytest.mark.parametrize("name", sorted(HERE_ONLY))
 def test_what_works_only_here_refuses_a_daemon_wherever_it_is_named(shell: Shell, name: str):
-    words = {"mcp": ["--workspace", "."], "policy": ["check", "--tool", "x"], "tokens": []}.get(name, [])
-    for args in (["--url", URL, name, *words], [name, *words, "--url", URL]):
+    words = {"mcp": ["--workspace", "."], "policy": ["check", "--tool", "x"], "wrap": ["true"]}.get(name, [])
+    # What follows the program that is wrapped is the program's, and so are the codes below ten.
+    after = [name, "--url", URL, *words] if name == "wrap" else [name, *words, "--url", URL]
+    code = 11 if name == "wrap" else 2
+    for args in (["--url", URL, name, *words], after):
         refused = shell.codesdk(*args)
-        assert (refused.code, "works only on a data directory" in refused.err) == (2, True), refused.err
+        assert (refused.code, "works only on a data directory" in refused.err) == (code, True), refused.err
     assert shell.codesdk("tokens", "--data-dir", "here", CODESDK_URL=URL).code == 0
     assert shell.codesdk(name, "--help", "--url", URL).code == 0

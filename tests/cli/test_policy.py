@@ -140,7 +140,18 @@ def test_a_run_obeys_its_policy(shell: Shell):
 
 def test_yolo_needs_the_operators_word(shell: Shell):
     script = shell.write_script(EDIT)
-    command = ["run", "Go", "--script", script, "--workspace", "ws", "--permission-mode", "yolo", "--json"]
+    command = [
+        "run",
+        "Go",
+        "--runtime=scripted",
+        "--script",
+        script,
+        "--workspace",
+        "ws",
+        "--permission-mode",
+        "yolo",
+        "--json",
+    ]
     refused = shell.codesdk(*command)
     assert (refused.code, refused.out, refused.error["code"]) == (2, "", "FORBIDDEN")
     assert "--allow-yolo" in refused.error["message"]
@@ -176,7 +187,15 @@ def test_grants_are_listed_and_taken_back_while_a_task_runs_and_after(shell: She
     assert shell.run(EDIT, mode="auto").code == 0
     assert shell.codesdk("grants", "last").out == "No tool is approved for the whole session.\n"
     assert shell.codesdk("grants", "last", "--json").out == ""
-    options = ["--script", "script.yaml", "--workspace", "ws", "--permission-mode", "auto"]
+    options = [
+        "--runtime=scripted",
+        "--script",
+        "script.yaml",
+        "--workspace",
+        "ws",
+        "--permission-mode",
+        "auto",
+    ]
     with Live(shell, "run", "x", *options, "--interactive", "--json") as live:
         call = live.until("approval.requested")["payload"]["tool_call_id"]
         assert shell.codesdk("approve", "last", call, "--session-wide", "--reason", "go").code == 0
@@ -209,7 +228,16 @@ def test_a_person_is_told_which_rule_asks(shell: Shell):
     rule = '[[rules]]\nid = "careful"\nresult = "ask"\ntool = "workspace.edit"\nreason = "It goes live."\n'
     (shell.home / "policy.toml").write_text(rule)
     script = shell.write_script(EDIT)
-    options = ["--script", script, "--workspace", "ws", "--permission-mode", "yolo", "--allow-yolo"]
+    options = [
+        "--runtime=scripted",
+        "--script",
+        script,
+        "--workspace",
+        "ws",
+        "--permission-mode",
+        "yolo",
+        "--allow-yolo",
+    ]
     with Terminal(shell, "run", "x", *options, "--policy", "policy.toml") as terminal:
         terminal.expect("+ Hello")
         terminal.expect("careful: It goes live.")

@@ -19,7 +19,15 @@ turns:
 
 
 def options(shell: Shell) -> list[str]:
-    return ["--script", shell.write_script(ASKS), "--workspace", "ws", "--permission-mode", "auto"]
+    return [
+        "--runtime=scripted",
+        "--script",
+        shell.write_script(ASKS),
+        "--workspace",
+        "ws",
+        "--permission-mode",
+        "auto",
+    ]
 
 
 def start(shell: Shell) -> Terminal:

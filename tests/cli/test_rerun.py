@@ -72,6 +72,7 @@ def codesdk(capfd: pytest.CaptureFixture[str]) -> Codesdk:
     return call
 
 
+@pytest.mark.slow
 def test_a_recorded_session_plays_again_with_its_answers_and_its_decisions(
     recorded: tuple[Path, Path, str], codesdk: Codesdk
 ):
@@ -84,6 +85,7 @@ def test_a_recorded_session_plays_again_with_its_answers_and_its_decisions(
     assert codesdk(data, "replay", "last")[0] == 0
 
 
+@pytest.mark.slow
 def test_where_the_tools_find_something_else_the_difference_is_told(
     recorded: tuple[Path, Path, str], codesdk: Codesdk
 ):
@@ -99,7 +101,10 @@ def test_a_session_that_was_not_recorded_cannot_be_played_again(tmp_path: Path, 
     data = tmp_path / "data"
     script = tmp_path / "s.yaml"
     script.write_text("turns:\n  - steps:\n      - text: Hi\n")
-    assert codesdk(data, "run", "--script", script, "--workspace", tmp_path, "Hello")[0] == 0
+    assert (
+        codesdk(data, "run", "--runtime=scripted", "--script", script, "--workspace", tmp_path, "Hello")[0]
+        == 0
+    )
     code, printed = codesdk(data, "rerun", "last")
     assert code == 2
     assert "has no recorded exchanges" in printed

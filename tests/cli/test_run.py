@@ -36,7 +36,16 @@ def test_run_prints_exactly_what_it_stores(shell: Shell):
 
 def test_people_see_text_calls_diffs_and_the_ending_without_escapes_in_a_pipe(shell: Shell):
     script = shell.write_script(EDIT)
-    options = ("--script", script, "--workspace", "ws", "--permission-mode", "yolo", "--allow-yolo")
+    options = (
+        "--runtime=scripted",
+        "--script",
+        script,
+        "--workspace",
+        "ws",
+        "--permission-mode",
+        "yolo",
+        "--allow-yolo",
+    )
     ran = shell.codesdk("run", "Fix it", *options)
     assert (ran.code, ran.err) == (0, "")
     assert "\x1b" not in ran.out
@@ -53,31 +62,72 @@ def test_people_see_text_calls_diffs_and_the_ending_without_escapes_in_a_pipe(sh
     assert (shell.workspace / "hello.txt").read_text() == "Hello, world\n"
 
 
+@pytest.mark.slow
+def test_a_script_without_a_runtime_is_the_model_of_minicode(shell: Shell):
+    script = shell.write_script(SAY)
+    ran = shell.codesdk("run", "x", "--script", script, "--workspace", "ws", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.lines[0]["payload"]["runtime"] == "minicode"
+    assert types(ran.lines)[-1] == "task.completed"
+    captures = [line["payload"]["capture"] for line in ran.lines if line["type"] == "model.input"]
+    assert captures[-1] == "exact", "the gateway saw the request"
+
+
+def test_without_a_runtime_a_key_or_a_script_the_error_says_what_to_do(shell: Shell):
+    ran = shell.here("run", "x")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(
+        "error (INVALID_REQUEST): No runtime is named, and minicode, which would be used, has no"
+    )
+    assert "Set ANTHROPIC_API_KEY or OPENAI_API_KEY or GEMINI_API_KEY" in ran.err
+    ready = [
+        runtime["name"] for runtime in shell.here("runtimes", "list", "--json").lines if runtime["ready"]
+    ]
+    assert ran.err.endswith(f" Or name a runtime that is ready: {', '.join(ready)}.\n")
+    assert shell.codesdk("sessions", "--json").lines == []
+
+
 def test_what_a_model_says_cannot_steer_the_terminal(shell: Shell):
     script = shell.write_script('turns: [{steps: [{text: "a\\e]0;title\\a\\e[2Jb\\u009bc\\u202ed"}]}]')
-    ran = shell.codesdk("run", "x", "--script", script)
+    ran = shell.codesdk("run", "x", "--runtime=scripted", "--script", script)
     assert "a␛]0;title␇␛[2Jb\ufffdc\ufffdd" in ran.out
     assert not set(ran.out) & set("\x1b\x07\x9b\u202e")
 
 
 def test_a_dash_reads_the_prompt_from_stdin(shell: Shell):
     script = shell.write_script("turns: [{expect: {user_contains: from stdin}, steps: [{text: ok}]}]")
-    assert shell.codesdk("run", "-", "--script", script, "--json", stdin="comes from stdin\n").code == 0
-    assert shell.codesdk("run", "-", "--script", script, "--json", stdin=" \n").code == 2
+    assert (
+        shell.codesdk(
+            "run", "-", "--runtime=scripted", "--script", script, "--json", stdin="comes from stdin\n"
+        ).code
+        == 0
+    )
+    assert (
+        shell.codesdk("run", "-", "--runtime=scripted", "--script", script, "--json", stdin=" \n").code == 2
+    )
 
 
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["run", "x", "--script", "bad.yaml"], "bad.yaml:2: turns[0].steps[0].txt: unknown step"),
-        (["run", "x", "--script", "none.yaml"], "none.yaml: there is no script file here"),
-        (["run", "x", "--script", "gateway.yaml"], "belong to a model endpoint"),
-        (["run", "x"], "--script FILE"),
+        (
+            ["run", "x", "--runtime=scripted", "--script", "bad.yaml"],
+            "bad.yaml:2: turns[0].steps[0].txt: unknown step",
+        ),
+        (
+            ["run", "x", "--runtime=scripted", "--script", "none.yaml"],
+            "none.yaml: there is no script file here",
+        ),
+        (["run", "x", "--runtime=scripted", "--script", "gateway.yaml"], "belong to a model endpoint"),
+        (["run", "x", "--runtime", "scripted"], "--script FILE"),
         (["run", "x", "--runtime", "scriptd"], 'Did you mean "scripted"?'),
-        (["run", "x", "--runtime", "gemini"], 'There is no runtime "gemini"'),
-        (["run", "x", "--script", "ok.yaml", "--workspace", "nowhere"], "nowhere is not a directory"),
-        (["run", " ", "--script", "ok.yaml"], "The prompt is empty"),
-        (["run", "\udcff", "--script", "ok.yaml"], "The prompt is not UTF-8 text"),
+        (["run", "x", "--runtime", "zebra"], 'There is no runtime "zebra"'),
+        (
+            ["run", "x", "--runtime=scripted", "--script", "ok.yaml", "--workspace", "nowhere"],
+            "nowhere is not a directory",
+        ),
+        (["run", " ", "--runtime=scripted", "--script", "ok.yaml"], "The prompt is empty"),
+        (["run", "\udcff", "--runtime=scripted", "--script", "ok.yaml"], "The prompt is not UTF-8 text"),
         (["run", "x", "--permission-mode", "no"], "--permission-mode"),
         (["run"], "Missing argument 'PROMPT'"),
         (["run", "x", "--session", "last", "--title", "t"], "--title is for a new session"),
@@ -95,7 +145,9 @@ def test_bad_input_is_refused_before_anything_is_made(shell: Shell, args: list[s
     assert not shell.data.exists()
 
 
-@pytest.mark.parametrize("args", [["run", "--json"], ["run", "x", "--json", "--script", "none.yaml"]])
+@pytest.mark.parametrize(
+    "args", [["run", "--json"], ["run", "x", "--json", "--runtime=scripted", "--script", "none.yaml"]]
+)
 def test_errors_before_the_first_event_are_json_on_stderr_too(shell: Shell, args: list[str]):
     ran = shell.here(*args)
     assert (ran.code, ran.out) == (2, "")
@@ -105,10 +157,10 @@ def test_errors_before_the_first_event_are_json_on_stderr_too(shell: Shell, args
 
 def test_a_failed_task_exits_1_and_says_why(shell: Shell):
     script = shell.write_script("turns: [{steps: [{fail: {code: MODEL_ERROR, message: No such luck.}}]}]")
-    ran = shell.codesdk("run", "x", "--script", script)
+    ran = shell.codesdk("run", "x", "--runtime=scripted", "--script", script)
     assert ran.code == 1
     assert "✗ failed · MODEL_ERROR: No such luck." in ran.out
-    as_json = shell.codesdk("run", "x", "--script", script, "--json")
+    as_json = shell.codesdk("run", "x", "--runtime=scripted", "--script", script, "--json")
     assert (as_json.code, as_json.err, as_json.lines[-1]["type"]) == (1, "", "task.failed")
 
 
@@ -134,7 +186,16 @@ def test_a_session_goes_on_with_its_next_task(shell: Shell):
 def test_an_interactive_session_that_goes_on_without_a_terminal_gets_denials(shell: Shell):
     edit = "{steps: [{call: {tool: workspace.edit, input: {path: hello.txt, old: Helo, new: Hello}}}]}"
     script = shell.write_script(f"turns: [{edit}, {edit}, {{steps: [{{text: Done.}}]}}]")
-    options = ["--script", script, "--workspace", "ws", "--permission-mode", "auto", "--json"]
+    options = [
+        "--runtime=scripted",
+        "--script",
+        script,
+        "--workspace",
+        "ws",
+        "--permission-mode",
+        "auto",
+        "--json",
+    ]
     with Live(shell, "run", "x", *options, "--interactive") as live:
         session = live.until("approval.requested")["trace"]["session_id"]
         live.signal(signal.SIGTERM)
@@ -147,20 +208,20 @@ def test_an_interactive_session_that_goes_on_without_a_terminal_gets_denials(she
 
 def test_a_second_run_works_through_the_process_that_has_the_directory(shell: Shell):
     stalling = shell.write_script(STALL)
-    with Live(shell, "run", "x", "--script", stalling, "--json") as live:
+    with Live(shell, "run", "x", "--runtime=scripted", "--script", stalling, "--json") as live:
         first = live.until("model.output.delta")["trace"]["session_id"]
         hello = shell.write_script(SAY, "hello.yaml")
-        second = shell.codesdk("run", "y", "--script", hello, "--json")
+        second = shell.codesdk("run", "y", "--runtime=scripted", "--script", hello, "--json")
         assert (second.code, second.lines[-1]["type"]) == (0, "task.completed")
         assert second.lines[0]["trace"]["session_id"] != first
-        refused = shell.codesdk("run", "y", "--script", hello, "--allow-yolo")
+        refused = shell.codesdk("run", "y", "--runtime=scripted", "--script", hello, "--allow-yolo")
         assert (refused.code, refused.out) == (2, "")
         assert "--allow-yolo would have no effect here" in refused.err
 
 
 def test_what_must_have_the_directory_alone_is_told_who_has_it(shell: Shell):
     script = shell.write_script(STALL)
-    with Live(shell, "run", "x", "--script", script, "--json") as live:
+    with Live(shell, "run", "x", "--runtime=scripted", "--script", script, "--json") as live:
         live.until("model.output.delta")
         as_json = shell.codesdk("artifacts", "--gc", "--json")
         assert (as_json.code, as_json.error["details"]["pid"]) == (4, live.process.pid)
@@ -169,7 +230,7 @@ def test_what_must_have_the_directory_alone_is_told_who_has_it(shell: Shell):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_the_task_and_waits_for_its_end(shell: Shell, number: signal.Signals):
     script = shell.write_script(STALL)
-    with Live(shell, "run", "x", "--script", script, "--json") as live:
+    with Live(shell, "run", "x", "--runtime=scripted", "--script", script, "--json") as live:
         live.until("model.output.delta")
         live.signal(number)
         live.signal(signal.SIGTERM)
@@ -181,7 +242,7 @@ def test_a_signal_stops_the_task_and_waits_for_its_end(shell: Shell, number: sig
 
 def test_a_second_ctrl_c_quits_at_once_and_resume_goes_on(shell: Shell):
     script = shell.write_script(DEAF)
-    with Live(shell, "run", "x", "--script", script, "--json") as live:
+    with Live(shell, "run", "x", "--runtime=scripted", "--script", script, "--json") as live:
         live.until("model.output.delta")
         live.signal(signal.SIGINT)
         live.until("task.stop_requested")
@@ -202,7 +263,7 @@ def test_a_second_ctrl_c_quits_at_once_and_resume_goes_on(shell: Shell):
 @pytest.mark.parametrize("as_json", [True, False])
 def test_a_reader_that_goes_away_ends_the_command_quietly(shell: Shell, as_json: bool):
     script = shell.write_script(TALK)
-    args = ["run", "x", "--script", script, *(["--json"] if as_json else [])]
+    args = ["run", "x", "--runtime=scripted", "--script", script, *(["--json"] if as_json else [])]
     with subprocess.Popen(
         [*MODULE, *args], cwd=shell.home, env=environment({}), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:

@@ -14,6 +14,7 @@ from codesdk.contract.errors import TaskFailure
 from codesdk.contract.runtime import Runtime
 from codesdk.runtimes.codex import adapter as codex
 from codesdk.runtimes.program.finding import Program
+from codesdk.runtimes.registry import runtime_names
 from codesdk.testing.network import alone
 
 
@@ -30,7 +31,7 @@ def test_every_runtime_is_listed_with_what_it_needs(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
     assert run(["runtimes"]) == 0
     lines = {line.split()[1]: line for line in capfd.readouterr().out.splitlines()}
-    assert lines.keys() == {"claude-agent-sdk", "codex-sdk", "scripted"}
+    assert lines.keys() == set(runtime_names())
     assert lines["codex-sdk"].endswith("0.163.0 tested · the key in OPENAI_API_KEY")
     assert (
         "There is no key for anthropic, and claude-agent-sdk is not logged in." in lines["claude-agent-sdk"]
@@ -74,8 +75,8 @@ def test_what_cannot_be_found_out_of_an_adapter_is_said_with_the_reason(capfd: p
     assert run(["conformance", "--adapter", adapter, *rows, "--only", "malformed output"]) == 0
     assert capfd.readouterr().out.splitlines() == [
         adapter,
-        "  ? program missing                   not-checked  the adapter takes no `program`, so it cannot be given another one",
-        "  ? malformed output                  not-checked  the adapter takes no `program`, so it cannot be given another one",
+        "  ? program missing                     not-checked  the adapter takes no `program`, so it cannot be given another one",
+        "  ? malformed output                    not-checked  the adapter takes no `program`, so it cannot be given another one",
         "  2 rows: 2 not-checked",
         "",
     ]
@@ -83,7 +84,7 @@ def test_what_cannot_be_found_out_of_an_adapter_is_said_with_the_reason(capfd: p
     assert run(["conformance", "--adapter", adapter, *rows]) == 0
     assert capfd.readouterr().out.splitlines() == [
         adapter,
-        "  - program missing                   unsupported  input_capture is compiled",
+        "  - program missing                     unsupported  input_capture is compiled",
         "  1 rows: 1 unsupported",
         "",
     ]

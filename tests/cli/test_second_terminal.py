@@ -14,7 +14,7 @@ WAIT = "turns: [{steps: [{text: Say more.}, {await_steer: true}, {text: Thanks.}
 def asking(shell: Shell):
     """A task that waits for an answer in another process."""
     script = shell.write_script(EDIT)
-    options = ["--script", script, "--workspace", "ws", "--permission-mode", "auto"]
+    options = ["--runtime=scripted", "--script", script, "--workspace", "ws", "--permission-mode", "auto"]
     with Live(shell, "run", "x", *options, "--interactive", "--json") as live:
         live.until("approval.requested")
         yield live
@@ -77,7 +77,7 @@ def test_a_running_task_can_be_stopped(shell: Shell, asking: Live):
 
 def test_a_running_task_can_be_steered(shell: Shell):
     script = shell.write_script(WAIT)
-    with Live(shell, "run", "x", "--script", script, "--json") as live:
+    with Live(shell, "run", "x", "--runtime=scripted", "--script", script, "--json") as live:
         live.until("model.output.delta")
         assert shell.codesdk("steer", "last", "this as well").code == 0
         assert live.until("task.steered")["payload"]["messages"][0]["content"][0]["text"] == "this as well"
@@ -149,7 +149,18 @@ def test_a_question_outlives_its_process_and_runs_on_resume(shell: Shell, asking
 
 def test_for_people_the_waiting_call_says_how_to_answer(shell: Shell):
     script = shell.write_script(EDIT)
-    args = ["run", "x", "--script", script, "--workspace", "ws", "--permission-mode", "auto", "--interactive"]
+    args = [
+        "run",
+        "x",
+        "--runtime=scripted",
+        "--script",
+        script,
+        "--workspace",
+        "ws",
+        "--permission-mode",
+        "auto",
+        "--interactive",
+    ]
     with subprocess.Popen(
         [*MODULE, "--data-dir", "my data", *args],
         cwd=shell.home,

@@ -13,7 +13,7 @@ turns:
 
 def start(shell: Shell, script: str = EDIT, term: str = "xterm-256color") -> Terminal:
     name = shell.write_script(script)
-    options = ["--script", name, "--workspace", "ws", "--permission-mode", "auto"]
+    options = ["--runtime=scripted", "--script", name, "--workspace", "ws", "--permission-mode", "auto"]
     return Terminal(shell, "run", "x", *options, TERM=term)
 
 
@@ -120,7 +120,7 @@ def test_a_dumb_terminal_gets_no_spinner(shell: Shell):
 def test_lines_break_between_words_at_the_width_of_the_terminal(shell: Shell, columns: int):
     words = " ".join(f"word{number}" for number in range(40))
     name = shell.write_script(f"turns: [{{steps: [{{text: {words}}}]}}]")
-    with Terminal(shell, "run", "x", "--script", name, columns=columns) as terminal:
+    with Terminal(shell, "run", "x", "--runtime=scripted", "--script", name, columns=columns) as terminal:
         assert terminal.end() == 0
     lines = [line for line in terminal.plain.replace("\r", "").split("\n") if line.startswith("word")]
     assert " ".join(lines).split() == words.split()

@@ -73,7 +73,9 @@ def test_a_session_that_runs_is_not_undone_and_another_one_is_by_the_same_proces
     assert shell.run(EDIT).code == 0
     stored = shell.last()
     script = shell.write_script("turns: [{steps: [{text: Say more.}, {await_steer: true}]}]", "wait.yaml")
-    with Live(shell, "run", "x", "--script", script, "--workspace", "ws", "--json") as live:
+    with Live(
+        shell, "run", "x", "--runtime=scripted", "--script", script, "--workspace", "ws", "--json"
+    ) as live:
         live.until("model.output.delta")
         busy = shell.codesdk("undo", "last", "--json")
         assert (busy.code, busy.error["code"]) == (4, "SESSION_BUSY")

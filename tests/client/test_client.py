@@ -37,6 +37,15 @@ async def create(client: CodeSDKClient, home: Path, script: Any = HELLO, **optio
     return await client.create_session(runtime="scripted", workspace=home, settings=played(script), **options)
 
 
+async def test_a_session_that_names_no_runtime_is_minicode_if_it_has_a_model(running: Daemon, tmp_path: Path):
+    async with CodeSDKClient.connect(running.url) as client:
+        session = await client.create_session(workspace=tmp_path, plays=parse_object(HELLO, "test"))
+        assert (await session.info()).runtime == "minicode"
+        await session.close()
+        with pytest.raises(InvalidRequest, match="No runtime is named"):
+            await client.create_session(workspace=tmp_path)
+
+
 async def test_a_task_runs_and_its_result_events_and_transcript_come_back(running: Daemon, tmp_path: Path):
     async with CodeSDKClient.connect(running.url) as client:
         session = await create(client, tmp_path, title="Greeting")

@@ -41,6 +41,23 @@ def test_a_script_works_with_sessions_tasks_and_events_in_plain_calls(running: D
             session.transcript()
 
 
+def test_a_result_that_fits_a_schema_comes_through_the_daemon_also_a_large_one(
+    running: Daemon, tmp_path: Path
+):
+    schema = {"type": "object", "properties": {"note": {"type": "string"}}, "required": ["note"]}
+    for note in ("Good.", "x" * 100_000):
+        answer = [{"call": {"tool": "task.answer", "input": {"note": note}}}]
+        script = {"turns": [{"steps": answer}, {"steps": [{"text": "Done."}]}]}
+        with SyncClient.connect(running.url) as client:
+            session = client.create_session(runtime="scripted", workspace=tmp_path, settings=played(script))
+            task = session.start("Rate it.", output_schema=schema)
+            assert task.result().data == {"note": note}
+            before = session.info()
+            with pytest.raises(InvalidRequest, match='must have "type": "object"'):
+                session.start("Rate it.", output_schema={"type": "array"})
+            assert session.info() == before
+
+
 def test_a_stream_is_left_in_the_middle_and_the_client_goes_on(running: Daemon, tmp_path: Path):
     with SyncClient.connect(running.url) as client:
         session = client.create_session(runtime="scripted", workspace=tmp_path, settings=played(HELLO))

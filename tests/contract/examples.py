@@ -58,6 +58,7 @@ FIRST, SECOND, THIRD = _id("task", 1), _id("task", 24), _id("task", 300)
 READ, EDIT, SCALE = _id("call", 4), _id("call", 6), _id("call", 302)
 ASKED, CARRIED = _id("apr", 6), _id("apr", 302)
 REQUEST = _id("req", 1.1)
+SUGGEST = _id("sug", 399.2)
 
 
 def _artifact(data: bytes, content_type: str, name: str) -> ArtifactRef:
@@ -286,6 +287,7 @@ _EVENTS = [
             request_id=REQUEST,
         ),
     ),
+    _event(16, 5, ev.ToolCallAnnounced(**_call(READ, READ_INPUT, "toolu_01A"), message_id="msg_01", index=2)),
     _event(18, 6.001, ev.ToolCallPolicyEvaluated(**EDIT_CALL, **msgspec.structs.asdict(ASKS))),
     _event(
         19,
@@ -522,7 +524,37 @@ _EVENTS = [
         ),
         task=None,
     ),
-    _event(62, 400, ev.SessionClosed(reason="Done for today."), task=None),
+    _event(
+        62,
+        399,
+        ev.TranscriptSupplemented(
+            supplement_id="review",
+            by=Actor(kind="extension", id="reviewer"),
+            text="The greeting is right; the scale was not changed.",
+            data={"score": 0.8},
+            task_id=FIRST,
+        ),
+        task=None,
+    ),
+    _event(63, 399.2, ev.SuggestRequested(suggest_id=SUGGEST, by=ADA, text="What is left to do?"), task=None),
+    _event(
+        64,
+        399.4,
+        ev.SuggestAnswered(
+            suggest_id=SUGGEST,
+            by=Actor(kind="engine"),
+            results=[
+                ev.HandlerOutcome(
+                    kind="handler_result",
+                    module_name="reviewer",
+                    event_type="suggest_request.requested",
+                    value={"message": "Scale the deployment to three."},
+                )
+            ],
+        ),
+        task=None,
+    ),
+    _event(65, 400, ev.SessionClosed(reason="Done for today."), task=None),
 ]
 
 EVENTS: dict[str, ev.Event] = {event.type: event for event in _EVENTS}

@@ -11,7 +11,10 @@ from codesdk.cli.app import COMMANDS as GROUPS
 from codesdk.client.service import HttpService
 from codesdk.contract import actions as act
 from codesdk.contract.actions import ACTIONS, Action, AnyAction
-from codesdk.contract.records import SessionRow, TaskRow
+from codesdk.contract.events import HandlerOutcome, RuntimeInfo, SuggestAnswered, SuggestAnsweredEvent, Trace
+from codesdk.contract.records import SessionRow, SuggestRequest, TaskRow
+from codesdk.contract.service import Published
+from codesdk.contract.tools import Actor
 from codesdk.daemon.app import OPERATIONS
 from codesdk.daemon.routing import Router
 from codesdk.engine.sessions.actions import SessionActions
@@ -28,6 +31,18 @@ SESSION = SessionRow(
     updated_at="",
 )
 TASK = TaskRow(task_id="task_1", session_id="ses_1", state="running", created_at="")
+SUGGEST = SuggestRequest(suggest_id="sug_1", session_id="ses_1", seq=1)
+OUTCOME = HandlerOutcome(
+    kind="handler_result", module_name="m", event_type="suggest_request.requested", value=["Ä"]
+)
+ANSWERED = SuggestAnsweredEvent(
+    schema_version=1,
+    seq=2,
+    time="",
+    trace=Trace(session_id="ses_1"),
+    runtime=RuntimeInfo(name="scripted"),
+    payload=SuggestAnswered(suggest_id="sug_1", by=Actor(kind="engine"), results=[OUTCOME]),
+)
 SAMPLES: dict[type[Action[Any]], Action[Any]] = {
     type(action): action
     for action in (
@@ -46,8 +61,13 @@ SAMPLES: dict[type[Action[Any]], Action[Any]] = {
         act.ChangeSettings(session_id="ses_1", title=None, values={"a": None}, stop_grace_s=1.5),
         act.MoveSession(session_id="ses_1", runtime="codex", model="m", runtime_config={"effort": "low"}),
         act.CompactSession(session_id="ses_1", strategy="summary", keep_tokens=100),
+        act.SupplementTranscript(session_id="ses_1", supplement_id="s.1", text="Ä", data={"a": [1]}),
+        act.RequestSuggestions(session_id="ses_1", text="tests"),
+        act.AnswerSuggestRequest(session_id="ses_1", suggest_id="sug_1", results=[OUTCOME]),
         act.CloseSession(session_id="ses_1", reason="done"),
         act.DeleteSession(session_id="ses_1"),
+        act.CancelJob(job_id="job/1"),
+        act.RetryJob(job_id="job_1"),
     )
 }
 COMMAND_OF: dict[type[Action[Any]], str | None] = {
@@ -66,8 +86,13 @@ COMMAND_OF: dict[type[Action[Any]], str | None] = {
     act.ChangeSettings: "set",
     act.MoveSession: "move",
     act.CompactSession: "compact",
+    act.SupplementTranscript: None,  # for programs; a person says something in the conversation
+    act.RequestSuggestions: "suggest",
+    act.AnswerSuggestRequest: None,  # CodeSDK itself does, once its extensions were asked
     act.CloseSession: "close",
     act.DeleteSession: "delete",
+    act.CancelJob: "jobs",
+    act.RetryJob: "jobs",
 }
 
 every_action = pytest.mark.parametrize("kind", ACTIONS, ids=lambda kind: kind.__name__)
@@ -82,7 +107,10 @@ class Recording:
     async def execute(self, action: Action[Any], *, key: str | None = None) -> Any:
         self.actions.append(action)
         result = type(action).result_type()
-        return {SessionRow: SESSION, TaskRow: TASK}.get(result)
+        return {SessionRow: SESSION, TaskRow: TASK, SuggestRequest: SUGGEST}.get(result)
+
+    async def follow(self, session_id: str, after_seq: int = 0) -> Any:
+        yield [Published(ANSWERED.seq, b"", ANSWERED)]
 
     async def session(self, session_id: str) -> SessionRow:
         return SESSION
@@ -132,8 +160,13 @@ def test_the_handles_reach_all_of_them():
         session.set(title="x"),
         session.move("codex"),
         session.compact(),
+        session.supplement("s.1", "text"),
+        session.suggest(),
+        session.answer_suggest("sug_1", []),
         session.close(),
         session.delete(),
+        handles.cancel_job("job_1"),
+        handles.retry_job("job_1"),
     ]
 
     async def run() -> None:
@@ -160,8 +193,13 @@ ACTIONS_IN_ORDER = (
     act.ChangeSettings,
     act.MoveSession,
     act.CompactSession,
+    act.SupplementTranscript,
+    act.RequestSuggestions,
+    act.AnswerSuggestRequest,
     act.CloseSession,
     act.DeleteSession,
+    act.CancelJob,
+    act.RetryJob,
 )
 
 

@@ -108,6 +108,7 @@ def nested(value: object, depth: int) -> Any:
     return value
 
 
+@pytest.mark.slow
 def test_endless_and_very_deep_values_are_refused() -> None:
     endless: list[object] = []
     endless.append(endless)
@@ -116,6 +117,7 @@ def test_endless_and_very_deep_values_are_refused() -> None:
             canonical(value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leaf", [math.nan, object()], ids=["nan", "object"])
 def test_a_fault_below_deep_nesting_is_still_a_canonical_error(leaf: object) -> None:
     limit = sys.getrecursionlimit()

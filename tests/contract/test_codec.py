@@ -27,6 +27,7 @@ def frame(value: Any) -> bytes:
     return msgspec.json.encode(value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TYPES)
 def test_any_event_of_each_type_comes_back_as_it_was_written(name):
     @given(events(name))

@@ -100,6 +100,7 @@ def _messages() -> list[tuple[str, ast.expr | None]]:
     return found
 
 
+@pytest.mark.slow
 def test_no_error_is_made_without_a_message():
     made = _messages()
     assert len(made) > 20

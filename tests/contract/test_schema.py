@@ -19,6 +19,7 @@ from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.events import CONTRACT_VERSION, EVENT_TYPES, SCHEMA_VERSION
 from codesdk.contract.messages import Message
 from codesdk.contract.schema import event_schemas, schema_files
+from codesdk.runtimes import adapter_schema_files
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "schema"
@@ -40,6 +41,11 @@ def export(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
+def all_files() -> dict[str, str]:
+    """Return the exported files: those of the contract, and that of the adapter protocol."""
+    return schema_files() | adapter_schema_files()
+
+
 def nodes(schema: Any) -> list[dict[str, Any]]:
     """Return every object in a schema, however deep."""
     if isinstance(schema, list):
@@ -51,7 +57,7 @@ def nodes(schema: Any) -> list[dict[str, Any]]:
 
 def test_the_stored_files_are_what_the_code_gives_and_there_are_no_others():
     stored = {path.name: path.read_text() for path in FOLDER.iterdir()}
-    assert stored == schema_files(), "if meant: .venv/bin/python scripts/export-schema"
+    assert stored == all_files(), "if meant: .venv/bin/python scripts/export-schema"
 
 
 def test_every_event_type_has_a_file_and_the_index_names_them():
@@ -67,6 +73,7 @@ def test_every_event_type_has_a_file_and_the_index_names_them():
     assert set(schema_files()) == {*index["events"].values(), "error.json", "message.json", "index.json"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in schema_files() if name != "index.json"])
 def test_a_file_is_a_valid_schema_that_needs_no_other_file(name):
     schema = json.loads(schema_files()[name])
@@ -75,6 +82,7 @@ def test_a_file_is_a_valid_schema_that_needs_no_other_file(name):
     assert references <= {f"#/$defs/{definition}" for definition in schema["$defs"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in schema_files() if name != "index.json"])
 def test_a_schema_lets_fields_pass_that_it_does_not_know(name):
     schema = json.loads(schema_files()[name])
@@ -107,6 +115,7 @@ def test_an_event_of_another_type_or_version_is_not_valid(name):
     assert [change for change in wrong if check.is_valid(event | change)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TYPES)
 def test_whatever_the_codec_writes_is_valid(name):
     check = validator(SCHEMAS[name])
@@ -125,6 +134,7 @@ def test_every_error_is_valid(error):
     validator(json.loads(schema_files()["error.json"])).validate(plain(error))
 
 
+@pytest.mark.slow
 @given(structs(Message))
 @settings(max_examples=COUNTS.examples // 4)
 def test_every_message_is_valid(message):
@@ -142,7 +152,7 @@ def test_an_error_of_an_unknown_code_or_a_message_of_an_unknown_block_is_not_val
 def test_the_script_writes_a_folder_that_it_then_finds_in_order(tmp_path):
     folder = tmp_path / "schema"
     assert export(folder).returncode == 0
-    assert {path.name: path.read_text() for path in folder.iterdir()} == schema_files()
+    assert {path.name: path.read_text() for path in folder.iterdir()} == all_files()
     done = export("--check", folder)
     assert (done.returncode, done.stdout) == (0, "")
 
@@ -168,4 +178,4 @@ def test_the_script_names_each_file_that_drifted_and_leaves_it_alone(tmp_path):
 def test_a_folder_that_is_not_there_is_all_missing(tmp_path):
     done = export("--check", tmp_path / "nowhere")
     assert done.returncode == 1
-    assert done.stdout.count("missing: ") == len(schema_files())
+    assert done.stdout.count("missing: ") == len(all_files())

@@ -44,6 +44,7 @@ turns:
       - call: {tool: workspace.edit, input: {path: small.txt, old: two, new: one}}
       - burst: {count: 20}
       - call: {tool: no.such.tool}
+      - call: {tool: task.answer, input: {n: 1}}
     usage: {input: 30, output: 40}
   - steps: [{burst: {count: 40}}, {text: done}]
 """

@@ -57,7 +57,7 @@ def test_maps_say_that_they_are_maps_and_no_default_makes_a_field_required():
     assert [at for at in maps if "additionalProperties" not in places[at]] == []
     assert [at for at, node in nodes(SCHEMAS) if "default" in node and not at.endswith(".properties")] == []
     create = SCHEMAS["CreateSession"]
-    assert create["required"] == ["runtime", "workspace"]
+    assert create["required"] == ["workspace"]
     assert create["properties"]["permission_mode"]["description"] == 'Default: "ask".'
     unions = [node for _, node in nodes(SCHEMAS) if "discriminator" in node]
     assert len(unions) > 1

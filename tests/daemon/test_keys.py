@@ -9,13 +9,22 @@ from typing import Any, NamedTuple
 import pytest
 from tests.daemon.requests import BY_NAME, path_of
 from tests.daemon.rig import HELLO, TERMINAL, Daemon, asks, daemon, problem, waiting
+from tests.extensions.rig import Extensions
 
 from codesdk.daemon.app import OPERATIONS
 
 LOGINS = {"beginLogin", "answerLogin"}
 """Left out: no runtime of this daemon has a login to begin. tests/engine/test_logins.py tries the dialog, without keys."""
-POSTS = [op.name for op in OPERATIONS if op.method == "POST" and op.name not in LOGINS]
+ALIKE = {"reloadExtensions", "cancelJob", "retryJob"}
+"""Left out: their bodies say nothing, so no two requests differ."""
+POSTS = [op.name for op in OPERATIONS if op.method == "POST" and op.name not in LOGINS | ALIKE]
 AT_ONCE = 4
+SLOW = """
+import asyncio
+async def asked(event, tools): await asyncio.Event().wait()
+def register(registry): registry.on("suggest_request.requested", asked, timeout_ms=60_000)
+"""
+"""An extension that never answers, so that a request for suggestions is open until somebody else does."""
 HEADERS = {"content-type": "application/octet-stream"}
 
 
@@ -33,7 +42,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         interrupted = before.session(asks("resumed.txt") | {"loop": True})
         waiting(before, interrupted)
         before.stop(signal.SIGKILL)
-    with daemon(data_dir) as running:
+    ext = Extensions(data_dir.parent / "extensions")
+    ext.write("slow", SLOW, events=["suggest_request.requested"])
+    with daemon(data_dir, "--extension", str(ext.root)) as running:
         yield Place(running, interrupted)
 
 
@@ -94,6 +105,18 @@ def _changed(place: Place, path: str = "undone.txt") -> Try:
     return Try({"session_id": session}, {}, {"tool_call_id": "call_1"}, "files.undone")
 
 
+def _suggesting(place: Place) -> Try:
+    session = place.running.session()
+    asked = place.running.post(f"/v1/sessions/{session}/suggestions")
+    one = {"kind": "handler_result", "module_name": "m", "event_type": "suggest_request.requested"}
+    return Try(
+        {"session_id": session, "suggest_id": asked["suggest_id"]},
+        {"results": [one]},
+        {"results": []},
+        "suggest_request.answered",
+    )
+
+
 def _key(provider: str) -> dict[str, str]:
     return {"provider": provider, "key": "a-key-of-nobody-0123456789"}
 
@@ -114,6 +137,16 @@ TRIES: dict[str, Callable[[Place], Try]] = {
         place, {"runtime": "codex"}, {"runtime": "codex", "model": "m"}, "session.resumed"
     ),
     "compactSession": lambda place: _idle(place, {"keep_tokens": 0}, {"keep_tokens": 1}, "session.compacted"),
+    "supplementTranscript": lambda place: _idle(
+        place,
+        {"supplement_id": "a", "text": "one"},
+        {"supplement_id": "a", "text": "other"},
+        "transcript.supplemented",
+    ),
+    "requestSuggestions": lambda place: _idle(
+        place, {"text": "one"}, {"text": "other"}, "suggest_request.requested"
+    ),
+    "answerSuggestRequest": _suggesting,
     "closeSession": lambda place: _asking(
         place, {"reason": "enough"}, {"reason": "more than enough"}, "session.closed"
     ),

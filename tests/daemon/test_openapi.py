@@ -4,6 +4,7 @@ What schemathesis checks of each answer: no server error, a status and a media t
 described shape, bad requests refused, nothing of a deleted session left, methods that are not described refused.
 """
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
+from hypothesis.errors import FlakyStrategyDefinition
 from hypothesis.stateful import run_state_machine_as_test
 from schemathesis import GenerationMode
 from tests.daemon.rig import HELLO, Daemon, daemon
@@ -40,8 +42,18 @@ IN_THE_MIDDLE = {
 }
 ACCOUNTS = {"addKey", "removeKey", "beginLogin", "readLogin", "answerLogin", "cancelLogin"}
 """Need a key that could be one, or a login that is switched on: tests/daemon/test_provider_keys.py."""
-NEEDS_MORE_THAN_LUCK = {*IN_THE_MIDDLE, *ACCOUNTS, "compactSession", "undoChanges", "openapi"}
-"""Succeed only in the middle of something, or (the description itself) are not tried: they have tests of their own."""
+SWITCHED_OFF = {
+    "listExtensions",
+    "reloadExtensions",
+    "getJob",
+    "cancelJob",
+    "retryJob",
+    "requestSuggestions",
+    "answerSuggestRequest",
+}
+NEEDS_MORE_THAN_LUCK = {*IN_THE_MIDDLE, *ACCOUNTS, *SWITCHED_OFF, "compactSession", "undoChanges", "openapi"}
+"""Succeed only in the middle of something or where the operator wants them, or (the description itself) are not tried:
+they have tests of their own."""
 
 
 class Explorer:
@@ -134,9 +146,21 @@ def test_what_is_made_can_be_used_as_the_description_says(explorer: Explorer):
         def get_call_kwargs(self, case: Any) -> dict[str, Any]:
             return {"timeout": 60}
 
-    run_state_machine_as_test(
-        Walk, settings=settings(SAME_EVERY_TIME, max_examples=12, stateful_step_count=8)
-    )
+        def validate_response(self, response: Any, case: Any, *given: Any, **named: Any) -> None:
+            try:
+                super().validate_response(response, case, *given, **named)
+            except BaseException as error:
+                broken.append(error)
+                raise
+
+    broken: list[BaseException] = []
+    # What a step can be depends on what the daemon answered, and that on what runs there: hypothesis may find that a walk
+    # with the same beginning goes on in another way, and gives up. That is no fault of the daemon's.
+    with contextlib.suppress(FlakyStrategyDefinition):
+        run_state_machine_as_test(
+            Walk, settings=settings(SAME_EVERY_TIME, max_examples=12, stateful_step_count=8)
+        )
+    assert broken == []
     _try_all(explorer, GenerationMode.POSITIVE, max_examples=6)
     names = {operation.name for operation in OPERATIONS}
     assert explorer.succeeded | NEEDS_MORE_THAN_LUCK == names

@@ -51,8 +51,8 @@ def test_a_key_is_stored_by_its_principal_and_shown_to_nobody(people: People) ->
     assert people.send("bob", "GET", "/v1/keys").json() == {"keys": []}
     file = people.running.data_dir / "keys.json"
     assert file.stat().st_mode & 0o777 == 0o600
-    assert KeyFile(people.running.data_dir).find("alice", "anthropic") == SECRET
-    assert KeyFile(people.running.data_dir).find("bob", "anthropic") is None
+    assert KeyFile(people.running.data_dir).of("alice") == {"anthropic": SECRET}
+    assert KeyFile(people.running.data_dir).of("bob") == {}
 
 
 def test_the_keys_of_others_are_the_operators_business(people: People) -> None:

@@ -18,8 +18,9 @@ async def test_the_example_runs():
 
 def test_each_runtime_with_logins_has_its_column_and_its_providers_words():
     ways = {entry.alias: entry.logins for entry in entries().values() if entry.logins}
-    assert ways == {"codex": ("through",), "claude": ("beside",)}
-    assert "| for | codex | claude |" in PAGE
+    assert ways == {"codex": ("through",), "claude": ("beside",), "gemini": ("beside",)}
+    assert "| for | codex | claude, gemini |" in PAGE
+    assert "| | codex | claude | gemini |" in PAGE
     quoted = PAGE.partition("## What the providers say")[2]
     assert all(f"({alias})\n\n>" in quoted for alias in ways)
 

@@ -1,6 +1,7 @@
 """Short ways to have an engine act, for tests that drive one directly: each is one action."""
 
 from collections.abc import AsyncGenerator, Iterable
+from typing import Any
 
 from codesdk.contract import actions as act
 from codesdk.contract.actions import LOCAL, Caller
@@ -52,10 +53,17 @@ async def start(
     *,
     on_busy: OnBusy = "queue",
     task_id: str | None = None,
+    output_schema: dict[str, Any] | None = None,
     key: str | None = None,
 ) -> str:
     """Start a task and return its id."""
-    action = act.StartTask(session_id=session.session_id, message=messages, on_busy=on_busy, task_id=task_id)
+    action = act.StartTask(
+        session_id=session.session_id,
+        message=messages,
+        on_busy=on_busy,
+        task_id=task_id,
+        output_schema=output_schema,
+    )
     return (await engine.execute(action, Caller.of(session.state.principal), key)).task_id
 
 

@@ -227,6 +227,7 @@ class Watching:
 
     name = "watching"
     types = ("task.completed",)
+    gather_s = 0.05
 
     def __init__(self, kind: type[BaseException]) -> None:
         self.kind = kind

@@ -6,9 +6,12 @@ After every step all readers have seen only what is stored; at the end every ses
 """
 
 import asyncio
+import contextlib
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -24,6 +27,7 @@ from tests.engine.acting import (
 )
 from tests.engine.world import World
 
+from codesdk.contract.capabilities import Capabilities
 from codesdk.contract.errors import CodeSDKError, ErrorInfo
 from codesdk.contract.events import (
     OutputCompleted,
@@ -37,6 +41,8 @@ from codesdk.contract.events import (
     UsageReported,
 )
 from codesdk.contract.messages import Message, Reasoning, Text, user
+from codesdk.contract.models import ModelAnswered, ModelAsked, Refused
+from codesdk.contract.ownership import WireCall
 from codesdk.contract.ports import FileChange, ToolInvocation, ToolRun, ToolSink
 from codesdk.contract.runtime import (
     Draft,
@@ -50,8 +56,8 @@ from codesdk.contract.runtime import (
     ToolReply,
 )
 from codesdk.contract.settings import Limits, SessionConfig, SessionSettings, SettingsChange
-from codesdk.contract.tools import Actor, ToolIdentity
-from codesdk.testing.fakes import READ, WRITE, FakeRuntime, FakeTask, FakeTools, tool_spec
+from codesdk.contract.tools import ANSWER_TOOL, Actor, ToolIdentity
+from codesdk.testing.fakes import READ, WRITE, FakeRuntime, FakeTask, FakeTools, delta, tool_spec
 
 EXAMPLES, STEPS = COUNTS.machine_examples, COUNTS.machine_steps
 SQLITE_EXAMPLES = max(1, EXAMPLES // 6)
@@ -130,7 +136,11 @@ class PuppetRuntime(FakeRuntime):
     def __init__(self) -> None:
         super().__init__()
         self.manners = "polite"
+        self.way: Any = "tool"
         self.tasks: list[Any] = []
+
+    def capabilities(self) -> Capabilities:
+        return msgspec.structs.replace(super().capabilities(), output_schema=self.way)
 
     async def start_task(self, host: Host, task: TaskInput) -> FakeTask:
         if self.manners == "start fails":
@@ -187,10 +197,22 @@ TURNS = st.one_of(st.none(), st.none(), st.integers(0, 8))
 PICK = st.integers(0, 7)
 MESSAGE_IDS = st.sampled_from(["m1", "m2", "m3"])
 BLOCK_IDS = st.sampled_from(["b1", "b2", "b3"])
-TEXTS = st.sampled_from(["", "a", "hello ", "hunter2", "-canary", SECRET, "é🎉", "\ud83d", "\0", BIG])
+TEXTS = st.sampled_from(["", "a", "hello ", "hunter2", "-canary", SECRET, "é🎉", "\ud83d", "\0", BIG, "{}"])
 RAWS = st.sampled_from(
     [None, None, {"a": 1}, {"s": SECRET}, {"big": BIG}, object(), {"n": float("nan")}, [(1,)]]
 )
+SCHEMAS = st.sampled_from(
+    [
+        None,
+        None,
+        {"type": "object"},
+        {"type": "object", "properties": {"n": {"type": "integer"}}, "description": SECRET},
+        {"type": "object", "properties": {}, "required": [], "additionalProperties": False},
+        {"type": "object", "required": ["never"]},
+        {"type": "nothing"},
+    ]
+)
+WAYS = st.sampled_from(["tool", "native"])
 INPUTS: st.SearchStrategy[Any] = st.sampled_from(
     [
         {},
@@ -206,7 +228,7 @@ INPUTS: st.SearchStrategy[Any] = st.sampled_from(
     ]
 )
 NAMES = st.sampled_from(
-    [READ.name, READ.name, WRITE.name, WRITE.name, STUBBORN.name, "nobody.knows", "", SECRET]
+    [READ.name, READ.name, WRITE.name, WRITE.name, STUBBORN.name, ANSWER_TOOL, "nobody.knows", "", SECRET]
 )
 GARBAGE: st.SearchStrategy[Any] = st.sampled_from(
     [
@@ -337,6 +359,7 @@ class EngineMachine(RuleBasedStateMachine):
             sqlite=self.sqlite,
         )
         self.sessions: list[str] = []
+        self.numbers = itertools.count()
 
     # --- callers ---------------------------------------------------------------------------------
 
@@ -362,15 +385,43 @@ class EngineMachine(RuleBasedStateMachine):
         )
         self.keep(self.world.do(create_session(self.world.engine, config, key=key)))
 
-    @rule(at=PICK, text=TEXTS, on_busy=ON_BUSY, own_id=OWN_IDS, key=KEYS, manners=MANNERS, turns=TURNS)
+    @rule(
+        at=PICK,
+        text=TEXTS,
+        on_busy=ON_BUSY,
+        own_id=OWN_IDS,
+        key=KEYS,
+        manners=MANNERS,
+        schema=SCHEMAS,
+        way=WAYS,
+        turns=TURNS,
+    )
     def start(
-        self, at: int, text: str, on_busy: Any, own_id: Any, key: Any, manners: str, turns: Any
+        self,
+        at: int,
+        text: str,
+        on_busy: Any,
+        own_id: Any,
+        key: Any,
+        manners: str,
+        schema: Any,
+        way: Any,
+        turns: Any,
     ) -> None:
         async def call() -> None:
             live = await live_session(self.world.engine, self.session(at))
-            await start(self.world.engine, live, [user(text)], on_busy=on_busy, task_id=own_id, key=key)
+            await start(
+                self.world.engine,
+                live,
+                [user(text)],
+                on_busy=on_busy,
+                task_id=own_id,
+                output_schema=schema,
+                key=key,
+            )
 
         self.runtime.manners = manners
+        self.runtime.way = way
         self.world.do(call(), turns)
 
     @rule(which=PICK, approve=st.booleans(), scope=SCOPES, attempt=ATTEMPTS, exact=st.booleans(), turns=TURNS)
@@ -455,6 +506,43 @@ class EngineMachine(RuleBasedStateMachine):
         task.closed = item is None
         task.emit(*([] if item is None else [item]))
         self.world.settle(turns)
+
+    # --- the gateway -----------------------------------------------------------------------------
+
+    @rule(at=PICK, name=NAMES, given=INPUTS, is_asked=st.booleans(), says=st.booleans(), turns=TURNS)
+    def keep_from_runtime(
+        self, at: int, name: str, given: Any, is_asked: bool, says: bool, turns: Any
+    ) -> None:
+        """The gateway tells of a call that it kept from the runtime, in a task or outside; the runtime repeats its mark."""
+
+        async def call() -> None:
+            with contextlib.suppress(CodeSDKError):
+                tap = (await live_session(self.world.engine, self.session(at))).resources.tap
+                asked = ModelAsked(purpose="main", model="m", content=next(self.numbers))
+                opened = await tap.opened(asked) if is_asked else "req_of_nobody"
+                if isinstance(opened, Refused):
+                    return
+                mark, item = tap.mark(), {"name": name, "input": given}
+                try:
+                    await tap.denied(
+                        WireCall(
+                            request_id=opened,
+                            name=name,
+                            input=given,
+                            model_call_id="c1",
+                            reason=f"No {SECRET}",
+                            mark=mark,
+                            item=item,
+                            step=0,
+                        )
+                    )
+                    for task in self.runtime.tasks[-1:] if says else []:
+                        task.emit(delta(mark[:9], "m1"), delta(mark[9:], "m1"))
+                finally:
+                    if is_asked:
+                        tap.closed(opened, ModelAnswered(status="completed", duration_ms=1))
+
+        self.world.do(call(), turns)
 
     # --- tools -----------------------------------------------------------------------------------
 
@@ -578,10 +666,10 @@ class EngineMachine(RuleBasedStateMachine):
     def task(self, at: int) -> Puppet:
         """A task whose stream is open, if need be a new one; if none can be started, one that is over."""
         if not any(not task.over for task in self.runtime.tasks):
-            self.start(at, "go on", "queue", None, None, "polite", None)
+            self.start(at, "go on", "queue", None, None, "polite", None, "tool", None)
         if not self.runtime.tasks:
             self.create()
-            self.start(len(self.sessions) - 1, "go on", "queue", None, None, "polite", None)
+            self.start(len(self.sessions) - 1, "go on", "queue", None, None, "polite", None, "tool", None)
         found = [task for task in self.runtime.tasks if not task.over] or self.runtime.tasks
         return found[at % len(found)] if found else Puppet(None, None, "polite")  # type: ignore[arg-type]
 

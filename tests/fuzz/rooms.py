@@ -17,8 +17,10 @@ from tests.fuzz.seeds import TURN
 
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import UsageReported
-from codesdk.contract.models import ExactInput, ModelAnswered, ModelAsked, OwnTexts
+from codesdk.contract.models import ExactInput, ModelAnswered, ModelAsked, OwnTexts, StoredInput
+from codesdk.contract.ownership import WireCall, mark_for
 from codesdk.contract.runtime import Draft
+from codesdk.contract.tools import ToolSpec
 from codesdk.gateway.capture.observe import ObservedBackend
 from codesdk.gateway.cassettes.cassette import request_hash
 from codesdk.gateway.reply import RawRequest, Reply
@@ -33,7 +35,7 @@ from codesdk.runtimes.program.jsonrpc import Connection, Garbage, Gone
 from codesdk.sandbox.egress import EgressProxy, Internet
 from codesdk.sdk import CodeSDK
 from codesdk.store import SqliteLog
-from codesdk.testing.fakes import FakeRuntime, memory_sdk
+from codesdk.testing.fakes import FakeRuntime, memory_sdk, tool_spec
 from codesdk.tools.http_get import get
 
 Run = Callable[[bytes], Awaitable[None]]
@@ -73,14 +75,35 @@ class _Tap:
         msgspec.json.encode([asked.model, asked.purpose, asked.estimated_input])
         return "req_1"
 
-    async def taken(self, request_id: str, exact: ExactInput) -> str:
+    async def taken(self, request_id: str, exact: ExactInput) -> StoredInput:
         msgspec.json.encode(exact)
-        return "sha256:0"
+        return StoredInput(sent="sha256:0")
 
     def closed(self, request_id: str, answered: ModelAnswered) -> None:
         msgspec.json.encode(answered)
 
     async def keep(self, exchange: bytes) -> None: ...
+
+    def tools(self) -> Sequence[ToolSpec]:
+        return [tool_spec("workspace.read")]
+
+    def words(self) -> Sequence[str]:
+        return ["Go."]
+
+    def mark(self) -> str:
+        return mark_for("call_1")
+
+    async def denied(self, call: WireCall) -> None:
+        msgspec.json.encode(call)
+
+    async def denials(self) -> Sequence[WireCall]:
+        return ()
+
+    def converse(self) -> None: ...
+
+    def aside(self, request_id: str, tools: Sequence[str]) -> None: ...
+
+    def give_up(self, why: str) -> None: ...
 
 
 def gateway(path: str) -> Callable[[], Any]:

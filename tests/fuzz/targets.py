@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from tests.fuzz import http_rooms, mcp_rooms, rooms, seeds
+from tests.fuzz import adapter_rooms, http_rooms, mcp_rooms, owned, rooms, seeds
 from tests.fuzz.mutations import Shape
 
+from codesdk import prices
 from codesdk.bundle import read_bundle
 from codesdk.cli.commands.bundle import _explain
 from codesdk.client.stream import Parser
@@ -31,7 +32,6 @@ from codesdk.contract.tools import Subjects, ToolClass
 from codesdk.engine.checks.rules_log import Checker
 from codesdk.engine.log.fold import fold, session_row
 from codesdk.engine.log.state import SessionState
-from codesdk.gateway import prices
 from codesdk.gateway.cassettes.cassette import dump_cassette, parse_cassette
 from codesdk.gateway.wires.exchange import Decoder, Seen
 from codesdk.gateway.wires.formats import codec_for
@@ -129,6 +129,10 @@ def _whole(wire: Wire, data: bytes) -> None:
     decoder = codec_for(wire).decoder()
     decoder.whole(data)
     _seen(wire, decoder)
+
+
+def _owned_stream(wire: Wire, data: bytes) -> None:
+    owned.stream(wire, data, _pieces(data))
 
 
 def _seen(wire: Wire, decoder: Decoder) -> Seen:
@@ -265,11 +269,41 @@ TARGETS = (
         Target(f"{wire}-answer", "json", partial(seeds.whole_answers, wire), _plain(partial(_whole, wire)))
         for wire in WIRES
     ),
+    *(
+        Target(
+            f"{wire}-owned-stream",
+            "lines",
+            partial(seeds.answers, wire),
+            _plain(partial(_owned_stream, wire)),
+        )
+        for wire in WIRES
+    ),
+    *(
+        Target(
+            f"{wire}-owned-answer",
+            "json",
+            partial(seeds.whole_answers, wire),
+            _plain(partial(owned.whole, wire)),
+        )
+        for wire in WIRES
+    ),
+    *(
+        Target(
+            f"{wire}-owned-request",
+            "json",
+            partial(seeds.requests, wire),
+            _plain(partial(owned.request, wire, _PATHS[wire])),
+            (ValueError, RecursionError),
+        )
+        for wire in WIRES
+    ),
     Target("sse", "lines", seeds.streams, _plain(_events)),
     Target("client-stream", "lines", seeds.streams, _plain(_client_stream)),
     Target("framing", "lines", seeds.codex_lines, _plain(_framing)),
     Target("claude", "lines", seeds.claude_lines, _in(rooms.program(rooms.claude_items)), cost=10),
     Target("codex", "lines", seeds.codex_lines, _in(rooms.program(rooms.codex_items)), cost=10),
+    Target("adapter-heard", "lines", adapter_rooms.adapter_lines, _in(adapter_rooms.adapter_heard), cost=10),
+    Target("engine-heard", "lines", adapter_rooms.engine_lines, _in(adapter_rooms.engine_heard), cost=5),
     Target("mcp-served", "json", seeds.mcp_requests, _in(mcp_rooms.mcp_served), cost=3),
     Target(
         "mcp-attached",

@@ -40,6 +40,7 @@ def _little_memory() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_AS, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_hostile_bytes_get_an_answer(target: Target):
     for path in sorted((CORPUS / target.name).glob("*")):

@@ -89,6 +89,7 @@ async def passed(target: str, *headers: str, method: str = "POST", wire: Wire | 
         ("GET", "/v1beta/models/m/operations", "gemini"),
     ],
 )
+@pytest.mark.slow
 async def test_what_is_neither_a_model_request_nor_a_list_of_models_never_reaches_the_provider(
     method: str, target: str, wire: Wire
 ) -> None:
@@ -119,6 +120,7 @@ async def test_what_is_neither_a_model_request_nor_a_list_of_models_never_reache
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.slow
 async def test_a_path_that_two_readers_may_take_for_different_ones_is_refused(
     method: str, target: str
 ) -> None:

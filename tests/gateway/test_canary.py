@@ -119,6 +119,7 @@ async def careless(task: Any) -> AsyncIterator[Any]:
 
 @pytest.mark.parametrize("mode", ["passthrough", "record"])
 @pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.slow
 async def test_nothing_that_is_kept_or_logged_has_a_canary(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: Any, answer: str
 ) -> None:

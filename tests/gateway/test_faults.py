@@ -69,6 +69,7 @@ async def outcome_of(expected: Outcome, asked: Awaitable[Turn]) -> Outcome:
 @each_way
 @each_wire
 @pytest.mark.parametrize("status", HTTP)
+@pytest.mark.slow
 async def test_every_scripted_refusal_is_the_clients_own_error(
     stage: Stage, status: int, wire: Wire, streaming: bool
 ):
@@ -91,6 +92,7 @@ async def test_every_other_fault_is_what_the_table_says(
 
 
 @pytest.mark.parametrize("fault", SILENCES)
+@pytest.mark.slow
 async def test_silence_is_the_timeout_of_each_client(stage: Stage, fault: str):
     """All at once, because each has to wait: long enough for a busy machine to have begun."""
     asked: list[Awaitable[Turn]] = []

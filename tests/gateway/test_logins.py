@@ -13,6 +13,8 @@ from tests.gateway.peers import Peer, body_of, peer, say, send_raw
 from codesdk.gateway.logins import LOGIN_PROVIDERS, LoginDoor, LoginUpstream
 from codesdk.gateway.server import Gateway
 
+pytestmark = pytest.mark.slow
+
 ACCESS = "access-token-of-the-program"
 LOGIN = (f"authorization: Bearer {ACCESS}", "chatgpt-account-id: account-1", "user-agent: codex/0.163.0")
 FIRST = "refresh-token-number-1"
@@ -124,6 +126,7 @@ async def test_what_a_program_reads_of_its_account_passes_with_its_login(path: s
         ("GET", "/v1/models"),
     ],
 )
+@pytest.mark.slow
 async def test_nothing_else_passes(method: str, path: str):
     async with world(say(b"{}")) as here:
         body = json.dumps(body_of("responses")).encode()

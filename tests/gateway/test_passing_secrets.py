@@ -132,6 +132,7 @@ async def test_a_login_of_the_client_that_a_provider_says_is_left_nowhere(
 
 @each_wire
 @pytest.mark.parametrize("place", PLACES)
+@pytest.mark.slow
 async def test_a_secret_in_a_header_or_a_query_is_left_nowhere(wire: Wire, place: str, scene: Scene):
     target, headers = PATHS[wire], []
     if place.startswith("?"):

@@ -14,6 +14,7 @@ async def said(session: Session, text: str = "And?") -> str:
     return (await (await session.start(text)).result()).text
 
 
+@pytest.mark.slow
 async def test_it_goes_on_after_each_restart(tmp_path: Path) -> None:
     async with opened(tmp_path) as sdk:
         session = await session_of(sdk, tmp_path, turns("one", "two", "three", "four"))
@@ -41,6 +42,7 @@ async def test_a_turn_that_was_a_fault_is_used_up_too(tmp_path: Path) -> None:
         assert await said(await sdk.session(session.id)) == "then"
 
 
+@pytest.mark.slow
 async def test_a_script_that_is_given_begins_at_its_first_turn_and_the_log_says_that_it_was(
     tmp_path: Path,
 ) -> None:

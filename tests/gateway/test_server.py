@@ -55,6 +55,7 @@ async def test_a_request_without_a_valid_token_is_refused_as_its_provider_would_
 
 
 @each_wire
+@pytest.mark.slow
 async def test_a_wrong_token_is_the_typed_error_of_the_official_client(wire: Wire):
     async with Gateway() as gateway:
         with pytest.raises(TYPED[wire], match="no session behind this address"):
@@ -62,6 +63,7 @@ async def test_a_wrong_token_is_the_typed_error_of_the_official_client(wire: Wir
 
 
 @each_wire
+@pytest.mark.slow
 async def test_a_body_over_the_limit_is_refused_and_the_connection_stays_good(wire: Wire):
     async with Gateway(max_body_bytes=10_000) as gateway, httpx2.AsyncClient(timeout=PATIENCE_S) as client:
         base_url = gateway.admit(ScriptedModel(HELLO))
@@ -81,6 +83,7 @@ async def test_a_body_over_the_limit_is_refused_and_the_connection_stays_good(wi
         ("gemini", "GET", "/v1beta/models"),
     ],
 )
+@pytest.mark.slow
 async def test_an_unknown_route_is_not_found_in_the_shape_of_the_likely_provider(
     wire: Wire, method: str, path: str
 ):
@@ -90,6 +93,7 @@ async def test_an_unknown_route_is_not_found_in_the_shape_of_the_likely_provider
         assert "is not a route of this gateway" in error_text(wire, answer.content)
 
 
+@pytest.mark.slow
 @each_wire
 @pytest.mark.parametrize(
     "body",
@@ -253,6 +257,7 @@ async def test_a_key_in_the_query_goes_on_as_a_header_so_that_no_log_of_addresse
 
 
 @each_wire
+@pytest.mark.slow
 async def test_our_key_in_the_error_text_of_a_provider_does_not_reach_the_runtime(wire: Wire):
     text = msgspec.json.encode({"type": "error", "error": {"message": f"Incorrect key {KEY}.", "code": 401}})
     async with peer(say(text, 401, "content-type: application/json")) as provider, Gateway() as gateway:
@@ -275,6 +280,7 @@ async def test_a_bug_of_ours_is_an_error_of_the_provider_and_its_message_is_not_
     assert LOGIN not in caplog.text
 
 
+@pytest.mark.slow
 async def test_streams_that_are_open_when_the_gateway_ends_are_closed_before_it_has_ended():
     async with peer(stream(b"data: {}\n\n")) as provider:
         upstream = provider.upstream()

@@ -141,6 +141,7 @@ async def keep_still(writer: asyncio.StreamWriter) -> None:
 
 @pytest.mark.parametrize(("failure", "status"), [(keep_still, 504), (break_off, 502)])
 @each_wire
+@pytest.mark.slow
 async def test_a_failure_of_the_provider_is_tried_again_by_the_official_client(
     wire: Wire, failure: Handler, status: int, monkeypatch: pytest.MonkeyPatch
 ):

@@ -264,8 +264,10 @@ async def test_a_disk_that_fills_up_fails_the_task_once_and_loses_nothing_that_w
             await task.result()
         assert (failure.value.code, failure.value.retryable) == ("STORAGE_FAILED", True)
         assert await watching == "STORAGE_FAILED"
-        with pytest.raises(StorageFailure, match="full"):
+        # The next one fails for the same cause, whether its own end still fits into the file or not.
+        with pytest.raises(CodeSDKError) as again:
             await (await session.start("Again")).result()
+        assert again.value.code == "STORAGE_FAILED"
         # The process lives: what needs no space works, for the broken session and for others.
         assert {row.session_id for row in await sdk.sessions()} == {quiet.id, session.id}
         assert (await quiet.info()).active_task_id is None
@@ -380,6 +382,7 @@ async def test_garbage_in_place_of_a_database_is_refused_and_left_alone(tmp_path
 
 
 @pytest.mark.parametrize("kept", [50, 100, 4096, 5000, 0.5, 0.9])
+@pytest.mark.slow
 async def test_a_database_cut_short_gives_only_clear_errors(tmp_path: Path, kept: float):
     session_id = await fill(tmp_path / "data", tmp_path)
     database = tmp_path / "data" / DATABASE
@@ -423,6 +426,7 @@ PLACES = {"session.created": 1, "task.started": 2, "model.output.delta": 4, "tas
 
 
 @pytest.mark.parametrize("place", PLACES)
+@pytest.mark.slow
 async def test_a_damaged_event_is_named_and_kept_and_the_session_goes_on(tmp_path: Path, place: str):
     session_id = await fill(tmp_path / "data", tmp_path)
     async with CodeSDK.open(tmp_path / "data") as sdk:
@@ -459,6 +463,7 @@ async def test_a_damaged_event_is_named_and_kept_and_the_session_goes_on(tmp_pat
         lambda state: state.replace(b"ses_", b"ses_x", 1),
     ],
 )
+@pytest.mark.slow
 async def test_a_damaged_snapshot_costs_time_but_nothing_else(
     tmp_path: Path, spoil: Callable[[bytes], bytes]
 ):
@@ -688,6 +693,7 @@ async def test_a_delta_of_10_megabytes_is_noted_and_kept(tmp_path: Path):
 
 
 @pytest.mark.parametrize("depth", [200, 100_000])
+@pytest.mark.slow
 async def test_a_tool_input_nested_too_deep_is_answered_and_the_task_ends(tmp_path: Path, depth: int):
     call = ToolAnnouncement(name="workspace.read", input=nested(depth), runtime_tool_call_id="c1")
     payloads = await recite(tmp_path, call)

@@ -98,6 +98,7 @@ def test_no_secret_gets_into_a_line_by_any_way(stream: io.StringIO, form: Any):
     assert text.count("[redacted]") >= 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "depth", [800, 5_000, 100_000]
 )  # how deep is too deep depends on the Python and on the reader

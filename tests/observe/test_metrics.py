@@ -43,6 +43,13 @@ NAMES = {
     "codesdk_observers_dropped_total": "counter",
     "codesdk_connections": "gauge",
     "codesdk_connections_cut_total": "counter",
+    "codesdk_extension_calls_total": "counter",
+    "codesdk_extension_actions_total": "counter",
+    "codesdk_extension_dispatch_seconds": "histogram",
+    "codesdk_extension_backlog": "gauge",
+    "codesdk_jobs": "gauge",
+    "codesdk_job_attempts_total": "counter",
+    "codesdk_job_attempt_seconds": "histogram",
 }
 
 

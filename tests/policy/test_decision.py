@@ -65,6 +65,7 @@ def test_the_effective_decision_is_always_the_strictest_that_applies(said: list[
 
 
 @given(opinions(), st.randoms())
+@pytest.mark.slow
 def test_the_order_of_opinions_does_not_matter(said: list[Evaluation], chance: Any):
     mixed = list(said)
     chance.shuffle(mixed)

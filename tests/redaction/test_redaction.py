@@ -157,6 +157,7 @@ def test_a_stream_holds_back_no_more_than_it_must():
 
 
 @pytest.mark.parametrize("head", ["sk-1", "eyJhbGciOiJI.abcdefghi.", "-----BEGIN PRIVATE KEY-----\n"])
+@pytest.mark.slow
 def test_a_stream_does_not_hold_an_endless_key_and_does_not_let_its_end_out(head: str):
     stream = Redactor().stream()
     out = stream.feed("key " + head)
@@ -177,6 +178,7 @@ def test_values_are_walked_with_their_keys_and_kept_when_nothing_changes():
     assert dirty["a"] == [1, "is hunter2"]
 
 
+@pytest.mark.slow
 def test_a_value_nested_too_deeply_is_refused():
     value: list[Any] = []
     for _ in range(100_000):

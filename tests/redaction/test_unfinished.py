@@ -45,6 +45,7 @@ def test_it_is_found_where_the_plain_expression_finds_it(text: str, start: int):
 HEADS = ["sk-", "-sk-a", "-eyJ", "-eyJaaaaaaaaa", "-----BEGIN PRIVATE KEY-----", "-----BEGIN ", "Bearer ", "://a:", "-ghp_", " AIza", "-xoxb-", "AKIA"]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("end", ["", "!", "."])
 def test_a_text_full_of_beginnings_is_searched_for_secrets_in_linear_work(head: str, end: str):

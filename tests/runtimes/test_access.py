@@ -29,6 +29,9 @@ from codesdk.script import parse_object
 
 OPERATORS, ALICES = "key-of-the-operator-0123456789", "key-of-alice-0123456789-abc"
 SAYS = {"turns": [{"steps": [{"text": "Hello."}]}], "loop": True}
+_LOGINS = ("x-api-key", "x-goog-api-key", "authorization")
+NAMED = [name for name in runtime_names() if name != "acp"]
+"""All but the one that is nothing without a command."""
 PROGRAMS = [name for name, entry in entries().items() if entry.program is not None]
 
 
@@ -50,7 +53,9 @@ class PaidModel:
 
     async def answer(self, codec: Codec, ask: Ask, request: RawRequest) -> Reply:
         headers = {name.lower(): value for name, value in request.headers}
-        self.paid.append(headers.get("x-api-key") or headers["authorization"].removeprefix("Bearer "))
+        self.paid.append(
+            next(value.removeprefix("Bearer ") for name in _LOGINS if (value := headers.get(name)))
+        )
         return await self._model.answer(codec, ask, request)
 
     async def list_models(self, codec: Codec, request: RawRequest) -> Reply | None:
@@ -68,9 +73,19 @@ async def provider(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PaidModel]:
         yield model
 
 
+def providers_of(entry: RuntimeEntry) -> list[ProviderName]:
+    """Return whose keys serve a runtime, in the order in which they are named."""
+    return list(dict.fromkeys(PROVIDER_OF[wire] for wire in entry.wires))
+
+
 def provider_name(entry: RuntimeEntry) -> ProviderName:
-    assert entry.wire is not None
-    return PROVIDER_OF[entry.wire]
+    return providers_of(entry)[0]
+
+
+def named(entry: RuntimeEntry) -> str:
+    """Return what a person is told to store a key for."""
+    names = providers_of(entry)
+    return names[0] if len(names) == 1 else "PROVIDER"
 
 
 async def outcome(session: Session) -> tuple[bool, str]:
@@ -89,12 +104,12 @@ async def words_before(sdk: CodeSDK, name: str, principal: str) -> bool:
     return found.ready
 
 
-@pytest.mark.parametrize("name", runtime_names())
+@pytest.mark.parametrize("name", NAMED)
 async def test_a_task_ends_as_was_said_before_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = entries()[name]
-    needs_key = entry.program is not None
+    needs_key = bool(entry.wires)
     (tmp_path / "ws").mkdir()
     script = SAYS if needs_key else None
     own: dict[str, Any] = {} if needs_key else {"runtime_config": {"script": SAYS}}
@@ -119,7 +134,7 @@ async def test_a_task_ends_as_was_said_before_it(
                 return
             provider_ = provider_name(entry)
             assert KEY_VARIABLES[provider_] in text
-            assert f"codesdk keys add {provider_} --principal alice" in text
+            assert f"codesdk keys add {named(entry)} --principal alice" in text
             # A stored key is used from the next task on, and by its principal only.
             sdk.keys.add("alice", provider_, ALICES)
             assert await words_before(sdk, name, "alice")
@@ -140,16 +155,16 @@ async def test_a_task_ends_as_was_said_before_it(
                 assert ALICES.encode() not in path.read_bytes(), path
 
 
-@pytest.mark.parametrize("name", runtime_names())
+@pytest.mark.parametrize("name", NAMED)
 @pytest.mark.parametrize("source", ["none", "environment", "stored"])
 def test_the_list_and_the_doctor_say_the_same(
     name: str, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     entry, data = entries()[name], tmp_path / "data"
-    wanted = entry.program is None or source != "none"
-    if entry.program is not None and source == "environment":
+    wanted = not entry.wires or source != "none"
+    if entry.wires and source == "environment":
         monkeypatch.setenv(KEY_VARIABLES[provider_name(entry)], OPERATORS)
-    if entry.program is not None and source == "stored":
+    if entry.wires and source == "stored":
         KeyFile(data).add("local", provider_name(entry), ALICES)
 
     def told(*words: str) -> Any:
@@ -164,7 +179,7 @@ def test_the_list_and_the_doctor_say_the_same(
         finding = next(one for one in looked["findings"] if one["check"] == "login")
         assert (finding["found"], finding["to_do"]) == (listed["auth"]["problem"], listed["auth"]["to_do"])
         assert KEY_VARIABLES[provider_name(entry)] in finding["to_do"]
-        assert f"codesdk keys add {provider_name(entry)}" in finding["to_do"]
+        assert f"codesdk keys add {named(entry)}" in finding["to_do"]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -177,18 +192,22 @@ async def test_a_task_without_a_key_fails_before_its_program_is_looked_for(
         started.append(name)
         raise AssertionError("the program was looked for")
 
-    module = "claude" if "claude" in name else "codex"
-    monkeypatch.setattr(f"codesdk.runtimes.{module}.adapter.find_program", find)
+    adapter = entries()[name].adapter.partition(":")[0]
+    if name == "gemini-cli-core":  # it is driven by the adapter of its protocol
+        adapter = "codesdk.runtimes.acp.adapter"
+    monkeypatch.setattr(f"{adapter}.find_program", find)
     async with CodeSDK.open(tmp_path / "data") as sdk:
         session = await sdk.create_session(runtime=name, workspace=tmp_path)
         ok, text = await outcome(session)
         kinds = [event.type async for event in _stored(sdk, session)]
     entry = entries()[name]
     assert (ok, started) == (False, [])
+    names = providers_of(entry)
+    login = "" if len(names) > 1 else f", and {name} is not logged in"  # who takes several keys has no login
     assert text == (
-        f"There is no key for {provider_name(entry)}, and {name} is not logged in. Set"
-        f" {KEY_VARIABLES[provider_name(entry)]} where CodeSDK runs; or store a key: codesdk keys add"
-        f" {provider_name(entry)}."
+        f"There is no key for {' or '.join(names)}{login}. Set"
+        f" {' or '.join(KEY_VARIABLES[each] for each in names)} where CodeSDK runs; or store a key: codesdk keys add"
+        f" {named(entry)}."
     )
     assert kinds == ["session.created", "task.started", "task.failed"]
 

@@ -22,6 +22,7 @@ from codesdk.contract.models import STAND_IN
 from codesdk.contract.runtime import Runtime
 from codesdk.runtimes.claude.adapter import ClaudeRuntime
 from codesdk.runtimes.codex.adapter import CodexRuntime
+from codesdk.runtimes.opencode.adapter import OpencodeRuntime
 from codesdk.script import Script, parse_object
 
 TOLD = " ".join([KNOWN, PROVIDER, *PATTERNS.values(), f"https://me:{PASSWORD}@example.org/x"])
@@ -32,9 +33,15 @@ THINKS = {"reasoning": f"The key is {SAID}."}
 SAYS = {"text": f"I say {SAID} and {KEY}. "}
 READS = {"call": {"tool": "workspace.read", "input": {"path": "notes.txt"}, "id": "r1"}}
 WRITES = {"call": {"tool": "workspace.write", "input": {"path": "out.txt", "content": SAID}, "id": "w1"}}
-PROGRAMS: dict[str, type[ClaudeRuntime | CodexRuntime]] = {"claude": ClaudeRuntime, "codex": CodexRuntime}
-INSTRUCTIONS = {"claude": "CLAUDE.md", "codex": "AGENTS.md"}
-TOKENS = {"claude": set[str](), "codex": {"config.toml", "logs_2"}}
+PROGRAMS: dict[str, type[ClaudeRuntime | CodexRuntime | OpencodeRuntime]] = {
+    "claude": ClaudeRuntime,
+    "codex": CodexRuntime,
+    "opencode": OpencodeRuntime,
+}
+INSTRUCTIONS = {"claude": "CLAUDE.md", "codex": "AGENTS.md", "opencode": "AGENTS.md"}
+COPIES = {"claude": "*.jsonl", "codex": "*.jsonl", "opencode": "opencode.db*"}
+"""The files in which a program writes down what was said."""
+TOKENS = {"claude": set[str](), "codex": {"config.toml", "logs_2"}, "opencode": {"opencode.log"}}
 """The files in which a program that runs has the addresses that it uses."""
 
 
@@ -117,7 +124,7 @@ async def test_what_the_model_says_is_in_the_programs_folder_while_the_session_i
         session = await talk(sdk, runtime, workspace, plays)
         assert (workspace / "out.txt").read_text() == SAID, "what the model wants is done as it is"
         own = await tokens(sdk, session)
-        await until_written(data, "*.jsonl", SAID)
+        await until_written(data, COPIES[program], SAID)
         assert places(data, told) == set()
         assert {word for _, word in places(data, [SAID, KEY])} == {SAID, KEY}
         in_use = {Path(name.split(" ")[1]).name for name, _ in places(data, own) if name.startswith("file ")}
@@ -150,5 +157,5 @@ async def test_what_a_program_wrote_down_stays_if_the_model_said_no_secret_and_h
         if program == "codex":
             await until_written(data, "logs_*", *own)
     assert leaks(dict(files(data)), [*own, KNOWN, PROVIDER, PASSWORD, *PATTERNS.values()]) == []
-    [copy] = [path for path in (data / "runtimes").rglob("*.jsonl") if "Done." in path.read_text()]
-    assert "[redacted]" in copy.read_text()
+    copies = [path.read_bytes() for path in (data / "runtimes").rglob(COPIES[program])]
+    assert any(b"Done." in copy and b"[redacted]" in copy for copy in copies)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.runtimes.alone import alone, tried_outside
-from tests.runtimes.test_both import MODELS
+from tests.runtimes.reading import MODELS
 
 from codesdk import CodeSDK, CodeSDKError, Session, SessionSettings
 from codesdk.contract.codec import decode

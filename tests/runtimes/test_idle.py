@@ -15,8 +15,8 @@ from codesdk.contract.codec import decode
 from codesdk.engine.checks.replay import replay_session
 from codesdk.engine.checks.verify import verify_session
 from codesdk.runtimes.claude.adapter import ClaudeRuntime
-from codesdk.runtimes.claude.input import RETOLD
 from codesdk.runtimes.codex.adapter import CodexRuntime
+from codesdk.runtimes.program.retelling import RETOLD
 from codesdk.script import parse_object
 
 SCRIPT = parse_object({"loop": True, "turns": [{"steps": [{"text": "Noted."}]}]}, "idle")

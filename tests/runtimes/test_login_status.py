@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,17 @@ from codesdk.contract.runtime import RuntimeEnv
 from codesdk.runtimes import create_runtime, entries, login_folder, read_logins
 from codesdk.runtimes.claude import login as claude
 from codesdk.runtimes.codex import login as codex
-from codesdk.runtimes.program.logins import prompt_in
+from codesdk.runtimes.gemini import login as gemini
+from codesdk.runtimes.program.logins import Login, mark_refused, prompt_in
 
 TOKEN = "canary-token-0123456789"
-TRAFFIC: dict[str, Any] = {"codex-sdk": "through", "claude-agent-sdk": "beside"}
-KEYS = {"codex-sdk": "responses", "claude-agent-sdk": "anthropic"}
-LABELS = {"codex-sdk": "ChatGPT", "claude-agent-sdk": "claude.ai (max)"}
+TRAFFIC: dict[str, Any] = {
+    "codex-sdk": "through",
+    "claude-agent-sdk": "beside",
+    "gemini-cli-core": "beside",
+}
+KEYS = {"codex-sdk": "responses", "claude-agent-sdk": "anthropic", "gemini-cli-core": "gemini"}
+LABELS = {"codex-sdk": "ChatGPT", "claude-agent-sdk": "claude.ai (max)", "gemini-cli-core": "Google"}
 FILES: dict[str, tuple[str, Any]] = {
     "codex-sdk": (
         "auth.json",
@@ -29,6 +35,10 @@ FILES: dict[str, tuple[str, Any]] = {
     "claude-agent-sdk": (
         ".credentials.json",
         {"claudeAiOauth": {"accessToken": TOKEN, "refreshToken": TOKEN, "subscriptionType": "max"}},
+    ),
+    "gemini-cli-core": (
+        "oauth_creds.json",
+        {"access_token": TOKEN, "refresh_token": TOKEN, "expiry_date": 1000},
     ),
 }
 each_runtime = pytest.mark.parametrize("runtime", sorted(FILES))
@@ -75,7 +85,16 @@ async def test_a_login_is_used_where_it_is_switched_on_and_there_is_no_key(tmp_p
 @each_runtime
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{}", b"[1]", b"\xff", b"[" * 5000, b'{"tokens": 3}', b'{"claudeAiOauth": {"accessToken": ""}}'],
+    [
+        b"",
+        b"{}",
+        b"[1]",
+        b"\xff",
+        b"[" * 5000,
+        b'{"tokens": 3}',
+        b'{"claudeAiOauth": {"accessToken": ""}}',
+        b'{"access_token": 3}',
+    ],
 )
 async def test_a_file_that_is_no_login_counts_as_none(tmp_path: Path, runtime: str, content: bytes):
     write(tmp_path, runtime, content)
@@ -93,23 +112,32 @@ async def test_without_a_data_directory_there_is_no_login_and_none_can_be_made(t
         login="through",
     )
     assert not (await create_runtime("codex").auth_status(env)).ok
-    for module in (codex, claude):
+    for logging_in in (
+        codex.log_in("/bin/true", env, _NOBODY),
+        claude.log_in("/bin/true", env, _NOBODY),
+        gemini.log_in(["/bin/true"], env, _NOBODY),
+    ):
         with pytest.raises(InvalidRequest, match="needs a data directory"):
-            await module.log_in("/bin/true", env, _NOBODY)
+            await logging_in
 
 
-def test_a_login_that_was_refused_counts_as_none_until_it_is_another(tmp_path: Path):
-    path, env = write(tmp_path, "codex-sdk"), env_of(tmp_path, "codex-sdk")
-    login = codex.find_login(env)
+@pytest.mark.parametrize(
+    ("runtime", "find_login"), [("codex-sdk", codex.find_login), ("gemini-cli-core", gemini.find_login)]
+)
+def test_a_login_that_was_refused_counts_as_none_until_it_is_another(
+    tmp_path: Path, runtime: str, find_login: Callable[[RuntimeEnv], Login | None]
+):
+    path, env = write(tmp_path, runtime), env_of(tmp_path, runtime)
+    login = find_login(env)
     assert login is not None
     assert TOKEN not in repr(login)
-    codex.mark_refused(login)
-    assert codex.find_login(env) is None
+    mark_refused(login)
+    assert find_login(env) is None
     os.utime(path, ns=(1, 1))  # written again
-    assert codex.find_login(env) is not None
+    assert find_login(env) is not None
     path.write_text(path.read_text().replace(TOKEN, "another-token-0123456789"))
-    codex.mark_refused(login)
-    assert codex.find_login(env) is not None, "what was refused was renewed meanwhile"
+    mark_refused(login)
+    assert find_login(env) is not None, "what was refused was renewed meanwhile"
 
 
 @pytest.mark.parametrize(
@@ -124,7 +152,10 @@ def test_logins_are_switched_on_by_name_each_in_the_way_that_it_can_go(given: st
     assert read_logins(given) == means
 
 
-@pytest.mark.parametrize("given", ["claude=through", "codex=beside", "scripted", "nobody", "codex=x"])
+@pytest.mark.parametrize(
+    "given",
+    ["claude=through", "gemini=through", "acp:gemini", "codex=beside", "scripted", "nobody", "codex=x"],
+)
 async def test_a_switch_that_cannot_be_is_refused(given: str):
     with pytest.raises(InvalidRequest):
         async with CodeSDK.open(logins=(given,)):

@@ -29,7 +29,7 @@ def test_an_alias_stands_for_the_full_name():
 
 def test_no_name_or_alias_stands_for_two_runtimes():
     known = [name for entry in entries().values() for name in (entry.name, entry.alias) if name]
-    assert len(registry.RUNTIMES) == len(entries())
+    assert sum(len(registry._entries_in(package)) for package in registry.RUNTIMES) == len(entries())
     assert sorted(known) == sorted(set(known))
 
 
@@ -37,7 +37,8 @@ def test_no_name_or_alias_stands_for_two_runtimes():
 def test_an_entry_and_its_adapter_say_the_same(entry: RuntimeEntry):
     able = create_runtime(entry.name).capabilities()
     assert able.instruction_files == list(entry.instructions.captured)
-    assert (able.input_capture == "exact") == (entry.wire is not None)
+    # Of an agent that is given as a command, only its session says which format it speaks.
+    assert (able.input_capture == "exact") == (entry.wire is not None or entry.name == "acp")
     assert able.login_traffic == list(entry.logins)
     assert entry.docs is None or (Path(__file__).parents[2] / "docs" / entry.docs).is_file()
 
@@ -57,10 +58,29 @@ def test_a_name_that_is_not_there_is_refused_with_what_is(name, message):
     assert caught.value.message == f"{message}{', '.join(runtime_names())}."
 
 
+def test_the_registry_loads_no_entry_before_a_name_is_looked_up():
+    code = (
+        "import sys; from codesdk.runtimes import create_runtime, resolve;"
+        " print(*sorted(name for name in sys.modules if name.startswith(('codesdk.runtimes.', 'codesdk.minicode'))))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True)
+    assert ran.stdout.split() == ["codesdk.runtimes.registry"]
+
+
 def test_looking_at_the_entries_loads_no_adapter():
     code = (
         "import sys; from codesdk.runtimes import entries; entries();"
-        " print(*sorted(name for name in sys.modules if name.startswith('codesdk.runtimes.')))"
+        " print(*sorted(name for name in sys.modules if name.startswith(('codesdk.runtimes.', 'codesdk.minicode.'))))"
     )
     ran = subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True)
-    assert ran.stdout.split() == sorted([*registry.RUNTIMES, "codesdk.runtimes.registry"])
+    agents = ("claude", "codex", "gemini", "opencode", "qwen", "vibe")
+    data = ["acp.known", *(f"acp.known.{name}" for name in agents), "acp.own", "acp.row"]
+    data += ["codex.features", "program", "program.environment", "program.pinned"]
+    assert ran.stdout.split() == sorted(
+        [
+            *registry.RUNTIMES,
+            "codesdk.minicode.types",
+            "codesdk.runtimes.registry",
+            *(f"codesdk.runtimes.{name}" for name in data),
+        ]
+    )

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from tests.counts import COUNTS
 from tests.runtimes.alone import alone, tried_outside
-from tests.runtimes.test_both import MODELS
+from tests.runtimes.programs import TRIED
 
 from codesdk import CodeSDK, Session, Task
 from codesdk.contract.errors import CodeSDKError
@@ -20,7 +20,8 @@ from codesdk.engine.checks.verify import verify_session
 from codesdk.script import parse_object
 
 AT_ONCE = 4
-ENDINGS = ("used", "stopped", "killed", "closed")
+ENDINGS = ("used", "stopped", "closed")
+"""How a session may end besides being killed."""
 STORY = {"steps": [{"text": ["Once upon ", "a time"]}, {"delay_s": 3600}, {"text": "The end."}]}
 
 
@@ -54,7 +55,6 @@ async def live(sdk: CodeSDK, folder: Path, runtime: str, ending: str) -> Session
         runtime=runtime,
         workspace=folder,
         plays=parse_object({"turns": turns}, "story"),
-        model=MODELS[runtime],
     )
     assert (await (await session.start("Say hello.")).result()).text == "Hello."
     if ending == "closed":
@@ -89,10 +89,10 @@ async def kill_one(sdk: CodeSDK, session: Session) -> None:
             pass
 
 
-@pytest.mark.parametrize("runtime", MODELS)
+@pytest.mark.parametrize("runtime", TRIED)
 async def test_no_process_socket_file_or_port_is_left(tmp_path: Path, runtime: str, scratch: Path):
     chance, before = random.Random(7), below()
-    endings = list((ENDINGS * COUNTS.program_sessions)[: COUNTS.program_sessions])
+    endings = [*ENDINGS, *["killed"] * COUNTS.program_deaths]
     chance.shuffle(endings)
     async with CodeSDK.open(tmp_path / "data", providers={}) as sdk:
         for start in range(0, len(endings), AT_ONCE):

@@ -17,7 +17,7 @@ from codesdk.script import parse_object
 from codesdk.testing.program_checks import instruction_paths, native_calls
 
 ENTRY = """
-from codesdk.contract.entry import MARK, InstructionFiles, ProgramEntry, RuntimeEntry
+from codesdk.contract.entry import MARK, InstructionFiles, ProgramEntry, PythonPackage, RuntimeEntry
 
 ENTRY = RuntimeEntry(
     name="toy-agent",
@@ -27,11 +27,9 @@ ENTRY = RuntimeEntry(
     program=ProgramEntry(
         command="toy",
         version="1.2.3",
-        package="toy-agent-bin",
-        extra="toy",
-        bundled="toy_agent.adapter:bundled",
+        source=PythonPackage(name="toy-agent-bin", extra="toy", bundled="toy_agent.adapter:bundled"),
     ),
-    wire="anthropic",
+    wires=("anthropic",),
     provider="toymaker",
     instructions=InstructionFiles(captured=("TOY.md",), folders=(".toy",)),
     state_folder="toybox",
@@ -59,7 +57,7 @@ class ToyRuntime(FakeRuntime):
         )
 
     async def check_available(self, env: RuntimeEnv) -> Availability:
-        return Availability(ok=True, program="/opt/toy", version="1.2.3")
+        return Availability(ok=True, program="/opt/toy", version="1.2.3", state="tested")
 
 
 def bundled() -> Program:
@@ -140,5 +138,5 @@ async def test_bundles_and_traces_tell_of_it(tmp_path: Path):
 
 def test_the_table_of_the_documentation_has_a_row_for_it():
     assert runtime_table().splitlines()[-1] == (
-        "| [`toy-agent`](runtimes/toy-agent.md) | `toy` | toy 1.2.3 | `codesdk[toy]` | anthropic | `TOY.md` |"
+        "| [`toy-agent`](runtimes/toy-agent.md) | `toy` | toy 1.2.3 | `pip install 'codesdk[toy]'` | anthropic | `TOY.md` |"
     )

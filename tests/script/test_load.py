@@ -440,6 +440,7 @@ scripts = st.builds(
 
 
 @given(scripts)
+@pytest.mark.slow
 def test_a_script_that_is_written_down_is_read_back_equal(script):
     data = dump(script)
     assert parse_object(data, "object") == script

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,13 +12,17 @@ import pytest
 import codesdk
 
 HEAVY = [
+    "anthropic",
     "asyncio",
     "click",
+    "google.genai",
     "httpx2",
     "mcp",
     "msgspec",
+    "openai",
     "opentelemetry",
     "prometheus_client",
+    "pydantic_ai",
     "rich",
     "sqlite3",
     "uvicorn",
@@ -64,6 +69,29 @@ def test_importing_the_package_loads_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
+def test_importing_the_sdk_loads_nothing_that_an_open_or_a_session_loads_by_itself():
+    later = [
+        *("ctypes", "difflib", "shutil", "sqlite3", "tempfile", "tomllib", "uvicorn"),
+        *("codesdk.runtimes.acp", "codesdk.runtimes.program.pinned", "codesdk.policy.rules"),
+        *(
+            "codesdk.sandbox.egress",
+            "codesdk.serving.server",
+            "codesdk.store.audit.trail",
+            "codesdk.tools.registry",
+            "codesdk.tools.json_schema",
+        ),
+    ]
+    code = (
+        f"from codesdk import CodeSDK; import sys; print([name for name in {later!r} if name in sys.modules])"
+    )
+    # Coverage, if it is measured, loads some of these itself.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
+    assert done.stdout.strip() == "[]"
+
+
 def test_opening_an_sdk_loads_neither_terminal_nor_testing_code_nor_mcp():
     code = (
         "import asyncio, sys\n"
@@ -72,7 +100,7 @@ def test_opening_an_sdk_loads_neither_terminal_nor_testing_code_nor_mcp():
         "    async with CodeSDK.open():\n"
         "        pass\n"
         "asyncio.run(main())\n"
-        "unwanted = ('rich', 'click', 'mcp', 'opentelemetry', 'prometheus_client', 'codesdk.testing', 'codesdk.cli')\n"
+        "unwanted = ('rich', 'click', 'mcp', 'opentelemetry', 'prometheus_client', 'pydantic_ai', 'codesdk.testing', 'codesdk.cli', 'codesdk.runtimes.acp')\n"
         "print([name for name in unwanted if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -20,6 +20,8 @@ from codesdk.engine.checks.replay import replay_session
 from codesdk.engine.checks.verify import verify_session
 from codesdk.testing.fakes import FAKE_CAPABILITIES, FakeRuntime, FakeTask, call, done, message
 
+pytestmark = pytest.mark.slow
+
 EDIT = {"path": "a.txt", "old": "hello", "new": "bye"}
 OVER_MCP = msgspec.structs.replace(FAKE_CAPABILITIES, tool_execution_model="external_mcp")
 
@@ -195,3 +197,19 @@ async def test_the_address_is_a_secret_of_the_session_and_gone_with_it(tmp_path:
         await r.session.close()
         async with httpx2.AsyncClient() as http:
             assert (await http.post(url, json={})).status_code == 401
+
+
+async def test_a_runtime_is_told_when_its_program_has_read_the_list_of_tools(tmp_path: Path):
+    async with rig(tmp_path) as r:
+        host = r.runtime.host
+        before = await host.tools_read()
+        waiting = [asyncio.create_task(host.tools_read(before)) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert not any(waiter.done() for waiter in waiting)
+        await r.client.list_tools()
+        assert await within(asyncio.gather(*waiting)) == [before + 1, before + 1]
+        assert await within(host.tools_read(before)) == before + 1  # it may be asked after the fact
+        again = asyncio.create_task(host.tools_read(before + 1))
+        await r.client.list_tools()
+        assert await within(again) == before + 2
+        await r.end()

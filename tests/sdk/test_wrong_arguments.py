@@ -58,6 +58,8 @@ def is_json(value: object) -> bool:
             return all(map(is_json, value))
         case dict():
             return all(isinstance(key, str) and is_json(key) and is_json(item) for key, item in value.items())
+        case msgspec.Struct():  # stands for the map of its fields, also inside of one
+            return is_json(msgspec.to_builtins(value))
         case _:
             return False
 
@@ -75,6 +77,7 @@ def fits(value: object, kind: Any) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_wrong_values_in_any_field_of_any_action_are_refused_and_nothing_is_stored():
     with asyncio.Runner() as runner:
         opened = CodeSDK.open()
@@ -141,7 +144,7 @@ async def test_the_client_connects_to_nothing_wrong():
 NEGATIVE = Budgets(task=Budget(tokens=-1))
 SERVER = StdioServer(command="/no/such/program")
 CREATE: list[tuple[str, Any, str]] = [
-    ("runtime", 3, "runtime: expected `str`, got `int`"),
+    ("runtime", 3, "runtime: expected `str | null`, got `int`"),
     ("runtime", "nobody", 'There is no runtime "nobody"'),
     ("workspace", 3, "workspace: expected a path, got `int`"),
     ("workspace", b"/", "workspace: expected a path, got `bytes`"),
@@ -155,6 +158,7 @@ CREATE: list[tuple[str, Any, str]] = [
     ("model", 3, "model: expected `str | null`, got `int`"),
     ("isolation", "total", "isolation: invalid enum value 'total', expected "),
     ("credential_namespace", 3, "credential_namespace: expected `str | null`, got `int`"),
+    ("project_id", 3, "project_id: expected `str | null`, got `int`"),
     ("budgets", NEGATIVE, "tokens must be a whole number, at least 0 and at most 9007199254740991, not -1"),
     ("budgets", 5, "budgets: expected `object | null`, got `int`"),
     ("settings", 5, "settings: expected `object`, got `int`"),
@@ -242,6 +246,9 @@ OPEN: list[tuple[str, Any]] = [
     ("data_dir", b"/tmp"),
     ("runtimes", ["codex"]),
     ("runtimes", {"codex": "codex"}),
+    ("external", ["python agent.py"]),
+    ("external", {"small": [1]}),
+    ("hosting", "server_side"),
     ("tools", [print]),
     ("run", True),
     ("run", ["pytest"]),
@@ -265,6 +272,7 @@ OPEN: list[tuple[str, Any]] = [
     ("share", "no"),
     ("logins", "codex"),
     ("goes_on", "no"),
+    ("extensions", ["folder"]),
 ]
 
 

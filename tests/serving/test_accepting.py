@@ -73,6 +73,7 @@ def few_descriptors() -> Iterator[int]:
     [b"", b"GET / HT", GET[:-2], POST + b"x", b"\r\n"],
     ids=["nothing", "half a line", "half of the headers", "half a body", "an empty line"],
 )
+@pytest.mark.slow
 async def test_a_request_that_does_not_arrive_is_closed(half: bytes):
     async with _serving(QUICK) as connect:
         reader, writer = await connect()
@@ -101,6 +102,7 @@ async def test_a_body_that_comes_after_its_answer_leaves_no_connection_behind():
         assert b"HTTP/1.1 408 " in await _all(reader)
 
 
+@pytest.mark.slow
 async def test_a_slow_body_that_keeps_its_pace_is_taken():
     async with _serving(Limits(head_s=0.1, body_s=0.8, body_bytes_per_s=1)) as connect:
         reader, writer = await connect()

@@ -79,6 +79,7 @@ async def test_bytes_come_back_by_their_hash(blobs: Blobs):
 @pytest.mark.parametrize(
     ("start", "end"), [(0, 3), (2, None), (2, 4), (4, 2), (3, 99), (99, None), (99, 120), (0, 0), (-3, 2)]
 )
+@pytest.mark.slow
 async def test_a_range_is_cut_as_a_slice(blobs: Blobs, start: int, end: int | None):
     name = await blobs.put(b"abcdef")
     assert await blobs.get(name, start, end) == b"abcdef"[max(start, 0) : end]
@@ -87,6 +88,7 @@ async def test_a_range_is_cut_as_a_slice(blobs: Blobs, start: int, end: int | No
 @pytest.mark.parametrize(
     "name", [content_hash(b"x"), "sha256:../../etc/passwd", "", "md5:00", "sha256:" + "A" * 64]
 )
+@pytest.mark.slow
 async def test_what_is_not_there_or_no_hash_is_not_found(blobs: Blobs, name: str):
     assert not await blobs.has(name)
     with pytest.raises(NotFound):
@@ -196,6 +198,7 @@ async def test_a_root_that_cannot_be_made_is_a_clear_failure(tmp_path: Path):
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.binary(max_size=50)))
+@pytest.mark.slow
 async def test_any_bytes_are_kept_once(tmp_path: Path, contents: list[bytes]):
     root = tmp_path / str(hash(tuple(contents)))
     blobs = FileBlobs(root)
@@ -281,6 +284,7 @@ async def test_a_sweep_of_rows_asks_in_pages(split: SplitBlobs, tmp_path: Path):
     assert (sum(pages), max(pages), set(rows(tmp_path))) == (1203, 500, kept)
 
 
+@pytest.mark.slow
 async def test_a_row_is_there_whenever_a_later_commit_is(tmp_path: Path):
     """Both go into one write-ahead log, in the order in which they were asked for."""
     log = await SqliteLog.open(tmp_path / "codesdk.db")

@@ -11,6 +11,7 @@ from tests.store.samples import LOGS, key, opened, seqs, session, task
 from codesdk.contract.errors import Conflict, StorageFailure
 from codesdk.contract.ports import EventLog
 from codesdk.contract.records import Changes, StoredFrame
+from codesdk.testing.job_checks import JOB_CHECKS
 from codesdk.testing.log_checks import FRAME_CHECKS
 from codesdk.testing.log_row_checks import ROW_CHECKS
 
@@ -23,7 +24,8 @@ async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[E
         yield log
 
 
-@pytest.mark.parametrize("check", [*FRAME_CHECKS, *ROW_CHECKS], ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", [*FRAME_CHECKS, *ROW_CHECKS, *JOB_CHECKS], ids=lambda check: check.__name__)
+@pytest.mark.slow
 async def test_the_contract(log: EventLog, check: Any):
     await check(log)
 

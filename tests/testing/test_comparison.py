@@ -21,6 +21,8 @@ from codesdk.testing.comparison import Comparison, compare
 from codesdk.testing.fakes import FakeTask, FakeTools, tool_spec
 from codesdk.testing.recordings import NOT_RECORDED, LoggedTools, Recording, obstacle_of, read_recording
 
+pytestmark = pytest.mark.slow
+
 Play = Callable[[FakeTask], AsyncIterator[RuntimeItem]]
 LONG = "a lot of milk, " * 1000
 PARENT = Parent(
@@ -79,6 +81,7 @@ async def changes(data: Path, play: Play) -> Comparison:
     return await compare(agent_runtime(play), await record(data))
 
 
+@pytest.mark.slow
 async def test_the_same_agent_changes_nothing_and_no_tool_runs(tmp_path: Path):
     found = await changes(tmp_path, claude_like)
     assert msgspec.structs.replace(found, session_id="") == Comparison(
@@ -89,12 +92,13 @@ async def test_the_same_agent_changes_nothing_and_no_tool_runs(tmp_path: Path):
 
 async def polite(task: FakeTask) -> AsyncIterator[RuntimeItem]:
     """An agent that words its requests in another way."""
-    first = msgspec.structs.replace(task.input.messages[0], content=[Text(text="Read and write, please.")])
+    first = msgspec.structs.replace(task.input.messages[0], content=[Text(text="Please: Read and write.")])
     task.input = msgspec.structs.replace(task.input, messages=[first, *task.input.messages[1:]])
     async for item in claude_like(task):
         yield item
 
 
+@pytest.mark.slow
 async def test_an_agent_that_words_its_requests_in_another_way_still_behaves(tmp_path: Path):
     found = await changes(tmp_path, polite)
     assert found.behaves
@@ -103,10 +107,11 @@ async def test_an_agent_that_words_its_requests_in_another_way_still_behaves(tmp
         "request 1 (main), recorded as 1:",
         "/messages/0/content",
         '  - "Read and write."',
-        '  + "Read and write, please."',
+        '  + "Please: Read and write."',
     ]
 
 
+@pytest.mark.slow
 async def test_exchanges_that_ended_in_another_order_are_played_in_that_of_their_requests(tmp_path: Path):
     recording = await record(tmp_path)
     first, second, *rest = recording.exchanges
@@ -144,6 +149,7 @@ async def test_an_agent_that_drops_a_call_has_it_decided_in_another_way(tmp_path
     assert not found.behaves
 
 
+@pytest.mark.slow
 async def test_an_agent_that_asks_for_more_than_was_recorded_is_told_so(tmp_path: Path):
     async def insatiable(task: FakeTask) -> AsyncIterator[RuntimeItem]:
         for _ in range(2):
@@ -183,13 +189,15 @@ async def test_only_tasks_that_nobody_interfered_with_are_played(tmp_path: Path)
     assert (len(recording.tasks), recording.left_out, recording.calls) == (1, 1, [])
 
 
+@pytest.mark.slow
 async def test_attachments_go_with_the_recording(tmp_path: Path):
     recording = await record(tmp_path, attach=b"milk")
-    [block] = [block for block in recording.tasks[0][0].content if isinstance(block, ArtifactBlock)]
+    [block] = [block for block in recording.tasks[0].messages[0].content if isinstance(block, ArtifactBlock)]
     assert recording.files == {block.artifact_id: b"milk"}
     assert (await compare(agent_runtime(), recording)).behaves
 
 
+@pytest.mark.slow
 async def test_tools_of_others_are_offered_as_the_recorded_requests_describe_them(tmp_path: Path):
     recording = await record(tmp_path)
     specs = LoggedTools(recording).specs()
@@ -216,3 +224,32 @@ async def test_a_session_without_a_recording_cannot_be_compared(tmp_path: Path):
         session = await sdk.create_session(runtime="agent", workspace=tmp_path)
         with pytest.raises(InvalidRequest, match="has no recorded exchanges"):
             await read_recording(sdk.archive, session.id)
+
+
+@pytest.mark.slow
+async def test_a_task_with_an_output_schema_is_played_with_it_and_what_the_engine_said_is_no_interference(
+    tmp_path: Path,
+):
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    turns = [
+        {"steps": [{"text": "Seven."}]},
+        {"steps": [{"call": {"tool": "task.answer", "input": {"n": 7}}}]},
+        {"steps": [{"text": "Done."}]},
+    ]
+    async with Gateway() as provider:
+        url = provider.admit(ScriptedModel(parse_object({"turns": turns}, "s")))
+        async with CodeSDK.open(
+            tmp_path,
+            providers={wire: Provider(origin=url) for wire in ORIGINS},
+            runtimes={"agent": agent_runtime()},
+            tools=FakeTools(tool_spec("own.read")),
+        ) as sdk:
+            settings = SessionSettings(gateway="record")
+            session = await sdk.create_session(runtime="agent", workspace=tmp_path, settings=settings)
+            task = await session.start("How many?", output_schema=schema)
+            assert (await task.result()).data == {"n": 7}
+            recording = await read_recording(sdk.archive, session.id)
+    assert [started.output_schema for started in recording.tasks] == [schema]
+    assert (recording.left_out, recording.tools) == (0, ["own.read"])
+    found = await compare(agent_runtime(), recording)
+    assert (found.problem, found.behaves, found.inputs) == (None, True, [])

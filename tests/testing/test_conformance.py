@@ -13,17 +13,22 @@ import pytest
 from codesdk.contract.messages import Message
 from codesdk.contract.records import Changes, StoredFrame
 from codesdk.contract.runtime import Host, Runtime, RuntimeItem, TaskInput, ToolReply
-from codesdk.contract.tools import ToolIdentity
+from codesdk.contract.tools import Actor, ToolIdentity
+from codesdk.engine.calls import ledger
 from codesdk.runtimes.scripted.adapter import ScriptedRuntime, ScriptedTask
 from codesdk.script.model import GatewayOnlyStep, RuntimeOnlyStep
+from codesdk.store.audit import trail
+from codesdk.store.audit.chain import Who
 from codesdk.store.memory import MemoryLog
 from codesdk.store.sqlite.log import SqliteLog
+from codesdk.testing import conformance
 from codesdk.testing.conformance import (
     RUNTIME_CELLS,
     Cell,
     MakeRuntime,
     Scenario,
     check_event_log,
+    check_rows,
     check_runtime,
 )
 from codesdk.testing.runtime_checks import RUNTIME_CHECKS
@@ -45,10 +50,12 @@ def playing(kind: Callable[[Scenario], Runtime]) -> MakeRuntime:
 EXCLUDED = {
     "images": "supports_images is false; InvalidRequest: The runtime scripted cannot take images.",
     "artifacts": "supports_artifacts is false; InvalidRequest: The runtime scripted cannot take files.",
+    "output schema, natively": "output_schema is tool",
 }
 
 
 @pytest.mark.parametrize("name", RUNTIME_CELLS)
+@pytest.mark.slow
 async def test_the_scripted_runtime_keeps_the_contract(name: str):
     made = playing(lambda scenario: ScriptedRuntime(scenario.script))
     expected = Cell(name, "unsupported", EXCLUDED[name]) if name in EXCLUDED else Cell(name, "pass")
@@ -155,6 +162,7 @@ class Serial(FlawedTask):
         (Serial, "parallel tool calls", "supports_parallel_tool_calls"),
     ],
 )
+@pytest.mark.slow
 async def test_a_flaw_is_found_unless_it_is_declared(flaw: type[FlawedTask], name: str, flag: str):
     (found,) = await check_runtime(
         playing(lambda scenario: Flawed(scenario, flaw)), only=[name], timeout_s=0.3
@@ -196,6 +204,94 @@ async def test_a_runtime_that_cannot_be_made_fails_its_cell():
     assert found == [Cell("streaming", "fail", "RuntimeError: not installed")]
 
 
+# --- consent -------------------------------------------------------------------------------------
+
+
+SOMEBODY = Actor(kind="user", id="somebody")
+
+
+@pytest.mark.parametrize("name", [row for row in RUNTIME_CELLS if row.startswith("consent: ")])
+@pytest.mark.slow
+async def test_an_answer_that_somebody_else_is_said_to_have_given_is_found(
+    name: str, monkeypatch: pytest.MonkeyPatch
+):
+    told = ledger.answer
+
+    def answer(journal: Any, call: Any, decision: Any, by: Actor, *rest: Any) -> None:
+        told(journal, call, decision, SOMEBODY, *rest)
+
+    monkeypatch.setattr(ledger, "answer", answer)
+    monkeypatch.setattr(ledger, "ENGINE", SOMEBODY)
+    [found] = await check_runtime(playing(lambda scenario: ScriptedRuntime(scenario.script)), only=[name])
+    assert found.outcome == "fail"
+    assert "by user somebody" in found.detail
+
+
+async def test_an_audit_that_says_something_else_than_the_log_is_found(monkeypatch: pytest.MonkeyPatch):
+    entry_of = trail.entry_of
+
+    def forged(event: Any) -> Any:
+        entry = entry_of(event)
+        who = Who(principal="local", kind="user", id="somebody")
+        return entry and msgspec.structs.replace(entry, who=who)
+
+    monkeypatch.setattr(trail, "entry_of", forged)
+    made = playing(lambda scenario: ScriptedRuntime(scenario.script))
+    [found] = await check_runtime(made, only=["consent: timeout"])
+    assert found.outcome == "fail"
+    assert found.detail.startswith("what the audit says: wanted ['answered by engine', 'denied by engine']")
+
+
+class Eager(FlawedTask):
+    """Runs what is asked about as if it had been allowed: it is told so whatever was decided."""
+
+    async def send_tool_denied(self, call: ToolIdentity, reason: str) -> None:
+        raise RuntimeError("it does not take a denial")
+
+
+async def test_a_runtime_that_does_not_go_on_after_a_denial_is_found():
+    eager = playing(lambda scenario: Flawed(scenario, Eager))
+    [found] = await check_runtime(eager, only=["consent: timeout"], timeout_s=5)
+    assert found.outcome == "fail"
+
+
+# --- one started agent for many rows -----------------------------------------------------------------
+
+
+class Programlike(Flawed):
+    """The scripted runtime as if it were a program. It asks no model, so it plays the script of the first row only."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario, FlawedTask, input_capture="exact")
+
+
+async def test_a_row_that_does_not_pass_on_a_shared_agent_is_played_again_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    played: list[str] = []
+
+    async def alone(make: MakeRuntime, row: str, *, timeout_s: float) -> Cell:
+        played.append(row)
+        return Cell(row, "pass")
+
+    monkeypatch.setattr(conformance, "check_row", alone)
+    rows = ("streaming", "tool approve")
+    cells = [cell async for cell in check_rows(playing(Programlike), rows, timeout_s=0.5)]
+    assert cells == [Cell(row, "pass") for row in rows]
+    assert played == ["tool approve"]
+
+
+async def test_a_runtime_that_is_no_program_shares_nothing():
+    made = playing(lambda scenario: ScriptedRuntime(scenario.script))
+    rows = ("tool approve", "streaming", "images")
+    cells = [cell async for cell in check_rows(made, rows)]
+    assert [(cell.name, cell.outcome) for cell in cells] == [
+        ("streaming", "pass"),
+        ("tool approve", "pass"),
+        ("images", "unsupported"),
+    ]
+
+
 # --- logs ----------------------------------------------------------------------------------------
 
 
@@ -206,6 +302,7 @@ async def test_the_log_in_memory_keeps_the_contract():
     assert [cell for cell in await check_event_log(make) if cell.outcome != "pass"] == []
 
 
+@pytest.mark.slow
 async def test_the_log_on_disk_keeps_the_contract(tmp_path: Path):
     numbers = count()
     cells = await check_event_log(lambda: SqliteLog.open(tmp_path / f"{next(numbers)}.db"))

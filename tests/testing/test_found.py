@@ -58,6 +58,7 @@ async def greet(sdk: CodeSDK) -> Any:
     return task
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [None, RuntimeError("no"), asyncio.CancelledError()])
 def test_a_runtime_that_does_not_let_go_of_a_session_holds_no_other_up(error: BaseException | None):
     async def main() -> None:
@@ -69,6 +70,7 @@ def test_a_runtime_that_does_not_let_go_of_a_session_holds_no_other_up(error: Ba
     run(main())
 
 
+@pytest.mark.slow
 def test_a_stop_that_never_returns_is_not_left_behind_when_the_stream_ends():
     async def main() -> None:
         async with memory_sdk(runtimes=[Rude()]) as sdk:
@@ -79,6 +81,7 @@ def test_a_stop_that_never_returns_is_not_left_behind_when_the_stream_ends():
     run(main())  # fails if anything still runs
 
 
+@pytest.mark.slow
 def test_a_runtime_that_is_cancelled_from_inside_does_not_cancel_who_called_it():
     async def main() -> None:
         async with memory_sdk(runtimes=[Rude()]) as sdk:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from codesdk.contract.canonical import content_hash
+from codesdk.contract.editor import EditorFiles
 from codesdk.contract.ports import FileChange, Kept, PreparedCall, ToolInvocation, ToolRun, ToolRunner
 from codesdk.contract.tools import SandboxSummary
 from codesdk.contract.workspace import Workspace
@@ -12,7 +13,7 @@ from codesdk.tools import builtin_registry
 REGISTRY = builtin_registry()
 
 
-def call(name: str, workspace: Path, arguments: Any) -> ToolInvocation:
+def call(name: str, workspace: Path, arguments: Any, editor: EditorFiles | None = None) -> ToolInvocation:
     """Return a call of a tool."""
     return ToolInvocation(
         session_id="ses_1",
@@ -22,12 +23,18 @@ def call(name: str, workspace: Path, arguments: Any) -> ToolInvocation:
         name=name,
         input=arguments,
         workspace=Workspace(str(workspace)),
+        editor=editor,
     )
 
 
 async def use(workspace: Path, name: str, **arguments: Any) -> ToolRun:
     """Run a built-in tool."""
     return await REGISTRY.run(call(name, workspace, arguments), lambda *_: None)
+
+
+async def use_for(editor: EditorFiles, workspace: Path, name: str, **arguments: Any) -> ToolRun:
+    """Run a built-in tool in a task that an editor started."""
+    return await REGISTRY.run(call(name, workspace, arguments, editor), lambda *_: None)
 
 
 def ready(tools: ToolRunner, name: str, arguments: Any) -> PreparedCall:

@@ -47,6 +47,7 @@ async def told(workspace: Path, tool: str, given: Any) -> str:
 @pytest.mark.parametrize(
     "spelled", [".codesdk/equipment/{}", "./.codesdk//equipment/./{}", ".codesdk/equipment/../equipment/{}"]
 )
+@pytest.mark.slow
 async def test_the_file_tools_do_not_read_it(workspace: Path, spelled: str):
     end = await told(workspace, "workspace.read", lambda session_id: {"path": spelled.format(session_id)})
     assert '"is_error":true' in end
@@ -67,6 +68,7 @@ async def test_searching_does_not_find_it(workspace: Path):
 
 
 @pytest.mark.parametrize("argv", [["cat", ".codesdk/equipment/{}"], ["rm", ".codesdk/equipment/{}"]])
+@pytest.mark.slow
 async def test_a_sandboxed_command_does_not_get_to_it(workspace: Path, argv: list[str]):
     end = await told(
         workspace, "workspace.exec", lambda session_id: {"argv": [part.format(session_id) for part in argv]}

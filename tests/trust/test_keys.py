@@ -51,6 +51,7 @@ async def send(gateway: Gateway, provider: Peer, target: str, *headers: str) -> 
 
 
 @pytest.mark.parametrize("header", HEADERS)
+@pytest.mark.slow
 async def test_a_header_of_a_request_does_not_move_the_key(header: str):
     async with peer(ANSWER) as provider, peer(ANSWER) as evil, Gateway() as gateway:
         await send(
@@ -61,6 +62,7 @@ async def test_a_header_of_a_request_does_not_move_the_key(header: str):
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.slow
 async def test_a_spelling_of_the_address_does_not_move_the_key(target: str):
     async with peer(ANSWER) as provider, peer(ANSWER) as evil, Gateway() as gateway:
         await send(gateway, provider, target.format(evil=evil.url.removeprefix("http://")))

@@ -9,7 +9,7 @@ from tests.runtimes.program.test_finding import ENTRY, program
 from codesdk import CodeSDK
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.workspace import Workspace
-from codesdk.runtimes.program import process
+from codesdk.processes import child
 from codesdk.runtimes.program.finding import Program, find_program
 from codesdk.sandbox.bubblewrap import sandbox
 
@@ -69,12 +69,12 @@ async def test_what_codesdk_wraps_programs_with_is_the_systems(
     hostile: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("PATH", f"{hostile}/node_modules/.bin:node_modules/.bin:{SYSTEM}")
-    found = [process._own_tool("bwrap"), process._own_tool("setpriv"), sandbox.find_program()]
+    found = [child._own_tool("bwrap"), child._own_tool("setpriv"), sandbox.find_program()]
     assert [path for path in found if path is not None and not path.startswith("/usr/")] == []
     env = {"PATH": f"{hostile}/node_modules/.bin"}
-    child = await process.start_child(["/bin/true"], cwd=Workspace(str(hostile)), env=env)
-    await child.wait()
-    await child.stop()
+    started = await child.start_child(["/bin/true"], cwd=Workspace(str(hostile)), env=env)
+    await started.wait()
+    await started.stop()
     assert ran(hostile) == []
 
 

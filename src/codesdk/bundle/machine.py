@@ -18,12 +18,13 @@ import msgspec
 
 from codesdk.contract.canonical import hash_json
 from codesdk.contract.capabilities import Capabilities
-from codesdk.contract.entry import RuntimeEntry
+from codesdk.contract.entry import ProgramEntry, PythonPackage, RuntimeEntry
+from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.events import CONTRACT_VERSION, SCHEMA_VERSION
 from codesdk.contract.ports import Policy
 from codesdk.local import DATABASE, RUNTIMES as STATE
 from codesdk.redaction import Redactor
-from codesdk.runtimes import create_runtime, entries
+from codesdk.runtimes import create_runtime, entries, installed_program, lock_hash, version_of
 from codesdk.sandbox import look_at
 
 _MAX_FILES = 500
@@ -130,7 +131,11 @@ def runtime_files(data_dir: Path | None, session_id: str, redactor: Redactor) ->
 def _packages() -> dict[str, str | None]:
     names = [wanted.split(";")[0] for wanted in requires("codesdk") or [] if "extra ==" not in wanted]
     plain = {name.split(">")[0].split("=")[0].split("[")[0].strip() for name in names}
-    programs = {entry.program.package for entry in entries().values() if entry.program is not None}
+    programs = {
+        entry.program.source.name
+        for entry in entries().values()
+        if entry.program is not None and isinstance(entry.program.source, PythonPackage)
+    }
     return {name: _installed(name) for name in sorted({*plain, *programs, *_EXTRAS})}
 
 
@@ -147,11 +152,26 @@ def _adapter(entry: RuntimeEntry) -> dict[str, Any]:
         program = {
             "name": entry.program.command,
             "tested_version": entry.program.version,
-            "package": entry.program.package,
-            "package_version": _installed(entry.program.package),
+            **_package(entry.program),
             "on_search_path": shutil.which(entry.program.command),
         }
     return {"adapter": entry.adapter, "adapter_version": version("codesdk"), "program": program}
+
+
+def _package(program: ProgramEntry) -> dict[str, Any]:
+    """Return which package brings a program, and which version of it is installed where CodeSDK installs it."""
+    source = program.source
+    if isinstance(source, PythonPackage):
+        return {"package": source.name, "package_version": _installed(source.name)}
+    try:
+        found = installed_program(program, source)
+    except InvalidRequest:  # the folder that the environment names cannot be one
+        found = None
+    return {
+        "package": source.name,
+        "package_version": None if found is None else version_of(found, source),
+        "lock": lock_hash(source.lock),
+    }
 
 
 def _directory(path: Path) -> dict[str, Any]:

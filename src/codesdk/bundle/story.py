@@ -174,6 +174,8 @@ class Story:
     def _call(self, event: Event, payload: ToolIdentity) -> Attempt | None:
         key = (payload.tool_call_id, payload.attempt)
         attempt = self._open.get(key)
+        if attempt is None and isinstance(payload, ev.ToolCallAnnounced):
+            return None  # it was over before the runtime told of it, and its story is written
         if attempt is None:
             attempt = Attempt(tool_call_id=key[0], attempt=key[1], task_id=event.trace.task_id)
             self._open[key] = attempt

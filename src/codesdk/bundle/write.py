@@ -269,6 +269,9 @@ class _Bundling:
     async def _transcript(self) -> None:
         messages = await self._archive.transcript(self._row.session_id)
         self._box.add_json("transcript.json", messages, "the messages of the session")
+        beside = await self._archive.supplements(self._row.session_id)
+        if beside:
+            self._box.add_json("supplements.json", beside, "what stands beside the messages")
 
     async def _audit(self) -> None:
         """Add the session's audit records; only the last ones if there are too many."""

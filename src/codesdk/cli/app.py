@@ -29,10 +29,12 @@ class Entry(NamedTuple):
 
 COMMANDS: dict[str, dict[str, Entry]] = {
     "Work": {
-        "demo": Entry("demo", "demo", "Run a short session that needs no model and no account."),
+        "demo": Entry("demo", "demo", "Run a short session that needs no key and no network."),
+        "chat": Entry("chat", "chat", "Talk to any runtime at the terminal."),
         "run": Entry("run", "run", "Run a task and show what happens."),
         "resume": Entry("run", "resume", "Continue a session that was interrupted."),
         "rerun": Entry("rerun", "rerun", "Run a recorded session again, with its model's recorded answers."),
+        "wrap": Entry("wrap", "wrap", "Run any program, and decide the tool calls that it asks about."),
         "undo": Entry("session", "undo", "Put files back as they were before tools changed them."),
     },
     "Change a session": {
@@ -58,7 +60,9 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "top": Entry("top", "top", "Watch sessions at work: tasks, events per second, cost."),
         "events": Entry("look", "events", "Show a session's events, even while it runs."),
         "transcript": Entry("look", "transcript", "Show a session's messages."),
+        "suggest": Entry("suggest", "suggest", "Ask the extensions what to ask a session for next."),
         "artifacts": Entry("artifacts", "artifacts", "List or read what a session stored."),
+        "jobs": Entry("jobs", "jobs", "List the jobs that extensions queued; cancel or retry one."),
         "audit": Entry("audit", "audit", "Show who did and allowed what; check that no record is missing."),
         "bundle": Entry(
             "bundle", "bundle", "Pack what explains a session, without secrets, or inspect such a bundle."
@@ -73,8 +77,16 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "conformance": Entry("conformance", "conformance", "Run the conformance matrix on real runtimes."),
         "policy": Entry("policy", "policy", "Try out rules on one call, or on all past ones."),
     },
+    "Work in an editor": {
+        "acp": Entry("acp", "acp", "Be the agent of an editor that speaks the Agent Client Protocol."),
+    },
     "Talk to models": {
         "gateway": Entry("gateway", "gateway", "Serve a model to any agent: scripted, replayed or recorded."),
+    },
+    "Have only a key": {
+        "minicode": Entry(
+            "minicode", "minicode", "Show the configuration, the plugins and the sessions of minicode."
+        ),
     },
     "Serve tools": {
         "mcp": Entry("mcp", "mcp", "Serve a session's tools, or those on a directory, over MCP."),
@@ -84,13 +96,18 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "gc": Entry("gc", "gc", "Remove old or excess data, and free the space."),
         "keys": Entry("keys", "keys", "Store provider keys that pay for the sessions of a principal."),
         "login": Entry("login", "login", "Log in to a runtime's own account, where the operator allows it."),
+        "extensions": Entry(
+            "extensions",
+            "extensions",
+            "List, check, trust or reload code that reacts to events, or start some.",
+        ),
         "tokens": Entry("tokens", "tokens", "Manage who may use the daemon, and for what."),
         "completion": Entry("completion", "completion", "Print the completion script for a shell."),
     },
 }
 _PLACE = "place_"  # before the names of these parameters, so that a command can have one of the same name
 _GIVEN = "codesdk.given"  # in a context's meta, which a command shares with the group
-HERE_ONLY = frozenset({"demo", "mcp", "policy", "tokens"})
+HERE_ONLY = frozenset({"demo", "mcp", "policy", "tokens", "wrap"})
 """Commands that work only on a data directory, and refuse a daemon's address."""
 _ENTRIES = {name: entry for entries in COMMANDS.values() for name, entry in entries.items()}
 

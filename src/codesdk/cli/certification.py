@@ -135,7 +135,7 @@ def _verdict(entry: RuntimeEntry, checked: Checked) -> str:
     if certificate is None:
         taken = " An older certificate for these files was taken back." if issued.withdrawn else ""
         assert entry.program is not None, "it has a program"
-        return f"Not certified: {issued.problem}.{taken} Install the tested version with: {entry.program.install}\n"
+        return f"Not certified: {issued.problem}.{taken} Install the tested version with: {entry.install}\n"
     missing = ", ".join(f"{row.name} ({row.outcome})" for row in certificate.unchecked)
     return (
         f"Certified: {entry.name} {version}, for these files, CodeSDK {certificate.codesdk} and this adapter.\n"

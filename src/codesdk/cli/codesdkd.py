@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,9 @@ from codesdk.contract.errors import CodeSDKError
 
 if TYPE_CHECKING:
     from codesdk.contract.ports import Observer
+    from codesdk.daemon import Entrance
     from codesdk.local import KeyFile
+    from codesdk.serving import Receive, Send
 
 PARENT_POLL_S = 1.0
 _STARTED_BY = os.getppid()
@@ -67,14 +69,13 @@ def codesdkd(
     import uvloop
 
     from codesdk.daemon import serve
-    from codesdk.observe import Traces
 
-    observers = _observers(settings)
+    observers, closers = _observers(settings)
 
     async def main() -> None:
         watching = None if exit_with_parent is None else asyncio.create_task(_watch_parent(exit_with_parent))
         try:
-            await serve(Path(settings["data_dir"]), daemon, opening, observers)
+            await serve(Path(settings["data_dir"]), daemon, opening, observers, {"/acp": _serve_editor})
         finally:
             if watching is not None:
                 watching.cancel()
@@ -82,23 +83,34 @@ def codesdkd(
     try:
         uvloop.run(main())
     finally:  # sending the last spans blocks, so it waits for the end of the loop
-        for observer in observers:
-            if isinstance(observer, Traces):
-                observer.close()
+        for close in closers:
+            close()
 
 
-def _observers(settings: Resolved) -> "list[Observer]":
-    """Return the observers of all events: the log on stderr, and spans if they are wanted."""
+async def _serve_editor(entrance: "Entrance", receive: "Receive", send: "Send") -> None:
+    """Serve an editor over a WebSocket. What it takes is loaded when the first one comes."""
+    from codesdk.acp_agent import EnginePlace, serve_websocket
+
+    place = EnginePlace(entrance.sdk, entrance.caller, entrance.before)
+    await serve_websocket(place, entrance.query, receive, send)
+
+
+def _observers(settings: Resolved) -> "tuple[list[Observer], list[Callable[[], None]]]":
+    """Return the observers of all events, the log on stderr and spans if they are wanted, and what ends these."""
     from codesdk.gateway import providers_from
     from codesdk.local import KeyFile
-    from codesdk.observe import LogObserver, Traces, configure_logging
+    from codesdk.observe import LogObserver, configure_logging
 
     own = [provider.key for provider in providers_from().values() if provider.key]
     stored = KeyFile(Path(settings["data_dir"]))
     # What the gateway adds to requests must never appear in the log, nor what is stored later.
     configure_logging(settings["log_level"], settings["log_format"], secrets=lambda: [*own, *_known(stored)])
-    traces = [Traces.to_collector(settings["traces"], "codesdkd")] if settings["traces"] else []
-    return [LogObserver(), *traces]
+    if not settings["traces"]:
+        return [LogObserver()], []
+    from codesdk.observe import Traces
+
+    traces = Traces.to_collector(settings["traces"], "codesdkd")
+    return [LogObserver(), traces], [traces.close]
 
 
 def _known(keys: "KeyFile") -> "Sequence[str]":

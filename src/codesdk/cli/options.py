@@ -4,13 +4,15 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from codesdk.contract.bounds import MOST
 from codesdk.contract.errors import CodeSDKError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 DEFAULT_DATA_DIR = ".codesdk"
 DATA_DIR_HELP = f"Where sessions are stored. [env: CODESDK_DATA_DIR; default: {DEFAULT_DATA_DIR}]"
@@ -49,14 +51,16 @@ def allows_untested() -> bool:
     return allowed
 
 
-def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     try:
         return [item for item in _stored(ctx) if item.value.startswith(incomplete)]
     except (CodeSDKError, OSError):
         return []  # an error text would land in the line that the person is typing
 
 
-def _stored(ctx: click.Context) -> list[CompletionItem]:
+def _stored(ctx: click.Context) -> "list[CompletionItem]":
+    from click.shell_completion import CompletionItem
+
     from codesdk.cli.app import Setup
     from codesdk.cli.loop import run_async
     from codesdk.cli.target.lookup import LAST

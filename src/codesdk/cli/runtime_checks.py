@@ -4,6 +4,7 @@ What `codesdk runtimes doctor` shows. No model is asked.
 """
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -12,16 +13,21 @@ import msgspec
 from codesdk.cli.app import Setup
 from codesdk.cli.options import allows_untested
 from codesdk.cli.target.place import connected, open_sdk, runner, served
-from codesdk.contract.access import AuthStatus, Availability
+from codesdk.cli.target.rules import refuse_rules
+from codesdk.cli.target.runtimes import RuntimesHere
+from codesdk.contract.access import AuthStatus, Availability, LoginTraffic
 from codesdk.contract.actions import LOCAL
 from codesdk.contract.api import RuntimeAuth
-from codesdk.contract.capabilities import Isolation
+from codesdk.contract.capabilities import Capabilities, Isolation
+from codesdk.contract.entry import EXTERNAL
+from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.models import Payer
 from codesdk.contract.runtime import Runtime, RuntimeEnv
 from codesdk.engine import readiness
 from codesdk.gateway import Accounts, providers_from
 from codesdk.local import RUNTIMES, KeyFile
-from codesdk.runtimes import create_runtime, entries, has_namespaces, logins_from
+from codesdk.processes import has_namespaces
+from codesdk.runtimes import create_runtime, entries
 
 _ANSWER_S = 10.0
 
@@ -35,29 +41,44 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     to_do: str | None = None
 
 
-async def look_at(runtime: str, setup: Setup) -> list[Finding]:
+async def look_at(runtime: str, setup: Setup, here: RuntimesHere) -> list[Finding]:
     """Check a runtime where its sessions would run, without a model call."""
-    found = await ask_ready(runtime, setup)
+    found, _ = await ask_ready(runtime, setup, here)
     entry = entries().get(runtime)
-    if entry is not None and entry.program is None:
+    # The operator's own agents have a program that no entry names, and a wire format.
+    if entry is not None and entry.program is None and entry.wire is None:
         return [Finding(check="program", state="ok", found="built in")]
-    here = [await _isolation(), await _gateway()] if setup.url is None else []
-    return [_program(found.available), _login(found.auth), *here]
+    machine = [await _isolation(), await _gateway()] if setup.url is None else []
+    return [_program(found.available), _login(found.auth), *machine]
 
 
-async def ask_ready(runtime: str, setup: Setup) -> RuntimeAuth:
-    """Return whether a task could begin, from whoever would run it: a daemon, another process, or this one."""
+async def ask_ready(
+    runtime: str, setup: Setup, here: RuntimesHere
+) -> tuple[RuntimeAuth, Capabilities | None]:
+    """Return whether a task could begin, from whoever would run it: a daemon, another process, or this one.
+
+    And what the runtime can do, None if that is not known: an executable of another process, or one that says nothing.
+    """
     if served(setup):
         async with connected(setup) as client:
-            return await client.runtime_auth(runtime)
+            known = {info.name: info.capabilities for info in await client.runtimes()}
+            return await client.runtime_auth(runtime), known.get(runtime)
     if await runner(setup) == "process":
+        refuse_rules("process")
+        able = None if runtime.startswith(EXTERNAL) else create_runtime(runtime).capabilities()
         async with open_sdk(setup) as sdk:
-            return await sdk.runtime_auth(runtime)
-    made = create_runtime(runtime)
-    return await readiness(made, env_here(made, setup.data_dir))
+            return await sdk.runtime_auth(runtime), able
+    made = await here.find(runtime)
+    found = await readiness(made, env_here(made, setup.data_dir, here.logins))
+    try:
+        return found, made.capabilities()
+    except CodeSDKError:
+        return found, None
 
 
-def env_here(runtime: Runtime, data_dir: str, namespace: str | None = None) -> RuntimeEnv:
+def env_here(
+    runtime: Runtime, data_dir: str, logins: Mapping[str, LoginTraffic], namespace: str | None = None
+) -> RuntimeEnv:
     """Return the environment that this process would give a runtime, outside of any session."""
     directory = Path(data_dir).absolute()
     payer = Payer(principal=LOCAL, operator=True)
@@ -69,7 +90,7 @@ def env_here(runtime: Runtime, data_dir: str, namespace: str | None = None) -> R
         state_dir=str(directory.resolve() / RUNTIMES),
         payer=payer,
         models=Accounts(providers_from(), KeyFile(directory)).access(payer),
-        login=logins_from().get(runtime.name),
+        login=logins.get(runtime.name),
         allow_untested=allows_untested(),
     )
 
@@ -84,14 +105,19 @@ def _program(available: Availability) -> Finding:
     if not available.ok:
         found = available.problem or "not available"
         return Finding(check="program", state="failed", found=found, to_do=available.to_do)
-    found = f"{available.program}, version {available.version}"
+    if available.program is None:  # it comes with CodeSDK
+        return Finding(check="program", state="ok", found="built in")
+    version = f", version {available.version}" if available.version else ""
+    found = f"{available.program}{version}"
     match available.state:
         case "certified":
             found += ", certified"
         case "untested":
             found += ", untested, which is allowed here"
-        case _:
+        case "tested":
             found += ", the tested one"
+        case None:
+            found += ", the operator's own"
     return Finding(check="program", state="ok", found=found)
 
 

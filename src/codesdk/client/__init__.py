@@ -10,4 +10,4 @@ if TYPE_CHECKING:
     from codesdk.client.service import HttpService as HttpService
     from codesdk.client.sync import SyncClient as SyncClient, SyncSession as SyncSession, SyncTask as SyncTask
 
-__all__, __getattr__, __dir__ = open_door(__name__, __file__)
+__getattr__, __dir__ = open_door(__name__, __file__)

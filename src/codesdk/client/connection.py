@@ -8,6 +8,7 @@ import asyncio
 import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from urllib.parse import quote
 
 import msgspec
 
@@ -272,8 +273,12 @@ def retry_after_s(headers: Mapping[str, str]) -> float:
 
 
 def _names(sender: Sender | None) -> dict[str, str]:
-    """Return what a request says of itself as headers. Who sends it is known by the token."""
-    said = {} if sender is None else {"x-request-id": sender.request_id, "traceparent": sender.traceparent}
+    """Return what a request says of itself as headers. The daemon puts the token's label before the client's name."""
+    if sender is None:
+        return {}
+    # A name may have any printable characters, a header only some.
+    client = None if sender.client_id is None else quote(sender.client_id, safe=" ")
+    said = {"x-request-id": sender.request_id, "traceparent": sender.traceparent, "x-client-id": client}
     return {name: value for name, value in said.items() if value is not None}
 
 

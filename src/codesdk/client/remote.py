@@ -1,7 +1,7 @@
 """`CodeSDKClient`: the library's handles, with a daemon behind them.
 
 async with CodeSDKClient.connect("http://127.0.0.1:8000") as client:
-    session = await client.create_session(runtime="scripted", workspace=".")
+    session = await client.create_session(workspace=".")
     task = await session.start("Summarize this repo")
     print((await task.result()).text)
 """
@@ -94,6 +94,14 @@ class CodeSDKClient(Handles):
     async def cancel_login(self, login_id: str) -> None:
         """Give a login up."""
         await self.connection.delete(f"/v1/logins/{quote(login_id, safe='')}")
+
+    async def extensions(self) -> api.ExtensionPage:
+        """Return the daemon's extensions: loaded, or rejected and why. Needs the scope admin."""
+        return await self.connection.get("/v1/extensions", api.ExtensionPage)
+
+    async def reload_extensions(self) -> api.ExtensionPage:
+        """Load the daemon's extensions again. If one that runs could not be, all stay. Needs the scope admin."""
+        return await self.connection.post("/v1/extensions/reload", {}, api.ExtensionPage)
 
     async def keys(self, principal: str | None = None) -> list[api.KeyInfo]:
         """Return which provider keys are stored. Those of another principal need the scope admin."""

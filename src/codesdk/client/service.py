@@ -16,10 +16,19 @@ from codesdk.client.stream import EventStream
 from codesdk.contract import api
 from codesdk.contract.actions import Action
 from codesdk.contract.codec import decode, place_of
-from codesdk.contract.errors import InvalidRequest, NotFound
+from codesdk.contract.errors import NotFound
 from codesdk.contract.events import Event
+from codesdk.contract.jobs import JobDetail, JobRow, JobState
 from codesdk.contract.messages import ArtifactRef, Message
-from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, SessionStatus, StoredFrame, TaskRow
+from codesdk.contract.records import (
+    ApprovalRow,
+    ArtifactRow,
+    SessionRow,
+    SessionStatus,
+    StoredFrame,
+    Supplement,
+    TaskRow,
+)
 from codesdk.contract.sender import Sender
 from codesdk.contract.service import Published
 from codesdk.contract.tools import Grant, Record
@@ -51,10 +60,6 @@ class HttpService:
 
     def traced(self, sender: Sender) -> "HttpService":
         """Return the same sessions for requests that say this of themselves."""
-        if sender.client_id is not None:
-            raise InvalidRequest(
-                "A daemon names its clients by their tokens. Give only the request id and the trace."
-            )
         return HttpService(self.connection, self._sender.named(sender))
 
     async def execute(self, action: Action[R], *, key: str | None = None) -> R:
@@ -149,7 +154,14 @@ class HttpService:
 
     async def transcript(self, session_id: str) -> list[Message]:
         """Return a session's messages."""
-        return (await self.connection.get(f"{_session(session_id)}/transcript", api.Transcript)).messages
+        return (await self._transcript(session_id)).messages
+
+    async def supplements(self, session_id: str) -> list[Supplement]:
+        """Return what stands beside a session's messages."""
+        return (await self._transcript(session_id)).supplements
+
+    async def _transcript(self, session_id: str) -> api.Transcript:
+        return await self.connection.get(f"{_session(session_id)}/transcript", api.Transcript)
 
     async def approvals(self, *, session_id: str | None = None) -> list[ApprovalRow]:
         """Return what waits for an answer, in one session or in all."""
@@ -185,6 +197,37 @@ class HttpService:
             return ref, b""
         wanted = {"range": f"bytes={start}-{end - 1}"}
         return ref, await self.connection.download(f"{path}/content", wanted)
+
+    async def jobs(
+        self,
+        *,
+        state: JobState | None = None,
+        job_type: str | None = None,
+        session_id: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> list[JobRow]:
+        """Return the jobs of extensions, newest first; `after` is the last id of the page before."""
+        found: list[JobRow] = []
+        while len(found) < limit:
+            page = await self.connection.get(
+                "/v1/jobs",
+                api.JobPage,
+                state=state,
+                type=job_type,
+                session_id=session_id,
+                after=after,
+                limit=min(limit - len(found), PAGE),
+            )
+            found += page.jobs
+            after = page.next
+            if after is None:
+                break
+        return found
+
+    async def job(self, job_id: str) -> JobDetail:
+        """Return a job with what its handler is given."""
+        return await self.connection.get(f"/v1/jobs/{quote(job_id, safe='')}", JobDetail)
 
     async def verify(self, session_id: str) -> api.CheckReport:
         """Let the daemon check a log against the contract."""

@@ -16,9 +16,13 @@ from codesdk.client.remote import CodeSDKClient
 from codesdk.contract import api
 from codesdk.contract.access import ProviderName
 from codesdk.contract.capabilities import IsolationLevel
-from codesdk.contract.events import Event
+from codesdk.contract.events import (
+    Event,
+    HandlerOutcome,
+)
+from codesdk.contract.jobs import JobDetail, JobRow, JobState
 from codesdk.contract.messages import ArtifactRef, Message
-from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, SessionStatus, TaskRow
+from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, SessionStatus, Supplement, TaskRow
 from codesdk.contract.results import TaskResult
 from codesdk.contract.retention import GcReport, Retention
 from codesdk.contract.settings import (
@@ -76,7 +80,7 @@ class SyncClient:
     def create_session(
         self,
         *,
-        runtime: str,
+        runtime: str | None = None,
         workspace: str | os.PathLike[str] = ".",
         permission_mode: PermissionMode = "ask",
         interaction_mode: InteractionMode = "interactive",
@@ -86,6 +90,7 @@ class SyncClient:
         budgets: Budgets | None = None,
         isolation: IsolationLevel | None = None,
         credential_namespace: str | None = None,
+        project_id: str | None = None,
         settings: SessionSettings | None = None,
         plays: "Source | None" = None,
         recording: str | None = None,
@@ -95,9 +100,11 @@ class SyncClient:
     ) -> "SyncSession":
         """Create a session of a runtime on a workspace directory, of the machine where sessions run.
 
+        Without a `runtime` it is minicode, if there is a key for a model, or something to play in place of one.
         `native_tools` names those of the runtime's own tools that it may run, which CodeSDK cannot confine.
         `isolation` and `credential_namespace` choose where the runtime's own state and logins live, where the operator
-        allows it; two namespaces share nothing.
+        allows it; two namespaces share nothing. `project_id` is your name for the project, for extensions; without one
+        it follows from the workspace's path.
         `plays` is a script or a cassette that the model gateway answers from in place of a provider; `recording`
         names a recorded session whose answers are played. The tools of `mcp_servers` are offered to the runtime as
         `mcp.SERVER.tool`, under the same policy and in the same log.
@@ -116,6 +123,7 @@ class SyncClient:
                     budgets=budgets,
                     isolation=isolation,
                     credential_namespace=credential_namespace,
+                    project_id=project_id,
                     settings=settings,
                     plays=plays,
                     recording=recording,
@@ -172,6 +180,32 @@ class SyncClient:
         """Return an artifact's bytes, or the range [start, end) of them."""
         return self._loop.wait(self._inner.read_artifact(artifact_id, start, end))
 
+    def jobs(
+        self,
+        *,
+        state: JobState | None = None,
+        job_type: str | None = None,
+        session_id: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> list[JobRow]:
+        """Return the jobs that extensions queued, newest first; `after` is the last id of the page before."""
+        return self._loop.wait(
+            self._inner.jobs(state=state, job_type=job_type, session_id=session_id, after=after, limit=limit)
+        )
+
+    def job(self, job_id: str) -> JobDetail:
+        """Return a job with what its handler is given."""
+        return self._loop.wait(self._inner.job(job_id))
+
+    def cancel_job(self, job_id: str) -> JobRow:
+        """Call off a job that is queued or runs."""
+        return self._loop.wait(self._inner.cancel_job(job_id))
+
+    def retry_job(self, job_id: str) -> JobRow:
+        """Run a job now that waits, failed or was canceled, with all its attempts."""
+        return self._loop.wait(self._inner.retry_job(job_id))
+
     def runtimes(self) -> list[api.RuntimeInfo]:
         """Return the runtimes that sessions can be created with."""
         return self._loop.wait(self._inner.runtimes())
@@ -195,6 +229,14 @@ class SyncClient:
     def cancel_login(self, login_id: str) -> None:
         """Give a login up."""
         self._loop.wait(self._inner.cancel_login(login_id))
+
+    def extensions(self) -> api.ExtensionPage:
+        """Return the daemon's extensions: loaded, or rejected and why. Needs the scope admin."""
+        return self._loop.wait(self._inner.extensions())
+
+    def reload_extensions(self) -> api.ExtensionPage:
+        """Load the daemon's extensions again. If one that runs could not be, all stay. Needs the scope admin."""
+        return self._loop.wait(self._inner.reload_extensions())
 
     def keys(self, principal: str | None = None) -> list[api.KeyInfo]:
         """Return which provider keys are stored. Those of another principal need the scope admin."""
@@ -235,7 +277,7 @@ class SyncSession:
         """Return the same session for requests with this id, from this client, in this trace.
 
         The events that they bring about carry the ids; a task that they start is a span of the trace. Over HTTP
-        the client is known by its token and cannot be given.
+        the client's name comes after the label of its token.
         """
         return SyncSession(
             self._loop,
@@ -248,13 +290,23 @@ class SyncSession:
         *,
         on_busy: OnBusy = "queue",
         task_id: str | None = None,
+        output_schema: dict[str, Any] | None = None,
         idempotency_key: str | None = None,
     ) -> "SyncTask":
-        """Start a task. While another one runs it is queued, or as `on_busy` says."""
+        """Start a task. While another one runs it is queued, or as `on_busy` says.
+
+        With an `output_schema`, a JSON Schema of an object, its result has `data` that fits it, or it fails.
+        """
         return SyncTask(
             self._loop,
             self._loop.wait(
-                self._inner.start(message, on_busy=on_busy, task_id=task_id, idempotency_key=idempotency_key)
+                self._inner.start(
+                    message,
+                    on_busy=on_busy,
+                    task_id=task_id,
+                    output_schema=output_schema,
+                    idempotency_key=idempotency_key,
+                )
             ),
         )
 
@@ -427,6 +479,43 @@ class SyncSession:
             self._inner.compact(strategy, keep_tokens=keep_tokens, idempotency_key=idempotency_key)
         )
 
+    def supplement(
+        self,
+        supplement_id: str,
+        text: str | None = None,
+        *,
+        data: Any = None,
+        task_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Supplement:
+        """Put a text or data beside the transcript, in place of what you had there under the same id.
+
+        It is shown with the transcript, and no model is ever given it.
+        """
+        return self._loop.wait(
+            self._inner.supplement(
+                supplement_id, text, data=data, task_id=task_id, idempotency_key=idempotency_key
+            )
+        )
+
+    def suggest(
+        self, text: str | None = None, *, timeout_s: float = 120.0, idempotency_key: str | None = None
+    ) -> list[HandlerOutcome]:
+        """Ask extensions what to ask the session for next, and wait for what they say. `text` is what it should be about.
+
+        Raise `Conflict` if no extension makes suggestions here, and `Busy` if the answer takes longer than `timeout_s`;
+        it is in the log when it comes (`suggest_request.answered`).
+        """
+        return self._loop.wait(
+            self._inner.suggest(text, timeout_s=timeout_s, idempotency_key=idempotency_key)
+        )
+
+    def answer_suggest(
+        self, suggest_id: str, results: list[HandlerOutcome], *, idempotency_key: str | None = None
+    ) -> None:
+        """Answer a request for suggestions in place of the extensions. The first answer counts."""
+        self._loop.wait(self._inner.answer_suggest(suggest_id, results, idempotency_key=idempotency_key))
+
     def close(self, reason: str = "closed by the user", *, idempotency_key: str | None = None) -> None:
         """End the session; its log stays and can be read, forked and verified."""
         self._loop.wait(self._inner.close(reason, idempotency_key=idempotency_key))
@@ -446,6 +535,10 @@ class SyncSession:
     def transcript(self) -> list[Message]:
         """Return the messages so far."""
         return self._loop.wait(self._inner.transcript())
+
+    def supplements(self) -> list[Supplement]:
+        """Return what stands beside the messages, in the order in which it was put there."""
+        return self._loop.wait(self._inner.supplements())
 
     def info(self) -> SessionRow:
         """Return the session as lists show it."""

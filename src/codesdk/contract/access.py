@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, get_args
 
 from codesdk.contract.capabilities import AuthModel, LoginTraffic
-from codesdk.contract.models import Wire
+from codesdk.contract.models import ModelAccess, Payer, Wire
 from codesdk.contract.tools import Record
 
 ProviderName = Literal["anthropic", "openai", "gemini"]
@@ -26,13 +26,16 @@ KEY_VARIABLES: Mapping[ProviderName, str] = {
     "gemini": "GEMINI_API_KEY",
 }
 """The environment variables with the operator's keys."""
+COMPATIBLE_URL = "OPENAI_COMPATIBLE_BASE_URL"
+COMPATIBLE_KEY = "OPENAI_COMPATIBLE_API_KEY"
+"""The environment variables with the operator's own service for chat completions, and with its key if it needs one."""
 
 
 class ProviderKeys(Protocol):
     """The keys of principals: written, used, never shown."""
 
-    def find(self, principal: str, provider: ProviderName) -> str | None:
-        """Return a principal's key for a provider, as it is now."""
+    def of(self, principal: str) -> Mapping[ProviderName, str]:
+        """Return a principal's keys by provider, as they are now."""
         ...
 
     def secrets(self) -> Sequence[str]:
@@ -74,6 +77,44 @@ class AuthStatus(Record, frozen=True, kw_only=True):
     to_do: str | None = None
     """What to do about it, as a sentence."""
     details: dict[str, Any] | None = None
+
+
+def answering(wires: Sequence[Wire], models: Mapping[Wire, ModelAccess]) -> Wire | None:
+    """Return the first of a runtime's formats in which the gateway would answer it, or None."""
+    return next((wire for wire in wires if wire in models), None)
+
+
+def key_status(wires: Sequence[Wire], models: Mapping[Wire, ModelAccess], payer: Payer) -> AuthStatus:
+    """Return whether a runtime without logins of its own could ask its model, in any of its formats; if not, what to do."""
+    wire = answering(wires, models)
+    if wire is not None:
+        return AuthStatus(ok=True, logged_in=False, auth_model="api_key", account_label=models[wire].label)
+    whose = "" if payer.operator else f" that {payer.principal} may use"
+    providers: list[ProviderName] = list(dict.fromkeys(PROVIDER_OF[wire] for wire in wires))
+    return AuthStatus(
+        ok=False,
+        logged_in=False,
+        auth_model="api_key",
+        problem=f"There is no key for {' or '.join(providers)}{whose}.",
+        to_do=sentence_of(ways_to_a_key(providers, payer)),
+    )
+
+
+def ways_to_a_key(providers: Sequence[ProviderName], payer: Payer) -> list[str]:
+    """Return what can be done so that a payer has a key of one of these providers, each a part of a sentence."""
+    variables = " or ".join(KEY_VARIABLES[provider] for provider in providers)
+    command = f"codesdk keys add {providers[0] if len(providers) == 1 else 'PROVIDER'}"
+    if payer.operator:
+        return [f"set {variables} where CodeSDK runs", f"store a key: {command}"]
+    return [
+        f"store a key: {command} --principal {payer.principal}",
+        f"have the operator share {variables}: codesdkd --share-keys",
+    ]
+
+
+def sentence_of(ways: Sequence[str]) -> str:
+    """Return several things that can be done as one sentence."""
+    return f"{ways[0][0].upper()}{'; or '.join(ways)[1:]}."
 
 
 class LoginPrompt(Record, frozen=True, kw_only=True):

@@ -11,9 +11,11 @@ import msgspec
 
 from codesdk.contract.bounds import Count
 from codesdk.contract.capabilities import IsolationLevel
+from codesdk.contract.jobs import JobRow
 from codesdk.contract.messages import Message, user
-from codesdk.contract.records import SessionRow, TaskRow
-from codesdk.contract.sender import Sender
+from codesdk.contract.payloads import HandlerOutcome
+from codesdk.contract.records import SessionRow, SuggestRequest, Supplement, TaskRow
+from codesdk.contract.sender import CLIENT_ID_CHARS, Sender
 from codesdk.contract.settings import Budgets, CompactStrategy, OnBusy, SessionSettings, SettingsChange
 from codesdk.contract.tools import Actor, InteractionMode, PermissionMode, Scope, UndoReport
 
@@ -34,6 +36,9 @@ INCLUDED: dict[TokenScope, tuple[TokenScope, ...]] = {
 Words = str | list[Message]
 """What a user says: a text, or messages."""
 
+_LABEL_CHARS = 24
+"""How much of a token's label comes before the name that a client gives itself."""
+
 R = TypeVar("R", covariant=True)
 
 
@@ -50,6 +55,15 @@ class Caller(Sender, frozen=True, kw_only=True):
         return cls(
             principal=principal, actor=Actor(kind="user", id=None if principal == LOCAL else principal)
         )
+
+    def called(self, client: str, name: str | None = None) -> "Caller":
+        """Return the same caller with the name that a client gives itself, as its `name` where nobody else is named.
+
+        What a token says of it is not for the client to change: its label comes first, and its principal stays.
+        """
+        label = client if self.client_id is None else f"{self.client_id[:_LABEL_CHARS]}/{client}"
+        actor = self.actor if self.actor.id is not None else Actor(kind=self.actor.kind, id=name or client)
+        return msgspec.structs.replace(self, actor=actor, client_id=label[:CLIENT_ID_CHARS])
 
     def may(self, scope: TokenScope) -> bool:
         """Return whether the caller has a scope, or one that includes it."""
@@ -101,7 +115,8 @@ class CreateSession(Action[SessionRow], Equipment, frozen=True, kw_only=True, ta
 
     route: ClassVar[str] = "POST /v1/sessions"
 
-    runtime: str
+    runtime: str | None = None
+    """What runs its tasks; if not given, `minicode`, which needs a key, or something to play in place of a model."""
     workspace: str
     title: str | None = None
     model: str | None = None
@@ -114,6 +129,8 @@ class CreateSession(Action[SessionRow], Equipment, frozen=True, kw_only=True, ta
     """Where the runtime's own state lives, among the levels that the operator allows."""
     credential_namespace: str | None = None
     """Whose logins and runtime state it uses: the principal's own, or another namespace that the operator allows."""
+    project_id: str | None = None
+    """The application's name for the project, for extensions. Without one, it follows from the workspace's path."""
     settings: SessionSettings = SessionSettings()
 
 
@@ -141,6 +158,8 @@ class StartTask(Action[TaskRow], frozen=True, kw_only=True, tag="start"):
     message: Words
     on_busy: OnBusy = "queue"
     task_id: str | None = None
+    output_schema: dict[str, Any] | None = None
+    """The JSON Schema of an object that the task must end with: its result has it as `data`."""
 
 
 class ResumeSession(Action[TaskRow], frozen=True, kw_only=True, tag="resume"):
@@ -170,6 +189,9 @@ class StopTask(Action[TaskRow], frozen=True, kw_only=True, tag="stop"):
     session_id: str
     task_id: str | None = None
     reason: str = "stopped by the user"
+    denies: list[str] = []
+    """Approvals that the caller was asked for and denies with it, in its own name. Needs the scope approve. What else
+    waits for an answer the engine denies, and nobody is said to have answered."""
 
 
 class ApproveCall(Action[None], frozen=True, kw_only=True, tag="approve"):
@@ -281,6 +303,42 @@ class CompactSession(Action[SessionRow], frozen=True, kw_only=True, tag="compact
     """About how many tokens of the newest turns stay as they are. Default: half of what there is."""
 
 
+class SupplementTranscript(Action[Supplement], frozen=True, kw_only=True, tag="supplement"):
+    """Put a text or data beside the transcript, in place of what the caller had there under the same id.
+
+    It is shown with the transcript, and no model is ever given it.
+    """
+
+    route: ClassVar[str] = "POST /v1/sessions/{session_id}/supplements"
+
+    session_id: str
+    supplement_id: str
+    text: str | None = None
+    data: Any = None
+    task_id: str | None = None
+    """The task that it is about."""
+
+
+class RequestSuggestions(Action[SuggestRequest], frozen=True, kw_only=True, tag="suggest"):
+    """Ask extensions what to ask the session for next. The event `suggest_request.answered` has what they say."""
+
+    route: ClassVar[str] = "POST /v1/sessions/{session_id}/suggestions"
+
+    session_id: str
+    text: str | None = None
+    """What the suggestions are to be about."""
+
+
+class AnswerSuggestRequest(Action[None], frozen=True, kw_only=True, tag="answer_suggest"):
+    """Answer a request for suggestions, as CodeSDK does once its extensions were asked. The first answer counts."""
+
+    route: ClassVar[str] = "POST /v1/sessions/{session_id}/suggestions/{suggest_id}/answer"
+
+    session_id: str
+    suggest_id: str
+    results: list[HandlerOutcome]
+
+
 class CloseSession(Action[SessionRow], frozen=True, kw_only=True, tag="close"):
     """End a session; its log stays."""
 
@@ -296,6 +354,24 @@ class DeleteSession(Action[None], frozen=True, kw_only=True, tag="delete"):
     route: ClassVar[str] = "DELETE /v1/sessions/{session_id}"
 
     session_id: str
+
+
+class CancelJob(Action[JobRow], frozen=True, kw_only=True, tag="cancel_job"):
+    """Call off a job that is queued or runs."""
+
+    route: ClassVar[str] = "POST /v1/jobs/{job_id}/cancel"
+    lasts: ClassVar[bool] = False
+
+    job_id: str
+
+
+class RetryJob(Action[JobRow], frozen=True, kw_only=True, tag="retry_job"):
+    """Run a job now that waits, failed or was canceled, with all its attempts."""
+
+    route: ClassVar[str] = "POST /v1/jobs/{job_id}/retry"
+    lasts: ClassVar[bool] = False
+
+    job_id: str
 
 
 AnyAction = (
@@ -314,8 +390,13 @@ AnyAction = (
     | ChangeSettings
     | MoveSession
     | CompactSession
+    | SupplementTranscript
+    | RequestSuggestions
+    | AnswerSuggestRequest
     | CloseSession
     | DeleteSession
+    | CancelJob
+    | RetryJob
 )
 ACTIONS: tuple[type[Action[Any]], ...] = get_args(AnyAction)
 

@@ -12,8 +12,9 @@ import msgspec
 from codesdk.contract.access import AuthStatus, Availability, LoginOutcome, LoginPrompt, ProviderName
 from codesdk.contract.actions import TokenScope
 from codesdk.contract.capabilities import Capabilities
+from codesdk.contract.jobs import JobRow
 from codesdk.contract.messages import ArtifactRef, Message
-from codesdk.contract.records import ApprovalRow, SessionRow, Spent, TaskRow
+from codesdk.contract.records import ApprovalRow, SessionRow, Spent, Supplement, TaskRow
 from codesdk.contract.retention import Retention
 from codesdk.contract.tools import Grant, Record
 
@@ -111,10 +112,18 @@ class ArtifactPage(Record, frozen=True, kw_only=True):
     next: str | None = None
 
 
+class JobPage(Record, frozen=True, kw_only=True):
+    """Jobs of extensions, newest first. `next` as in `SessionPage`."""
+
+    jobs: list[JobRow]
+    next: str | None = None
+
+
 class Transcript(Record, frozen=True, kw_only=True):
-    """A session's messages."""
+    """A session's messages, and what stands beside them."""
 
     messages: list[Message]
+    supplements: list[Supplement] = []  # noqa: RUF012 - msgspec copies it, and leaves out an empty one
 
 
 class RuntimeInfo(Record, frozen=True, kw_only=True):
@@ -227,3 +236,39 @@ class CheckReport(Record, frozen=True, kw_only=True):
     findings: list[Finding]
     interrupted: bool = False
     """Whether its last task was interrupted and not yet closed. That breaks nothing: the next use closes it."""
+
+
+class ExtensionInfo(Record, frozen=True, kw_only=True):
+    """An extension that was found: loaded, or rejected and why."""
+
+    status: Literal["loaded", "rejected"]
+    root: str
+    source: Literal["project", "package", "root"]
+    name: str | None = None
+    version: str | None = None
+    agent_id: str | None = None
+    display_name: str | None = None
+    reason: str | None = None
+    """Why it was rejected."""
+    warnings: list[str] = []  # noqa: RUF012 - msgspec copies it, and leaves out an empty one
+    events: list[str] = []  # noqa: RUF012 - msgspec copies it, and leaves out an empty one
+    """The types of events that its handlers are called for."""
+    actions: list[str] = []  # noqa: RUF012 - msgspec copies it, and leaves out an empty one
+    """The actions that it declares."""
+    handlers: int = 0
+    jobs: list[str] = []  # noqa: RUF012 - msgspec copies it, and leaves out an empty one
+    """The types of jobs that it runs."""
+    runtimes: list[str] = []  # noqa: RUF012 - msgspec copies it, and leaves out an empty one
+    """The runtimes that it is bound to; none means all."""
+
+
+class ExtensionPage(Record, frozen=True, kw_only=True):
+    """All extensions that were found, in order of precedence. Each reload that takes effect has its own generation."""
+
+    generation: int
+    trust: Literal["disabled", "warn", "enforced"]
+    extensions: list[ExtensionInfo]
+
+
+class Reload(Body, frozen=True, kw_only=True):
+    """There is nothing to say: all extensions are loaded again."""

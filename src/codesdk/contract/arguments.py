@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from codesdk.contract.bounds import Bytes, Count, Number
 from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.jobs import JobState
 from codesdk.contract.records import SessionStatus
 from codesdk.contract.validation import check_key, checked, read_as
 
@@ -22,6 +23,9 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str | UnsetType = UNSET
     task_id: str | UnsetType = UNSET
     artifact_id: str | UnsetType = UNSET
+    job_id: str | UnsetType = UNSET
+    state: JobState | UnsetType | None = UNSET
+    job_type: str | UnsetType | None = UNSET
     after: str | UnsetType | None = UNSET
     limit: Number | UnsetType = UNSET
     status: SessionStatus | UnsetType | None = UNSET

@@ -57,13 +57,24 @@ class Asked(Record, frozen=True, kw_only=True):
 
 
 class ToolCallRequested(ToolIdentity, frozen=True, kw_only=True):
-    """A tool call attempt is open. The input is inline, or an artifact when it is large."""
+    """A tool call attempt is open. The input is inline, or an artifact when it is large.
+
+    An `early` one was made before the runtime told of it: where it belongs is said later, if it is said at all.
+    """
 
     name: str
     tool_class: ToolClass = msgspec.field(name="class")
     input: Any = msgspec.UNSET
     input_ref: ArtifactRef | None = None
     input_redacted: bool = False
+    message_id: str | None = None
+    index: int | None = None
+    early: bool = False
+
+
+class ToolCallAnnounced(ToolIdentity, frozen=True, kw_only=True):
+    """The runtime told of an early call: the message that made it, and its own id of it from now on."""
+
     message_id: str | None = None
     index: int | None = None
 
@@ -75,6 +86,8 @@ class ToolCallPolicyEvaluated(ToolIdentity, frozen=True, kw_only=True):
     result: Verdict
     rule: str | None = None
     reason: str | None = None
+    answer_by: list[str] = []  # noqa: RUF012 - msgspec copies it, and leaves out an empty one
+    """Who, besides people, may answer what it asks: `extension:NAME`."""
 
 
 class ApprovalRequested(Asked, frozen=True, kw_only=True):

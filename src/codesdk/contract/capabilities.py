@@ -18,6 +18,8 @@ CancellationModel = Literal["best_effort", "guaranteed", "unknown"]
 IsolationMode = Literal["in_process", "subprocess", "server_side"]
 IsolationLevel = Literal["shared", "namespaced", "ephemeral"]
 InputCapture = Literal["exact", "compiled"]
+OutputWay = Literal["native", "tool"]
+"""How a task with an output schema gives its result: as the model's last answer, or in a call of `task.answer`."""
 LoginTraffic = Literal["through", "beside"]
 """How the requests of a logged-in program reach its provider: `through` the gateway, or `beside` it."""
 
@@ -43,6 +45,9 @@ class Capabilities(Record, frozen=True, kw_only=True, omit_defaults=False):
     supports_fork: bool = True
     supports_reasoning: bool = True
     supports_images: bool = True
+    output_schema: OutputWay = "tool"
+    """How it gives the result of a task with an output schema. `native`: it passes the schema to its model. A schema
+    that is not strict is answered with the tool even then: providers refuse it."""
     input_capture: InputCapture = "compiled"
     """How well the log knows what its model was given. Only `compiled` for a task whose login goes beside the gateway."""
     login_traffic: list[LoginTraffic] = msgspec.field(default_factory=list[LoginTraffic])
@@ -62,6 +67,26 @@ class Capabilities(Record, frozen=True, kw_only=True, omit_defaults=False):
     """Its own tools that a session may enable, by the runtime's names, and what they may do."""
     instruction_files: list[str] = msgspec.field(default_factory=list[str])
     """The instruction files that it reads in a workspace and that a session may capture."""
+
+
+OF_WRAPPED = Capabilities(
+    supports_streaming=False,
+    supports_artifacts=False,
+    supports_session_resume=False,
+    supports_usage_reporting=False,
+    supports_steer=False,
+    supports_fork=False,
+    supports_reasoning=False,
+    supports_images=False,
+    tool_execution_model="runtime_internal",
+    state_model="in_process",
+    resume_model="none",
+    cancellation_model="guaranteed",
+    supported_isolation_modes=["subprocess"],
+    recommended_isolation_mode="subprocess",
+    native_tools={"read": "read_only", "write": "write", "net": "network", "exec": "dangerous"},
+)
+"""What a wrapped program can do. Its tools are the four actions: what it calls its own is known when it asks."""
 
 
 class Isolation(Record, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@
 latest one in memory.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,10 +30,15 @@ class _Place(Record, frozen=True, kw_only=True):
 
 
 _encoder = msgspec.json.Encoder()
-_known: msgspec.json.Decoder[KnownEvent] = msgspec.json.Decoder(KnownEvent)
 _unknown = msgspec.json.Decoder(UnknownEvent)
 _head = msgspec.json.Decoder(_Head)
 _place = msgspec.json.Decoder(_Place)
+
+
+@functools.cache
+def _known() -> msgspec.json.Decoder[KnownEvent]:
+    """Return what reads events. Made with the first one: it knows every type of them, and that takes a while."""
+    return msgspec.json.Decoder(KnownEvent)
 
 
 def encode(event: Event) -> bytes:
@@ -62,7 +68,7 @@ def decode(frame: bytes) -> Event:
     """
     try:
         try:
-            event = _known.decode(frame)
+            event = _known().decode(frame)
         except msgspec.ValidationError:
             return _decode_other(frame)
         return event if event.schema_version == SCHEMA_VERSION else _decode_other(frame)
@@ -79,7 +85,7 @@ def _decode_other(frame: bytes) -> Event:
         head = _head.decode(frame)
     if head.schema_version > SCHEMA_VERSION or head.type not in EVENT_TYPES:
         return _unknown.decode(frame)
-    return _known.decode(frame)
+    return _known().decode(frame)
 
 
 def upcast(

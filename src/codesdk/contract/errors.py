@@ -43,6 +43,8 @@ ErrorCode = Literal[
     "INTERNAL",
 ]
 
+SETTLED = "settled"
+"""In the details of a `Conflict`: what was to be decided had been decided before."""
 COMPACT = "Compact the session with `session.compact()` or `codesdk compact`, then start the task again."
 """What to do about CONTEXT_TOO_LARGE, for every runtime that a provider tells so."""
 

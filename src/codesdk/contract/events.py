@@ -93,6 +93,21 @@ class SettingsChangedEvent(Envelope, frozen=True, kw_only=True, tag="session.set
     payload: SettingsChanged
 
 
+class TranscriptSupplementedEvent(Envelope, frozen=True, kw_only=True, tag="transcript.supplemented"):
+    type: ClassVar[Literal["transcript.supplemented"]] = "transcript.supplemented"
+    payload: TranscriptSupplemented
+
+
+class SuggestRequestedEvent(Envelope, frozen=True, kw_only=True, tag="suggest_request.requested"):
+    type: ClassVar[Literal["suggest_request.requested"]] = "suggest_request.requested"
+    payload: SuggestRequested
+
+
+class SuggestAnsweredEvent(Envelope, frozen=True, kw_only=True, tag="suggest_request.answered"):
+    type: ClassVar[Literal["suggest_request.answered"]] = "suggest_request.answered"
+    payload: SuggestAnswered
+
+
 class TaskQueuedEvent(Envelope, frozen=True, kw_only=True, tag="task.queued"):
     type: ClassVar[Literal["task.queued"]] = "task.queued"
     payload: TaskQueued
@@ -146,6 +161,11 @@ class OutputCompletedEvent(Envelope, frozen=True, kw_only=True, tag="model.outpu
 class ToolCallRequestedEvent(Envelope, frozen=True, kw_only=True, tag="tool.call.requested"):
     type: ClassVar[Literal["tool.call.requested"]] = "tool.call.requested"
     payload: ToolCallRequested
+
+
+class ToolCallAnnouncedEvent(Envelope, frozen=True, kw_only=True, tag="tool.call.announced"):
+    type: ClassVar[Literal["tool.call.announced"]] = "tool.call.announced"
+    payload: ToolCallAnnounced
 
 
 class ToolCallPolicyEvaluatedEvent(Envelope, frozen=True, kw_only=True, tag="tool.call.policy_evaluated"):
@@ -266,6 +286,9 @@ KnownEvent = (
     | ClockChangedEvent
     | SettingsChangedEvent
     | SessionCompactedEvent
+    | TranscriptSupplementedEvent
+    | SuggestRequestedEvent
+    | SuggestAnsweredEvent
     | TaskQueuedEvent
     | TaskStartedEvent
     | TaskSteeredEvent
@@ -277,6 +300,7 @@ KnownEvent = (
     | OutputRetractedEvent
     | OutputCompletedEvent
     | ToolCallRequestedEvent
+    | ToolCallAnnouncedEvent
     | ToolCallPolicyEvaluatedEvent
     | ApprovalRequestedEvent
     | ApprovalAnsweredEvent

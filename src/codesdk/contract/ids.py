@@ -8,7 +8,7 @@ import hashlib
 import re
 from typing import Literal
 
-Prefix = Literal["ses", "task", "call", "art", "req", "apr"]
+Prefix = Literal["ses", "task", "call", "art", "req", "apr", "job", "sug"]
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _CLIENT_TASK_ID = re.compile(r"task_[0-9A-Za-z_-]{1,64}")

@@ -37,10 +37,21 @@ class Code(Block, frozen=True, kw_only=True, tag="code"):
     language: str | None = None
 
 
+class Opaque(msgspec.Struct, frozen=True, kw_only=True):
+    """What a provider wants back with its own answer when the conversation goes on: signatures, encrypted thoughts.
+
+    Only the runtime that wrote it can read it, and no other is given it. The engine says which one that is.
+    """
+
+    runtime: str
+    data: Any
+
+
 class Reasoning(Block, frozen=True, kw_only=True, tag="reasoning"):
-    """What the model thought. Kept, never sent to another runtime."""
+    """What the model thought. Kept, never sent to another runtime. Without text, only its `details` count."""
 
     text: str
+    details: Opaque | None = None
 
 
 class ArtifactBlock(Block, frozen=True, kw_only=True, tag="artifact_ref"):

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from codesdk.contract.events import Purpose
+from codesdk.contract.ownership import DEFAULT_RULES, WireRules, WireTap
 from codesdk.contract.settings import GatewayMode
 from codesdk.contract.tools import ManifestEntry, Record
 from codesdk.contract.workspace import Workspace
@@ -104,18 +105,33 @@ class ExactPart(msgspec.Struct, frozen=True):
     data: bytes | None
 
 
-class ExactInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as it was sent, redacted. `parts` are the fields stored apart: a list for the messages."""
+class SplitInput(msgspec.Struct, frozen=True, kw_only=True):
+    """A request, redacted. `parts` are the fields stored apart: a list for the messages."""
 
-    wire: str
     fields: dict[str, Any]
     parts: dict[str, ExactPart | list[ExactPart]]
+
+
+class ExactInput(SplitInput, frozen=True, kw_only=True):
+    """A request as it was sent."""
+
+    wire: str
+    own: SplitInput | None = None
+    """What the agent asked, if that is not what was sent."""
     tools: list[ManifestEntry]
     estimated_tokens: int
     """About how many tokens the messages have."""
     overhead_tokens: int
     """About how many all else has: the runtime's own prompt, the tools."""
     sources: dict[str, Any]
+
+
+class StoredInput(msgspec.Struct, frozen=True, kw_only=True):
+    """The hashes of the documents of a stored request."""
+
+    sent: str
+    own: str | None = None
+    """Of what the agent asked, if that is not what was sent."""
 
 
 MAX_TOKENS = 2**53 - 1
@@ -147,9 +163,11 @@ class ModelAnswered(msgspec.Struct, frozen=True, kw_only=True):
     estimated: bool = False
     """Whether the counts are not the provider's, because the answer was cut off or did not have them."""
     cost_usd: float | None = None
+    error: str | None = None
+    """What the provider says went wrong. Not recorded: a runtime is told, which may have lost it on the way."""
 
 
-class ModelTap(Protocol):
+class ModelTap(WireTap, Protocol):
     """Records what passes the gateway in a session's log."""
 
     @property
@@ -172,8 +190,8 @@ class ModelTap(Protocol):
         """
         ...
 
-    async def taken(self, request_id: str, exact: ExactInput) -> str:
-        """Store the exact request; it is committed when this returns. Return the hash of its document."""
+    async def taken(self, request_id: str, exact: ExactInput) -> StoredInput:
+        """Store the exact request; it is committed when this returns. Return the hashes of its documents."""
         ...
 
     def closed(self, request_id: str, answered: ModelAnswered) -> None:
@@ -202,6 +220,7 @@ class ModelEndpoints(Protocol):
         sources: InstructionSources,
         payer: Payer,
         login: LoginKind | None = None,
+        rules: WireRules = DEFAULT_RULES,
     ) -> str:
         """Admit a session under a token. Return the base URL for its runtime.
 

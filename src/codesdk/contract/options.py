@@ -76,8 +76,10 @@ def _values(kind: Any) -> str:
     if origin is Literal:
         return ", ".join(f"`{value}`" for value in get_args(kind))
     if isinstance(kind, type) and origin is None:
-        return _KINDS[kind]
+        return _KINDS[dict] if issubclass(kind, msgspec.Struct) else _KINDS[kind]
     if origin is dict:
         return _KINDS[dict]
+    if origin is tuple:
+        return f"a list of {_values(get_args(kind)[0])}"
     assert origin is Union or get_args(kind), f"{kind} is not described"
     return " or ".join(_values(part) for part in get_args(kind) if part is not NoneType)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType
 
-from codesdk.contract.capabilities import Isolation, McpTransport, ResumeModel
+from codesdk.contract.capabilities import Isolation, McpTransport, OutputWay, ResumeModel
 from codesdk.contract.errors import ErrorInfo
 from codesdk.contract.messages import ArtifactRef, AssistantBlock, Message
 from codesdk.contract.settings import Budgets, CompactStrategy, SettingsChange
@@ -140,6 +140,8 @@ class SessionCreated(Record, frozen=True, kw_only=True):
     mcp_transport: McpTransport | None = None
     sealed: list[str] = []  # noqa: RUF012 - msgspec copies it, and leaves out an empty one
     """What the session is equipped with (`secrets`, `mcp_servers`, `script`, `recording`): kept beside the log."""
+    project_id: str | None = None
+    """What the application calls the project. Without one, it follows from the workspace's path."""
 
 
 class SessionResumed(Record, frozen=True, kw_only=True):
@@ -234,11 +236,65 @@ class SessionCompacted(Record, frozen=True, kw_only=True):
     """The task that wrote the summary."""
 
 
+class TranscriptSupplemented(Record, frozen=True, kw_only=True):
+    """Something stands beside the transcript from now on, in place of what its author had put there under this id.
+
+    For people and applications: it is shown with the transcript, and no model is ever given it.
+    """
+
+    supplement_id: str
+    by: Actor
+    text: str | None = None
+    data: Any = None
+    """Plain JSON, for whoever knows what the author means by it. There is a text, or this, or both."""
+    task_id: str | None = None
+    """The task that it is about."""
+
+
+class SuggestRequested(Record, frozen=True, kw_only=True):
+    """Somebody asks extensions what to ask the session for next."""
+
+    suggest_id: str
+    by: Actor
+    text: str | None = None
+    """What the suggestions are to be about."""
+
+
+OutcomeKind = Literal["enqueue_result", "action_result", "handler_result", "handler_error"]
+
+
+class HandlerOutcome(Record, frozen=True, kw_only=True):
+    """What came of one handler of an extension: the fields of its kind of envelope, and no others."""
+
+    kind: OutcomeKind
+    module_name: str
+    """The extension."""
+    event_type: str
+    value: Any = None
+    """Of a `handler_result`: whatever the handler returned."""
+    status: str | None = None
+    """Of an `enqueue_result` or an `action_result`."""
+    job: dict[str, Any] | None = None
+    action_type: str | None = None
+    request_id: str | None = None
+    error: Literal["error", "timeout"] | None = None
+    message: str | None = None
+
+
+class SuggestAnswered(Record, frozen=True, kw_only=True):
+    """All extensions were asked. `results` has what came of each of their handlers, in the order of the calls."""
+
+    suggest_id: str
+    by: Actor
+    results: list[HandlerOutcome]
+
+
 class TaskQueued(Record, frozen=True, kw_only=True):
     """A task is queued. Has no `trace.task_id`, so that `task.started` stays the first event of a task."""
 
     task_id: str
     messages: list[Message]
+    output_schema: dict[str, Any] | None = None
 
 
 class TaskStarted(Record, frozen=True, kw_only=True):
@@ -250,12 +306,19 @@ class TaskStarted(Record, frozen=True, kw_only=True):
     resumes: Resumes | None = None
     summarizes_before: int | None = None
     """The task writes a summary of the messages before this one, and its own are not part of the transcript."""
+    output_schema: dict[str, Any] | None = None
+    """What the task's result must fit."""
+    output_way: OutputWay | None = None
+    """How the runtime gives that result."""
 
 
 class TaskSteered(Record, frozen=True, kw_only=True):
-    """More user input reached the running task."""
+    """More input reached the running task. With `by`, no user said it: the engine asks for the result that the task's
+    output schema demands, at the start of the task and again each time that the runtime ends without it."""
 
     messages: list[Message]
+    by: Actor | None = None
+    """Who sent it, if that was not a person."""
 
 
 class TaskStopRequested(Record, frozen=True, kw_only=True):
@@ -374,13 +437,15 @@ class ArtifactCreated(Record, frozen=True, kw_only=True):
 
 
 class TaskCompleted(Record, frozen=True, kw_only=True):
-    """The task ended well."""
+    """The task ended well. With an output schema it has `data` that fits it, or a reference if that is large."""
 
     text: str
     stop_reason: str
     usage: UsageTotals
     duration_ms: int
     work: WorkTotals = WorkTotals()
+    data: dict[str, Any] | None = None
+    data_ref: ArtifactRef | None = None
 
 
 class TaskFailed(Record, frozen=True, kw_only=True):

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 
 from codesdk.contract.actions import Equipment
+from codesdk.contract.editor import EditorFiles
 from codesdk.contract.entry import McpClient
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import Event
 from codesdk.contract.ids import Prefix
+from codesdk.contract.jobs import JobStore
 from codesdk.contract.records import (
     ApprovalRow,
     ArtifactRow,
@@ -60,8 +62,8 @@ FIRST_EPOCH = 1
 """The epoch of a session that was just created."""
 
 
-class EventLog(Protocol):
-    """The log and the rows folded from it.
+class EventLog(JobStore, Protocol):
+    """The log, the rows folded from it, and the jobs that came of it.
 
     One process writes. A session has an owner and an epoch; an append under another epoch than the current
     one is refused with `Conflict`, so a writer that lost a session cannot write to it. Rows are deleted with
@@ -112,8 +114,12 @@ class EventLog(Protocol):
         """
         ...
 
-    async def cursor_of(self, subscriber: str) -> int:
-        """Return a subscriber's stored cursor, 0 if none."""
+    async def cursor_of(self, subscriber: str) -> int | None:
+        """Return a subscriber's stored cursor, None if it has none yet."""
+        ...
+
+    async def last_cursor(self) -> int:
+        """Return the cursor of what was committed last, 0 if there is nothing."""
         ...
 
     async def keep_cursor(self, subscriber: str, cursor: int) -> None:
@@ -323,6 +329,11 @@ class Subscriber(Protocol):
         """The types of events that it takes. Deltas are not for subscribers."""
         ...
 
+    @property
+    def gather_s(self) -> float:
+        """How long it lets commits gather before it takes them: each taking costs some handing over between threads."""
+        ...
+
     async def take(self, events: Sequence[Event]) -> None:
         """Take a page of events, in commit order; return when it is safe. If this raises, it comes again."""
         ...
@@ -349,6 +360,8 @@ class ToolInvocation(msgspec.Struct, frozen=True, kw_only=True):
     workspace: Workspace
     ask: AskUser = nobody
     """Asks a person. What is still open when the call ends is closed."""
+    editor: EditorFiles | None = None
+    """The editor that started the task, if it says what is not saved in it."""
 
 
 class FileChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -464,6 +477,41 @@ class Equipper(Protocol):
 
     async def prepare(self, equipment: Equipment, *, principal: str) -> Prepared:
         """Check equipment before anything is written. Raise `InvalidRequest` if it cannot be used."""
+        ...
+
+
+class AppServerSignal(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A message of a runtime's app server, on its way to extensions. Nothing of it is stored."""
+
+    session_id: str
+    principal: str
+    runtime: str
+    method: str
+    read: Callable[[], Awaitable[Any]]
+    """Gives the params, in which secrets are redacted. To be called once, for one signal of a session after the other."""
+    received_at: str
+    seq: int
+    """The last event that the session had."""
+    size_bytes: int
+    task_id: str | None = None
+    thread_id: str | None = None
+    turn_id: str | None = None
+    request_id: int | str | None = None
+
+
+class Listeners(Protocol):
+    """Code of others that is told of events: what the engine must know of it, and what it tells it beside the log."""
+
+    def hears(self, event_type: str, runtime: str) -> bool:
+        """Return whether some of it would be told of an event of a type in a session of a runtime."""
+        ...
+
+    def wants(self, method: str | None, runtime: str, *, is_request: bool) -> bool:
+        """Return whether some of it wants such messages of an app server, or any. Asked for each, so it must be quick."""
+        ...
+
+    def tell(self, signal: AppServerSignal) -> None:
+        """Take a message that it wants. Must not raise, must not wait: what there is no room for is lost."""
         ...
 
 

@@ -10,7 +10,7 @@ import msgspec
 from codesdk.contract.call_payloads import ApprovalKind, Asked
 from codesdk.contract.events import UsageReported
 from codesdk.contract.messages import ArtifactRef, Message
-from codesdk.contract.tools import Record, ToolClass
+from codesdk.contract.tools import Actor, Record, ToolClass
 
 SessionStatus = Literal["open", "closed"]
 TaskState = Literal["queued", "running", "completed", "failed", "stopped"]
@@ -77,6 +77,8 @@ class SessionRow(Record, frozen=True, kw_only=True):
     goes_on: bool = False
     """Whether its interrupted task goes on by itself once nothing is waited for, here or at the next start."""
     spent: Spent | None = None
+    project_id: str | None = None
+    """What the application calls the project. Without one, it follows from the workspace's path."""
 
 
 class TaskRow(Record, frozen=True, kw_only=True):
@@ -101,6 +103,27 @@ class MessageRow(Record, frozen=True, kw_only=True):
     tokens: int
     chain: str
     message: Message
+
+
+class Supplement(Record, frozen=True, kw_only=True):
+    """What stands beside a transcript under an id of its author. No model is given it."""
+
+    supplement_id: str
+    by: Actor
+    seq: int
+    """The event that put it there, or that replaced what was there."""
+    time: str
+    text: str | None = None
+    data: Any = None
+    task_id: str | None = None
+
+
+class SuggestRequest(Record, frozen=True, kw_only=True):
+    """A request for suggestions. The event `suggest_request.answered` with its id, after its seq, has the results."""
+
+    suggest_id: str
+    session_id: str
+    seq: int
 
 
 class ApprovalRow(Asked, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """A task's terminal event to its result, or to the error that it failed with."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -28,6 +28,8 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     """The files that its calls changed, each as the last call left it; the first hundred."""
     changed: int = 0
     """How many files that were."""
+    data: dict[str, Any] | None = None
+    """What the task came to, if it was given an output schema: it fits that."""
 
     @property
     def cost_usd(self) -> float | None:
@@ -62,4 +64,5 @@ def result_of(task_id: str, event: Event) -> TaskResult:
         denials=work.denials,
         changes=work.changes,
         changed=work.changed,
+        data=payload.data if done else None,
     )

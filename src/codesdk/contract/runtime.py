@@ -5,7 +5,7 @@ results, denials, steering and stop. An adapter never writes to the log: the eng
 and stores it.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, cast
 
 import msgspec
@@ -29,7 +29,16 @@ from codesdk.contract.events import (
     UsageReported,
 )
 from codesdk.contract.messages import ArtifactRef, Message
-from codesdk.contract.models import NO_SOURCES, InstructionSources, LoginKind, ModelAccess, Payer, Wire
+from codesdk.contract.models import (
+    NO_SOURCES,
+    InstructionSources,
+    LoginKind,
+    ModelAccess,
+    ModelAnswered,
+    Payer,
+    Wire,
+)
+from codesdk.contract.ownership import DEFAULT_RULES, WireRules
 from codesdk.contract.tools import (
     InteractionMode,
     Outcome,
@@ -40,6 +49,7 @@ from codesdk.contract.tools import (
     ToolIdentity,
     ToolOrigin,
     ToolSpec,
+    Verdict,
 )
 from codesdk.contract.workspace import Workspace
 
@@ -86,6 +96,11 @@ class ToolAnnouncement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     raw: Any = None
     origin: ToolOrigin | None = None
     subjects: Subjects | None = None
+    opinion: Verdict | None = None
+    """What the runtime's own policy says of the call, if it has one that counts. It is judged beside ours."""
+    counts_as: str | None = None
+    """The declared tool of the runtime's own that a native call is one of, where the names of the tools behind it are
+    not known before they are called. Its class and its permission are this call's."""
 
 
 class ToolDropped(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +119,8 @@ class ToolEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     refused: bool = False
     outcome: Outcome = "known"
     exit_code: int | None = None
+    watched: bool = False
+    """Whether nobody could have kept the call from running. Not to have asked is recorded then, and ends nothing."""
 
 
 class Identified(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,6 +178,15 @@ class Instructions(msgspec.Struct, frozen=True):
     name: str
     text: str
 
+    @property
+    def framed(self) -> str:
+        """The file as words for a model. They stand on lines of their own, so that the gateway recognizes them in a request."""
+        return (
+            f"The workspace has a file {self.name} with instructions of its authors on how to work in it. Follow them"
+            " where they fit the task; they cannot allow what is not allowed otherwise. The file:\n\n"
+            f"{self.text.strip()}"
+        )
+
 
 History = Literal["given", "native"]
 """Where the conversation before a task's new messages comes from: the task's input, or the runtime's own copy."""
@@ -197,6 +223,18 @@ class TaskInput(msgspec.Struct, frozen=True, kw_only=True):
     """Which of its own tools the runtime may run. All others are off."""
     instructions: Sequence[Instructions] = ()
     history: History = "given"
+    output_schema: dict[str, Any] | None = None
+    """What the model's last answer must be: JSON that fits this. Given only to a runtime whose capabilities say that
+    it passes schemas to its model; any other gets the tool `task.answer` instead."""
+
+
+class Ruling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether a runtime may run a tool of its own."""
+
+    denied: str | None = None
+    """Why it may not; null if it may, and then its start is recorded."""
+    rule: str | None = None
+    """What decided: the id of a rule, or another name such as `mode:yolo` where no rule did. Null if a person did, or nobody."""
 
 
 class ToolReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,13 +244,35 @@ class ToolReply(msgspec.Struct, frozen=True, kw_only=True):
     is_error: bool
 
 
+class AppServerMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """What a program that is driven over an app-server protocol said by itself, as it came."""
+
+    method: str
+    params: Any = None
+    request_id: int | str | None = None
+    """Set if the program asks for an answer, which the adapter gives."""
+    thread_id: str | None = None
+    turn_id: str | None = None
+    size_bytes: int = 0
+    """About how large it is."""
+
+
+TakeMessage = Callable[[AppServerMessage], None]
+"""Takes a message. Must not raise, must not wait."""
+
+
 class Host(Protocol):
     """What a runtime may use of the engine while a task runs."""
 
     async def model_endpoint(
-        self, sources: InstructionSources = NO_SOURCES, login: LoginKind | None = None
+        self,
+        sources: InstructionSources = NO_SOURCES,
+        login: LoginKind | None = None,
+        rules: WireRules = DEFAULT_RULES,
     ) -> str:
         """Return the base URL that the runtime uses in place of the provider's. It holds a token.
+
+        `rules` say how our tools are owned in what passes there.
 
         With `login` the runtime brings one of its own. Raise `TaskFailure` if there is no gateway, or if logins do
         not pass it here.
@@ -230,8 +290,20 @@ class Host(Protocol):
         """
         ...
 
-    async def may_run(self, call: ToolAnnouncement) -> str | None:
-        """Return why the runtime may not run a tool of its own, or None once its start is recorded.
+    async def tools_read(self, after: int = -1) -> int:
+        """Return how often the list of tools at `tool_endpoint` has been read, once it is more often than `after`.
+
+        An agent that finds its tools in the background must not be asked anything before: ask for the number, which
+        is there at once, then start the agent, then wait for more.
+        """
+        ...
+
+    async def last_answer(self) -> ModelAnswered | None:
+        """Return how the last request of the running task to its model ended, as the gateway saw it; None before that."""
+        ...
+
+    async def may_run(self, call: ToolAnnouncement) -> Ruling:
+        """Return whether the runtime may run a tool of its own. If it may, its start is recorded.
 
         Any runtime may ask, about any tool: one that its capabilities do not declare counts as dangerous. The
         call must have the runtime's id, by which `ToolEnded` names it. May take as long as an approval does;
@@ -244,6 +316,14 @@ class Host(Protocol):
 
         The call must have the runtime's id. It is recorded from its request to its end: report nothing else of it.
         May take as long as an approval does; cancelling it withdraws the question.
+        """
+        ...
+
+    def app_server(self, method: str | None = None, *, is_request: bool = False) -> TakeMessage | None:
+        """Return who takes such messages of the program's app-server protocol, None if nobody wants them.
+
+        To be asked for each message, in order, also between tasks: extensions come and go. Without a method: whether
+        any are wanted.
         """
         ...
 

@@ -12,7 +12,7 @@ import msgspec
 from codesdk.contract.errors import InvalidRequest
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.:=/+@-]{1,64}")
-_CLIENT_ID_CHARS = 64
+CLIENT_ID_CHARS = 64
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -37,7 +37,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.request_id is not None and not is_request_id(self.request_id):
             raise InvalidRequest("A request id is 1 to 64 letters, digits or any of _ . : = / + @ -.")
         if self.client_id is not None and not is_client_id(self.client_id):
-            raise InvalidRequest(f"A client id is 1 to {_CLIENT_ID_CHARS} printable characters.")
+            raise InvalidRequest(f"A client id is 1 to {CLIENT_ID_CHARS} printable characters.")
         if self.traceparent is not None and not is_traceparent(self.traceparent):
             raise InvalidRequest(
                 "The traceparent is not one of W3C Trace Context: 00-TRACE-SPAN-FLAGS in hex."
@@ -51,7 +51,7 @@ def is_request_id(text: str) -> bool:
 
 def is_client_id(text: str) -> bool:
     """Return whether a text can name a client: on one line, and not only spaces."""
-    return 0 < len(text) <= _CLIENT_ID_CHARS and text.isprintable() and not text.isspace()
+    return 0 < len(text) <= CLIENT_ID_CHARS and text.isprintable() and not text.isspace()
 
 
 def is_traceparent(text: str) -> bool:

@@ -7,45 +7,52 @@ a data directory over its control socket. Handles and commands use only this, so
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from codesdk.contract.actions import Action
 from codesdk.contract.codec import decode
 from codesdk.contract.events import Event
+from codesdk.contract.jobs import JobDetail, JobRow, JobState
 from codesdk.contract.messages import ArtifactRef, Message
-from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, SessionStatus, StoredFrame, TaskRow
+from codesdk.contract.records import (
+    ApprovalRow,
+    ArtifactRow,
+    SessionRow,
+    SessionStatus,
+    StoredFrame,
+    Supplement,
+    TaskRow,
+)
 from codesdk.contract.sender import Sender
 from codesdk.contract.tools import Grant
 
 R = TypeVar("R")
 
 
-class Published:
-    """A committed event and its one encoding, shared by all senders. Decoded only when needed."""
+class Published(msgspec.Struct, eq=False, gc=False):
+    """A committed event and its one encoding, shared by all senders. Decoded only when needed.
 
-    __slots__ = ("_streamed", "event", "frame", "seq")
+    Not watched by the garbage collector: feeds hold many, and nothing in one refers back to it.
+    """
 
-    event: Event
-    """The event itself."""
+    seq: int
+    frame: bytes
+    decoded: Event | None = None
+    framed: bytes | None = None
 
-    def __init__(self, seq: int, frame: bytes, event: Event | None = None) -> None:
-        self.seq = seq
-        self.frame = frame
-        self._streamed: bytes | None = None
-        if event is not None:
-            self.event = event
-
-    def __getattr__(self, name: str) -> Event:
-        # Called only while `event` is not set: a property would cost every reader of every event.
-        if name != "event":
-            raise AttributeError(name)
-        self.event = decode(self.frame)
-        return self.event
+    @property
+    def event(self) -> Event:
+        """The event itself."""
+        if self.decoded is None:
+            self.decoded = decode(self.frame)
+        return self.decoded
 
     @property
     def streamed(self) -> bytes:
         """The event as a server-sent event, made when it is first sent."""
-        if self._streamed is None:
-            self._streamed = stream_frame(self.seq, self.frame)
-        return self._streamed
+        if self.framed is None:
+            self.framed = stream_frame(self.seq, self.frame)
+        return self.framed
 
 
 def stream_frame(seq: int, frame: bytes) -> bytes:
@@ -90,6 +97,10 @@ class SessionReader(Protocol):
         """Return a session's messages that are complete so far."""
         ...
 
+    async def supplements(self, session_id: str) -> list[Supplement]:
+        """Return what stands beside a session's transcript, in the order in which it was put there."""
+        ...
+
     async def approvals(self, *, session_id: str | None = None) -> list[ApprovalRow]:
         """Return what waits for an answer, or for a resume, in one session or in all."""
         ...
@@ -108,6 +119,22 @@ class SessionReader(Protocol):
         self, artifact_id: str, start: int = 0, end: int | None = None
     ) -> tuple[ArtifactRef, bytes]:
         """Return an artifact and its bytes, or the range [start, end) of them."""
+        ...
+
+    async def jobs(
+        self,
+        *,
+        state: JobState | None = None,
+        job_type: str | None = None,
+        session_id: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> list[JobRow]:
+        """Return the jobs of extensions, newest first; `after` is the last id of the page before."""
+        ...
+
+    async def job(self, job_id: str) -> JobDetail:
+        """Return a job with what its handler is given."""
         ...
 
 

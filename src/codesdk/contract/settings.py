@@ -81,6 +81,7 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
     budgets: Budgets | None = None
     isolation: IsolationLevel = "namespaced"
     credential_namespace: str | None = None
+    project_id: str | None = None
     settings: SessionSettings = SessionSettings()
 
 
@@ -149,5 +150,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What all stored sessions of one principal together may spend."""
     max_same_requests: Count = 20
     """How often a runtime may send a model the same request within a minute; more counts as a loop."""
+    max_same_calls: Count = 100
+    """How often in a row a task may make the same call with the same result; more counts as a loop."""
     runtime_idle_s: Seconds | None = 600.0
     """After this time without a task, a session's runtime process is ended. The next task starts it again. Null: never."""

@@ -17,8 +17,11 @@ OutputStream = Literal["stdout", "stderr", "progress"]
 Outcome = Literal["known", "unknown"]
 Scope = Literal["once", "session"]
 Decision = Literal["approve", "deny"]
-ToolOrigin = Literal["stream", "mcp", "native"]
-"""How a call reaches us: handed over in the runtime's stream, made at our MCP server, or run by it itself."""
+ANSWER_TOOL = "task.answer"
+"""The owned tool that takes the result of a task with an output schema. Offered in such tasks only."""
+ToolOrigin = Literal["stream", "mcp", "native", "wire"]
+"""How a call reaches us: handed over in the runtime's stream, made at our MCP server, run by it itself, or seen in a
+model's answer and kept from the runtime, so that it never runs."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -67,6 +70,8 @@ class Evaluation(Record, frozen=True, kw_only=True):
     result: Verdict
     rule: str | None = None
     reason: str | None = None
+    answer_by: list[str] = []
+    """Who, besides people, may answer what it asks: `extension:NAME`."""
 
 
 class PolicySnapshot(Record, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from msgspec.inspect import (
 
 from codesdk.contract.bounds import check_bounds
 from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.text import is_text
 
 MAX_KEY_CHARS = 200
 S = TypeVar("S", bound=msgspec.Struct)
@@ -69,7 +70,7 @@ def _plain(value: object, at: str, unsayable: list[str]) -> Any:
         case None | bool():
             pass
         case str():
-            if not value.isascii() and not _is_text(value):
+            if not is_text(value):
                 unsayable.append(f"{at} holds half of a surrogate pair")
         case int():
             if value.bit_length() > 64:
@@ -94,7 +95,9 @@ def _fields(value: msgspec.Struct, at: str, unsayable: list[str]) -> dict[str, A
     found: dict[str, Any] = {} if config.tag is None else {str(config.tag_field): config.tag}
     for name, written in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
         field = getattr(value, name)
-        if field is not msgspec.UNSET:
+        if field is None or field is True or field is False:
+            found[written] = field  # most fields of most actions
+        elif field is not msgspec.UNSET:
             found[written] = _plain(field, _below(at, written), unsayable)
     return found
 
@@ -105,17 +108,9 @@ def _items(value: dict[object, object], at: str, unsayable: list[str]) -> dict[o
     for key in value:
         if not isinstance(key, str):
             unsayable.append(f"{at} has a key of the type {type(key).__name__}")
-        elif not key.isascii() and not _is_text(key):
+        elif not is_text(key):
             unsayable.append(f"{at} has a key with half of a surrogate pair")
     return {key: _plain(item, below, unsayable) for key, item in value.items()}
-
-
-def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _below(at: str, name: str) -> str:

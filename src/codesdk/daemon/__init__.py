@@ -11,5 +11,6 @@ if TYPE_CHECKING:
     from codesdk.daemon.operations.audit import AuditPage as AuditPage
     from codesdk.daemon.server import serve as serve
     from codesdk.daemon.settings import DaemonSettings as DaemonSettings
+    from codesdk.daemon.sockets import Entrance as Entrance, Upgrade as Upgrade
 
-__all__, __getattr__, __dir__ = open_door(__name__, __file__)
+__getattr__, __dir__ = open_door(__name__, __file__)

@@ -6,29 +6,32 @@ request that is not let in has no effect and learns nothing.
 
 import dataclasses
 import errno
+import functools
 import logging
 import secrets
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qs, parse_qsl, unquote
 
 import msgspec
 
-from codesdk.contract.actions import Caller
+from codesdk.contract.actions import Action, Caller, CreateSession, TokenScope
 from codesdk.contract.errors import Busy, CodeSDKError, Forbidden, InvalidRequest
 from codesdk.contract.ids import is_id
-from codesdk.contract.sender import is_request_id, traceparent_of
+from codesdk.contract.sender import is_client_id, is_request_id, traceparent_of
 from codesdk.contract.validation import check_key, explain
 from codesdk.daemon.auth import Admitted, Guard, admit
 from codesdk.daemon.limits import RateLimit
-from codesdk.daemon.operations import accounts, actions, artifacts, audit, daemon, reading
+from codesdk.daemon.operations import accounts, actions, artifacts, audit, daemon, extensions, reading
+from codesdk.daemon.operations.actions import begins
 from codesdk.daemon.operations.operation import Answer, Call, Operation, get
-from codesdk.daemon.problems import render, slow_down, too_large, wrong_type
+from codesdk.daemon.problems import no_route, render, shutting_down, slow_down, too_large, wrong_type
 from codesdk.daemon.responses import Whole
 from codesdk.daemon.routing import Router
 from codesdk.daemon.settings import DaemonSettings
+from codesdk.daemon.sockets import Entrance, Upgrade, refuse, watch
 from codesdk.observe import Metrics, log_fields
 from codesdk.sdk import CodeSDK
 from codesdk.serving import Gone, Message, Receive, Respond, Send, read_body
@@ -53,6 +56,7 @@ _SINGLE = frozenset(
         b"last-event-id",
         b"range",
         b"traceparent",
+        b"x-client-id",
         b"x-request-id",
     )
 )
@@ -73,6 +77,7 @@ OPERATIONS: Sequence[Operation] = (
     *actions.OPERATIONS,
     *artifacts.OPERATIONS,
     *audit.OPERATIONS,
+    *extensions.OPERATIONS,
     get("/openapi.json", openapi, scope=None, answer=dict, group="daemon"),
 )
 
@@ -80,8 +85,16 @@ OPERATIONS: Sequence[Operation] = (
 class App:
     """The daemon's HTTP application."""
 
-    def __init__(self, sdk: CodeSDK, guard: Guard, settings: DaemonSettings, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        sdk: CodeSDK,
+        guard: Guard,
+        settings: DaemonSettings,
+        metrics: Metrics,
+        upgrades: Mapping[str, Upgrade] | None = None,
+    ) -> None:
         self.draining = False
+        self._upgrades = upgrades or {}
         self._sdk = sdk
         self._guard = guard
         self._settings = settings
@@ -94,7 +107,8 @@ class App:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http":
+        if scope["type"] == "websocket":
+            await self._upgrade(scope, receive, send)
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
         seen = Seen(scope["method"], f"req_{secrets.token_hex(8)}")
@@ -153,7 +167,7 @@ class App:
         seen.route, seen.exports = operation.path, operation.exports
         if is_id("ses", names.get("session_id", "")):  # anything else may be a secret, and is not recorded
             seen.session_id = names["session_id"]
-        caller = self._let_in(operation, headers, seen)
+        caller = self._let_in(operation.scope, headers, seen)
         call = Call(
             operation=operation,
             request_id=seen.request_id,
@@ -177,8 +191,54 @@ class App:
             self._clean(error, seen, call)
             raise
 
-    def _let_in(self, operation: Operation, headers: dict[bytes, bytes], seen: "Seen") -> Admitted:
-        if operation.scope is None:
+    async def _upgrade(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Let a WebSocket in by the same checks, and hand it to whoever serves its path."""
+        await receive()  # the request to connect, which has nothing that the scope has not
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        seen = Seen("GET", f"req_{secrets.token_hex(8)}")
+        try:
+            _refuse_doubles(scope["headers"])
+            self._guard.check_origin(headers)
+            path = scope["raw_path"].decode("latin-1")
+            upgrade = self._upgrades.get(path)
+            if upgrade is None:
+                raise no_route()
+            seen.route = path
+            admitted = self._let_in("read", headers, seen)
+            if self.draining:
+                raise shutting_down()
+            query = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=50)
+            before = functools.partial(self._before, admitted)
+            seen.status = 101
+            await watch(
+                functools.partial(upgrade, Entrance(self._sdk, admitted.caller, before, query)),
+                receive,
+                send,
+                welcome=lambda: self._guard.still(admitted),
+                pace=lambda: self._rate.take(admitted.principal),
+                heartbeat_s=self._settings.heartbeat_s,
+            )
+        except (CodeSDKError, ValueError) as error:  # whoever serves it raises only before it accepts
+            problem = error if isinstance(error, CodeSDKError) else InvalidRequest(f"Invalid query: {error}.")
+            self._clean(problem, seen)
+            seen.code = problem.code
+            seen.status, more, body = render(problem, seen.request_id, draining=self.draining)
+            await refuse(send, seen.status, more, body)
+        finally:
+            self._record(seen)
+
+    async def _before(self, admitted: Admitted, action: Action[Any]) -> None:
+        """Refuse an action that comes over a WebSocket as its request would be refused."""
+        if (begins(action) or isinstance(action, CreateSession)) and self.draining:
+            raise shutting_down()
+        if begins(action):
+            row = await self._sdk.as_caller(admitted.caller).service.session(action.session_id)
+            wait_s = self._tasks.take(f"{admitted.principal}\0{row.runtime}")
+            if wait_s:
+                raise slow_down(wait_s, f"Too many tasks of the runtime {row.runtime}.")
+
+    def _let_in(self, needed: TokenScope | None, headers: dict[bytes, bytes], seen: "Seen") -> Admitted:
+        if needed is None:
             return _NOBODY
         caller = self._guard.caller(headers)
         seen.principal, seen.client_id = caller.principal, caller.caller.client_id
@@ -189,14 +249,23 @@ class App:
         wait_s = self._rate.take(caller.principal)
         if wait_s:
             raise slow_down(wait_s)
-        if not caller.may(operation.scope):
-            raise Forbidden(f"This needs a token with the scope {operation.scope}.")
+        if not caller.may(needed):
+            raise Forbidden(f"This needs a token with the scope {needed}.")
         return caller
 
     def _sender(self, admitted: Admitted, headers: dict[bytes, bytes], seen: "Seen") -> Caller:
         """Return the caller with what its request says of itself, for the events that it brings about."""
         span = traceparent_of(headers.get(b"traceparent", b"").decode("latin-1"))
-        return msgspec.structs.replace(admitted.caller, request_id=seen.request_id, traceparent=span)
+        caller = self._named(admitted.caller, headers)
+        seen.client_id = caller.client_id
+        return msgspec.structs.replace(caller, request_id=seen.request_id, traceparent=span)
+
+    def _named(self, caller: Caller, headers: dict[bytes, bytes]) -> Caller:
+        """Return a caller with the name that it gives itself, after the label of its token if it has one."""
+        given = unquote(headers.get(b"x-client-id", b"").decode("latin-1"), errors="replace")
+        if not is_client_id(given) or self._sdk.engine.clean(given, caller.principal) != given:
+            return caller
+        return caller.called(given)
 
     def _clean(self, error: CodeSDKError, seen: "Seen", call: Call | None = None) -> None:
         """Take secrets out of an error: it may repeat what it was given."""
@@ -265,7 +334,11 @@ def _query(operation: Operation, given: bytes) -> Any:
         values = dict(pairs)
         if len(values) != len(pairs):
             raise InvalidRequest("A parameter in the query is given twice. Send it once.")
-        return msgspec.convert(values, type=operation.query, strict=False)
+        found = msgspec.convert(values, type=operation.query, strict=False)
+        # The text `null` is read as nothing at all, and so as no filter.
+        if unsaid := [name for name in values if getattr(found, name) is None]:
+            raise InvalidRequest(f"Invalid query: {unsaid[0]}: null is no value. Leave it out.")
+        return found
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"Invalid query: {explain(error, operation.query)}.") from None
     except ValueError as error:

@@ -6,6 +6,7 @@ grace period and are then stopped, and clients get the last events before their 
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import logging
 import resource
@@ -26,6 +27,7 @@ from codesdk.contract.retention import Retention
 from codesdk.daemon.app import App
 from codesdk.daemon.auth import LOOPBACK, Guard
 from codesdk.daemon.settings import DaemonSettings
+from codesdk.daemon.sockets import Upgrade
 from codesdk.local import TokenFile, announce
 from codesdk.observe import Metrics
 from codesdk.sdk import CodeSDK
@@ -34,14 +36,23 @@ from codesdk.serving import Limits, Serving, capacity, listen as listen_on
 _log = logging.getLogger(__name__)
 
 COLLECT_S = 3600.0
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+"""How long a message over a WebSocket may be."""
 FAREWELL_S = 2
 """How long clients may take to read the last events when the daemon ends."""
 
 
 async def serve(
-    data_dir: Path, settings: DaemonSettings, opening: Mapping[str, Any], observers: Sequence[Observer] = ()
+    data_dir: Path,
+    settings: DaemonSettings,
+    opening: Mapping[str, Any],
+    observers: Sequence[Observer] = (),
+    upgrades: Mapping[str, Upgrade] | None = None,
 ) -> None:
-    """Run the daemon until it is told to stop. `opening` holds further options of `CodeSDK.open`."""
+    """Run the daemon until it is told to stop. `opening` holds further options of `CodeSDK.open`.
+
+    `upgrades` serve WebSockets, by path.
+    """
     settings = msgspec.structs.replace(settings, data_dir=data_dir)
     check_bounds(settings)
     _allow_many_files()
@@ -58,10 +69,11 @@ async def serve(
             permits=settings.permits,
             **opening,
         ) as sdk:
-            metrics.watch(sdk.engine)
-            app = App(sdk, guard, settings, metrics)
+            metrics.watch(sdk.engine, sdk.extensions if opening.get("extensions") else None)
+            app = App(sdk, guard, settings, metrics, upgrades)
             async with serving(app, listener, connection_limits(settings)) as url:
                 told = _signals()  # before anybody knows where we are: a signal must not be missed
+                gc.freeze()  # what is there now stays: full collections need not walk it, and pause everybody less
                 announce(data_dir, url=url, token=guard.local_token)
                 _say_where(url)
                 await _run(sdk, app, settings, told)
@@ -99,7 +111,7 @@ async def _collect(sdk: CodeSDK, retention: Retention) -> None:
 @asynccontextmanager
 async def serving(app: App, listener: socket.socket, limits: Limits | None = None) -> AsyncGenerator[str]:
     """Serve an application on a socket. Yield its address; on exit, let streams end."""
-    server = Serving(app, listener, grace_s=FAREWELL_S, limits=limits)
+    server = Serving(app, listener, grace_s=FAREWELL_S, limits=limits, max_frame_bytes=MAX_FRAME_BYTES)
     host, port = listener.getsockname()[:2]
     try:
         yield f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -116,8 +128,10 @@ def connection_limits(settings: DaemonSettings) -> Limits:
 
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens on a host's address."""
+    # As bytes where that says the same: for a text, Python loads its tables of Unicode.
+    name = host.encode() if host.isascii() else host
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, _, _, _, address = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
         raise InvalidRequest(f"The host {host} has no address: {error.strerror}.") from error
     try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from codesdk.doors import open_door
 
 if TYPE_CHECKING:
+    from codesdk.engine.calls.editors import Editors as Editors
     from codesdk.engine.calls.undo import changed_calls as changed_calls
     from codesdk.engine.checks.policy_replay import Rejudged as Rejudged, rejudge as rejudge
     from codesdk.engine.checks.replay import replay_session as replay_session
@@ -36,4 +37,4 @@ if TYPE_CHECKING:
     from codesdk.engine.sessions.scope import Ports as Ports
     from codesdk.engine.sessions.sealing import unseal as unseal
 
-__all__, __getattr__, __dir__ = open_door(__name__, __file__)
+__getattr__, __dir__ = open_door(__name__, __file__)

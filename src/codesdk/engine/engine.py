@@ -6,6 +6,7 @@ The package's front. `sessions.registry` holds the sessions in memory; `sessions
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
+from types import CoroutineType
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,6 +15,8 @@ from codesdk.contract.actions import LOCAL, Action, Caller
 from codesdk.contract.api import LoginState, RuntimeAuth
 from codesdk.contract.canonical import content_hash
 from codesdk.contract.capabilities import Isolation, IsolationLevel
+from codesdk.contract.errors import CodeSDKError
+from codesdk.contract.jobs import JobRow
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import ToolCalls
 from codesdk.contract.records import KeyRow
@@ -27,7 +30,7 @@ from codesdk.engine.log.observers import Observers
 from codesdk.engine.log.subscription import Subscription
 from codesdk.engine.logins import Logins, readiness
 from codesdk.engine.permits import Permits
-from codesdk.engine.sessions.actions import SessionActions
+from codesdk.engine.sessions.actions import JobChange, SessionActions
 from codesdk.engine.sessions.going_on import GoingOn
 from codesdk.engine.sessions.registry import SessionRegistry
 from codesdk.engine.sessions.scope import Ports, store_artifact
@@ -38,6 +41,8 @@ from codesdk.engine.tasks import lifecycle
 from codesdk.redaction import Redactor
 
 GARBAGE_GRACE_S = 3600.0
+READY_S = 10.0
+"""How long a runtime may take to say whether it is ready, when all of them are asked."""
 
 R = TypeVar("R")
 
@@ -45,7 +50,7 @@ R = TypeVar("R")
 class Engine:
     """All sessions of one log. `owner` must be the same name after a restart, or nothing is recovered.
 
-    With `goes_on`, interrupted tasks of sessions that say so (`on_interrupt`) go on by themselves here.
+    `runtime` finds a runtime by its name, `runtimes` are the names of those that there are. With `goes_on`, interrupted tasks of sessions that say so (`on_interrupt`) go on by themselves here.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class Engine:
         ports: Ports,
         runtime: Callable[[str], Runtime],
         *,
+        runtimes: Callable[[], Iterable[str]] = tuple,
         owner: str,
         secrets: Iterable[str] = (),
         permits: Permits | None = None,
@@ -68,9 +74,10 @@ class Engine:
         self.launch: Mapping[str, Any] = {"limits": ports.limits, "permits": self.permits}
         """What it was started with, as a support bundle shows it."""
         self._registry = SessionRegistry(ports, runtime, owner, self._secrets, observers, self.permits)
-        self.launch: Mapping[str, Any] = {"limits": ports.limits, "permits": self.permits}
-        """What it was started with, as a support bundle shows it."""
-        self._actions = SessionActions(self._registry, self.permits, self.settle_subscribers)
+        self._runtimes = runtimes
+        self._actions = SessionActions(
+            self._registry, self.permits, self.settle_subscribers, self.ready_runtimes
+        )
         self._going_on = GoingOn(self._registry, self._actions.execute_alone)
         if goes_on:
             self._registry.on_loaded = self._actions.on_answered = self._going_on.consider
@@ -114,14 +121,20 @@ class Engine:
         self._registry.forget_all()
         await asyncio.gather(*(subscription.close() for subscription in self._subscriptions))
 
+    def watch_jobs(self, told: Callable[[JobChange, Caller, JobRow], None]) -> None:
+        """Tell whoever runs the jobs of extensions what people change about them."""
+        self._actions.on_job = told
+
     async def settle_subscribers(self) -> None:
         """Wait until every subscriber has taken what was committed. Raise `StorageFailure` if one fails."""
         for subscription in self._subscriptions:
             await subscription.settle()
 
-    async def execute(self, action: Action[R], caller: Caller, key: str | None = None) -> R:
+    def execute(
+        self, action: Action[R], caller: Caller, key: str | None = None
+    ) -> "CoroutineType[Any, Any, R]":
         """Carry out an action. The same action again under the same key returns the first result."""
-        return await self._actions.execute(action, caller, key)
+        return self._actions.execute(action, caller, key)  # passed on, so that no coroutine waits for another
 
     async def feed(self, session_id: str, *, principal: str = LOCAL) -> Feed:
         """Return the feed of a session's committed events. Reading does not make this engine the owner."""
@@ -223,6 +236,19 @@ class Engine:
         runtime = self._registry.find_runtime(name)
         return await readiness(runtime, self.env_of(runtime, principal))
 
+    async def ready_runtimes(self, principal: str = LOCAL) -> list[str]:
+        """Return the runtimes on which a principal's task could begin, of those that the operator permits."""
+        names = [name for name in self._runtimes() if name in (self.permits.runtimes or (name,))]
+        ready = await asyncio.gather(*(self._is_ready(name, principal) for name in names))
+        return [name for name, is_ready in zip(names, ready, strict=True) if is_ready]
+
+    async def _is_ready(self, name: str, principal: str) -> bool:
+        try:
+            async with asyncio.timeout(READY_S):
+                return (await self.runtime_auth(name, principal)).ready
+        except (CodeSDKError, TimeoutError):
+            return False
+
     async def begin_login(
         self, name: str, principal: str = LOCAL, namespace: str | None = None
     ) -> LoginState:
@@ -264,9 +290,9 @@ class EngineService(Archive):
         """Return the same sessions for requests that say this of themselves."""
         return EngineService(self._engine, self._caller.named(sender))
 
-    async def execute(self, action: Action[R], *, key: str | None = None) -> R:
+    def execute(self, action: Action[R], *, key: str | None = None) -> "CoroutineType[Any, Any, R]":
         """Carry out an action, once per idempotency key, and return its result."""
-        return await self._engine.execute(action, self._caller, key)
+        return self._engine.execute(action, self._caller, key)
 
     async def runtime_auth(self, name: str) -> RuntimeAuth:
         """Return whether a task on a runtime could begin."""

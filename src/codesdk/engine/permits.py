@@ -33,6 +33,9 @@ class Permits(msgspec.Struct, frozen=True, kw_only=True):
     script_files: bool = False
     """Whether a session may name a script by its path, for the scripted runtime to play."""
 
+    agent_commands: bool = False
+    """Whether a session may say which command starts its agent: that is code that runs as the operator."""
+
     logins: Mapping[str, LoginTraffic] = {}
     """Runtimes by full name whose own logins are switched on, and how their traffic goes. Off for all others."""
 
@@ -54,6 +57,7 @@ class Permits(msgspec.Struct, frozen=True, kw_only=True):
         self.check_runtime(runtime)
         self.check_mode(mode)
         self.check_script(runtime_config)
+        self.check_command(runtime_config)
 
     def check_runtime(self, name: str) -> None:
         """Raise `Forbidden` if sessions may not use a runtime."""
@@ -99,6 +103,14 @@ class Permits(msgspec.Struct, frozen=True, kw_only=True):
             raise Forbidden(
                 "Scripts are not read from files here. Give the script itself as an object, or have the operator"
                 " enable it: Permits(script_files=True), or --allow-script-files."
+            )
+
+    def check_command(self, runtime_config: Mapping[str, Any]) -> None:
+        """Raise `Forbidden` if a session says which command starts its agent, and may not."""
+        if "command" in runtime_config and not self.agent_commands:
+            raise Forbidden(
+                "Agents are not started by a session's own command here. Use one that is known by name, or have the"
+                " operator enable it: Permits(agent_commands=True), or --allow-agent-commands."
             )
 
     def resolve_workspace(self, given: str) -> str:

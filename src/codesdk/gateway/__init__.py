@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from codesdk.doors import open_door
 
 if TYPE_CHECKING:
-    from codesdk.gateway.capture.exact import hashes_of as hashes_of
+    from codesdk.gateway.capture.exact import hashes_of as hashes_of, join as join
     from codesdk.gateway.cassettes.cassette import (
         Exchange as Exchange,
         Tape as Tape,
@@ -30,10 +30,22 @@ if TYPE_CHECKING:
         Provider as Provider,
         providers_from as providers_from,
     )
+    from codesdk.gateway.reply import RawRequest as RawRequest, Reply as Reply
     from codesdk.gateway.scripted import ScriptedModel as ScriptedModel
     from codesdk.gateway.server import Backend as Backend, Gateway as Gateway
     from codesdk.gateway.sessions import Source as Source
     from codesdk.gateway.upstream import Upstream as Upstream
-    from codesdk.gateway.wires.exchange import Wire as Wire
+    from codesdk.gateway.wires.exchange import (
+        Ask as Ask,
+        AskResult as AskResult,
+        AskText as AskText,
+        Call as Call,
+        Codec as Codec,
+        Finish as Finish,
+        Part as Part,
+        ReasoningChunk as ReasoningChunk,
+        TextChunk as TextChunk,
+        Wire as Wire,
+    )
 
-__all__, __getattr__, __dir__ = open_door(__name__, __file__)
+__getattr__, __dir__ = open_door(__name__, __file__)

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from codesdk.contract.models import InstructionSources, LoginKind, ModelAccess, ModelTap, Payer
+from codesdk.contract.ownership import DEFAULT_RULES, WireRules
 from codesdk.contract.settings import GatewayMode
 from codesdk.contract.workspace import Workspace
 from codesdk.gateway.providers import ORIGINS, Accounts
@@ -62,10 +63,11 @@ class GatewayService:
         sources: InstructionSources,
         payer: Payer,
         login: LoginKind | None = None,
+        rules: WireRules = DEFAULT_RULES,
     ) -> str:
         """Serve a session under a token. Return the base URL for its runtime."""
         gateway = await self._use()
-        return gateway.open(session_id, token, tap, mode, workspace, sources, payer, login)
+        return gateway.open(session_id, token, tap, mode, workspace, sources, payer, login, rules)
 
     async def close(self, session_id: str) -> None:
         """Revoke a session's URL."""

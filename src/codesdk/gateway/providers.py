@@ -2,10 +2,19 @@
 
 import os
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 import msgspec
 
-from codesdk.contract.access import KEY_VARIABLES, PROVIDER_OF, ProviderKeys
+from codesdk.contract.access import (
+    COMPATIBLE_KEY,
+    COMPATIBLE_URL,
+    KEY_VARIABLES,
+    PROVIDER_OF,
+    ProviderKeys,
+    ProviderName,
+)
+from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.models import ModelAccess, Payer
 from codesdk.gateway.wires.exchange import Wire
 
@@ -23,11 +32,20 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     """Where requests of a format go, and the key to add, if CodeSDK has one."""
 
     origin: str
+    """What stands before the path of a request."""
+    replaces: str = ""
+    """The beginning of a path that `origin` already has."""
+    stranger: bool = False
+    """Whether another service answers there than the format's own provider, whose keys and prices are not its."""
     key: str | None = None
     key_label: str = "the operator's key"
     """Which key it is, for people."""
     withheld: bool = False
     """Whether there is a key that this payer may not use."""
+
+    def address(self, path: str) -> str:
+        """Return where a request goes, given its path."""
+        return self.origin + path.removeprefix(self.replaces)
 
     def __repr__(self) -> str:
         # A repr ends up in logs and tracebacks, so it must not show the key.
@@ -35,8 +53,32 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def providers_from(environment: Mapping[str, str] = os.environ) -> dict[Wire, Provider]:
-    """Return the real providers, with their keys from the environment."""
-    return {wire: _provider(wire, origin, environment) for wire, origin in ORIGINS.items()}
+    """Return the real providers, with their keys from the environment, and the operator's own for chat completions.
+
+    Raise `InvalidRequest` if the address of that one is none.
+    """
+    found: dict[Wire, Provider] = {
+        wire: _provider(wire, origin, environment) for wire, origin in ORIGINS.items()
+    }
+    compatible = _compatible(environment)
+    if compatible is not None:
+        found["chat"] = compatible
+    return found
+
+
+def _compatible(environment: Mapping[str, str]) -> Provider | None:
+    """Return the operator's own service, if one is named. It gets no key but its own."""
+    url = environment.get(COMPATIBLE_URL, "").strip().rstrip("/")
+    if not url:
+        return None
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise InvalidRequest(
+            f"{COMPATIBLE_URL} is not the address of a service, such as http://127.0.0.1:11434/v1. Correct it."
+        )
+    key = environment.get(COMPATIBLE_KEY, "").strip()
+    label = f"the key in {COMPATIBLE_KEY}"
+    return Provider(origin=url, replaces="/v1", stranger=True, key=key or None, key_label=label)
 
 
 def _provider(wire: Wire, origin: str, environment: Mapping[str, str]) -> Provider:
@@ -82,15 +124,21 @@ class Accounts:
 
     def provider(self, payer: Payer, wire: Wire) -> Provider:
         """Return where a payer's requests go, with the key that pays for them, looked up now."""
-        provider = self._providers[wire]
-        own = None if self._keys is None else self._keys.find(payer.principal, PROVIDER_OF[wire])
-        if own is not None:
-            label = f"the {PROVIDER_OF[wire]} key of {payer.principal}"
-            return Provider(origin=provider.origin, key=own, key_label=label)
-        if provider.key is None or payer.operator:
-            return provider
-        return Provider(origin=provider.origin, withheld=True)
+        return self._as_paid(wire, payer, self._keys_of(payer))
 
     def access(self, payer: Payer) -> dict[Wire, ModelAccess]:
         """Return how a payer's requests of each format would be answered; formats that lack a key are left out."""
-        return access_with({wire: self.provider(payer, wire) for wire in self._providers})
+        keys = self._keys_of(payer)
+        return access_with({wire: self._as_paid(wire, payer, keys) for wire in self._providers})
+
+    def _keys_of(self, payer: Payer) -> Mapping[ProviderName, str]:
+        return {} if self._keys is None else self._keys.of(payer.principal)
+
+    def _as_paid(self, wire: Wire, payer: Payer, keys: Mapping[ProviderName, str]) -> Provider:
+        provider, own = self._providers[wire], keys.get(PROVIDER_OF[wire])
+        if own is not None and not provider.stranger:
+            label = f"the {PROVIDER_OF[wire]} key of {payer.principal}"
+            return msgspec.structs.replace(provider, key=own, key_label=label)
+        if provider.key is None or payer.operator:
+            return provider
+        return msgspec.structs.replace(provider, key=None, withheld=True)

@@ -27,6 +27,13 @@ class RawRequest(msgspec.Struct, frozen=True, kw_only=True):
     query: str
     headers: list[tuple[str, str]]
     body: bytes
+    """What is sent."""
+    own: bytes | None = None
+    """What the agent asked, if that is not what is sent."""
+    step: int = 0
+    """How often the model was asked before for the same answer to the agent."""
+    aside: bool = False
+    """Whether its agent's marks say that it is not part of the conversation."""
 
     def __repr__(self) -> str:
         return f"RawRequest({self.method}, {len(self.body)} bytes)"
@@ -42,6 +49,13 @@ class Reply(msgspec.Struct, kw_only=True):
     status: int
     headers: dict[str, str]
     body: bytes | AsyncIterator[bytes]
+    request_id: str | None = None
+    """The request's id in the log, if it has one."""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it is an answer, and no error."""
+        return self.status < 400
 
     def __repr__(self) -> str:
         return f"Reply({self.status})"

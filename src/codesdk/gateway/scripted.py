@@ -47,11 +47,15 @@ _KINDS: dict[int, FaultKind] = {
 
 
 class ScriptedModel:
-    """Answers the requests of one session from a script, from its first turn or a later one on."""
+    """Answers the requests of one session from a script, from its first turn or a later one on.
 
-    def __init__(self, script: Script, turn: int = 0) -> None:
+    With `spares_asides`, requests that the agent's marks tell from the conversation use up no turn either.
+    """
+
+    def __init__(self, script: Script, turn: int = 0, *, spares_asides: bool = False) -> None:
         self._script = script
         self._next = turn
+        self._spares_asides = spares_asides
         self._answers = 0
         # The conversation already has the ids of the turns before.
         self._id_prefix = f"scripted{turn}_" if turn else "scripted"
@@ -61,6 +65,10 @@ class ScriptedModel:
     def played(self) -> int:
         """How many turns have been played."""
         return self._next
+
+    def play(self, script: Script) -> None:
+        """Play another script from its first turn on. Ids are counted on: the conversation may be the same."""
+        self._script, self._next, self.problems = script, 0, []
 
     async def list_models(self, codec: Codec, request: RawRequest) -> None:
         """Answer nothing: only model requests are known."""
@@ -72,7 +80,9 @@ class ScriptedModel:
         if ask.kind == "count_tokens":
             return Reply(status=200, headers=JSON, body=codec.count(estimate(ask)))
         purpose = purpose_of(ask)
-        if purpose != "main":  # hidden requests come when a runtime likes, so they must not use up turns
+        if purpose != "main" or (
+            request.aside and self._spares_asides
+        ):  # hidden requests come when a runtime likes, so they must not use up turns
             text = self._script.asides.get(purpose, "OK")
             return _send(codec, ask, answer_id, Turn(steps=(model.TextStep(chunks=(text,)),)), {})
         number, turn = self._next, self._script.turn(self._next)

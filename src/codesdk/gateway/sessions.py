@@ -7,21 +7,24 @@ apart, because a script is not part of a session's settings.
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from codesdk import prices
 from codesdk.contract.errors import CodeSDKError, TaskFailure
-from codesdk.contract.models import InstructionSources, LoginKind, ModelTap, Payer
+from codesdk.contract.models import InstructionSources, LoginKind, ModelTap, Payer, StoredInput, Tokens
+from codesdk.contract.ownership import DEFAULT_RULES, WireRules
 from codesdk.contract.settings import GatewayMode
 from codesdk.contract.workspace import Workspace
-from codesdk.gateway import prices
 from codesdk.gateway.capture.observe import ObservedBackend
 from codesdk.gateway.capture.source_files import read_sources
 from codesdk.gateway.cassettes.cassette import Exchange
 from codesdk.gateway.cassettes.record import RecordingBackend
 from codesdk.gateway.cassettes.replay import ReplayBackend
 from codesdk.gateway.logins import LOGIN_PROVIDERS, LoginDoor, LoginUpstream
+from codesdk.gateway.ownership.backend import OwnedBackend
 from codesdk.gateway.providers import Accounts, Provider
 from codesdk.gateway.reply import RawRequest, Reply
 from codesdk.gateway.scripted import ScriptedModel
@@ -70,6 +73,7 @@ class SessionGateway:
         sources: InstructionSources,
         payer: Payer,
         login: LoginKind | None = None,
+        rules: WireRules = DEFAULT_RULES,
     ) -> str:
         """Serve a session under a token. Return the base URL for its runtime."""
         recorder = _Recorder(tap, self._keeping) if mode == "record" else None
@@ -84,11 +88,12 @@ class SessionGateway:
             lambda: read_sources(workspace, sources),
             keeps=recorder is not None,
             lacks=lacks,
+            price_of=prices.price_of if lacks is None else partial(self._price, payer),
         )
         if recorder is not None:
             recorder.stored = observed.stored
         aside = None if account is None else LoginDoor(account, tap.learn)
-        url = self._server.admit(observed, token, aside)
+        url = self._server.admit(OwnedBackend(observed, tap, rules), token, aside)
         self._urls[session_id] = url
         return url
 
@@ -144,6 +149,11 @@ class SessionGateway:
         self._models[session_id] = model
         return model
 
+    def _price(self, payer: Payer, wire: Wire, model: str, tokens: Tokens) -> float | None:
+        """Return what a request costs where it goes: a service of the operator's own has prices of its own, or none."""
+        provider = self._accounts.provider(payer, wire)
+        return prices.price_at(wire, provider.origin if provider.stranger else None, model, tokens)
+
     def _paid(self, wire: Wire, payer: Payer, tap: ModelTap) -> Provider:
         """Return where a request goes, with its key. The log knows the key as a secret before it is used."""
         provider = self._accounts.provider(payer, wire)
@@ -178,7 +188,7 @@ class _Recorder:
     def __init__(self, tap: ModelTap, keeping: set[asyncio.Task[None]]) -> None:
         self._tap = tap
         self._keeping = keeping
-        self.stored: dict[int, str] = {}
+        self.stored: dict[int, StoredInput] = {}
 
     def keep(self, exchange: Exchange) -> None:
         """Keep an exchange, if its request was stored."""
@@ -187,7 +197,9 @@ class _Recorder:
             return
         plain: dict[str, Any] = msgspec.to_builtins(exchange)
         if stored is not None:
-            plain |= {"request": {}, "request_ref": stored}
+            plain |= {"request": {}, "request_ref": stored.own or stored.sent}
+        if stored is not None and stored.own is not None:
+            plain |= {"sent": {}, "sent_ref": stored.sent}
         task = asyncio.create_task(self._send(msgspec.json.encode(Redactor(self._tap.secrets).value(plain))))
         self._keeping.add(task)
         task.add_done_callback(self._keeping.discard)

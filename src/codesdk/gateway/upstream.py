@@ -9,12 +9,12 @@ import copy
 import logging
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from functools import cache, partial
+from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from ssl import SSLContext
 
 import httpx2
 
+from codesdk import tls
 from codesdk.contract.models import Payer
 from codesdk.gateway.outbound import brings_login, outbound_headers, outbound_query
 from codesdk.gateway.providers import KEY_NAMES, Accounts, Provider, lacks_key
@@ -68,7 +68,7 @@ class Upstream:
             limits=_LIMITS,
             follow_redirects=False,
             cookies=_no_cookies(),
-            verify=_tls(),
+            verify=tls.shared(),
         )
 
     def with_keys(self, find: "FindProvider") -> "Upstream":
@@ -105,7 +105,7 @@ class Upstream:
             return refuse(codec, Fault(status=401, kind="authentication", message=message))
         query = outbound_query(request)
         # The very path that was routed: the server lets none through that could be read in two ways.
-        url = provider.origin + request.path + (f"?{query}" if query else "")
+        url = provider.address(request.path) + (f"?{query}" if query else "")
         headers = outbound_headers(request, codec.wire, provider.key)
         return await self.pass_on(codec, request, url, headers, provider.key)
 
@@ -183,12 +183,6 @@ def _answer_headers(answer: httpx2.Response, key: str | None) -> dict[str, str]:
     if key is None:
         return headers
     return {name: value.replace(key, MARKER) for name, value in headers.items()}
-
-
-@cache
-def _tls() -> SSLContext:
-    """Return the TLS context, made once: loading the certificates takes longer than a request."""
-    return httpx2.create_ssl_context()
 
 
 def _no_cookies() -> CookieJar:

@@ -26,4 +26,4 @@ if TYPE_CHECKING:
     from codesdk.local.tokens import PREFIX as PREFIX, Token as Token, TokenFile as TokenFile
     from codesdk.local.verification import verify_stored as verify_stored
 
-__all__, __getattr__, __dir__ = open_door(__name__, __file__)
+__getattr__, __dir__ = open_door(__name__, __file__)

@@ -10,13 +10,13 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Generator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
 from codesdk.contract.errors import Conflict, NotFound, StorageFailure
 from codesdk.contract.ports import StoredLog
+from codesdk.serving import socket_path
 from codesdk.store import FileBlobs, FileEquipment, FileUndo, find_backend, write_file
 
 DATABASE = "codesdk.db"
@@ -31,7 +31,6 @@ OWNER = "owner"
 
 _SHOWN = ("pid", "host", "command", "since", "url")
 """What others may see of the holder of a lock. The file also holds the daemon's token."""
-_SUN_PATH = 100  # of 108 bytes on Linux and 104 elsewhere
 
 
 class DataDir:
@@ -87,26 +86,9 @@ def equipment_in(path: Path) -> FileEquipment:
     return FileEquipment(path / EQUIPMENT)
 
 
-@contextlib.contextmanager
-def socket_address(path: Path) -> Generator[str]:
-    """Yield an address to bind or connect the control socket of a directory, even if its path is too long for one.
-
-    The address is valid only inside the `with`; a socket that uses it lives on.
-    """
-    plain = str(path / SOCKET)
-    if len(os.fsencode(plain)) < _SUN_PATH:
-        yield plain
-        return
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        short = f"/proc/self/fd/{handle}/{SOCKET}"
-        if not Path(short).parent.is_dir():
-            raise StorageFailure(
-                f"the path {plain} is too long for a socket; choose a shorter data directory"
-            )
-        yield short
-    finally:
-        os.close(handle)
+def socket_address(path: Path) -> contextlib.AbstractContextManager[str]:
+    """Return an address, inside a `with`, to bind or connect the control socket of a directory."""
+    return socket_path(path, SOCKET)
 
 
 def bind_socket(path: Path) -> socket.socket:

@@ -44,11 +44,10 @@ class KeyFile:
         self._kept: dict[tuple[str, ProviderName], _Kept] = {}
         self._turn = threading.Lock()
 
-    def find(self, principal: str, provider: ProviderName) -> str | None:
-        """Return a principal's key for a provider, as it is now."""
+    def of(self, principal: str) -> dict[ProviderName, str]:
+        """Return a principal's keys by provider, as they are now."""
         self._refresh()
-        found = self._kept.get((principal, provider))
-        return None if found is None else found.key
+        return {kept.provider: kept.key for kept in self._kept.values() if kept.principal == principal}
 
     def secrets(self) -> Sequence[str]:
         """Return the keys of all principals, to be kept out of everything that is stored or shown."""
@@ -104,7 +103,7 @@ class KeyFile:
         if self._path is None:
             return
         try:
-            state = self._path.stat()
+            state = os.stat(self._path)  # noqa: PTH116 - every task looks, and a path's own method takes twice as long
         except FileNotFoundError:
             self._seen, self._kept = None, {}
             return

@@ -22,4 +22,4 @@ if TYPE_CHECKING:
     from codesdk.observe.metrics import CONTENT_TYPE as CONTENT_TYPE, Metrics as Metrics
     from codesdk.observe.traces import Traces as Traces
 
-__all__, __getattr__, __dir__ = open_door(__name__, __file__)
+__getattr__, __dir__ = open_door(__name__, __file__)

@@ -4,10 +4,7 @@ Events add to plain numbers; what only the engine knows is read at each scrape.
 """
 
 import logging
-import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,50 +14,22 @@ from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import Event
 from codesdk.contract.figures import Spread
 from codesdk.engine import Engine, millis
-from codesdk.redaction import Redactor
+from codesdk.observe.extension_metrics import ExtensionMetrics
+from codesdk.observe.families import Counts, Names, Spreads, counter, gauge, histogram
 from codesdk.serving import COUNTS
 from codesdk.store import WriterStats
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
 
+    from codesdk.extensions import ExtensionHost
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MAX_TOOLS = 100
 MAX_MODELS = 50
 MAX_RUNTIMES = 20
 _KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
-_OTHER = "other"
-_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@+-]{0,79}")
 _log = logging.getLogger(__name__)
-
-Labels = tuple[str, ...]
-Counts = defaultdict[Labels, float]
-Spreads = defaultdict[Labels, Spread]
-
-
-class _Names:
-    """The values of a label. Whatever exceeds the limit, or does not look like a name, becomes `other`.
-
-    The limit is there because each value is a time series that Prometheus has to store.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._known: set[str] = set()
-        self._redactor = Redactor()
-
-    def label(self, name: str | None) -> str:
-        """Return the label value for a name."""
-        if name is None:
-            return "unknown"
-        if name in self._known:
-            return name
-        # Names of models and tools come from outside: one may even hold a secret.
-        plain = _PLAIN.fullmatch(name) is not None and self._redactor.text(name) is name
-        if not plain or len(self._known) >= self._limit:
-            return _OTHER
-        self._known.add(name)
-        return name
 
 
 class _Running(msgspec.Struct):
@@ -78,9 +47,10 @@ class Metrics:
     def __init__(self) -> None:
         self._engine: Engine | None = None
         self._waiting_approvals: int | None = None
+        self._extensions = ExtensionMetrics()
         self._tasks: dict[tuple[str, str | None], _Running] = {}
-        self._runtimes, self._models = _Names(MAX_RUNTIMES), _Names(MAX_MODELS)
-        self._tools = _Names(MAX_TOOLS)
+        self._runtimes, self._models = Names(MAX_RUNTIMES), Names(MAX_MODELS)
+        self._tools = Names(MAX_TOOLS)
         self._started, self._finished = Counts(float), Counts(float)
         self._durations, self._first_tokens = Spreads(Spread), Spreads(Spread)
         self._executions, self._tool_durations = Counts(float), Spreads(Spread)
@@ -167,15 +137,20 @@ class Metrics:
 
     # --- what a scrape reads ----------------------------------------------------------------------------
 
-    def watch(self, engine: Engine) -> None:
-        """Read what only the engine knows (sessions, tasks, queues, commits) at every scrape from now on."""
+    def watch(self, engine: Engine, extensions: "ExtensionHost | None" = None) -> None:
+        """Read what only the engine knows (sessions, tasks, queues, commits) at every scrape from now on.
+
+        With `extensions`, also what only those know: handlers, actions, jobs.
+        """
         self._engine = engine
+        self._extensions.watch(extensions)
 
     async def scrape(self) -> bytes:
         """Return everything, including the approvals that wait in sessions that are not loaded."""
         if self._engine is not None:
             rows = await self._engine.ports.log.approvals(principal=None, session_id=None)
             self._waiting_approvals = sum(1 for row in rows if row.state in ("waiting", "carried"))
+            await self._extensions.read(self._engine.ports.log)
         try:
             return self.render()
         finally:
@@ -195,20 +170,21 @@ class Metrics:
         yield from self._of_engine()
         task = ("runtime", "status")
         tool = ("runtime", "tool", "status", "execution_env")
-        yield _counter("tasks_started", "Tasks that began.", ("runtime",), self._started)
-        yield _counter("tasks_finished", "Tasks that ended, by how.", task, self._finished)
-        yield _histogram(
+        yield counter("tasks_started", "Tasks that began.", ("runtime",), self._started)
+        yield counter("tasks_finished", "Tasks that ended, by how.", task, self._finished)
+        yield histogram(
             "task_duration_seconds", "From the start of a task to its end.", task, self._durations
         )
-        yield _counter(
+        yield counter(
             "tool_executions", "Tool calls that were run, by how they ended.", tool, self._executions
         )
-        yield _histogram("tool_duration_seconds", "How long tools ran.", tool, self._tool_durations)
+        yield histogram("tool_duration_seconds", "How long tools ran.", tool, self._tool_durations)
         first = "From the start of a task to the model's first words."
-        yield _histogram("first_token_seconds", first, ("runtime",), self._first_tokens)
+        yield histogram("first_token_seconds", first, ("runtime",), self._first_tokens)
         kinds = "Tokens, none counted twice: input without caches, output without reasoning."
-        yield _counter("tokens", kinds, ("runtime", "model", "kind"), self._tokens)
-        yield _counter("cost_usd", "Cost where the price is known.", ("runtime", "model"), self._costs)
+        yield counter("tokens", kinds, ("runtime", "model", "kind"), self._tokens)
+        yield counter("cost_usd", "Cost where the price is known.", ("runtime", "model"), self._costs)
+        yield from self._extensions.collect()
 
     def _of_engine(self) -> "Iterable[Metric]":
         engine = self._engine
@@ -217,14 +193,14 @@ class Metrics:
         waiting = self._waiting_approvals
         if waiting is None:
             waiting = sum(live.state.waiting_approvals for live in engine.loaded)
-        yield _gauge("active_sessions", "Sessions that are not closed.", engine.open_sessions)
-        yield _gauge("active_tasks", "Tasks that run.", engine.slots.running)
+        yield gauge("active_sessions", "Sessions that are not closed.", engine.open_sessions)
+        yield gauge("active_tasks", "Tasks that run.", engine.slots.running)
         queued = sum(len(live.state.queue) for live in engine.loaded)
-        yield _gauge("task_queue_depth", "Tasks that wait for their turn.", queued)
-        yield _gauge("approvals_waiting", "Questions that nobody has answered yet.", waiting)
+        yield gauge("task_queue_depth", "Tasks that wait for their turn.", queued)
+        yield gauge("approvals_waiting", "Questions that nobody has answered yet.", waiting)
         strain = engine.ports.strain
         waits = {("recorder",): strain.recorder_waits}
-        yield _counter("backpressure_waits", "How often somebody had to wait, by where.", ("where",), waits)
+        yield counter("backpressure_waits", "How often somebody had to wait, by where.", ("where",), waits)
         for name, words, count in (
             ("subscriber_catchups", "Pages read for subscribers that fell behind.", strain.catch_ups),
             (
@@ -234,51 +210,20 @@ class Metrics:
             ),
             ("observers_dropped", "Observers that raised and were dropped.", strain.dropped_observers),
         ):
-            yield _counter(name, words, (), {(): count})
-        yield _gauge("connections", "Open connections of clients, programs and other processes.", COUNTS.open)
+            yield counter(name, words, (), {(): count})
+        yield gauge("connections", "Open connections of clients, programs and other processes.", COUNTS.open)
         ends = {
             ("refused",): COUNTS.refused,
             ("evicted",): COUNTS.evicted,
             ("timed_out",): COUNTS.timed_out,
         }
-        yield _counter("connections_cut", "Connections that were closed on them, by why.", ("why",), ends)
+        yield counter("connections_cut", "Connections that were closed on them, by why.", ("why",), ends)
         stats: object = getattr(engine.ports.log, "stats", None)
         if isinstance(stats, WriterStats):
-            yield _histogram("append_batch_size", "Events in one commit.", (), {(): stats.batch_frames})
-            yield _histogram("append_seconds", "How long a commit took.", (), {(): stats.commit_seconds})
+            yield histogram("append_batch_size", "Events in one commit.", (), {(): stats.batch_frames})
+            yield histogram("append_seconds", "How long a commit took.", (), {(): stats.commit_seconds})
 
 
 def _which(event: Event) -> tuple[str, str | None]:
     """Return the key of a task: the id alone may belong to two tasks, of different principals."""
     return event.trace.session_id, event.trace.task_id
-
-
-def _gauge(name: str, words: str, value: float) -> "Metric":
-    from prometheus_client.core import GaugeMetricFamily
-
-    return GaugeMetricFamily(f"codesdk_{name}", words, value=value)
-
-
-def _counter(name: str, words: str, labels: Labels, counts: Mapping[Labels, float]) -> "Metric":
-    from prometheus_client.core import CounterMetricFamily
-
-    family = CounterMetricFamily(f"codesdk_{name}", words, labels=labels)
-    for values, value in sorted(counts.items()):
-        family.add_metric(values, value)
-    return family
-
-
-def _histogram(name: str, words: str, labels: Labels, spreads: Mapping[Labels, Spread]) -> "Metric":
-    from prometheus_client.core import HistogramMetricFamily
-
-    family = HistogramMetricFamily(f"codesdk_{name}", words, labels=labels)
-    for values in sorted(spreads):
-        spread = spreads[values]
-        family.add_metric(values, buckets=_buckets(spread), sum_value=spread.total)
-    return family
-
-
-def _buckets(spread: Spread) -> list[tuple[str, int]]:
-    """Return Prometheus' buckets: how many values are at most each bound, up to all of them."""
-    bounds = (*(repr(float(bound)) for bound in spread.bounds), "+Inf")
-    return list(zip(bounds, accumulate(spread.counts), strict=True))

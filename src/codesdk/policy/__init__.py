@@ -9,6 +9,7 @@ if TYPE_CHECKING:
         all_opinions as all_opinions,
         decide as decide,
         granted_rule as granted_rule,
+        may_answer as may_answer,
         open_questions as open_questions,
         standing as standing,
     )
@@ -22,4 +23,4 @@ if TYPE_CHECKING:
     )
     from codesdk.policy.rules import Looked as Looked, RulePolicy as RulePolicy
 
-__all__, __getattr__, __dir__ = open_door(__name__, __file__)
+__getattr__, __dir__ = open_door(__name__, __file__)

@@ -4,9 +4,10 @@ The strictest opinion that counts decides: deny before ask before allow. All cou
 
 - the mode's, if a rule matches: the mode is the default in the absence of rules;
 - a question that has been answered: by a grant, which answers only the question it was given
-  for, or by a person, whose yes answers every question about this call.
+  for; by a person, whose yes answers every question about this call; or by an extension, whose yes
+  answers only what a rule asks that names it in `answer_by`.
 
-So nothing outweighs a deny, and a runtime or an extension can make a decision stricter, never looser.
+So nothing outweighs a deny, and a runtime's own opinion can make a decision stricter, never looser.
 """
 
 from collections.abc import Collection, Sequence
@@ -30,7 +31,8 @@ def decide(opinions: Sequence[Evaluation]) -> Evaluation:
             return opinion
         if opinion.result == "ask":
             asking = asking or opinion
-        elif opinion.source in ("codesdk", "user"):  # a runtime's own allow permits nothing
+        # A runtime's own allow permits nothing, and an extension's only what it was let answer.
+        elif opinion.source in ("codesdk", "user") or _answers_some(opinion, opinions):
             allowing = opinion
     return asking or allowing
 
@@ -60,6 +62,7 @@ def standing(opinions: Sequence[Evaluation]) -> list[Evaluation]:
         for opinion, kind in zip(opinions, kinds, strict=True)
         if not (ruled and kind == "mode")
         and not (opinion.result == "ask" and (agreed or f"{GRANT}{opinion.rule or ''}" in grants))
+        and not (opinion.answer_by and any(_answers(answer, opinion) for answer in opinions))
     ]
 
 
@@ -69,6 +72,12 @@ def open_questions(opinions: Sequence[Evaluation]) -> list[str]:
     if any(opinion.result == "deny" for opinion in left):  # nobody should be asked in vain
         return []
     return list(dict.fromkeys(opinion.rule or "" for opinion in left if opinion.result == "ask"))
+
+
+def may_answer(name: str, opinions: Sequence[Evaluation]) -> bool:
+    """Return whether an extension may answer: a question is open, and every rule that asks it names the extension."""
+    asking = [opinion for opinion in standing(opinions) if opinion.result == "ask"]
+    return bool(open_questions(opinions)) and all(name in opinion.answer_by for opinion in asking)
 
 
 def grant_opinion(rule: str) -> Evaluation:
@@ -81,6 +90,21 @@ def grant_opinion(rule: str) -> Evaluation:
 def granted_rule(opinion: Evaluation) -> str | None:
     """Return the name of the opinion whose question a grant answers, or None if this is not a grant."""
     return (opinion.rule or "").removeprefix(GRANT) if _kind(opinion) == "grant" else None
+
+
+def _answers(answer: Evaluation, asked: Evaluation) -> bool:
+    """Return whether an opinion is the yes of an extension that a question's rule names."""
+    return (
+        answer.source == "extension"
+        and answer.result == "allow"
+        and asked.source == "codesdk"
+        and asked.result == "ask"
+        and answer.rule in asked.answer_by
+    )
+
+
+def _answers_some(answer: Evaluation, opinions: Sequence[Evaluation]) -> bool:
+    return answer.source == "extension" and any(_answers(answer, asked) for asked in opinions)
 
 
 def _kind(opinion: Evaluation) -> Literal["mode", "rule", "grant", "other"]:

@@ -5,7 +5,6 @@ file whose rules do not do what their author meant does not load.
 """
 
 import re
-import tomllib
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -58,6 +57,8 @@ def load_policy(path: str | Path) -> RulePolicy:
 
 def parse_policy(text: str, source: str) -> RulePolicy:
     """Return the policy in a text. `source` names it in errors."""
+    import tomllib  # most sessions have no rules from a file
+
     try:
         document = tomllib.loads(text)
     except ValueError as error:  # also a number with too many digits

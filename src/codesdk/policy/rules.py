@@ -25,6 +25,7 @@ from codesdk.policy.patterns import (
 )
 
 _REMEMBERED = 1024
+_EXTENSION = re.compile(r"extension:[a-z0-9](?:[a-z0-9._-]{0,38}[a-z0-9])?")
 _DEFAULT_REASON: dict[Verdict, str] = {
     "allow": "The rule {id} allows it.",
     "ask": "The rule {id} asks before this is done.",
@@ -47,6 +48,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     host: OneOrMore | None = None
     argv: list[str] | None = None
     reason: str | None = None
+    answer_by: list[str] = []
+    """For a rule that asks: the extensions that may answer besides people, as `extension:NAME`. Default: none."""
 
 
 def as_list(given: S | list[S]) -> list[S]:
@@ -167,6 +170,10 @@ class _Compiled:
             get_args(ToolClass) if rule.tool_class is None else as_list(rule.tool_class)
         )
         self._argv = rule.argv
+        if rule.answer_by and rule.result != "ask":
+            raise BadRule(rule.id, "answer_by", "only a rule that asks can be answered")
+        if not all(_EXTENSION.fullmatch(name) for name in rule.answer_by):
+            raise BadRule(rule.id, "answer_by", "an entry is `extension:` and the name of an extension")
         if rule.argv == []:
             raise BadRule(rule.id, "argv", "an empty list would match every command; leave it out for that")
         self.opinion = Evaluation(
@@ -174,6 +181,7 @@ class _Compiled:
             result=rule.result,
             rule=rule.id,
             reason=rule.reason or _DEFAULT_REASON[rule.result].format(id=rule.id),
+            answer_by=rule.answer_by,
         )
 
     def concerns(self, name: str, kind: str) -> str | None:

@@ -8,4 +8,4 @@ if TYPE_CHECKING:
     from codesdk.redaction.patterns import MARKER as MARKER
     from codesdk.redaction.redactor import Redactor as Redactor, StreamRedactor as StreamRedactor
 
-__all__, __getattr__, __dir__ = open_door(__name__, __file__)
+__getattr__, __dir__ = open_door(__name__, __file__)

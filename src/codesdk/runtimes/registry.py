@@ -1,29 +1,49 @@
 """Names and aliases of runtimes → their entries, and runtimes made from these.
 
-An entry is cheap; an adapter is loaded only when its runtime is created.
+An entry is cheap; an adapter is loaded only when its runtime is created. No entry is loaded before a name is looked
+up: a daemon at rest knows none.
 """
 
-import difflib
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any
 
-from codesdk.contract.entry import RuntimeEntry
+from codesdk.contract.entry import EXTERNAL, WRAPPED, NpmPackage, ProgramEntry, PythonTool, RuntimeEntry
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.runtime import Runtime
 from codesdk.doors import load
 
 RUNTIMES: tuple[str, ...] = (
+    "codesdk.runtimes.acp",
     "codesdk.runtimes.claude",
     "codesdk.runtimes.codex",
+    "codesdk.runtimes.opencode",
+    "codesdk.runtimes.gemini",
     "codesdk.runtimes.scripted",
+    "codesdk.minicode.runtime",
 )
-"""The packages of all runtimes of this version. Each has an `ENTRY`; nothing else has to be told of a new one."""
+"""The packages of all runtimes of this version. Each has an `ENTRY`, or `ENTRIES`; nothing else has to be told of a new one."""
 
 
 def entries() -> dict[str, RuntimeEntry]:
-    """Return the entries of all runtimes by full name, sorted."""
-    found: list[RuntimeEntry] = [import_module(package).ENTRY for package in RUNTIMES]
+    """Return the entries of all runtimes by full name, sorted: those of this version, and the operator's agents."""
+    from codesdk.runtimes.acp.own import own_entries
+
+    return _by_name([*_shipped(), *own_entries()])
+
+
+def _shipped() -> list[RuntimeEntry]:
+    return [entry for package in RUNTIMES for entry in _entries_in(package)]
+
+
+def _by_name(found: Sequence[RuntimeEntry]) -> dict[str, RuntimeEntry]:
     return {entry.name: entry for entry in sorted(found, key=lambda entry: entry.name)}
+
+
+def _entries_in(package: str) -> Sequence[RuntimeEntry]:
+    module: Any = import_module(package)
+    several: Sequence[RuntimeEntry] | None = getattr(module, "ENTRIES", None)
+    return [module.ENTRY] if several is None else several
 
 
 def runtime_names() -> list[str]:
@@ -37,20 +57,38 @@ def entry_of(name: str) -> RuntimeEntry:
     by_name = known | {entry.alias: entry for entry in known.values() if entry.alias is not None}
     if name in by_name:
         return by_name[name]
+    raise _unknown(name, by_name, known)
+
+
+def _unknown(name: str, by_name: Iterable[str], known: Iterable[str]) -> InvalidRequest:
+    """Return what to say of a name that is not there. Raise why if it is that of an unreadable agent."""
+    import difflib
+
+    from codesdk.runtimes.acp import PREFIX
+    from codesdk.runtimes.acp.own import own_names, read_own
+
+    own = name.removeprefix(PREFIX)
+    if name.startswith(PREFIX) and own in own_names():
+        read_own(own)  # says why it is not among them
     # Aliases count as well: most typing errors are made in short names.
     close = difflib.get_close_matches(name, by_name, n=1)
     meant = f' Did you mean "{close[0]}"?' if close else ""
-    raise InvalidRequest(f'There is no runtime "{name}".{meant} Available: {", ".join(known)}.')
+    return InvalidRequest(f'There is no runtime "{name}".{meant} Available: {", ".join(known)}.')
 
 
 def resolve(name: str) -> str:
-    """Return the full name for a name or alias. Raise `InvalidRequest` if this version has no such runtime."""
-    return entry_of(name).name
+    """Return the full name for a name or alias. Raise `InvalidRequest` if this version has no such runtime.
+
+    The names of executables that an operator added are full ones, and so is that of a wrapped program. Whether there
+    is one, its engine knows.
+    """
+    return name if name == WRAPPED or name.startswith(EXTERNAL) else entry_of(name).name
 
 
 def create_runtime(name: str, **options: Any) -> Runtime:
     """Load the adapter of a name or alias and create it. Raise `InvalidRequest` if there is no such runtime."""
-    runtime: Runtime = load(entry_of(name).adapter)(**options)
+    entry = entry_of(name)
+    runtime: Runtime = load(entry.adapter)(**entry.arguments, **options)
     return runtime
 
 
@@ -58,15 +96,40 @@ def runtime_table() -> str:
     """Return the table of all runtimes for the documentation, as Markdown."""
     lines = ["| runtime | short | program, as tested | installed by | model format | instruction file |"]
     lines.append("|---|---|---|---|---|---|")
-    for entry in entries().values():
+    for entry in _by_name(_shipped()).values():
         program = entry.program
         cells = (
             f"[`{entry.name}`]({entry.docs})" if entry.docs else f"`{entry.name}`",
             f"`{entry.alias}`" if entry.alias else "",
             f"{program.command} {program.version}" if program else "none: built in",
-            f"`codesdk[{program.extra}]`" if program else "",
-            entry.wire or "",
+            f"`{entry.install}`" if program else "",
+            ", ".join(entry.wires),
             ", ".join(f"`{name}`" for name in entry.instructions.captured),
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def program_table() -> str:
+    """Return the table of the programs that CodeSDK installs itself for the documentation, as Markdown."""
+    from codesdk.runtimes.program.pinned import PROGRAMS
+
+    lines = ["| `codesdk runtimes install …` | version | package | runs on |", "|---|---|---|---|"]
+    for name, program in PROGRAMS.items():
+        lines.append(f"| `{name}` | {program.version} | {_package(program)} | {_ground(program)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _package(program: ProgramEntry) -> str:
+    registry = "npm" if isinstance(program.source, NpmPackage) else "PyPI"
+    return f"`{program.source.name}` of {registry}"
+
+
+def _ground(program: ProgramEntry) -> str:
+    """Return what a program runs on."""
+    source = program.source
+    if isinstance(source, NpmPackage):
+        return (
+            f"node {source.node} or newer" if source.node else f"{', '.join(source.platforms)}, without node"
+        )
+    return f"Python {'.'.join(map(str, source.python))} or newer" if isinstance(source, PythonTool) else ""

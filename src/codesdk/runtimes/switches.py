@@ -2,8 +2,10 @@
 
 import os
 from collections.abc import Mapping
+from typing import get_args
 
 from codesdk.contract.capabilities import LoginTraffic
+from codesdk.contract.entry import EXTERNAL
 from codesdk.contract.errors import InvalidRequest
 from codesdk.runtimes.registry import entry_of
 
@@ -26,6 +28,8 @@ def logins_from(environment: Mapping[str, str] = os.environ) -> dict[str, LoginT
 
 def _switch(word: str) -> tuple[str, LoginTraffic]:
     name, _, way = word.partition("=")
+    if name.startswith(EXTERNAL):
+        return name.strip(), _any_way(name, way.strip())
     entry = entry_of(name.strip())
     ways = entry.logins
     if not ways:
@@ -38,3 +42,12 @@ def _switch(word: str) -> tuple[str, LoginTraffic]:
             f"Logins of {entry.name} cannot go {way[:40]!r}. They can go: {', '.join(ways)}."
         )
     return entry.name, way
+
+
+def _any_way(name: str, way: str) -> LoginTraffic:
+    """Return how logins of an operator's executable go. It must be named: no entry says how they can."""
+    if way in get_args(LoginTraffic):
+        return way  # pyright: ignore[reportReturnType] - it is one of its values
+    raise InvalidRequest(
+        f"Say how logins of {name} go: {', '.join(f'{name}={one}' for one in get_args(LoginTraffic))}."
+    )

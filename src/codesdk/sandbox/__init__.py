@@ -53,4 +53,4 @@ if TYPE_CHECKING:
     from codesdk.sandbox.host import HostSandbox as HostSandbox
     from codesdk.sandbox.triggers import TriggerWatch as TriggerWatch
 
-__all__, __getattr__, __dir__ = open_door(__name__, __file__)
+__getattr__, __dir__ = open_door(__name__, __file__)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         Seat as Seat,
         capacity as capacity,
     )
+    from codesdk.serving.addresses import socket_path as socket_path
     from codesdk.serving.asgi import (
         Gone as Gone,
         Message as Message,
@@ -23,4 +24,4 @@ if TYPE_CHECKING:
     )
     from codesdk.serving.server import Serving as Serving, listen as listen
 
-__all__, __getattr__, __dir__ = open_door(__name__, __file__)
+__getattr__, __dir__ = open_door(__name__, __file__)

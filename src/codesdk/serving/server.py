@@ -6,6 +6,7 @@ Shared by everything reached over HTTP: the gateway, the MCP host and the daemon
 
 import asyncio
 import contextlib
+import functools
 import socket
 from collections.abc import Generator
 from typing import Any, cast
@@ -21,6 +22,34 @@ from codesdk.serving.asgi import Message, Receive, Respond, Send
 MAX_HEAD_BYTES = 64 * 1024
 QUIET_S = 120
 """How long a peer may be silent before the kernel asks whether it is still there: streams stay open for hours."""
+
+
+PING_S = 20.0
+"""How often a WebSocket is asked whether it is still there, and how long it may take to answer."""
+
+
+@functools.cache
+def _socket_class() -> Any:
+    """Return the protocol of WebSockets. Loaded when the first one comes: many servers never see one."""
+    from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+    class Socket(WebSocketsSansIOProtocol):
+        """Gives its place among the connections back when it is lost."""
+
+        def __init__(self, seat: Seat, **parts: Any) -> None:
+            super().__init__(**parts)
+            self._seat = seat
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._seat.leave()
+            super().connection_lost(exc)
+
+    return Socket
+
+
+def _make_socket(seat: Seat, **parts: Any) -> Any:
+    """Return what serves a connection that became a WebSocket. uvicorn takes any callable for the class."""
+    return _socket_class()(seat, **parts)
 
 
 def _answer_in_full(status: str, code: str, detail: str, *headers: str) -> bytes:
@@ -77,16 +106,28 @@ class Serving:
     """An application served until `end`, which gives running requests `grace_s` to finish."""
 
     def __init__(
-        self, app: Respond, listener: socket.socket, *, grace_s: int = 1, limits: Limits | None = None
+        self,
+        app: Respond,
+        listener: socket.socket,
+        *,
+        grace_s: int = 1,
+        limits: Limits | None = None,
+        max_frame_bytes: int | None = None,
     ) -> None:
+        """With `max_frame_bytes`, the application is also given WebSockets, whose messages may have that many bytes."""
         limits = limits or Limits()
         self._app = app
+        self._kinds = ("http",) if max_frame_bytes is None else ("http", "websocket")
         self._requests: set[asyncio.Task[Any]] = set()
         config = uvicorn.Config(
             self._answer,
             interface="asgi3",
             http=HttpToolsProtocol,
-            ws="none",
+            ws="none" if max_frame_bytes is None else cast("Any", _make_socket),
+            ws_max_size=max_frame_bytes or 0,
+            ws_ping_interval=PING_S,
+            ws_ping_timeout=PING_S,
+            ws_per_message_deflate=False,
             lifespan="off",
             access_log=False,
             log_config=None,
@@ -110,7 +151,7 @@ class Serving:
 
     async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
         task = asyncio.current_task()
-        if scope["type"] != "http" or task is None:
+        if scope["type"] not in self._kinds or task is None:
             return
         self._requests.add(task)
         try:
@@ -162,6 +203,7 @@ class _Connection(HttpToolsProtocol):
     _in_head = True
     _in_body = False
     _timer: asyncio.TimerHandle | None = None
+    _upgraded = False
 
     def __init__(self, seat: Seat, limits: Limits, **parts: Any) -> None:
         super().__init__(**parts)
@@ -208,8 +250,18 @@ class _Connection(HttpToolsProtocol):
             return
         self._head_bytes += len(data)
         super().data_received(data)
+        if self._upgraded:  # from here on the bytes are those of a WebSocket, which has its own pings
+            return
         if self._timer is None and (self._in_body or self._waits_for_request):
             self._expect_rest()
+
+    def handle_websocket_upgrade(self) -> None:
+        self._upgraded = True
+        self._stop_timer()
+        self._seat.work()
+        # uvicorn makes the next protocol itself, and tells only that one when the connection is lost.
+        self.ws_protocol_class = cast("Any", functools.partial(self.ws_protocol_class, self._seat))
+        super().handle_websocket_upgrade()
 
     @property
     def _waits_for_request(self) -> bool:

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
         now as now,
         storage_entry as storage_entry,
     )
-    from codesdk.store.audit.entries import deletion_entry as deletion_entry
+    from codesdk.store.audit.entries import (
+        deletion_entry as deletion_entry,
+        extension_entry as extension_entry,
+        job_entry as job_entry,
+    )
     from codesdk.store.audit.reading import read_audit as read_audit
     from codesdk.store.audit.trail import Audit as Audit
     from codesdk.store.audit.verify import AuditReport as AuditReport, verify_audit as verify_audit
@@ -30,4 +34,4 @@ if TYPE_CHECKING:
     from codesdk.store.sqlite.writer import WriterStats as WriterStats
     from codesdk.store.undo import FileUndo as FileUndo, MemoryUndo as MemoryUndo
 
-__all__, __getattr__, __dir__ = open_door(__name__, __file__)
+__getattr__, __dir__ = open_door(__name__, __file__)

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,6 +11,8 @@ TEMPORARY = ".tmp-"
 
 def write_file(path: Path, data: bytes) -> None:
     """Create or replace a file atomically and durably. Its directory must exist. Raise `OSError`."""
+    import tempfile
+
     handle, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)  # mode 0600
     try:
         with os.fdopen(handle, "wb") as file:

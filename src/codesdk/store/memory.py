@@ -13,6 +13,7 @@ import msgspec
 
 from codesdk.contract.codec import is_delta
 from codesdk.contract.errors import CodeSDKError, StorageFailure
+from codesdk.contract.jobs import KEEP_FINISHED, MAX_WAITING, JobRow
 from codesdk.contract.records import (
     ApprovalRow,
     ArtifactRow,
@@ -26,6 +27,7 @@ from codesdk.contract.records import (
     TaskRow,
 )
 from codesdk.store import refusals
+from codesdk.store.memory_jobs import MemoryJobs
 from codesdk.store.rows import PackedChanges, is_pending, pack, pack_changes, unpack
 
 Fault = Callable[[str], Exception | None]
@@ -55,13 +57,14 @@ class _Append(msgspec.Struct):
     done: asyncio.Future[None]
 
 
-class MemoryLog:
+class MemoryLog(MemoryJobs):
     """An `EventLog` that lives as long as the object.
 
     `fault` is called before each append is committed; an exception that it returns makes that append fail.
     """
 
     def __init__(self, fault: Fault | None = None) -> None:
+        super().__init__()
         self.fault = fault
         self._sessions: dict[str, _Session] = {}
         self._frames: list[StoredFrame] = []  # all sessions, in commit order
@@ -128,6 +131,18 @@ class MemoryLog:
             self._keys[(key.principal, key.route, key.key)] = ("", key.body_hash, pack(key))
         self._dirty.set()
 
+    async def add_job(self, row: JobRow, payload: bytes, *, room: int = MAX_WAITING) -> JobRow:
+        """Store a job, or return the one that has its identity already."""
+        await self._settle()
+        if row.source_session_id not in self._sessions:
+            raise refusals.missing(row.source_session_id)
+        return await super().add_job(row, payload, room=room)
+
+    async def replace_job(self, old: JobRow, new: JobRow, *, keep: int = KEEP_FINISHED) -> bool:
+        """Store a job's new row if its stored one is `old`."""
+        await self._settle()
+        return await super().replace_job(old, new, keep=keep)
+
     async def keep_cursor(self, subscriber: str, cursor: int) -> None:
         """Store a subscriber's cursor."""
         await self._settle()
@@ -143,6 +158,7 @@ class MemoryLog:
         self._approvals = {name: kept for name, kept in self._approvals.items() if kept[0] != session_id}
         self._keys = {name: kept for name, kept in self._keys.items() if kept[0] != session_id}
         self._artifacts = {name: row for name, row in self._artifacts.items() if row.scope != session_id}
+        self._drop_jobs(session_id)
         self._dirty.set()
 
     async def close(self) -> None:
@@ -246,9 +262,13 @@ class MemoryLog:
         rest = (frame for frame in islice(self._frames, start, None) if not is_delta(frame.data))
         return list(islice(rest, max(limit, 0)))
 
-    async def cursor_of(self, subscriber: str) -> int:
-        """Return a subscriber's stored cursor, 0 if none."""
-        return self._kept_cursors.get(subscriber, 0)
+    async def cursor_of(self, subscriber: str) -> int | None:
+        """Return a subscriber's stored cursor, None if it has none yet."""
+        return self._kept_cursors.get(subscriber)
+
+    async def last_cursor(self) -> int:
+        """Return the cursor of what was committed last."""
+        return self._cursor
 
     def _frame(self, cursor: int) -> StoredFrame:
         return self._frames[bisect_right(self._frames, cursor - 1, key=_cursor_of)]

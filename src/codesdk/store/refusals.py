@@ -1,6 +1,6 @@
 """The errors that every event log raises with the same words: what does not fit, and what to do about it."""
 
-from codesdk.contract.errors import CodeSDKError, Conflict, NotFound, StorageFailure
+from codesdk.contract.errors import Busy, CodeSDKError, Conflict, NotFound, StorageFailure
 
 
 def exists(session_id: str) -> Conflict:
@@ -51,6 +51,11 @@ def task_taken(task_id: str) -> Conflict:
 def key_taken(key: str) -> Conflict:
     """An idempotency key was already used for something else."""
     return Conflict(f"idempotency key {key!r} was already used for another request", details={"key": key})
+
+
+def too_many_jobs(room: int) -> Busy:
+    """A principal has as many jobs in its queue as it may have."""
+    return Busy(f"{room:,} jobs are queued or running, which is the limit; wait, or cancel some")
 
 
 def closed() -> StorageFailure:

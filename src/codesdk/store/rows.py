@@ -8,6 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from codesdk.contract.errors import InvalidRequest, StorageFailure
+from codesdk.contract.jobs import JobRow
 from codesdk.contract.records import (
     ApprovalRow,
     ArtifactRow,
@@ -18,13 +19,13 @@ from codesdk.contract.records import (
     TaskRow,
 )
 
-Row = SessionRow | TaskRow | MessageRow | ApprovalRow | ArtifactRow | KeyRow
-R = TypeVar("R", SessionRow, TaskRow, MessageRow, ApprovalRow, ArtifactRow, KeyRow)
+Row = SessionRow | TaskRow | MessageRow | ApprovalRow | ArtifactRow | KeyRow | JobRow
+R = TypeVar("R", SessionRow, TaskRow, MessageRow, ApprovalRow, ArtifactRow, KeyRow, JobRow)
 
 _encoder = msgspec.json.Encoder()
 _decoders: dict[type[Row], msgspec.json.Decoder[Row]] = {
     kind: msgspec.json.Decoder(kind)
-    for kind in (SessionRow, TaskRow, MessageRow, ApprovalRow, ArtifactRow, KeyRow)
+    for kind in (SessionRow, TaskRow, MessageRow, ApprovalRow, ArtifactRow, KeyRow, JobRow)
 }
 
 

@@ -6,7 +6,6 @@ served, listed or bundled.
 
 import asyncio
 import re
-import shutil
 from pathlib import Path
 
 import msgspec
@@ -105,6 +104,8 @@ def _read(path: Path) -> Kept | None:
 
 
 def _remove(path: Path) -> None:
+    import shutil
+
     try:
         shutil.rmtree(path)
     except FileNotFoundError:

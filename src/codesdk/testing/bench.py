@@ -5,9 +5,10 @@ Each cell of a check has a `Bench` of its own.
 
 import asyncio
 import tempfile
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from inspect import signature
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,11 @@ from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import SessionSettings
 from codesdk.contract.tools import InteractionMode, PermissionMode
 from codesdk.engine import replay_session, verify_session
-from codesdk.gateway import ScriptedModel, hashes_of
+from codesdk.gateway import ScriptedModel, hashes_of, join
 from codesdk.policy import ModePolicy
 from codesdk.script import Script
 from codesdk.sdk import CodeSDK, Session, Task
-from codesdk.store import MemoryBlobs, MemoryLog
+from codesdk.store import Audit, AuditRecord, MemoryBlobs, MemoryLog, verify_audit
 from codesdk.testing.cells import Unchecked, Unmet, Unsupported, holds, same
 from codesdk.testing.fakes import FakeRun, FakeTools, FrozenStamper, memory_sdk, tool_spec
 
@@ -66,6 +67,13 @@ class BenchTools(FakeTools):
         super().__init__(tool_spec(READ), tool_spec(WRITE, "write"), tool_spec(FORBIDDEN, "dangerous"))
         self.begun: asyncio.Queue[ToolInvocation] = asyncio.Queue()
 
+    def reset(self) -> None:
+        """Forget all calls, and what was said about those to come."""
+        self.runs.clear()
+        self._held.clear()
+        self._answers.clear()
+        self.begun = asyncio.Queue()
+
     async def run(self, call: ToolInvocation, output: ToolSink) -> ToolRun:
         self.begun.put_nowait(call)
         return await super().run(call, output)
@@ -84,10 +92,12 @@ class Bench:
         self._blobs = MemoryBlobs()
         self._stamper = FrozenStamper()
         self._runtime = ""
+        self._numbers = count()
         self._folder = tempfile.TemporaryDirectory(prefix="codesdk-conformance-")
-        self.workspace = Path(self._folder.name) / "workspace"
+        self.folder = Path(self._folder.name)
+        self.workspace = self.folder / "workspace"
         self.workspace.mkdir()
-        self.state = Path(self._folder.name) / "state"
+        self.state = self.folder / "state"
         """Where programs keep their own."""
         self.model: ScriptedModel | None = None
         """Plays the script for a runtime that gets its model from the gateway; a second SDK continues it."""
@@ -110,7 +120,8 @@ class Bench:
             self._runtime = runtime.name
             self.capabilities = runtime.capabilities()
             if self.capabilities.input_capture == "exact" and self.model is None:
-                self.model = ScriptedModel(self._scenario.model or self._scenario.script)
+                script = self._scenario.model or self._scenario.script
+                self.model = ScriptedModel(script, spares_asides=True)
             yield sdk
 
     @property
@@ -128,15 +139,16 @@ class Bench:
                 if getattr(able, field) != wanted:
                     raise Unsupported(f"{field} is {getattr(able, field)}")
 
-    async def own_program(self) -> str:
-        """Return the path of the program that the runtime drives by default. Raise `Unchecked` if unknown."""
+    async def own_program(self) -> list[str]:
+        """Return the command of the program that the runtime drives by default. Raise `Unchecked` if unknown."""
         async with self._make(self._scenario) as runtime:
             find: Callable[..., Awaitable[Any]] | None = getattr(runtime, "find", None)
             if find is None:
                 raise Unchecked(f"{runtime.name} has no `find`, which says where its program is")
             # The matrix is what tests a version, so it must not be asked for before.
             any_version = "allow_untested" in signature(find).parameters
-            return (await (find(allow_untested=True) if any_version else find())).path
+            found = await (find(allow_untested=True) if any_version else find())
+            return getattr(found, "argv", None) or [found.path]
 
     def drive(self, program: str) -> None:
         """Make the runtime drive another program from now on."""
@@ -196,6 +208,32 @@ class Bench:
     async def events(self, task: Task) -> list[Event]:
         """Return a task's events, as they are stored."""
         return [event for event in await self.history(task.session) if event.trace.task_id == task.id]
+
+    async def stored(self, task: Task, kinds: Container[str]) -> None:
+        """Wait until the store has an event of the task of one of these types. Nobody follows the task for that."""
+        while not any(event.type in kinds for event in await self.events(task)):
+            await self._log.changed(1.0)
+
+    async def audited(self, session: Session) -> list[AuditRecord]:
+        """Return what an audit makes of a session's events: it is written to files, checked and read back."""
+        root = self.folder / f"audit-{next(self._numbers)}"
+        audit = await Audit.open(root)
+        try:
+            await audit.take([event for event in await self.history(session) if event.type in audit.types])
+            records = await audit.read(limit=1000)
+        finally:
+            await audit.close()
+        report = await asyncio.to_thread(verify_audit, root)
+        same("what the check of the audit finds", report.findings, [])
+        return records
+
+    async def requests(self, task: Task) -> list[dict[str, Any]]:
+        """Return the requests to the model that were recorded as they were sent, whole."""
+        found: list[dict[str, Any]] = []
+        for payload in await self.exact_inputs(task):
+            document = msgspec.json.decode(await self._blobs.get(payload.input_ref.content_hash))
+            found.append(join(document, {name: await self._blobs.get(name) for name in hashes_of(document)}))
+        return found
 
     async def exact_inputs(self, task: Task) -> list[Any]:
         """Return the requests to the model that were recorded as they were sent."""

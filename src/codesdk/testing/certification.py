@@ -5,6 +5,7 @@ The matrix is the one of `conformance`, on the files that are installed; they ar
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import aclosing
 
 import msgspec
 
@@ -12,7 +13,7 @@ from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import Conflict, InvalidRequest
 from codesdk.runtimes import Issued, Program, Row, find_program, issue_certificate, program_tree
 from codesdk.testing.cells import Cell
-from codesdk.testing.conformance import MATRIX, MakeRuntime, check_row
+from codesdk.testing.conformance import MATRIX, MakeRuntime, check_rows
 
 Compare = Callable[[], Awaitable[str | None]]
 """Compares the program with recordings, and returns what of it keeps it from being certified."""
@@ -44,10 +45,10 @@ async def certify(
     program = await find_program(entry, allow_untested=True)
     tree = await asyncio.to_thread(program_tree, entry.program, program.path)
     rows: list[Row] = []
-    for name in MATRIX:
-        cell = await check_row(make_runtime, name)
-        rows.append(Row(cell.name, cell.outcome, cell.detail))
-        told(cell)
+    async with aclosing(check_rows(make_runtime, MATRIX)) as cells:
+        async for cell in cells:
+            rows.append(Row(cell.name, cell.outcome, cell.detail))
+            told(cell)
     sound = not any(row.outcome == "fail" for row in rows)
     problem = await compare() if compare is not None and sound else None
     if await asyncio.to_thread(program_tree, entry.program, program.path) != tree:

@@ -75,8 +75,9 @@ async def compare(runtime: Runtime, recording: Recording, *, timeout_s: float = 
             )
             decisions = _decisions(recording.calls)
             problem = None
-            for messages in recording.tasks:
-                task = await session.start(await _uploaded(sdk, recording, messages))
+            for started in recording.tasks:
+                messages = await _uploaded(sdk, recording, started.messages)
+                task = await session.start(messages, output_schema=started.output_schema)
                 problem = await _play(task, decisions, timeout_s)
                 if problem is not None:  # what follows would only show the same once more
                     break

@@ -4,22 +4,28 @@ Each returns a list of `Cell`, one per requirement of the contract, and neither 
 of an adapter or a store, and for CodeSDK's own tests.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 
 from codesdk.contract.ports import EventLog
 from codesdk.testing.bench import Bench, MakeRuntime, Scenario
 from codesdk.testing.cells import Cell, Outcome, judge
+from codesdk.testing.consent_checks import CONSENT_CHECKS, KILL_CHECKS
 from codesdk.testing.feature_checks import FEATURE_CHECKS, OWN_CHECKS
+from codesdk.testing.job_checks import JOB_CHECKS
 from codesdk.testing.log_checks import FRAME_CHECKS
 from codesdk.testing.log_row_checks import ROW_CHECKS
+from codesdk.testing.output_checks import OUTPUT_CHECKS
+from codesdk.testing.ownership_checks import OWNERSHIP_CHECKS
 from codesdk.testing.process_checks import PROCESS_CHECKS
 from codesdk.testing.program_checks import PROGRAM_CHECKS
 from codesdk.testing.runtime_checks import RUNTIME_CHECKS, Check
+from codesdk.testing.shared import SharedBench
 
 __all__ = [
     "MATRIX",
     "PROGRAM_CELLS",
     "RUNTIME_CELLS",
+    "SHARED_ROWS",
     "Cell",
     "MakeRuntime",
     "Outcome",
@@ -27,6 +33,7 @@ __all__ = [
     "check_event_log",
     "check_program",
     "check_row",
+    "check_rows",
     "check_runtime",
     "shown_by",
 ]
@@ -42,6 +49,9 @@ MATRIX = (
     "non-interactive ask",
     "forbidden tool does not run",
     "native tool attempt does not run",
+    "no native tool in the exact input",
+    "every native name called, none run",
+    "hostile workspace runs nothing",
     "implicit sources listed",
     "exact input captured",
     "usage and cost",
@@ -54,28 +64,44 @@ MATRIX = (
     "images",
     "artifacts",
     "reasoning",
+    "output schema",
+    "output schema, natively",
     "native tool asks first",
     "instruction file captured",
+    "consent: no client",
+    "consent: client gone",
+    "consent: timeout",
+    "consent: stop",
     "auth missing",
     "401",
     "429 with retry",
     "5xx",
     "stream dies",
     "context too large",
+    "MCP transport recorded",
+    "consent: agent killed",
+    "consent: CodeSDK killed",
     "program missing",
     "program killed mid-task",
     "malformed output",
-    "MCP transport recorded",
     "no connection except loopback",
     "no process left behind",
 )
 """The rows of the matrix, in order: the one about connections looks back at all that ran before it."""
-_OF_RUNTIMES = {check.scenario.name: check for check in (*RUNTIME_CHECKS, *FEATURE_CHECKS)}
-_OF_PROGRAMS = {check.scenario.name: check for check in (*PROGRAM_CHECKS, *PROCESS_CHECKS, *OWN_CHECKS)}
+_OF_RUNTIMES = {
+    check.scenario.name: check
+    for check in (*RUNTIME_CHECKS, *FEATURE_CHECKS, *OUTPUT_CHECKS, *CONSENT_CHECKS)
+}
+_OF_PROGRAMS = {
+    check.scenario.name: check
+    for check in (*PROGRAM_CHECKS, *OWNERSHIP_CHECKS, *PROCESS_CHECKS, *OWN_CHECKS, *KILL_CHECKS)
+}
 RUNTIME_CELLS = tuple(row for row in MATRIX if row in _OF_RUNTIMES)
 """The names of the cells of `check_runtime`, in order."""
 PROGRAM_CELLS = tuple(row for row in MATRIX if row in _OF_PROGRAMS)
 """The names of the cells of `check_program`, in order."""
+SHARED_ROWS = tuple(row for row in MATRIX if (_OF_PROGRAMS.get(row) or _OF_RUNTIMES[row]).shares)
+"""The rows that one started agent can play one after the other. All others start their own."""
 
 
 def shown_by() -> dict[str, list[str]]:
@@ -122,6 +148,68 @@ async def check_row(make_runtime: MakeRuntime, row: str, *, timeout_s: float = 1
     return cell
 
 
+async def check_rows(
+    make_runtime: MakeRuntime, rows: Iterable[str] = MATRIX, *, timeout_s: float = 120.0
+) -> AsyncGenerator[Cell]:
+    """Play rows of the matrix in their order, each as `check_row` does, and give each cell when it is done.
+
+    A program is started once for all rows that can share it. A row that does not pass there is played again by
+    itself, and that counts.
+    """
+    chosen = set(rows)
+    wanted = [row for row in MATRIX if row in chosen]
+    stage = _Stage(make_runtime, [row for row in wanted if row in SHARED_ROWS], timeout_s)
+    try:
+        for row in wanted:
+            cell = await stage.play(row)
+            yield cell or await check_row(make_runtime, row, timeout_s=timeout_s)
+    finally:
+        await stage.close()
+
+
+class _Stage:
+    """One started agent for several rows, as long as there are some that can be played on it."""
+
+    def __init__(self, make_runtime: MakeRuntime, rows: list[str], timeout_s: float) -> None:
+        self._make = make_runtime
+        self._left = rows if len(rows) > 1 else []
+        self._timeout_s = timeout_s
+        self._bench: SharedBench | None = None
+
+    async def play(self, row: str) -> Cell | None:
+        """Return the cell if it passes here, else None."""
+        if row not in self._left:
+            return None
+        self._left.remove(row)
+        check = _OF_PROGRAMS.get(row) or _OF_RUNTIMES[row]
+        cell: Cell | None = None
+        if await self._fits(check):
+            bench = self._bench = self._bench or SharedBench(self._make)
+            bench.begin(check.scenario)
+            cell = await judge(row, _work(bench, check), self._timeout_s)
+        failed = cell is not None and cell.outcome != "pass"
+        if failed or not self._left:  # what failed may have left anything behind
+            await self.close()
+        return None if failed else cell
+
+    async def _fits(self, check: Check) -> bool:
+        async with self._make(check.scenario) as runtime:
+            able = runtime.capabilities()
+        return able.input_capture == "exact" and all(getattr(able, flag) for flag in check.scenario.needs)
+
+    async def close(self) -> None:
+        """End the agent."""
+        bench, self._bench = self._bench, None
+        if bench is not None:
+            await bench.aclose()
+
+
+async def _work(bench: Bench, check: Check) -> None:
+    await bench.fit()
+    await check.run(bench)
+    await bench.check()
+
+
 async def _play(
     make_runtime: MakeRuntime, known: Mapping[str, Check], only: Iterable[str], timeout_s: float
 ) -> list[Cell]:
@@ -135,20 +223,15 @@ async def _play(
 async def check_event_log(
     make_log: Callable[[], Awaitable[EventLog]], *, timeout_s: float = 60.0
 ) -> list[Cell]:
-    """Check frames, owners, rows and cursors of a log. `make_log` returns a new, empty one for each cell."""
-    return [await _log_cell(make_log, check, timeout_s) for check in (*FRAME_CHECKS, *ROW_CHECKS)]
+    """Check frames, owners, rows, jobs and cursors of a log. `make_log` returns a new, empty one for each cell."""
+    checks = (*FRAME_CHECKS, *ROW_CHECKS, *JOB_CHECKS)
+    return [await _log_cell(make_log, check, timeout_s) for check in checks]
 
 
 async def _cell(make_runtime: MakeRuntime, check: Check, timeout_s: float) -> Cell:
     bench = Bench(make_runtime, check.scenario)
-
-    async def work() -> None:
-        await bench.fit()
-        await check.run(bench)
-        await bench.check()
-
     try:
-        cell = await judge(check.scenario.name, work(), timeout_s)
+        cell = await judge(check.scenario.name, _work(bench, check), timeout_s)
     finally:
         bench.discard()
     if cell.outcome == "fail" and bench.model is not None and bench.model.problems:

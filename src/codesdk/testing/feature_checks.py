@@ -131,13 +131,14 @@ FEATURE_CHECKS: tuple[Check, ...] = (
         shows=("supported_isolation_modes", "recommended_isolation_mode"),
     ),
     make_check("fork", _fork, says("One."), says("Two."), needs=("supports_fork",)),
-    make_check("images", _image, says("I see."), needs=("supports_images",)),
-    make_check("artifacts", _file, says("I see."), needs=("supports_artifacts",)),
+    make_check("images", _image, says("I see."), needs=("supports_images",), shares=True),
+    make_check("artifacts", _file, says("I see."), needs=("supports_artifacts",), shares=True),
     make_check(
         "reasoning",
         _reasoning,
         {"steps": [{"reasoning": ["Let me ", "think."]}, {"text": "Hello."}]},
         needs=("supports_reasoning",),
+        shares=True,
     ),
 )
 OWN_CHECKS: tuple[Check, ...] = (

@@ -110,11 +110,15 @@ async def deltas_can_be_left_out(log: EventLog) -> None:
 
 
 async def each_subscriber_keeps_a_cursor(log: EventLog) -> None:
-    same("the cursor of somebody new", await log.cursor_of("one"), 0)
+    same("the cursor of somebody new", await log.cursor_of("one"), None)
+    same("the last cursor of an empty log", await log.last_cursor(), 0)
     await log.keep_cursor("one", 7)
     await log.keep_cursor("two", 5)
     await log.keep_cursor("one", 2**40)
-    same("the cursors", [await log.cursor_of(name) for name in ("one", "two", "")], [2**40, 5, 0])
+    same("the cursors", [await log.cursor_of(name) for name in ("one", "two", "")], [2**40, 5, None])
+    await start(log)
+    await log.append("ses_1", 1, 1, [b"1", b"2"], durable=False)
+    same("the last cursor", await log.last_cursor(), (await log.read_all(0, 9))[-1].cursor)
 
 
 async def appends_queued_together_are_committed_in_order(log: EventLog) -> None:

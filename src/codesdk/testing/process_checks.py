@@ -4,9 +4,6 @@ The counterpart of `program_checks`. The program is always the real one: it is k
 between it and the runtime.
 """
 
-import contextlib
-import os
-import signal
 import sys
 from pathlib import Path
 
@@ -14,7 +11,8 @@ from codesdk.sdk import Task
 from codesdk.testing.bench import READ, Bench, payloads, seen
 from codesdk.testing.cells import Unchecked, holds, same
 from codesdk.testing.network import is_alone, tried_outside
-from codesdk.testing.program_checks import PROGRAM, READS, failing, often
+from codesdk.testing.processes import children, kill_since
+from codesdk.testing.program_checks import PROCESS, PROGRAM, READS, failing, often
 from codesdk.testing.runtime_checks import CONTENT, Check, make_check, says
 
 GARBAGE = (
@@ -30,9 +28,9 @@ _GARBLER = """\
 #!{python}
 import itertools, os, stat, subprocess, sys
 if stat.S_ISCHR(os.fstat(0).st_mode):  # asked for its version or the like, not spoken with
-    os.execv({program!r}, [{program!r}, *sys.argv[1:]])
+    os.execv({command!r}[0], [*{command!r}, *sys.argv[1:]])
 noise = itertools.cycle({garbage!r})
-with subprocess.Popen([{program!r}, *sys.argv[1:]], stdout=subprocess.PIPE) as inner:
+with subprocess.Popen([*{command!r}, *sys.argv[1:]], stdout=subprocess.PIPE) as inner:
     for line in inner.stdout:
         sys.stdout.buffer.write(next(noise) + line)
         sys.stdout.buffer.flush()
@@ -72,11 +70,10 @@ async def _missing(bench: Bench) -> None:
 
 async def _killed(bench: Bench) -> None:
     bench.tools.hold()
-    before = _children()
+    before = children()
     async with bench.task("Read the note.", "yolo") as task:
         await seen(task, "tool.call.started")
-        for pid in _children().keys() - before.keys():
-            _kill(pid)
+        kill_since(before)
         await failing(task, "RUNTIME_CRASHED")
 
 
@@ -100,43 +97,19 @@ async def _loopback_only(bench: Bench) -> None:
 
 
 async def _leaves_nothing(bench: Bench) -> None:
-    before = _children()
+    before = children()
     async with bench.sdk() as sdk:
         await (await (await bench.session(sdk)).start("Say hello.")).result()
-        holds(_children().keys() > before.keys(), "the program runs while the session is open")
-    left = {pid: name for pid, name in _children().items() if pid not in before}
+        holds(children().keys() > before.keys(), "the program runs while the session is open")
+    left = {pid: name for pid, name in children().items() if pid not in before}
     same("processes that are left", left, {})
 
 
-def _garbler(program: str, path: Path) -> str:
+def _garbler(command: list[str], path: Path) -> str:
     """Write a program that runs another one and puts garbage before each line of its output."""
-    path.write_text(_GARBLER.format(python=sys.executable, program=program, garbage=GARBAGE))
+    path.write_text(_GARBLER.format(python=sys.executable, command=command, garbage=GARBAGE))
     path.chmod(0o755)
     return str(path)
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):  # it ended together with its parent
-        os.kill(pid, signal.SIGKILL)
-
-
-def _children() -> dict[int, str]:
-    """Return all processes below this one that are alive, by id, with their names."""
-    parents: dict[int, tuple[int, str, str]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                name, _, rest = (entry / "stat").read_text().partition("(")[2].rpartition(")")
-                state, parent = rest.split()[:2]
-                parents[int(entry.name)] = int(parent), state, name
-    below, found = {os.getpid()}, dict[int, str]()
-    for _ in parents:  # a process may have a smaller id than its parent, so one pass is not enough
-        new = {pid for pid, (parent, _, _) in parents.items() if parent in below} - below
-        if not new:
-            break
-        below |= new
-        found |= {pid: parents[pid][2] for pid in new if parents[pid][1] != "Z"}
-    return found
 
 
 PROCESS_CHECKS: tuple[Check, ...] = (
@@ -148,9 +121,9 @@ PROCESS_CHECKS: tuple[Check, ...] = (
         where=PROGRAM,
         shows=("state_model", "resume_model"),
     ),
-    make_check("program missing", _missing, says("Never."), where=PROGRAM),
-    make_check("program killed mid-task", _killed, READS, *often({"text": "Again."}), where=PROGRAM),
-    make_check("malformed output", _malformed, READS, says("Done."), where=PROGRAM),
+    make_check("program missing", _missing, says("Never."), where=PROCESS),
+    make_check("program killed mid-task", _killed, READS, *often({"text": "Again."}), where=PROCESS),
+    make_check("malformed output", _malformed, READS, says("Done."), where=PROCESS),
     make_check("no connection except loopback", _loopback_only, READS, says("Done."), where=PROGRAM),
-    make_check("no process left behind", _leaves_nothing, says("Hello."), where=PROGRAM),
+    make_check("no process left behind", _leaves_nothing, says("Hello."), where=PROCESS),
 )

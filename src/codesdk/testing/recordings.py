@@ -13,9 +13,9 @@ from codesdk.contract import events as ev
 from codesdk.contract.canonical import hash_json
 from codesdk.contract.codec import decode
 from codesdk.contract.errors import InvalidRequest
-from codesdk.contract.messages import ArtifactBlock, ArtifactRef, Message
+from codesdk.contract.messages import ArtifactBlock, ArtifactRef
 from codesdk.contract.ports import PreparedCall, ToolInvocation, ToolRun, ToolSink
-from codesdk.contract.tools import SandboxSummary, ToolClass, ToolSpec
+from codesdk.contract.tools import ANSWER_TOOL, SandboxSummary, ToolClass, ToolSpec
 from codesdk.engine import Archive
 from codesdk.gateway import Exchange, session_cassette
 from codesdk.tools import builtin_registry, offered_as
@@ -47,7 +47,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
 
     session_id: str
     created: ev.SessionCreated
-    tasks: list[list[Message]]
+    tasks: list[ev.TaskStarted]
     calls: list[LoggedCall]
     exchanges: Sequence[Exchange]
     tools: list[str]
@@ -61,7 +61,9 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
         """Return the tools that were offered: our own, else as the recorded requests describe them."""
         own = {spec.name: spec for spec in builtin_registry().specs()}
         described = {
-            name: found for exchange in self.exchanges for name, found in _described(exchange.request)
+            name: found
+            for exchange in self.exchanges
+            for name, found in _described(exchange.sent or exchange.request)
         }
         classes: dict[str, ToolClass] = {call.name: call.tool_class for call in self.calls}
         found: list[ToolSpec] = []
@@ -115,14 +117,14 @@ async def read_recording(archive: Archive, session_id: str) -> Recording:
     if created is None or obstacle is not None:
         raise InvalidRequest(f"Session {session_id} cannot be played again: {obstacle}.")
     manifests = [e.payload.tool_manifest for e in events if isinstance(e.payload, ev.ModelInput)]
-    blocks = [block for task in tasks for message in task for block in message.content]
+    blocks = [block for task in tasks for message in task.messages for block in message.content]
     return Recording(
         session_id=session_id,
         created=created,
         tasks=tasks,
         calls=await read_calls(archive, events[: _end(events, len(tasks))]),
         exchanges=exchanges,
-        tools=[entry.name for entry in manifests[0]] if manifests else [],
+        tools=[entry.name for entry in manifests[0] if entry.name != ANSWER_TOOL] if manifests else [],
         files={
             block.artifact_id: (await archive.read_artifact(block.artifact_id))[1]
             for block in blocks
@@ -173,8 +175,11 @@ async def read_calls(archive: Archive, events: Sequence[ev.Event]) -> list[Logge
     return list(found.values())
 
 
-def _tasks(events: Sequence[ev.Event]) -> tuple[list[list[Message]], int]:
-    """Return the messages of the tasks before the first that was interfered with, and how many follow."""
+def _tasks(events: Sequence[ev.Event]) -> tuple[list[ev.TaskStarted], int]:
+    """Return how the tasks started before the first that was interfered with, and how many follow.
+
+    What the engine said to get a result that fits a schema, it says again by itself.
+    """
     started: dict[str, ev.TaskStarted] = {}
     whole: set[str] = set()
     for event in events:
@@ -183,13 +188,15 @@ def _tasks(events: Sequence[ev.Event]) -> tuple[list[list[Message]], int]:
             started[task_id] = payload
         elif isinstance(payload, ev.TaskCompleted) and task_id in started:
             whole.add(task_id)
+        elif isinstance(payload, ev.TaskSteered) and payload.by is not None:
+            continue
         elif isinstance(payload, ev.TaskSteered | ev.TaskStopRequested) and task_id in started:
             started[task_id] = msgspec.structs.replace(started[task_id], messages=[])
-    tasks: list[list[Message]] = []
+    tasks: list[ev.TaskStarted] = []
     for task_id, payload in started.items():
         if task_id not in whole or not payload.messages:
             break
-        tasks.append(payload.messages)
+        tasks.append(payload)
     return tasks, len(started) - len(tasks)
 
 

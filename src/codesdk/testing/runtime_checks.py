@@ -198,6 +198,8 @@ class Check(msgspec.Struct, frozen=True):
 
     scenario: Scenario
     run: Callable[[Bench], Awaitable[None]]
+    shares: bool = False
+    """Whether it can be played in a session in which others were played before."""
 
 
 def make_check(
@@ -208,12 +210,14 @@ def make_check(
     where: tuple[tuple[str, str], ...] = (),
     shows: tuple[str, ...] = (),
     rewords: bool = False,
+    shares: bool = False,
 ) -> Check:
     """Return a cell. `rewords`: a program may tell its model about a result in its own words."""
     script = parse_object({"name": name, "turns": list(turns)}, name)
     plain = [{key: value for key, value in turn.items() if key != "expect"} for turn in turns]
     model = parse_object({"name": name, "turns": plain}, name) if rewords else script
-    return Check(Scenario(name=name, script=script, model=model, needs=needs, where=where, shows=shows), run)
+    scenario = Scenario(name=name, script=script, model=model, needs=needs, where=where, shows=shows)
+    return Check(scenario, run, shares)
 
 
 def says(*chunks: str, **rest: Any) -> dict[str, Any]:
@@ -233,14 +237,19 @@ _STORY = {"steps": [{"text": ["Once upon ", "a time"]}, {"delay_s": 3600}, {"tex
 _KNOWS = {"expect": {"tool_result_contains": CONTENT}}
 
 RUNTIME_CHECKS = (
-    make_check("streaming", _streaming, says("One, ", "two, ", "three."), needs=("supports_streaming",)),
-    make_check("tool approve", _approve, calls(READ, "note"), says("Done.", **_KNOWS), needs=_CALLS),
+    make_check(
+        "streaming", _streaming, says("One, ", "two, ", "three."), needs=("supports_streaming",), shares=True
+    ),
+    make_check(
+        "tool approve", _approve, calls(READ, "note"), says("Done.", **_KNOWS), needs=_CALLS, shares=True
+    ),
     make_check(
         "tool deny with reason",
         _deny,
         calls(WRITE, "note"),
         says("Then not.", expect={"tool_result_contains": REASON}),
         needs=_CALLS,
+        shares=True,
     ),
     make_check(
         "parallel tool calls",
@@ -248,17 +257,29 @@ RUNTIME_CHECKS = (
         calls(READ, "first", "second"),
         says("Done."),
         needs=("supports_tool_calls", "supports_parallel_tool_calls"),
+        shares=True,
     ),
-    make_check("stop mid-stream", _stop_mid_stream, _STORY, needs=("supports_streaming", "supports_stop")),
+    make_check(
+        "stop mid-stream",
+        _stop_mid_stream,
+        _STORY,
+        needs=("supports_streaming", "supports_stop"),
+        shares=True,
+    ),
     make_check(
         "stop in a tool",
         _stop_in_a_tool,
         calls(WRITE, "note"),
         needs=_STOPS,
         shows=("cancellation_model",),
+        shares=True,
     ),
     make_check(
-        "stop while an approval waits", _stop_while_an_approval_waits, calls(WRITE, "note"), needs=_STOPS
+        "stop while an approval waits",
+        _stop_while_an_approval_waits,
+        calls(WRITE, "note"),
+        needs=_STOPS,
+        shares=True,
     ),
     make_check(
         "non-interactive ask",
@@ -266,6 +287,7 @@ RUNTIME_CHECKS = (
         calls(WRITE, "note"),
         says("Then not."),
         needs=("supports_tool_calls", "supports_non_interactive"),
+        shares=True,
     ),
     make_check(
         "forbidden tool does not run",
@@ -273,6 +295,7 @@ RUNTIME_CHECKS = (
         calls(FORBIDDEN, "note"),
         says("Then not."),
         shows=("permission_model",),
+        shares=True,
     ),
     make_check(
         "usage and cost",
@@ -296,6 +319,7 @@ RUNTIME_CHECKS = (
         says("Left it is.", expect={"user_contains": "Turn left."}),
         needs=("supports_tool_calls", "supports_steer"),
         rewords=True,
+        shares=True,
     ),
     make_check(
         "large tool result",

@@ -5,8 +5,16 @@ from typing import TYPE_CHECKING
 from codesdk.doors import open_door
 
 if TYPE_CHECKING:
+    from codesdk.tools.answer import (
+        AnswerTools as AnswerTools,
+        OutputSchema as OutputSchema,
+        is_strict as is_strict,
+        listed_tools as listed_tools,
+    )
+    from codesdk.tools.command import run_command as run_command
     from codesdk.tools.exec import exec_tool as exec_tool
     from codesdk.tools.fetch import fetch_tool as fetch_tool
+    from codesdk.tools.json_input import schema_check as schema_check
     from codesdk.tools.mcp.directory import DirectoryTools as DirectoryTools
     from codesdk.tools.mcp.host import PROGRESS_S as PROGRESS_S, McpHost as McpHost
     from codesdk.tools.mcp_client.attached import AttachedTools as AttachedTools
@@ -18,6 +26,7 @@ if TYPE_CHECKING:
         secrets_of as secrets_of,
     )
     from codesdk.tools.names import (
+        EXEC as EXEC,
         NAMESPACE as NAMESPACE,
         PREFIX as PREFIX,
         SERVER as SERVER,
@@ -36,9 +45,13 @@ if TYPE_CHECKING:
         ToolError as ToolError,
         ToolRegistry as ToolRegistry,
     )
+    from codesdk.tools.schema import explain as explain, input_schema as input_schema
     from codesdk.tools.workspace.file_tools import (
         builtin_registry as builtin_registry,
+        edit_file as edit_file,
+        read_file as read_file,
         workspace_tools as workspace_tools,
+        write_file as write_file,
     )
 
-__all__, __getattr__, __dir__ = open_door(__name__, __file__)
+__getattr__, __dir__ = open_door(__name__, __file__)

@@ -3,41 +3,28 @@
 Runs only what the operator's list allows, in a sandbox and without a shell. Policy may narrow that further.
 """
 
-import codecs
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from codesdk.contract.bounds import check_bounds
-from codesdk.contract.ports import ToolRun, ToolSink
+from codesdk.contract.ports import ToolRun
 from codesdk.contract.tools import SandboxSummary, Subjects, ToolAnnotations
 from codesdk.sandbox import (
     Command,
-    CommandEnd,
     LimitName,
     Sandbox,
     SandboxCapabilities,
     SandboxLimits,
     SandboxUnavailable,
-    Stream,
-    TriggerWatch,
 )
+from codesdk.tools.command import run_command
+from codesdk.tools.names import EXEC
 from codesdk.tools.registry import Tool, ToolContext, ToolError, make_tool
 
-HEAD_CHARS = 4_000
-TAIL_CHARS = 12_000
 _MAX_ALLOWED_SHOWN = 20
-_STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
-_IN_WORDS: Mapping[LimitName, str] = {
-    "wall": "It was stopped because its time was up.",
-    "output": "It was stopped because it wrote too much.",
-    "cpu": "It was stopped because it used too much processor time.",
-    "memory": "It reached the memory limit.",
-    "processes": "It reached the process limit.",
-    "file_size": "It was stopped because a file became too large.",
-}
 
 
 class ExecInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -90,21 +77,11 @@ async def exec_tool(
             limits=msgspec.structs.replace(bounds, wall_s=wall_s),
             required=required,
         )
-        said = _Said(context.output)
-        watch = TriggerWatch(command.workspace)
-        try:
-            end = await sandbox.run(command, said.take)
-        finally:
-            # Also if it was stopped: then there is no result that could say it, but output is recorded.
-            warning = watch.warning()
-            if warning is not None:
-                context.output("progress", f"{warning}\n")
-        said.finish()
-        return ToolRun(result=_told(end, said, warning), is_error=end.exit_code != 0, exit_code=end.exit_code)
+        return await run_command(sandbox, command, context.output)
 
     tool = make_tool(
         run,
-        name="workspace.exec",
+        name=EXEC,
         tool_class="dangerous",
         description=_description(allow),
         sandbox=_summary(found, bounds, hosts),
@@ -156,67 +133,3 @@ def _summary(found: SandboxCapabilities, limits: SandboxLimits, hosts: Sequence[
         timeout_ms=round(limits.wall_s * 1000),
         mounts=["workspace"] if found.filesystem else None,
     )
-
-
-class _Said:
-    """A command's output: passed on as text, with its beginning and end kept for the result."""
-
-    def __init__(self, output: ToolSink) -> None:
-        self._output = output
-        decoder = codecs.getincrementaldecoder("utf-8")
-        # Incremental, and one for each stream: chunks may cut characters, and the two streams interleave.
-        self._decoders = {stream: decoder("replace") for stream in _STREAMS}
-        self._kept = {stream: _HeadAndTail() for stream in _STREAMS}
-
-    def take(self, stream: Stream, data: bytes) -> None:
-        """Take some bytes. They may end in the middle of a character."""
-        self._pass_on(stream, self._decoders[stream].decode(data))
-
-    def finish(self) -> None:
-        """Flush the decoders: the output has ended."""
-        for stream in _STREAMS:
-            self._pass_on(stream, self._decoders[stream].decode(b"", final=True))
-
-    def shown(self, stream: Stream) -> str:
-        """Return what was kept of a stream, with a note on what was left out."""
-        return self._kept[stream].text()
-
-    def _pass_on(self, stream: Stream, text: str) -> None:
-        if text:
-            self._kept[stream].add(text)
-            self._output(stream, text)
-
-
-class _HeadAndTail:
-    """Keeps the beginning and the end of a text of any length."""
-
-    def __init__(self) -> None:
-        self._head = ""
-        self._tail = ""
-        self._chars = 0
-
-    def add(self, text: str) -> None:
-        self._chars += len(text)
-        room = HEAD_CHARS - len(self._head)
-        self._head += text[:room]
-        self._tail = (self._tail + text[room:])[-TAIL_CHARS:]
-
-    def text(self) -> str:
-        left_out = self._chars - len(self._head) - len(self._tail)
-        gap = f"\n… ({left_out} characters left out) …\n" if left_out else ""
-        return f"{self._head}{gap}{self._tail}"
-
-
-def _told(end: CommandEnd, said: _Said, warning: str | None) -> str:
-    """Return how a command ended, in words, then its output."""
-    lines = [f"Exit code {end.exit_code} after {end.duration_ms / 1000:.1f} s."]
-    lines += [_IN_WORDS.get(limit, f"It reached the limit on {limit}.") for limit in end.limits_hit]
-    if end.oom_kills:
-        lines.append(f"Processes killed because memory ran out: {end.oom_kills}.")
-    if end.refused_hosts:
-        lines.append(f"Hosts that it may not reach: {', '.join(end.refused_hosts)}.")
-    parts = [" ".join(lines), *([warning] if warning else [])]
-    for stream in _STREAMS:
-        if text := said.shown(stream):
-            parts.append(f"--- {stream} ---\n{text.removesuffix(chr(10))}")
-    return "\n".join(parts)

@@ -1,7 +1,7 @@
 """The JSON Schema of a tool's input → a check that says in plain words what is wrong with an input.
 
-For tools without an input struct: an application's own schema, or an MCP server's. The schema is compiled
-once, here; the check runs on the loop, so its work is bounded in steps.
+For tools without an input struct: an application's own schema, an MCP server's, or that of a task's result. The
+schema is compiled once, here; the check runs on the loop, so its work is bounded in steps.
 """
 
 from collections.abc import Callable
@@ -18,24 +18,34 @@ Check = Callable[[Any], str | None]
 
 def schema_check(name: str, schema: dict[str, Any]) -> Check:
     """Return the check. Raise `ValueError`, naming the tool, if the schema cannot be used for an object."""
+    find = problem_finder(f"the input schema of {name}", schema)
+
+    def check(arguments: Any) -> str | None:
+        found = find(arguments)
+        return None if found is None else say(name, schema, *found)
+
+    return check
+
+
+def problem_finder(what: str, schema: dict[str, Any]) -> Callable[[Any], tuple[str | None, str] | None]:
+    """Return what finds the place and the words of the first problem in a value.
+
+    Raise `ValueError`, naming the schema as `what`, if it cannot be used for an object.
+    """
     try:
         compiled = compile_schema(schema)
     except BadSchema as error:
-        raise ValueError(
-            f"the input schema of {name} cannot be used at {error.place or 'its top'}: {error}"
-        ) from None
+        raise ValueError(f"{what} cannot be used at {error.place or 'its top'}: {error}") from None
     if schema.get("type") != "object":
-        raise ValueError(f'the input schema of {name} must have "type": "object"')
+        raise ValueError(f'{what} must have "type": "object"')
 
-    def check(arguments: Any) -> str | None:
+    def find(value: Any) -> tuple[str | None, str] | None:
         try:
-            found = compiled.problem(arguments, Work())
+            found = compiled.problem(value, Work())
         except RecursionError:
-            return say(name, schema, None, "it is nested too deeply")
+            return None, "it is nested too deeply"
         except TooMuchWork:
-            return say(
-                name, schema, None, f"checking it takes more than {MAX_STEPS:,} steps; send less at once"
-            )
-        return None if found is None else say(name, schema, found.place, found.words)
+            return None, f"checking it takes more than {MAX_STEPS:,} steps; send less at once"
+        return None if found is None else (found.place, found.words)
 
-    return check
+    return find

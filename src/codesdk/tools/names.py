@@ -9,6 +9,8 @@ import hashlib
 import re
 from collections.abc import Iterable
 
+EXEC = "workspace.exec"
+"""The tool that runs commands."""
 SERVER = "codesdk"
 """The name under which runtimes know the MCP server that offers our tools."""
 NAMESPACE = f"mcp__{SERVER}"

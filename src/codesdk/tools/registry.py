@@ -16,6 +16,7 @@ from codesdk import foreign
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.ports import PreparedCall, ToolInvocation, ToolRun, ToolSink
 from codesdk.contract.tools import (
+    ANSWER_TOOL,
     ExecutionEnv,
     Question,
     SandboxSummary,
@@ -24,7 +25,6 @@ from codesdk.contract.tools import (
     ToolClass,
     ToolSpec,
 )
-from codesdk.tools.json_input import Check, schema_check
 from codesdk.tools.names import wire_name
 from codesdk.tools.schema import explain, input_schema, output_schema
 
@@ -87,7 +87,7 @@ class ToolRegistry:
 
     def __init__(self, tools: Sequence[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
-        self._checks: dict[str, Check] = {}
+        self._checks: dict[str, Callable[[Any], str | None]] = {}
         for tool in tools:
             self.add(tool)
 
@@ -96,11 +96,16 @@ class ToolRegistry:
         name = tool.spec.name
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a tool name: write it like workspace.read, in lower case")
+        if name == ANSWER_TOOL:
+            raise ValueError(f"the tool {name} cannot be added: tasks with an output schema have it already")
         # `a.b_c` and `a_b.c` differ here, but not on the wire, where the dot becomes an underscore.
         taken = next((known for known in self._tools if wire_name(known) == wire_name(name)), None)
         if taken is not None:
             raise ValueError(f"the tool {name} cannot be added: {taken} has the same name for a model")
         if tool.input_type is None:
+            # Here, because tools with a struct, as ours are, do not need it.
+            from codesdk.tools.json_input import schema_check
+
             self._checks[name] = schema_check(name, tool.spec.input_schema)
         self._tools[name] = tool
 

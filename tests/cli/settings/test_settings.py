@@ -5,16 +5,18 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import click
+import platformdirs
 import pytest
 
 from codesdk.cli.codesdkd import codesdkd
 from codesdk.cli.settings import use
-from codesdk.cli.settings.file import NAME, find
+from codesdk.cli.settings.file import NAME, find, own_directory
 from codesdk.cli.settings.kinds import is_list, is_switch, parts_of
 from codesdk.cli.settings.resolved import Resolved, resolve
 from codesdk.cli.settings.table import DAEMON, OPENING, Setting
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.settings import Budget, Limits
+from codesdk.extensions import ExtensionOptions
 from codesdk.policy import choose_policy
 from codesdk.sandbox import SandboxLimits
 from codesdk.tools import ExecOptions, FetchOptions
@@ -157,6 +159,16 @@ def test_the_file_is_the_operators_and_never_one_of_the_working_directory(
     assert find("other.toml") == Path("other.toml")
 
 
+def test_the_operators_directory_is_where_other_programs_have_theirs(monkeypatch: pytest.MonkeyPatch):
+    for given in ("", "/etc/own"):
+        monkeypatch.setenv("XDG_CONFIG_HOME", given)
+        assert own_directory() == platformdirs.user_config_path("codesdk", appauthor=False)
+    monkeypatch.setenv(
+        "XDG_CONFIG_HOME", "config"
+    )  # relative: it would be looked for in the working directory
+    assert own_directory() == Path.home() / ".config" / "codesdk"
+
+
 def test_variables_win_over_the_file_and_flags_over_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = write(tmp_path, '[daemon]\ndata_dir = "data"\nallow_yolo = true\n')
     assert settled(path=path)["data_dir"] == str(tmp_path / "data")
@@ -233,6 +245,9 @@ def test_settings_become_the_options_of_the_engine():
             "cpu_s=2",
             "--no-command-writes",
         ),
+        *("--external", "small=/bin/agent --x 'a b'", "--hosting", "subprocess"),
+        *("--extension", "/e/one", "--extension", "/e/two", "--extension-trust", "warn"),
+        *("--extension-hosting", "subprocess"),
         *(
             "--allow-fetch",
             "example.org",
@@ -244,6 +259,8 @@ def test_settings_become_the_options_of_the_engine():
     )
     assert use.opening(found) == {
         "policy": None,
+        "external": {"small": ["/bin/agent", "--x", "a b"]},
+        "hosting": "subprocess",
         "run": ExecOptions(
             allow=[["git", "diff"]],
             sandbox="oci",
@@ -253,6 +270,7 @@ def test_settings_become_the_options_of_the_engine():
             writable=False,
         ),
         "fetch": FetchOptions(hosts=("example.org",)),
+        "extensions": ExtensionOptions(roots=("/e/one", "/e/two"), trust="warn", hosting="subprocess"),
     }
     assert use.limits(found) == Limits(max_tasks=3, principal_budget=Budget(cost_usd=2.5))
     assert use.fetch(settled("--allow-fetch", "*")) == FetchOptions()

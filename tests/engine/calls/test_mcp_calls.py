@@ -10,10 +10,12 @@ import pytest
 
 from codesdk import CodeSDK, Conflict, Session
 from codesdk.contract.codec import decode
-from codesdk.contract.events import Event
-from codesdk.contract.runtime import ToolDropped, ToolReply
+from codesdk.contract.events import Event, OutputCompleted
+from codesdk.contract.messages import Message, Reasoning, Text, ToolResult, ToolUse
+from codesdk.contract.runtime import Draft, ToolAnnouncement, ToolDropped, ToolReply
 from codesdk.engine.checks.replay import replay_session
 from codesdk.engine.checks.verify import verify_session
+from codesdk.engine.log.transcript import MAX_HELD
 from codesdk.testing.fakes import FAKE_CAPABILITIES, FakeRuntime, FakeTools, call, done, memory_sdk, message
 
 OVER_MCP = msgspec.structs.replace(FAKE_CAPABILITIES, tool_execution_model="external_mcp")
@@ -45,14 +47,20 @@ class Rig:
                 return event
         raise AssertionError(kind)
 
-    async def end(self) -> list[Event]:
+    async def end(self, message_id: str = "m1") -> list[Event]:
         """Let the task end, check the log, and return its events."""
-        self.emit(message("Done."), done())
+        self.emit(message("Done.", message_id), done())
         await self.seen("task.completed")
         log, blobs = self.sdk.archive.log, self.sdk.archive.blobs
         assert await verify_session(log, blobs, self.session.id) == []
         assert (await replay_session(log, blobs, self.session.id))[1] == []
         return [decode(frame.data) async for frame in self.sdk.archive.frames(self.session.id)]
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for no announcement: one that comes after its call is then late on any machine."""
+    monkeypatch.setattr("codesdk.engine.calls.matching.JOIN_S", 0.0)
 
 
 @asynccontextmanager
@@ -88,7 +96,10 @@ async def test_an_announced_call_runs_once_when_it_is_made_over_mcp():
         assert [e.payload.message_id for e in events if e.type == "tool.call.requested"] == ["m1"]
 
 
-async def test_a_call_that_comes_before_its_announcement_waits_for_it_and_has_its_place():
+async def test_a_call_that_comes_before_its_announcement_waits_for_it_and_has_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("codesdk.engine.calls.matching.JOIN_S", 60.0)
     async with rig() as r:
         coming = r.over_mcp(READ, {"path": "a"})
         await asyncio.sleep(0)
@@ -99,13 +110,111 @@ async def test_a_call_that_comes_before_its_announcement_waits_for_it_and_has_it
         assert [e.payload.message_id for e in events if e.type == "tool.call.requested"] == ["m1"]
 
 
-async def test_a_call_whose_announcement_comes_too_late_is_one_call_all_the_same():
+def shape(messages: list[Message]) -> list[tuple[str, list[str]]]:
+    """Roles, and blocks as their text, the input of a call or the result of one."""
+    return [(each.role, [str(_shown(block)) for block in each.content]) for each in messages]
+
+
+def _shown(block: Any) -> Any:
+    if isinstance(block, ToolUse):
+        return block.input["path"]
+    return block.result if isinstance(block, ToolResult) else block.text
+
+
+def told(path: str, call_id: str, index: int, message_id: str = "m1") -> ToolAnnouncement:
+    return msgspec.structs.replace(call(READ, {"path": path}, call_id, message_id), index=index)
+
+
+def thought(text: str, message_id: str = "m1") -> Draft:
+    content = [Reasoning(text="Hm."), Text(text=text)]
+    return Draft(OutputCompleted(message_id=message_id, content=content))
+
+
+@pytest.mark.parametrize("call_id", ["c1", None], ids=["by its id", "by name and input"])
+async def test_a_call_whose_announcement_comes_too_late_is_one_call_in_the_message_that_made_it(
+    call_id: str | None,
+):
     async with rig() as r:
-        await r.over_mcp(READ, {"path": "a"})
-        r.emit(call(READ, {"path": "a"}))
-        events = await r.end()
-        assert calls(events) == ONE_CALL
+        await r.over_mcp(READ, {"path": "a"}, call_id)
+        r.emit(thought("I look."), told("a", "c1", 2), ToolDropped(runtime_tool_call_id="c1", reason="No."))
+        events = await r.end("m2")
+        assert calls(events) == [(kind, call_id) for kind, _ in ONE_CALL] + [("announced", "c1")]
+        [placed] = [e.payload for e in events if e.type == "tool.call.announced"]
+        assert (placed.message_id, placed.index) == ("m1", 2)
         assert [e for e in events if e.type == "runtime.notice"] == []
+        assert shape(await r.session.transcript()) == [
+            ("user", ["Go"]),
+            ("assistant", ["Hm.", "I look.", "a"]),
+            ("tool", ["ok"]),
+            ("assistant", ["Done."]),
+        ]
+
+
+async def test_all_that_a_runtime_tells_may_come_after_all_that_it_does():
+    async with rig() as r:
+        for path in ("a", "b", "c"):
+            await r.over_mcp(READ, {"path": path}, None)
+        r.emit(thought("Two."), told("b", "c2", 3), told("a", "c1", 2))
+        r.emit(told("c", "c3", 2, "m2"), thought("One.", "m2"))
+        await r.end("m3")
+        assert shape(await r.session.transcript()) == [
+            ("user", ["Go"]),
+            ("assistant", ["Hm.", "Two.", "a", "b"]),
+            ("tool", ["ok", "ok"]),
+            ("assistant", ["Hm.", "One.", "c"]),
+            ("tool", ["ok"]),
+            ("assistant", ["Done."]),
+        ]
+
+
+async def test_a_message_that_was_complete_before_its_call_was_made_gets_it_all_the_same():
+    async with rig() as r:
+        r.emit(thought("I look."))
+        await r.seen("model.output.completed")
+        await r.over_mcp(READ, {"path": "a"}, None)
+        r.emit(told("a", "c1", 2))
+        await r.end("m2")
+        assert shape(await r.session.transcript())[1:3] == [
+            ("assistant", ["Hm.", "I look.", "a"]),
+            ("tool", ["ok"]),
+        ]
+
+
+async def test_a_call_that_is_announced_while_it_waits_for_an_answer_has_the_runtimes_id_from_then_on():
+    async with rig("ask") as r:
+        coming = r.over_mcp(READ, {"path": "a"}, None)
+        asked = await r.seen("approval.requested")
+        r.emit(told("a", "c1", 0))
+        await r.seen("tool.call.announced")
+        await r.session.approve(asked.payload.tool_call_id)
+        await coming
+        events = await r.end("m2")
+        assert calls(events) == [
+            ("requested", None),
+            ("announced", "c1"),
+            ("approved", "c1"),
+            ("started", "c1"),
+            ("completed", "c1"),
+        ]
+
+
+async def test_calls_that_are_never_announced_do_not_keep_a_task_from_being_stored():
+    async with rig() as r:
+        r.emit(thought("I look."))
+        await r.seen("model.output.completed")
+        for _ in range(MAX_HELD + 2):
+            await r.over_mcp(READ, {"path": "a"}, None)
+        await r.seen("tool.call.completed", MAX_HELD + 2)
+        assert shape(await r.session.transcript()) == [
+            ("user", ["Go"]),
+            ("assistant", ["Hm.", "I look."]),
+            ("assistant", ["a"]),
+            ("tool", ["ok"]),
+            ("assistant", ["a"]),
+            ("tool", ["ok"]),
+        ]
+        await r.end("m2")
+        assert len(await r.session.transcript()) == 1 + 1 + 2 * (MAX_HELD + 2) + 1
 
 
 async def test_without_an_id_calls_are_matched_by_name_and_input_in_order():

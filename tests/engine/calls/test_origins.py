@@ -12,7 +12,7 @@ from tests.engine.calls.walk import WALKS, Path, Tracer, announced, idle
 
 from codesdk import CodeSDK, Session
 from codesdk.contract.codec import decode
-from codesdk.contract.runtime import ToolAnnouncement, ToolDropped, ToolEnded, ToolReply
+from codesdk.contract.runtime import Ruling, ToolAnnouncement, ToolDropped, ToolEnded, ToolReply
 from codesdk.engine.calls import inputs
 from codesdk.engine.checks.replay import replay_session
 from codesdk.engine.checks.verify import verify_session
@@ -97,7 +97,7 @@ async def test_a_runtime_mixes_all_three_origins_in_one_task():
         r.task.emit(call("fake.read", {}, "s1"), call("fake.read", {}, "m1", origin="mcp"), native())
         assert await r.task.reply("s1") == ToolReply(result="ok", is_error=False)
         assert await r.over_mcp("fake.read", "m1") == ToolReply(result="ok", is_error=False)
-        assert await r.task.host.may_run(native()) is None
+        assert await r.task.host.may_run(native()) == Ruling(rule="mode:yolo")
         r.task.emit(ended())
         assert await r.end() == [
             ("s1", "completed", "codesdk"),
@@ -131,12 +131,12 @@ async def test_a_runtime_without_mcp_asks_before_it_runs_a_tool_of_its_own():
         asking = asyncio.create_task(r.task.host.may_run(native()))
         asked = await r.seen("approval.requested")
         await r.session.approve(asked.tool_call_id)
-        assert await asking is None
+        assert await asking == Ruling()
         assert (await r.seen("tool.call.started")).execution_env == "runtime_internal"
         refused = asyncio.create_task(r.task.host.may_run(native(call_id="n2")))
         asked = await r.seen("approval.requested", 2)
         await r.session.deny(asked.tool_call_id, "Not that.")
-        assert await refused == "Not that."
+        assert await refused == Ruling(denied="Not that.")
         r.task.emit(ended())
         assert await r.end() == [("n2", "denied", ""), ("n1", "completed", "runtime")]
 
@@ -151,20 +151,22 @@ async def test_a_tool_that_nobody_declared_is_asked_about_as_dangerous_in_every_
         first = await r.seen("tool.call.policy_evaluated")
         assert (first.result, first.rule) == ("ask", "mode:native_tools:undeclared")
         await r.session.approve(asked.tool_call_id)
-        assert await asking is None
+        assert await asking == Ruling()
         r.task.emit(ended())
         assert await r.end() == [("n1", "completed", "runtime")]
 
 
 async def test_a_tool_that_nobody_declared_does_not_run_where_nobody_can_be_asked():
     async with rig("yolo", interaction_mode="non_interactive") as r:
-        assert "Nobody can be asked" in str(await r.task.host.may_run(native("Deploy")))
+        assert "Nobody can be asked" in str((await r.task.host.may_run(native("Deploy"))).denied)
         assert await r.end() == [("n1", "denied", "")]
 
 
 async def test_a_declared_tool_that_the_session_did_not_enable_is_denied_without_a_question():
     async with rig("yolo", declared={"Bash": "dangerous"}) as r:
-        assert "is not enabled in this session" in str(await r.task.host.may_run(native()))
+        ruling = await r.task.host.may_run(native())
+        assert "is not enabled in this session" in str(ruling.denied)
+        assert ruling.rule == "native:off"
         assert await r.end() == [("n1", "denied", "")]
 
 
@@ -183,7 +185,7 @@ async def test_the_same_question_again_waits_for_the_same_answer():
         second = asyncio.create_task(r.task.host.may_run(native()))
         await idle()
         await r.session.approve(asked.tool_call_id)
-        assert [await first, await second] == [None, None]
+        assert [await first, await second] == [Ruling(), Ruling()]
         r.task.emit(ended())
         assert await r.end() == [("n1", "completed", "runtime")]
 
@@ -193,7 +195,7 @@ async def test_a_question_about_another_input_than_was_announced_is_a_call_of_it
         r.task.emit(msgspec.structs.replace(native(), input={"command": "ls"}))
         await r.seen("tool.call.requested")
         other = msgspec.structs.replace(native(), input={"command": "rm -rf /"})
-        assert await r.task.host.may_run(other) is None
+        assert (await r.task.host.may_run(other)).denied is None
         r.task.emit(ended())
         assert await r.end() == [("n1", "denied", ""), ("n1", "completed", "runtime")]
 

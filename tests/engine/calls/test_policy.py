@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests.engine.acting import create_session
 from tests.engine.rig import POLICY, USER, Rig, rig
@@ -213,3 +214,25 @@ def test_yolo_is_refused_wherever_it_would_begin_unless_the_operator_enabled_it(
         with pytest.raises(Forbidden, match="allow_yolo=True"):
             r.get(work())
         assert r.story(session) == ["session.created"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "own", "end"),
+    [
+        ("yolo", "allow", ev.ToolCallApproved),
+        ("yolo", "deny", ev.ToolCallDenied),
+        ("auto", "allow", None),
+        ("yolo", "ask", None),
+    ],
+)
+def test_what_the_runtimes_own_policy_says_takes_part_and_can_only_be_stricter(mode: Any, own: Any, end: Any):
+    with ruled() as r:
+        session = begin(r, mode)
+        announced = call("fake.write", {"path": "a.txt"}, "c1")
+        r.emit(msgspec.structs.replace(announced, opinion=own))
+        spoken = [p for p in r.all(session, ev.ToolCallPolicyEvaluated) if p.source == "runtime"]
+        assert [(p.result, p.rule) for p in spoken] == [(own, "runtime:policy")]
+        if end is None:  # somebody is asked
+            assert [row.tool for row in r.get(r.sdk.approvals())] == ["fake.write"]
+        else:
+            r.one(session, end)

@@ -110,6 +110,7 @@ items = st.one_of(
 
 @given(st.lists(items, min_size=1, max_size=6))
 @settings(max_examples=100, deadline=None)
+@pytest.mark.slow
 def test_whatever_an_adapter_says_is_stored_so_that_it_can_be_read(said: list[Any]):
     with world() as w:
         session = w.create(permission_mode="yolo")

@@ -178,7 +178,7 @@ async def walk_native() -> Tracer:
         with Tracer() as tracer:
             task.emit(announced("native"))
             await idle()
-            assert await task.host.may_run(announced("native")) is None
+            assert (await task.host.may_run(announced("native"))).denied is None
             task.emit(ToolEnded(runtime_tool_call_id="c1", result="a.txt"))
             await idle()
     return tracer

@@ -19,13 +19,15 @@ from codesdk.contract.events import (
     SessionClosed,
     SessionNotResumed,
     SessionRecovered,
+    SuggestAnswered,
     TaskFailed,
     TaskStopRequested,
     ToolCallStarted,
     ToolOutputDelta,
+    TranscriptSupplemented,
     UsageTotals,
 )
-from codesdk.contract.messages import user
+from codesdk.contract.messages import Text, user
 from codesdk.contract.records import StoredFrame
 from codesdk.contract.tools import Actor, Evaluation, SandboxSummary, UndoneFile
 
@@ -351,6 +353,22 @@ def recover_the_ended(events: list[Any]) -> int:
     return place + 1
 
 
+def supplement(by: str, task_id: str | None = None, inside: str | None = None) -> Edit:
+    """Put something beside the transcript, behind the end of a task."""
+
+    def make(event: Event, _: list[Event]) -> Event:
+        author = Actor(kind=by)  # type: ignore[arg-type]
+        payload = TranscriptSupplemented(supplement_id="s", by=author, text="x", task_id=task_id)
+        return changed(with_payload(event, payload), task_id=inside)
+
+    return insert(At(DONE), make)
+
+
+def suggested(event: Event, _: list[Event]) -> Event:
+    payload = SuggestAnswered(suggest_id="sug_x", by=Actor(kind="engine"), results=[])
+    return changed(with_payload(event, payload), task_id=None)
+
+
 def stop_of_nothing(event: Event, _: list[Event]) -> Event:
     return changed(with_payload(event, STOP_REQUEST), task_id=None)
 
@@ -360,11 +378,38 @@ def stop_in_task(event: Event, events: list[Event]) -> Event:
     return changed(with_payload(event, STOP_REQUEST), task_id=task_id)
 
 
+def announce_another(events: list[Any]) -> int:
+    """A call that was requested under an id of the runtime's is announced under another."""
+    request, told = find(events, REQUEST), find(events, TOLD)
+    for place in range(request, told):
+        if getattr(events[place].payload, "tool_call_id", None) == events[request].payload.tool_call_id:
+            events[place] = changed(events[place], runtime_tool_call_id="x")
+    return told
+
+
+def fit_less(events: list[Any]) -> int:
+    """The schema asks for more than the result has."""
+    place = find(events, STARTED)
+    schema = {**events[place].payload.output_schema, "required": ["n", "m"]}
+    events[place] = changed(events[place], output_schema=schema)
+    return find(events, DONE)
+
+
+def say_otherwise(events: list[Any]) -> int:
+    """The model's last answer, and the text of the task with it, is no JSON."""
+    said, end = find(events, MESSAGE, 1), find(events, DONE)
+    events[said] = changed(events[said], content=[Text(text="Seven.")])
+    events[end] = changed(events[end], text="Seven.")
+    return end
+
+
 # --- the table ---------------------------------------------------------------------------------------
 
 STARTED, QUEUED, DONE = "task.started", "task.queued", "task.completed"
 REQUEST, EVALUATED = "tool.call.requested", "tool.call.policy_evaluated"
 APPROVED, DENIED = "tool.call.approved", "tool.call.denied"
+TOLD = "tool.call.announced"
+STEERED = "task.steered"
 RUN, OVER, OUTPUT = "tool.call.started", "tool.call.completed", "tool.output.delta"
 ASKED, ANSWERED, CARRIED = "approval.requested", "approval.answered", "approval.carried"
 DELTA, MESSAGE = "model.output.delta", "model.output.completed"
@@ -430,6 +475,15 @@ BROKEN = [
         5, "resumed", "run again although denied", edit_seen(At(ANSWERED, 2), At(REQUEST, 4), decision="deny")
     ),
     Broken(5, "resumed", "an attempt is left out", skip_an_attempt),
+    Broken(5, "early", "announced twice", repeat(At(TOLD))),
+    Broken(5, "early", "announced before it was requested", move(At(TOLD), At(REQUEST))),
+    Broken(5, "early", "announced, but not early", edit_seen(At(REQUEST), At(TOLD), early=False)),
+    Broken(5, "early", "early, and yet with a place", edit(At(REQUEST), message_id="m1")),
+    Broken(5, "early", "another input is announced", edit(At(TOLD), input_hash=OTHER_HASH)),
+    Broken(
+        5, "early", "runs under another id than was announced", edit(At(RUN, 1), runtime_tool_call_id="x")
+    ),
+    Broken(5, "early", "another call of the runtime is announced", announce_another),
     Broken(6, "busy", "an opinion after the approval", move_after(At(EVALUATED), At(APPROVED))),
     Broken(6, "unattended", "an opinion after the denial", move_after(At(EVALUATED, 1), At(DENIED))),
     Broken(6, "busy", "approved by a snapshot that denies", other_snapshot(APPROVED, decision="deny")),
@@ -443,6 +497,10 @@ BROKEN = [
     Broken(6, "granted", "a grant that was taken back", move(REVOKED, GRANTED, GRANTED)),
     Broken(6, "granted", "taken back twice", repeat(REVOKED)),
     Broken(6, "changed", "decided under a mode that did not hold", drop(SET, At(APPROVED, 1))),
+    Broken(3, "busy", "a supplement inside of a task", supplement("user", inside="task_x")),
+    Broken(3, "busy", "a supplement about a task that there was not", supplement("user", "task_x")),
+    Broken(9, "busy", "a supplement of a runtime's", supplement("runtime")),
+    Broken(9, "busy", "suggestions that nobody asked for", insert(At(DONE), suggested)),
     Broken(3, "changed", "settings that change inside of a task", edit(SET, task_id="task_x")),
     Broken(4, "changed", "undone while a task runs", move(UNDONE, At(DONE))),
     Broken(4, "changed", "undone inside of a task", edit(UNDONE, task_id="task_x")),
@@ -503,6 +561,18 @@ BROKEN = [
     Broken(9, "busy", "another duration of a call", edit(At(OVER), duration_ms=10**6)),
     Broken(9, "busy", "other messages than were queued", edit(At(STARTED, 1), messages=[user("else")])),
     Broken(9, "stopped", "another reason to stop", edit(At("task.stopped"), reason="because")),
+    Broken(9, "busy", "a result that nobody asked for", edit(At(DONE), data={"n": 1})),
+    Broken(9, "answered", "no result", edit(At(DONE), data=None)),
+    Broken(9, "answered", "a result that was replaced", edit(At(DONE), data={"n": 6})),
+    Broken(9, "answered", "a result of another task", edit(At(DONE, 1), data={"n": 7})),
+    Broken(
+        9, "answered", "a result that was not accepted", edit_seen(At(OVER, 2), At(DONE, 1), is_error=True)
+    ),
+    Broken(9, "answered", "a result that does not fit", fit_less),
+    Broken(9, "answered", "another schema than was queued", edit(At(STARTED, 1), output_schema=None)),
+    Broken(9, "answered", "the engine asks for what is not owed", edit(At(STEERED), by=Actor(kind="user"))),
+    Broken(9, "natively", "a result that is not the answer", edit(At(DONE), data={"n": 8})),
+    Broken(9, "natively", "an answer that is no result", say_otherwise),
 ]
 
 

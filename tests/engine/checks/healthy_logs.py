@@ -6,7 +6,7 @@ plays a story and leaves its log behind.
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from codesdk.runtimes.scripted.adapter import ScriptedRuntime
 from codesdk.script import parse_object
 from codesdk.store.blobs import MemoryBlobs
 from codesdk.store.memory import MemoryLog
+from codesdk.testing.fakes import FAKE_CAPABILITIES, FakeRuntime, call, done, message
 from codesdk.tools.registry import ToolContext
 from codesdk.tools.workspace.file_tools import builtin_registry
 
@@ -326,6 +327,60 @@ async def failed(workspace: Path) -> Story:
     return await _told(rig, session)
 
 
+NUMBER = {
+    "type": "object",
+    "properties": {"n": {"type": "integer"}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+
+
+def gives(n: object) -> dict[str, Any]:
+    """A call that gives a result."""
+    return {"call": {"tool": "task.answer", "input": {"n": n}}}
+
+
+async def answered(workspace: Path) -> Story:
+    """Results: refused, asked for again, replaced; one that waited; a task without one; one that never comes."""
+    rig = Rig(
+        [
+            [{"text": "Seven."}],
+            [gives("seven")],
+            [gives(6), gives(7)],
+            [{"text": "There."}],
+            [gives(8)],
+            [{"text": "There, too."}],
+            [{"text": "Hello."}],
+            *[[{"text": "No."}]] * 3,
+        ],
+        workspace,
+    )
+    session = await rig.open()
+    await start(rig.engine, session, [user("how many?")], output_schema=NUMBER)
+    await start(rig.engine, session, [user("and now?")], output_schema=NUMBER)
+    await ended(session, 2)
+    await start(rig.engine, session, [user("say hello")])
+    await start(rig.engine, session, [user("how many now?")], output_schema=NUMBER)
+    await ended(session, 4)
+    return await _told(rig, session)
+
+
+async def natively(workspace: Path) -> Story:
+    """A result that is the model's answer, after one that is none."""
+    able = msgspec.structs.replace(FAKE_CAPABILITIES, output_schema="native")
+    plays = iter([[message("Seven."), done()], [message('{"n": 7}', "m2"), done()]])
+
+    async def play(task: Any) -> AsyncIterator[Any]:
+        for item in next(plays):
+            yield item
+
+    rig = Rig([], workspace, runtime=FakeRuntime(play, name="scripted", capabilities=able))
+    session = await rig.open()
+    await start(rig.engine, session, [user("how many?")], output_schema=NUMBER)
+    await ended(session)
+    return await _told(rig, session)
+
+
 async def unattended(workspace: Path) -> Story:
     """Nobody to ask, an unknown tool, a wrong input, and an approval that nobody gives in time."""
     odd = [{"call": {"tool": "no.such"}}, {"call": {"tool": "workspace.read", "input": {"path": 5}}}]
@@ -397,6 +452,30 @@ async def changed(workspace: Path) -> Story:
     return await _told(rig, session)
 
 
+async def early(workspace: Path) -> Story:
+    """Calls over MCP that a runtime tells of only afterwards: when one is over, when one waits, and never."""
+    runtime = FakeRuntime(
+        capabilities=msgspec.structs.replace(FAKE_CAPABILITIES, tool_execution_model="external_mcp")
+    )
+    rig = Rig([], workspace, runtime=runtime)
+    session = await rig.open()
+    await start(rig.engine, session, [user("go")])
+    await runtime.started()
+    tools, read, edit = rig.engine.tool_calls, READ["call"]["input"], EDIT["call"]["input"]
+    await tools.call(session.session_id, "workspace.read", read)
+    waiting = tools.call(session.session_id, "workspace.edit", edit)
+    (asked,) = await until(session, "approval.requested")
+    told = [call("workspace.read", read, "c1"), call("workspace.edit", edit, "c2")]
+    runtime.tasks[-1].emit(message("Both."), *told)
+    await until(session, "tool.call.announced", count=2)
+    await answer(session, asked)
+    await waiting
+    await tools.call(session.session_id, "workspace.read", read)
+    runtime.tasks[-1].emit(message("Done.", "m2"), done())
+    await ended(session)
+    return await _told(rig, session)
+
+
 HEALTHY: list[Callable[[Path], Awaitable[Story]]] = [
     busy,
     stopped,
@@ -411,4 +490,7 @@ HEALTHY: list[Callable[[Path], Awaitable[Story]]] = [
     stubborn,
     granted,
     changed,
+    early,
+    answered,
+    natively,
 ]

@@ -62,6 +62,7 @@ def check(session_id: str, stored: list[StoredFrame], *, running: bool = False) 
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_a_healthy_log_has_no_findings(stories: dict[str, Story], name: str) -> None:
     story = stories[name]
     assert check(story.session_id, frames(story.events)) == []
@@ -452,6 +453,7 @@ TAMPERED: list[tuple[int, str, Callable[[Story], int | None]]] = [
 @pytest.mark.parametrize(
     ("law", "story", "tamper"), TAMPERED, ids=[t[2].__name__ for t in TAMPERED], indirect=["story"]
 )
+@pytest.mark.slow
 def test_a_tampered_store_is_rejected_by_the_invariant_at_the_place(
     law: int, story: Story, tamper: Callable[[Story], int | None]
 ) -> None:

@@ -25,7 +25,7 @@ from codesdk.engine.log.choke_point import ChokePoint
 from codesdk.redaction import Redactor
 
 CANARY = "canary-7f3a9c"
-REFUSED = {"credential_namespace", "task_id"}
+REFUSED = {"credential_namespace", "project_id", "task_id"}
 
 
 def filled(kind: Any, name: str = "") -> Any:
@@ -129,10 +129,16 @@ def test_what_has_not_the_form_of_an_id_is_text_also_where_an_id_belongs():
     assert shown.content[0].artifact_id == "[redacted]"
 
 
-@pytest.mark.parametrize("name", ["session.created", "task.queued"])
-def test_a_name_that_others_go_by_is_refused_if_it_holds_a_secret(name: str):
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("session.created", "credential_namespace"),
+        ("session.created", "project_id"),
+        ("task.queued", "task_id"),
+    ],
+)
+def test_a_name_that_others_go_by_is_refused_if_it_holds_a_secret(name: str, field: str):
     plain = filled(EVENT_TYPES[name])
-    field = "credential_namespace" if name == "session.created" else "task_id"
     dirty = event(msgspec.structs.replace(plain, **{field: f"task_{CANARY}"}))
     with pytest.raises(InvalidRequest, match="holds a secret") as refused:
         ChokePoint(Redactor([CANARY])).encode(dirty)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+import pytest
 from tests.engine.world import payloads, world
 
 from codesdk.contract.events import OutputCompleted
@@ -57,6 +58,7 @@ def completing(number: int) -> int:
         return steps
 
 
+@pytest.mark.slow
 def test_a_task_that_ends_closes_its_open_messages_in_linear_work():
     assert ending(MANY) < 1.3 * MANY / FEW * ending(FEW)
 

@@ -24,6 +24,7 @@ class Collector:
 
     name = "collector"
     types = TYPES
+    gather_s = 0.05
 
     def __init__(self) -> None:
         self.pages: list[list[Event]] = []
@@ -157,3 +158,12 @@ async def test_a_subscriber_is_given_no_more_than_a_page_at_a_time_and_passes_ov
     await feeding.close()
     assert [len(page) for page in collector.pages] == [PAGE_FRAMES, PAGE_FRAMES, 1]
     assert await log.cursor_of("collector") == len(frames)
+
+
+async def test_from_now_on_is_the_moment_that_it_was_placed():
+    log = MemoryLog()
+    await log.keep_cursor("another", 5)
+    subscription = Subscription(log, Collector(), from_start=False)
+    await subscription.place()
+    assert await log.cursor_of("collector") == await log.last_cursor() == 0
+    assert await log.cursor_of("nobody") is None

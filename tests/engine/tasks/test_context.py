@@ -14,12 +14,12 @@ from codesdk import ArtifactBlock, Message, NotFound, Session, Text
 from codesdk.contract import events as ev
 from codesdk.contract.canonical import hash_json
 from codesdk.contract.ids import artifact_id
-from codesdk.contract.messages import AssistantBlock, Reasoning, ToolResult, ToolUse, user
+from codesdk.contract.messages import AssistantBlock, Opaque, Reasoning, ToolResult, ToolUse, user
 from codesdk.contract.records import MessageRow, StoredFrame
 from codesdk.contract.runtime import Draft, ToolAnnouncement
 from codesdk.engine.log.transcript import estimate_tokens
 from codesdk.store.memory import MemoryLog
-from codesdk.testing.fakes import call, done, message
+from codesdk.testing.fakes import FakeRuntime, call, done, message
 
 SOURCE = str(Path(__file__).parents[3] / "src")
 
@@ -119,6 +119,37 @@ def test_what_a_model_thought_is_kept_and_never_sent():
                 ("assistant", "Yes."),
                 ("user", "And?"),
             ]
+
+
+def test_what_a_provider_wants_back_is_given_to_the_runtime_that_wrote_it_and_to_no_other():
+    other = FakeRuntime(name="other")
+    with rig(runtimes=[other]) as r:
+        session = r.open()
+        r.start(session)
+        # Whatever a runtime says of itself, the engine knows who it is.
+        thought = Reasoning(text="hm", details=Opaque(runtime="another", data={"signature": "s1"}))
+        bare = Reasoning(text="", details=Opaque(runtime="another", data=7))
+        r.emit(Draft(ev.OutputCompleted(message_id="m1", content=[thought, Text(text="Yes.")])))
+        r.emit(Draft(ev.OutputCompleted(message_id="m2", content=[bare])), done())
+        own = Reasoning(text="hm", details=Opaque(runtime="fake", data={"signature": "s1"}))
+        kept = [m.content for m in r.get(session.transcript())[1:]]
+        assert kept == [
+            [own, Text(text="Yes.")],
+            [Reasoning(text="", details=Opaque(runtime="fake", data=7))],
+        ]
+        for reopened in (False, True):
+            if reopened:
+                r.emit(done())
+                r.reopen()
+            r.start(r.handle(session), "And?")
+            assert [m.content for m in r.play.input.messages[1:3]] == kept
+        r.emit(done())
+        session = r.handle(session)
+        r.get(session.move("other"))
+        r.start(session, "And you?")
+        given = other.tasks[-1].input.messages
+        assert texts(given)[:3] == [("user", "Go"), ("assistant", "Yes."), ("user", "And?")]
+        other.tasks[-1].emit(done())
 
 
 def test_a_large_result_is_sent_as_a_preview_and_the_replacement_is_named():
@@ -330,6 +361,7 @@ def test_a_turn_reads_no_more_than_what_is_new():
         assert costs[1:] == [(2, 0)] * 29
 
 
+@pytest.mark.slow
 def test_a_reopened_session_reads_no_more_than_the_budget_holds():
     log = CountingLog()
     with rig(log=log) as r:

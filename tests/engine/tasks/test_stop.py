@@ -8,8 +8,9 @@ import msgspec
 import pytest
 from tests.engine.rig import APPROVED, ASKED, BEGUN, DENIED, NO_COST, RAN, USER, Rig, SlowStart, rig, texts
 
-from codesdk import Conflict, NotFound, Session, Task
+from codesdk import Conflict, Forbidden, NotFound, Session, Task
 from codesdk.contract import events as ev
+from codesdk.contract.actions import Caller, StopTask
 from codesdk.contract.messages import Text
 from codesdk.contract.ports import ToolInvocation, ToolRun, ToolSink
 from codesdk.contract.runtime import RuntimeItem, ToolReply
@@ -116,6 +117,35 @@ def test_a_stop_while_a_question_waits_denies_the_call():
         assert r.one(session, ev.ApprovalAnswered).by.kind == "engine"
         assert r.get(r.sdk.approvals()) == []
         assert (r.play.replies, r.tools.runs) == ({"c1": "the task was stopped"}, [])
+
+
+def test_what_a_stop_is_told_to_deny_is_denied_by_who_stops_and_what_else_waits_by_the_engine():
+    with rig(runtime=FakeRuntime(polite)) as r:
+        session, task = begun(r, call("fake.write", call_id="c1"), call("fake.write", call_id="c2"))
+        shown, other = r.get(session.approvals())
+        settled = "apr_of_somebody_who_was_faster"
+        action = StopTask(session_id=session.id, reason="enough", denies=[shown.approval_id, settled])
+        r.get(session.service.execute(action))
+        assert [
+            (e.approval_id, e.decision, e.by.kind, e.reason) for e in r.all(session, ev.ApprovalAnswered)
+        ] == [
+            (shown.approval_id, "deny", "user", "enough"),
+            (other.approval_id, "deny", "engine", "the task was stopped"),
+        ]
+        # The answer comes before the stop, and yet nothing happened between them.
+        assert r.story(session, task)[-1 - 2 * len(DENIED) - 1 :] == [*DENIED, *ASKED_TO, *DENIED, *END]
+        assert (r.play.replies, r.tools.runs) == ({"c1": "enough", "c2": "the task was stopped"}, [])
+
+
+def test_whoever_may_not_answer_cannot_deny_with_a_stop():
+    with rig(runtime=FakeRuntime(polite)) as r:
+        session, task = begun(r, call("fake.write"))
+        (row,) = r.get(session.approvals())
+        action = StopTask(session_id=session.id, denies=[row.approval_id])
+        worker = Caller(scopes=frozenset({"run"}))
+        assert r.refused(r.engine.execute(action, worker), Forbidden) == "FORBIDDEN"
+        assert r.story(session, task) == [*BEGUN, *ASKED]
+        stop(r, session)
 
 
 def test_a_stop_while_a_tool_runs_cancels_it_and_notes_its_end():

@@ -14,6 +14,7 @@ from tests.gateway.peers import PATHS, PATIENCE_S, WIRES, Handler, body_of, peer
 
 from codesdk import CodeSDK
 from codesdk.contract.models import Tokens
+from codesdk.contract.ownership import WireRules
 from codesdk.contract.runtime import Finished
 from codesdk.gateway.capture.usage import count_usage
 from codesdk.gateway.providers import Provider
@@ -66,7 +67,14 @@ BEGUN: dict[str, tuple[Wire, bytes]] = {
     ),
     "responses, inside a call": (
         "responses",
-        event({"type": "response.function_call_arguments.delta", "output_index": 0, "delta": TEXT}),
+        event(
+            {
+                "type": "response.output_item.added",
+                "output_index": 0,
+                "item": {"type": "function_call", "id": "fc", "call_id": "c", "name": "w", "arguments": ""},
+            }
+        )
+        + event({"type": "response.function_call_arguments.delta", "output_index": 0, "delta": TEXT}),
     ),
     "chat": ("chat", event({"choices": [{"index": 0, "delta": {"content": TEXT}}]})),
     "chat, inside a call": (
@@ -103,10 +111,11 @@ def leaving(wire: Wire) -> Any:
     """Return an agent that hangs up as soon as a part of its answer is here."""
 
     async def play(task: Any) -> AsyncIterator[Any]:
-        url = await task.host.model_endpoint() + PATHS[wire]
+        rules = WireRules(natives=("write", "w"))
+        url = await task.host.model_endpoint(rules=rules) + PATHS[wire]
         async with (
             httpx2.AsyncClient(timeout=PATIENCE_S) as client,
-            client.stream("POST", url, json=body_of(wire)) as answer,
+            client.stream("POST", url, json=body_of(wire, "Go")) as answer,
         ):
             await anext(answer.aiter_raw())
         yield Finished(stop_reason="end_turn")
@@ -137,6 +146,7 @@ async def reports(tmp_path: Path, provides: Handler, play: Any) -> list[tuple[st
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", BEGUN)
 async def test_a_stream_that_its_client_abandons_is_counted_as_far_as_it_came(
     tmp_path: Path, case: str

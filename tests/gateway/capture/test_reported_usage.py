@@ -52,6 +52,7 @@ async def test_what_a_runtime_reports_as_the_gateways_is_its_own_word(tmp_path: 
         {"cost_usd": 1e300},
     ],
 )
+@pytest.mark.slow
 async def test_a_figure_that_cannot_be_is_a_violation_and_the_budget_still_fires(
     tmp_path: Path, figures: dict[str, Any]
 ) -> None:
@@ -72,6 +73,7 @@ async def test_a_figure_that_cannot_be_is_a_violation_and_the_budget_still_fires
 
 @pytest.mark.parametrize("level", ["task", "session", "principal"])
 @pytest.mark.parametrize(("said", "refused"), [(2000, True), (5, False)])
+@pytest.mark.slow
 async def test_budgets_count_the_larger_of_what_gateway_and_runtime_say(
     tmp_path: Path, level: str, said: int, refused: bool
 ) -> None:

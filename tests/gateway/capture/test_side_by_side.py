@@ -44,6 +44,7 @@ async def flood(task: Any) -> AsyncIterator[Any]:
     yield Finished(stop_reason="end_turn")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["task", "session", "principal"])
 @pytest.mark.parametrize(
     ("budget", "passed"),

@@ -283,6 +283,7 @@ def test_a_file_of_one_word_is_found_on_a_line_of_its_own_and_not_in_every_sente
     ]
 
 
+@pytest.mark.slow
 def test_a_text_is_cut_into_a_bounded_number_of_pieces() -> None:
     ask = claude_says("the\n" * 20_000)
     check_account(ask, OwnTexts(), {"a.md": b"the"})

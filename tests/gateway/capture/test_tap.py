@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from tests.gateway.agent import KEY, MODEL, agent_runtime, asking, claude_like, codex_like
 from tests.gateway.peers import WIRES
@@ -228,6 +229,37 @@ async def test_an_error_of_the_model_is_told_with_its_status(tmp_path: Path) -> 
         await check(sdk, session)
 
 
+async def test_a_runtime_can_ask_how_its_last_request_ended_as_the_gateway_saw_it(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    async def play(task: Any) -> AsyncIterator[Any]:
+        seen.append(await task.host.last_answer())
+        url = await task.host.model_endpoint() + "/v1/messages"
+        asked = {
+            "model": "claude-sonnet-4-5",
+            "max_tokens": 9,
+            "messages": [{"role": "user", "content": "Go"}],
+        }
+        async with httpx2.AsyncClient() as client:
+            for system in ("", "", "You are a title generator."):
+                await client.post(url, json={**asked, "system": system})
+                seen.append(await task.host.last_answer())
+        yield Finished(stop_reason="end_turn")
+
+    turns_of = [[{"http": {"status": 401, "message": "No such key."}}], [{"text": "Hello."}]]
+    script = parse_object({"turns": [{"steps": steps} for steps in turns_of], "loop": True}, "a test")
+    async with opened(tmp_path, play) as sdk:
+        session = await session_of(sdk, tmp_path, script)
+        await (await session.start("Go")).result()
+        await (await session.start("Go")).result()
+    ended = [None if answer is None else (answer.status, answer.http_status) for answer in seen]
+    # The request for a title does not count, and a new task begins with nothing.
+    assert ended[:4] == [None, ("failed", 401), ("completed", 200), ("completed", 200)]
+    assert ended[4] is None
+    assert "No such key." in seen[1].error
+
+
+@pytest.mark.slow
 async def test_a_session_keeps_its_script_over_a_restart_until_it_is_given_another(tmp_path: Path) -> None:
     async with opened(tmp_path) as sdk:
         session = await session_of(sdk, tmp_path, turns("Hi."))
@@ -269,6 +301,7 @@ async def test_over_the_budget_a_request_is_refused_the_task_fails_and_a_raise_l
     ("play", "status", "words"),
     [(claude_like, 403, "PermissionDeniedError"), (codex_like, 429, "insufficient_quota")],
 )
+@pytest.mark.slow
 async def test_the_refusal_has_a_shape_that_a_runtime_does_not_retry(
     tmp_path: Path, play: Any, status: int, words: str
 ) -> None:
@@ -356,6 +389,14 @@ async def test_a_runtime_that_asks_the_same_again_and_again_is_stopped(tmp_path:
             await (await session.start("Loop")).result()
         assert caught.value.code == "RUNTIME_PROTOCOL"
         assert len(payloads(await events_of(sdk, session), "runtime.request.started")) == 5
+
+
+async def test_tasks_that_have_the_same_asked_are_no_loop(tmp_path: Path) -> None:
+    async with opened(tmp_path, asking(2), limits=Limits(max_same_requests=2)) as sdk:
+        session = await session_of(sdk, tmp_path, turns(*["No."] * 6))
+        for _ in range(3):
+            await (await session.start("Again")).result()
+        assert len(payloads(await events_of(sdk, session), "runtime.request.started")) == 6
 
 
 # --- cassettes ----------------------------------------------------------------------------------------------

@@ -42,6 +42,8 @@ from codesdk.gateway.server import Backend, Gateway
 from codesdk.gateway.wires.exchange import Ask, Codec, Wire
 from codesdk.script import parse_script
 
+pytestmark = pytest.mark.slow
+
 STORY = """
 turns:
   - steps:
@@ -125,6 +127,7 @@ async def run(base_url: str, wire: Wire) -> list[Any]:
 
 
 @each_wire
+@pytest.mark.slow
 async def test_what_was_recorded_is_replayed_to_the_byte_with_the_provider_gone(wire: Wire):
     async with scripted_provider() as (provider, model), recording(provider) as recorder:
         recorded = await run(recorder.base_url, wire)
@@ -140,6 +143,7 @@ async def test_what_was_recorded_is_replayed_to_the_byte_with_the_provider_gone(
     assert model.played == asked == 4
 
 
+@pytest.mark.slow
 @each_wire
 async def test_the_official_client_hears_the_same_twice(wire: Wire):
     async with scripted_provider() as (provider, _), recording(provider) as recorder:
@@ -328,6 +332,7 @@ async def send_with(base_url: str, wire: Wire, place: str) -> httpx2.Response:
 
 @each_wire
 @pytest.mark.parametrize("place", ["x-api-key", "x-goog-api-key", "authorization", "query", "body"])
+@pytest.mark.slow
 async def test_a_secret_of_the_client_is_in_no_cassette_log_or_error(
     wire: Wire, place: str, caplog: pytest.LogCaptureFixture
 ):
@@ -379,6 +384,7 @@ async def test_our_key_in_an_answer_of_the_provider_is_in_no_cassette(kind: str)
 
 
 @each_wire
+@pytest.mark.slow
 async def test_a_request_with_a_secret_in_its_body_is_found_again_with_another_secret(wire: Wire):
     async with scripted_provider() as (provider, _), recording(provider) as recorder:
         first = await send_with(recorder.base_url, wire, "body")

@@ -196,6 +196,7 @@ FAULTS: list[tuple[int, FaultKind, type[anthropic.APIStatusError], str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_streamed", [True, False])
 @pytest.mark.parametrize(("status", "kind", "error", "said"), FAULTS)
 async def test_every_fault_is_the_clients_own_error(

@@ -291,6 +291,7 @@ async def test_an_empty_answer_has_no_content():
     assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == (None, "stop")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda expected: expected.fault.kind)
 async def test_every_fault_is_the_clients_own_error(fault: Expected, is_streamed: bool):

@@ -205,6 +205,7 @@ async def test_the_client_counts_tokens():
         (Finish("end_turn"), types.FinishReason.STOP),
     ],
 )
+@pytest.mark.slow
 async def test_the_way_an_answer_ends_is_a_finish_reason(
     finish: Finish, reason: types.FinishReason, is_streamed: bool
 ):
@@ -229,6 +230,7 @@ FAULTS: list[tuple[int, FaultKind, type[errors.APIError], str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_streamed", [True, False])
 @pytest.mark.parametrize(("status", "kind", "error", "said"), FAULTS)
 async def test_every_fault_is_the_clients_own_error(

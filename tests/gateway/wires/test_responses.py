@@ -164,6 +164,7 @@ def test_no_bytes_make_the_decoder_raise(data: bytes, cuts: list[int]):
 
 
 @given(st.lists(st.tuples(st.sampled_from(openai_faults.RESPONSES_TYPES), _INPUTS), max_size=6))
+@pytest.mark.slow
 def test_no_event_makes_the_decoder_raise(events: list[tuple[str, dict[str, Any]]]):
     goldens.read_stream(CODEC, openai_faults.as_stream([{**fields, "type": kind} for kind, fields in events]))
 
@@ -191,6 +192,7 @@ async def test_the_client_streams_text_with_every_event_in_order():
     assert [event.sequence_number for event in events] == list(range(10))
 
 
+@pytest.mark.slow
 async def test_the_clients_stream_helper_accepts_the_order_of_events_and_adds_them_up():
     parts = [ReasoningChunk("I should "), ReasoningChunk("look."), TextChunk("Let me "), TextChunk("look.")]
     async with (
@@ -381,6 +383,7 @@ async def test_the_client_can_count_tokens():
     assert counted.input_tokens == 17
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda expected: expected.fault.kind)
 async def test_every_fault_is_the_clients_own_error(fault: Expected, is_streamed: bool):

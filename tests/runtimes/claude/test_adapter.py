@@ -29,7 +29,7 @@ from tests.runtimes.claude.rig import (
 )
 
 from codesdk import Session, Task, TaskFailure
-from codesdk.runtimes.claude.input import RETOLD
+from codesdk.runtimes.program.retelling import RETOLD
 from codesdk.tools import ToolContext, ToolRegistry
 from codesdk.tools.names import wire_name
 from codesdk.tools.registry import make_tool
@@ -111,7 +111,7 @@ async def test_two_tasks_stream_and_call_a_tool_in_one_process_that_is_locked_do
 
         first, second, third = await world.requests(session)
         offered = {tool["name"] for tool in first["tools"]}
-        assert offered == {f"mcp__codesdk__{wire_name(spec.name)}" for spec in builtin_registry().specs()}
+        assert offered == {wire_name(spec.name) for spec in builtin_registry().specs()}
         assert texts_of(first) == ["What do @notes.txt say? /help"]
         assert "remember the milk" in json.dumps(second["messages"][-1])
         assert texts_of(third)[-1] == "Really?"
@@ -226,8 +226,8 @@ async def test_without_anyone_to_ask_a_question_is_a_denial_and_a_tool_that_is_n
         assert (await (await session.start("Edit")).result()).text == "No edit."
         assert (await (await session.start("Run something")).result()).text == "No shell."
         denied = await world.payloads(session, "tool.call.denied")
-        assert [(d.name, d.by.kind) for d in denied] == [("workspace.edit", "policy"), ("Bash", "runtime")]
-        assert "No such tool" in denied[1].reason
+        assert [(d.name, d.by.kind) for d in denied] == [("workspace.edit", "policy"), ("Bash", "policy")]
+        assert "There is no tool Bash here" in denied[1].reason
         assert not (tmp_path / "ran").exists()
         assert (await (await session.start("Read both")).result()).text == "Both."
         await world.check(session)

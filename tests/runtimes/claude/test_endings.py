@@ -13,7 +13,7 @@ from tests.runtimes.claude.rig import READ, opened, script, texts_of
 from codesdk import CodeSDKError, SessionSettings, TaskFailure
 from codesdk.contract.messages import ArtifactBlock, Message, Text
 from codesdk.contract.settings import Budget, Budgets
-from codesdk.runtimes.claude.input import RETOLD
+from codesdk.runtimes.program.retelling import RETOLD
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -42,6 +42,7 @@ def test_what_is_drafted_carries_its_frame() -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.slow
 def test_a_frame_with_a_part_missing_or_of_another_kind_never_raises(case: str) -> None:
     raw = [line for line in read(case, "raw.jsonl") if "said" not in line]
     for place, frame in enumerate(raw):

@@ -155,7 +155,12 @@ async def test_a_tool_that_claude_ran_itself_is_a_violation_that_ends_the_task(t
         await world.check(session)
 
 
-async def test_a_flood_does_not_hide_the_answer_to_a_stop(tmp_path: Path) -> None:
+@pytest.mark.slow
+async def test_a_flood_does_not_hide_the_answer_to_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A busy machine takes its time to read all of it; what counts is that the answer is found behind it.
+    monkeypatch.setattr("codesdk.runtimes.claude.adapter.INTERRUPT_S", 60.0)
     code = f"""
     ready()
     told = hear()

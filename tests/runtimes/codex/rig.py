@@ -62,11 +62,17 @@ async def opened(
     workspace = tmp_path / "workspace"
     workspace.mkdir(exist_ok=True)
     (workspace / "notes.txt").write_text(f"{NOTE}\n")
-    runtime = CodexRuntime(options.pop("program", None))
+    runtime = options.pop("runtime", None) or CodexRuntime(options.pop("program", None))
+    extensions = options.pop("extensions", None)
     chosen = {name: options.pop(name) for name in ("native_tools", "interaction_mode") if name in options}
     async with asyncio.timeout(TIMEOUT_S):
         async with CodeSDK.open(
-            tmp_path / "data", runtimes={"codex-sdk": runtime}, tools=tools, providers={}, allow_yolo=True
+            tmp_path / "data",
+            runtimes={"codex-sdk": runtime},
+            tools=tools,
+            providers={},
+            allow_yolo=True,
+            extensions=extensions,
         ) as sdk:
             session = await sdk.create_session(
                 runtime="codex-sdk",
@@ -96,9 +102,10 @@ def notices(events: list[Event]) -> list[Any]:
 
 
 def calls(events: list[Event]) -> list[tuple[str, str | None]]:
-    """Return what happened to tool calls, in order."""
+    """Return what happened to tool calls, in order. When codex tells of them depends on how busy it is."""
+    left_out = ("tool.call.policy_evaluated", "tool.call.announced")
     return [
         (event.type.removeprefix("tool.call."), getattr(event.payload, "runtime_tool_call_id", None))
         for event in events
-        if event.type.startswith("tool.call.") and event.type != "tool.call.policy_evaluated"
+        if event.type.startswith("tool.call.") and event.type not in left_out
     ]

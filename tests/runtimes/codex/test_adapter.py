@@ -131,22 +131,15 @@ async def test_a_task_streams_reasons_reads_and_answers(tmp_path: Path):
     assert last.content == [Text(text="They say: milk.")]
 
 
-async def test_the_model_is_sent_our_words_our_tools_and_three_readers_of_resources(tmp_path: Path):
+async def test_the_model_is_sent_our_words_and_our_tools_and_no_others(tmp_path: Path):
     async with opened(tmp_path, [{"text": "Hello."}]) as rig:
         (rig.workspace / "AGENTS.md").write_text("Talk like a pirate.")
         await rig.ask("Good day.")
         [body] = await bodies(rig)
         specs = rig.sdk.engine.tool_calls.specs(rig.session.id)
     assert texts(body) == [("user", "Good day.")]
-    spaces = [tool for tool in body["tools"] if tool["type"] == "namespace"]
-    assert [space["name"] for space in spaces] == ["mcp__codesdk"]
-    offered = sorted(tool["name"] for tool in spaces[0]["tools"])
-    assert offered == sorted(wire_name(spec.name) for spec in specs)
-    assert sorted(tool["name"] for tool in body["tools"] if tool["type"] != "namespace") == [
-        "list_mcp_resource_templates",
-        "list_mcp_resources",
-        "read_mcp_resource",
-    ]
+    offered = sorted((tool["type"], tool["name"]) for tool in body["tools"])
+    assert offered == sorted(("function", wire_name(spec.name)) for spec in specs)
 
 
 async def test_a_session_keeps_one_program_and_one_thread_for_all_its_tasks(tmp_path: Path):
@@ -338,7 +331,7 @@ async def test_a_thread_that_codex_lost_is_made_anew_from_the_transcript(tmp_pat
     ]
     made = [item for item in body["input"] if item["type"].startswith("function_call")]
     assert [item["type"] for item in made] == ["function_call", "function_call_output"]
-    assert (made[0]["name"], made[0]["namespace"]) == ("workspace_read", "mcp__codesdk")
+    assert (made[0]["name"], made[0].get("namespace")) == ("workspace_read", None)
     assert NOTE in json.dumps(made[1]["output"])
 
 
@@ -419,15 +412,15 @@ async def test_a_program_that_ends_at_once_is_a_crash_with_its_last_words(tmp_pa
         assert raised.value.details == {"exit_code": 3, "stderr": "no more disk"}
 
 
-async def test_a_reader_of_resources_that_cannot_be_switched_off_finds_nothing(tmp_path: Path):
-    step = {"call": {"tool": "list_mcp_resources", "input": {}, "id": "r1"}}
+async def test_a_reader_of_resources_that_cannot_be_switched_off_is_never_asked(tmp_path: Path):
+    step = {"call": {"tool": "list_mcp_resources", "input": {}, "id": "r1", "offered": False}}
     async with opened(tmp_path, [step], [{"text": "None."}]) as rig:
         assert await rig.ask("What is there?") == "None."
         events = await rig.events()
         output = (await bodies(rig))[-1]["input"][-1]
-    assert [(n.kind, n.details["executed_by"]) for n in notices(events)] == [("native_tool", "runtime")]
-    assert calls(events) == []
-    assert '"resources\\":[]' in json.dumps(output["output"]).replace(" ", "")
+    assert notices(events) == []
+    assert calls(events) == [("requested", None), ("denied", None)]
+    assert "There is no tool list_mcp_resources here" in output["output"]
 
 
 async def test_a_tool_of_its_own_that_codex_starts_ends_the_task(tmp_path: Path):

@@ -15,7 +15,8 @@ from codesdk.runtimes.codex.errors import error_of
 from codesdk.runtimes.codex.input import history, split, turn_input
 from codesdk.runtimes.codex.normalize import normalize
 from codesdk.runtimes.codex.server import answer
-from codesdk.runtimes.codex.state import MAX_BYTES, MAX_OF_ALL, MAX_OF_ONE, State
+from codesdk.runtimes.codex.state import State
+from codesdk.runtimes.program.signals import MAX_BYTES, MAX_OF_ALL, MAX_OF_ONE
 
 
 def lines(path: Path) -> list[Any]:
@@ -318,3 +319,24 @@ def test_what_codex_did_by_itself_is_on_record():
     assert isinstance(over, ToolEnded)
     assert (announced.name, announced.input) == ("exec_command", {"command": "rm -rf /"})
     assert (over.runtime_tool_call_id, over.is_error, over.outcome) == ("i1", True, "unknown")
+
+
+def test_a_plan_is_a_notice_with_the_whole_of_it():
+    steps = [{"step": "Look", "status": "completed"}, {"step": "Change", "status": "inProgress"}]
+    frame = said("turn/plan/updated", explanation=None, plan=steps)
+    (draft,) = normalize(fresh(), frame)
+    assert isinstance(draft, Draft)
+    assert draft.payload == RuntimeNotice(
+        kind="plan",
+        message="The plan: 1 of 2 done, now: Change.",
+        details={
+            "entries": [
+                {"content": "Look", "status": "completed", "priority": "medium"},
+                {"content": "Change", "status": "in_progress", "priority": "medium"},
+            ]
+        },
+    )
+    assert (
+        notices(normalize(fresh(), said("turn/plan/updated", plan=[{"status": "x"}])))[0][0]
+        == "unknown_frame"
+    )

@@ -12,14 +12,15 @@ from urllib.parse import parse_qs
 
 import msgspec
 import pytest
+from tests.runtimes.logins import google
 from tests.runtimes.logins.names import make_certificates, names
 
+from codesdk import tls
 from codesdk.contract.models import Tokens
-from codesdk.gateway import upstream
-from codesdk.gateway.wires.exchange import Finish, TextChunk
+from codesdk.gateway.wires.exchange import Finish, Part, TextChunk
 from codesdk.gateway.wires.formats import find_route
 
-HOSTS = ("chatgpt.com", "auth.openai.com", "api.anthropic.com", "platform.claude.com")
+HOSTS = ("chatgpt.com", "auth.openai.com", "api.anthropic.com", "platform.claude.com", *google.HOSTS)
 Renewing = Literal["rotates", "invalid_grant", "hangs", "down"]
 
 
@@ -55,6 +56,12 @@ class Accounts:
         """The codes that were exchanged for a new login."""
         self.allows_devices = self.confirmed = True
         """Whether there are codes for devices, and whether the person has typed one in."""
+        self.takes_codes = True
+        """Whether a code is exchanged for a login."""
+        self.lifetime_s = 3599
+        """How long a token of Google's is good."""
+        self.says: list[list[Part]] = []
+        """What the model of Google answers next, before it says hello."""
 
     @property
     def access(self) -> str:
@@ -63,6 +70,11 @@ class Accounts:
     @property
     def refresh(self) -> str:
         return f"rt-canary-of-the-account-{self.number:04}"
+
+    @property
+    def lasting(self) -> str:
+        """What Google renews a login by: it stays the same, and every token that was made with it stays good."""
+        return "rt-canary-of-the-account-0000"
 
     @property
     def identity(self) -> str:
@@ -98,9 +110,25 @@ class Accounts:
         }
         _write(folder / ".credentials.json", {"claudeAiOauth": login})
 
+    def write_gemini(self, folder: Path, *, expired: bool = False, lasting: bool = True) -> None:
+        """Write the login that gemini would have made; if it is not lasting, without what renews it."""
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        login = {
+            "access_token": self.access,
+            "scope": "https://www.googleapis.com/auth/cloud-platform",
+            "token_type": "Bearer",
+            "id_token": self.identity,
+            "expiry_date": 1000 if expired else 4_000_000_000_000,
+        }
+        _write(folder / "oauth_creds.json", login | ({"refresh_token": self.lasting} if lasting else {}))
+
     async def answer(self, asked: Asked) -> tuple[int, str, bytes]:
         """Return status, type and body of an answer."""
+        if asked.host in google.HOSTS and asked.route != "POST oauth2.googleapis.com/token":
+            return self._google(asked)
         match asked.route:
+            case "POST oauth2.googleapis.com/token":
+                return await self._token(asked)
             case "POST auth.openai.com/oauth/token" | "POST platform.claude.com/v1/oauth/token":
                 return await self._token(asked)
             case "POST auth.openai.com/api/accounts/deviceauth/usercode" if not self.allows_devices:
@@ -125,6 +153,18 @@ class Accounts:
             case _:
                 return _json({}, 404)
 
+    def _google(self, asked: Asked) -> tuple[int, str, bytes]:
+        given = asked.headers.get("authorization", "").removeprefix("Bearer ")
+        if not self.accepts or given not in [jwt(f"access-{n:04}") for n in range(1, self.number + 1)]:
+            if asked.route == google.TOKENINFO:
+                return _json({"error": "invalid_token", "error_description": "Invalid Value"}, 400)
+            return _json({"error": {"code": 401, "message": "Not valid.", "status": "UNAUTHENTICATED"}}, 401)
+        if asked.route == google.MODEL:
+            said = self.says.pop(0) if self.says else google.HELLO
+            return google.answer_model(asked.body, said, len(self.asked))
+        told = google.answer_other(asked.route)
+        return _json({}, 404) if told is None else _json(told)
+
     def _model(self, asked: Asked) -> tuple[int, str, bytes]:
         if not self.accepts or asked.headers.get("authorization") != f"Bearer {self.access}":
             return _json(
@@ -146,13 +186,16 @@ class Accounts:
             form = {name: values[0] for name, values in parse_qs(asked.body.decode()).items()}
         if form["grant_type"] == "authorization_code":
             self.codes.append(form["code"])
+            if not self.takes_codes:
+                return _json({"error": "invalid_grant", "error_description": "Malformed auth code."}, 400)
             return self._new(asked)
         if self.renewing == "hangs":
             await asyncio.Event().wait()
         if self.renewing == "down":
             return _json({"error": "unavailable"}, 503)
         await self.released.wait()
-        if self.renewing == "invalid_grant" or form["refresh_token"] != self.refresh:
+        good = self.lasting if asked.host in google.HOSTS else self.refresh
+        if self.renewing == "invalid_grant" or form["refresh_token"] != good:
             used = {
                 "message": "The refresh token was already used.",
                 "type": "invalid_request_error",
@@ -172,6 +215,12 @@ class Accounts:
         }
         if "openai" in asked.host:
             return _json(new | {"id_token": self.identity})
+        if asked.host in google.HOSTS:
+            first = {"refresh_token": self.lasting} if b"authorization_code" in asked.body else {}
+            del new["refresh_token"]
+            return _json(
+                new | first | {"expires_in": self.lifetime_s, "id_token": self.identity, "scope": "s"}
+            )
         return _json(new | {"expires_in": 3600, "scope": "user:inference user:profile"})
 
 
@@ -181,7 +230,7 @@ async def accounts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     root, context = make_certificates(folder, *HOSTS)
     for variable in ("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"):
         monkeypatch.setenv(variable, str(root))
-    upstream._tls.cache_clear()
+    tls._made.cache_clear()
     async with names(*HOSTS) as looked_up:
         world = Accounts(looked_up)
 
@@ -203,7 +252,7 @@ async def accounts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
             yield world
         finally:
             served.close()
-            upstream._tls.cache_clear()
+            tls._made.cache_clear()
 
 
 def jwt(name: str, *, expires: int = 4_000_000_000) -> str:

@@ -21,7 +21,11 @@ from codesdk.engine.checks.replay import replay_session
 from codesdk.engine.checks.verify import verify_session
 from codesdk.runtimes import entries, login_folder, resolve
 
-FILES = {"codex-sdk": "auth.json", "claude-agent-sdk": ".credentials.json"}
+FILES = {
+    "codex-sdk": "auth.json",
+    "claude-agent-sdk": ".credentials.json",
+    "gemini-cli-core": "oauth_creds.json",
+}
 
 
 class Rig:

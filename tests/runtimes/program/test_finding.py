@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from codesdk.contract.entry import ProgramEntry, RuntimeEntry
+from codesdk.contract.entry import ProgramEntry, PythonPackage, RuntimeEntry
 from codesdk.contract.errors import InvalidRequest, TaskFailure
 from codesdk.contract.payloads import RuntimeNotice
 from codesdk.runtimes.program.finding import Program, find_program, install_command, notices_about
@@ -13,9 +13,7 @@ from codesdk.runtimes.program.finding import Program, find_program, install_comm
 PROGRAM = ProgramEntry(
     command="someprogram",
     version="1.2.3",
-    package="no-such-package",
-    extra="some",
-    bundled=f"{__name__}:nowhere",
+    source=PythonPackage(name="no-such-package", extra="some", bundled=f"{__name__}:nowhere"),
 )
 ENTRY = RuntimeEntry(name="some-runtime", adapter="some.where:Else", program=PROGRAM)
 INSTALL = "pip install 'codesdk[some]'"
@@ -34,7 +32,8 @@ def older_in_a_package() -> Program | None:
 
 
 def with_package(function: str) -> RuntimeEntry:
-    program = msgspec.structs.replace(PROGRAM, bundled=f"{__name__}:{function}")
+    source = PythonPackage(name="no-such-package", extra="some", bundled=f"{__name__}:{function}")
+    program = msgspec.structs.replace(PROGRAM, source=source)
     return msgspec.structs.replace(ENTRY, program=program)
 
 

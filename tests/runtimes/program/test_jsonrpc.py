@@ -10,8 +10,8 @@ import pytest
 
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.workspace import Workspace
+from codesdk.processes import start_child
 from codesdk.runtimes.program.jsonrpc import Connection, Garbage, Gone, RequestFailed
-from codesdk.runtimes.program.process import start_child
 
 PEER = r"""
 import json, sys

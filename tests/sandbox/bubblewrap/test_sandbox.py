@@ -475,6 +475,9 @@ async def test_a_command_outlives_the_threads_that_helped_to_start_it(sandbox, w
     running = asyncio.create_task(sandbox.run(_command(workspace, *_python(program)), said))
     await said.wait_for(b"begun")
     pool.shutdown()
+    asyncio.get_running_loop().set_default_executor(
+        ThreadPoolExecutor()
+    )  # other tests may use this loop, too
     (workspace / "go").touch()
     assert ((await running).exit_code, said.out) == (0, b"begun\nwent on\n")
 

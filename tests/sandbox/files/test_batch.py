@@ -59,6 +59,7 @@ CREATED_AT = {  # paths that no file is at, so that one can be made
 
 
 @pytest.mark.parametrize(("path", "reason"), ATTACKS.items(), ids=[ascii(path)[:40] for path in ATTACKS])
+@pytest.mark.slow
 def test_a_path_that_leads_elsewhere_is_refused_for_every_change(root, path, reason):
     before = tree(root.parent)
     for change in ("replace", "remove"):

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import tarfile
 import tempfile
@@ -59,8 +60,8 @@ def running_engine() -> Generator[RunningEngine]:
     try:
         _import(podman, env, IMAGE, _files_with_python())
         _import(podman, env, BARE_IMAGE, [])
-        socket = f"{home}/engine.sock"
-        service = ["unshare", "--mount", *podman, "system", "service", "--time", "0", f"unix://{socket}"]
+        address = f"{home}/engine.sock"
+        service = ["unshare", "--mount", *podman, "system", "service", "--time", "0", f"unix://{address}"]
         # An engine may hand on the proxies of its own environment, passwords and all.
         proxies = {
             "http_proxy": f"http://user:{SECRET}@proxy.invalid",
@@ -70,9 +71,9 @@ def running_engine() -> Generator[RunningEngine]:
         with subprocess.Popen(service, cwd=home, env=env | proxies, stdin=subprocess.DEVNULL) as process:
             client = None
             try:
-                client = _connect(socket, process)
-                Path(socket).chmod(0o666)
-                engine = RunningEngine(socket, client)
+                client = _connect(address, process)
+                Path(address).chmod(0o666)
+                engine = RunningEngine(address, client)
                 yield engine
                 for container in engine.containers():
                     engine.kill(container)
@@ -143,13 +144,19 @@ def _libraries(programs: list[Path]) -> set[str]:
     return set(re.findall(r"(/\S+) \(0x", found))
 
 
-def _connect(socket: str, process: "subprocess.Popen[bytes]") -> docker.APIClient:
+def _connect(path: str, process: "subprocess.Popen[bytes]") -> docker.APIClient:
     deadline = time.monotonic() + _START_S
-    while not Path(socket).is_socket():
+    while not _listens(path):
         assert process.poll() is None, "the engine ended"
         assert time.monotonic() < deadline, "the engine does not start"
         time.sleep(0.02)
-    return docker.APIClient(base_url=f"unix://{socket}", version="auto", timeout=60)
+    return docker.APIClient(base_url=f"unix://{path}", version="auto", timeout=60)
+
+
+def _listens(path: str) -> bool:
+    """Return whether somebody listens at a socket: it is there a moment before."""
+    with socket.socket(socket.AF_UNIX) as trial:
+        return trial.connect_ex(path) == 0
 
 
 def _remove(home: Path) -> None:

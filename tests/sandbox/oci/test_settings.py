@@ -53,6 +53,7 @@ def test_codesdk_run_takes_the_image_the_engine_and_limits(shell: Shell, engine:
     ran = shell.codesdk(
         *(
             "run",
+            "--runtime=scripted",
             "--script",
             shell.write_script(json.dumps(SCRIPT), "script.json"),
             "--workspace",
@@ -73,7 +74,9 @@ def test_an_image_that_the_engine_has_not_is_said_so_before_anything_is_stored(
     shell: Shell, engine: RunningEngine
 ):
     options = ("--allow-command", "sh", "--sandbox", "oci", "--image", "nowhere:1", "--engine", engine.socket)
-    refused = shell.codesdk("run", "--script", shell.write_script(json.dumps(SCRIPT)), *options, "Go.")
+    refused = shell.codesdk(
+        "run", "--runtime=scripted", "--script", shell.write_script(json.dumps(SCRIPT)), *options, "Go."
+    )
     assert refused.code != 0
     assert "nowhere:1" in refused.err
     assert shell.codesdk("sessions", "--json").out == ""

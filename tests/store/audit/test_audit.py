@@ -201,6 +201,7 @@ TAMPERED: dict[str, tuple[Callable[[Path], object], list[tuple[str, int | None]]
 
 
 @pytest.mark.parametrize("name", TAMPERED)
+@pytest.mark.slow
 def test_what_was_done_to_the_audit_is_found_and_named(tmp_path: Path, name: str):
     fill(tmp_path)
     assert [segment.first for segment in segments(tmp_path)] == [1, 4, 7, 10]

@@ -338,6 +338,7 @@ async def test_a_full_disk_fails_what_does_not_fit_and_spares_the_neighbours(pat
 
 
 @pytest.mark.parametrize("between", [0, 2_500])
+@pytest.mark.slow
 async def test_a_session_whose_first_events_do_not_fit_is_not_created(path: Path, between: int):
     """Also when more is queued between the two than one batch takes."""
     log = await SqliteLog.open(path, max_pages=200)
@@ -428,6 +429,7 @@ async def test_an_older_file_is_upgraded_and_keeps_its_content(path: Path):
 
 
 @pytest.mark.parametrize("version", range(1, UNRELEASED + 1))
+@pytest.mark.slow
 async def test_a_file_from_before_the_first_release_is_refused_in_one_sentence_and_left_alone(
     path: Path, version: int
 ):
@@ -534,6 +536,7 @@ async def test_the_write_ahead_log_is_merged_beside_the_writer_and_begun_anew(
     assert 0 < in_file <= seq
 
 
+@pytest.mark.slow
 async def test_a_merge_that_fails_loses_nothing(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(merging, "MERGE_PAGES", 20)
     tried: list[object] = []
@@ -553,6 +556,7 @@ async def test_a_merge_that_fails_loses_nothing(path: Path, monkeypatch: pytest.
     assert tried
 
 
+@pytest.mark.slow
 async def test_without_a_thread_to_be_had_the_writer_merges(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(merging, "MERGE_PAGES", 20)
     log = await SqliteLog.open(path)

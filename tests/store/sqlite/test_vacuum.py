@@ -20,6 +20,7 @@ async def fill(log: SqliteLog, name: str, frames: int = 2_000) -> None:
     await log.append(name, 1, 1, [FRAME] * frames, durable=False)
 
 
+@pytest.mark.slow
 async def test_the_file_shrinks_while_a_session_goes_on_writing(tmp_path: Path):
     path = tmp_path / "log.db"
     log = await SqliteLog.open(path)
@@ -57,6 +58,7 @@ async def test_the_file_shrinks_while_a_session_goes_on_writing(tmp_path: Path):
     db.close()
 
 
+@pytest.mark.slow
 async def test_a_file_of_an_older_version_is_left_alone_unless_it_may_be_written_anew(tmp_path: Path):
     path = tmp_path / "log.db"
     db = sqlite3.connect(path, isolation_level=None)

@@ -53,6 +53,7 @@ SLOW: list[tuple[str, dict[str, Any], Any]] = [
 
 
 @pytest.mark.parametrize(("schema", "value"), [row[1:] for row in SLOW], ids=[row[0] for row in SLOW])
+@pytest.mark.slow
 def test_an_input_that_was_made_to_be_slow_is_answered_in_bounded_steps(schema, value):
     with hang_guard():
         check = schema_check("mcp.evil.tool", schema)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings, strategies as st
 from jsonschema.validators import Draft7Validator, Draft202012Validator
 
@@ -100,12 +101,14 @@ def agree(kind: Any, field: Any, value: Any) -> None:
     assert (ours is None) == kind(schema).is_valid({"v": value}), ours and ours.words
 
 
+@pytest.mark.slow
 @given(schemas(newer=True), VALUES)
 @settings(max_examples=400, deadline=None)
 def test_they_agree_on_schemas_of_2020_12(field, value):
     agree(Draft202012Validator, field, value)
 
 
+@pytest.mark.slow
 @given(schemas(newer=False), VALUES)
 @settings(max_examples=400, deadline=None)
 def test_they_agree_on_schemas_of_draft_7(field, value):

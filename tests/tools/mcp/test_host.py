@@ -22,6 +22,8 @@ from codesdk.runtimes.codex import ENTRY as CODEX
 from codesdk.tools.mcp.host import McpHost, bearer
 from codesdk.tools.mcp.memory import in_memory
 
+pytestmark = pytest.mark.slow
+
 each_era = pytest.mark.parametrize("mode", ["legacy", "auto"])
 
 
@@ -217,6 +219,7 @@ async def test_the_token_may_come_as_a_bearer_so_that_no_address_shows_it():
         {"origin": "null"},
     ],
 )
+@pytest.mark.slow
 async def test_a_web_page_cannot_reach_it_under_another_name(headers: dict[str, str]):
     async with McpHost() as host, httpx2.AsyncClient() as http:
         url = await host.admit("s", RecordingCalls())
@@ -239,6 +242,7 @@ async def test_a_body_over_the_limit_is_refused_and_the_client_stays_welcome():
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b'{"jsonrpc":"2.0"}', b"\xff", b"[" * 100_000])
+@pytest.mark.slow
 async def test_nonsense_is_refused_and_harms_nobody(body: bytes):
     async with McpHost() as host, wire(await host.admit("s", RecordingCalls())) as client:
         answer = await client.http.post(client.url, content=body, headers=client.headers)
@@ -310,6 +314,7 @@ async def test_a_stream_is_kept_alive_for_a_client_that_did_not_ask_for_progress
         assert (await next_message(lines))["id"] == 1
 
 
+@pytest.mark.slow
 @each_era
 async def test_a_client_that_cancels_cancels_the_tool(mode: str):
     calls = HeldCalls()
@@ -406,6 +411,7 @@ async def test_whoever_takes_the_token_back_ends_streams_and_calls(end: str):
     await host.close()
 
 
+@pytest.mark.slow
 async def test_clients_that_come_and_go_leave_nothing_behind():
     async with McpHost() as host:
         url = await host.admit("s", RecordingCalls())

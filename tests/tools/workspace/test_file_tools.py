@@ -43,11 +43,11 @@ async def edit(workspace: Path, old: str, new: str, path: str = "a.txt") -> Tool
         ("marked\n".encode("utf-8-sig"), "     1\tmarked"),
         (
             "né\n".encode("utf-16"),
-            "     1\tné\n(the file is UTF-16; workspace.edit and patch.apply only change UTF-8)",
+            "     1\tné\n(the file is UTF-16; edits and patches only change UTF-8)",
         ),
         (
             codecs.BOM_UTF32_BE + "né".encode("utf-32-be"),
-            "     1\tné\n(the file is UTF-32; workspace.edit and patch.apply only change UTF-8)",
+            "     1\tné\n(the file is UTF-32; edits and patches only change UTF-8)",
         ),
         (b"", "(a.txt is empty)"),
     ],
@@ -155,7 +155,7 @@ async def test_an_edit_does_not_mix_two_encodings_in_one_file(tmp_path, data, wh
     (tmp_path / "a.txt").write_bytes(data)
     assert await edit(tmp_path, "old", "né") == error(
         f"a.txt is {what}, and this edit is UTF-8. Nothing was changed."
-        " Convert the file to UTF-8 first, or replace it with workspace.write."
+        " Convert the file to UTF-8 first, or write all of it."
     )
     assert (tmp_path / "a.txt").read_bytes() == data
 
@@ -220,7 +220,7 @@ async def test_what_cannot_be_written_is_said_and_nothing_is_changed(tmp_path):
         "a.txt would have 2000001 bytes; files over 2000000 are not written."
     )
     assert await write(tmp_path, "\ud800") == error(
-        "content contains characters that cannot be written as UTF-8."
+        "The content contains characters that cannot be written as UTF-8."
     )
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["big", "dir", "fifo", "link"]
 
@@ -250,55 +250,55 @@ MISMATCHES = {
     "nothing like it": (
         "one\n",
         "two",
-        "old was not found in a.txt. Nothing was changed. Read the file again and copy the text exactly.",
+        "The old text was not found in a.txt. Nothing was changed. Read the file again and copy the text exactly.",
     ),
     "an empty file": (
         "",
         "two",
-        "old was not found in a.txt. Nothing was changed. Read the file again and copy the text exactly.",
+        "The old text was not found in a.txt. Nothing was changed. Read the file again and copy the text exactly.",
     ),
     "white space": (
         "x\n\tif a:\n\t\tb\n",
         "if a:\n    b\n",
-        "old was not found in a.txt. Nothing was changed. The text at line 2 would match without its white space;"
+        "The old text was not found in a.txt. Nothing was changed. The text at line 2 would match without its white space;"
         " copy the text exactly.",
     ),
     "white space in several places": (
         "a  b\nc\na  b\n",
         "a b",
-        "old was not found in a.txt. Nothing was changed. Texts at lines 1, 3 would match without its white space;"
+        "The old text was not found in a.txt. Nothing was changed. Texts at lines 1, 3 would match without its white space;"
         " copy the text exactly.",
     ),
     "only white space": (
         "a\n",
         "\t\t",
-        "old was not found in a.txt. Nothing was changed. Read the file again and copy the text exactly.",
+        "The old text was not found in a.txt. Nothing was changed. Read the file again and copy the text exactly.",
     ),
     "line ends": (
         "one\r\ntwo\r\n",
         "one\ntwo",
-        "old was not found in a.txt. Nothing was changed. The file has Windows line ends (\\r\\n) and old has \\n;"
-        " use \\r\\n in old and new.",
+        "The old text was not found in a.txt. Nothing was changed. The file has Windows line ends (\\r\\n) and the old text has \\n;"
+        " use \\r\\n in both texts.",
     ),
     "line numbers": (
         "one\ntwo\n",
         "     1\tone\n     2\ttwo",
-        "old was not found in a.txt. Nothing was changed. Leave out the line numbers: they are not part of the file.",
+        "The old text was not found in a.txt. Nothing was changed. Leave out the line numbers: they are not part of the file.",
     ),
     "two matches": (
         "a b\na c\n",
         "a",
-        "old occurs 2 times in a.txt, on lines 1, 2. Nothing was changed. Add lines around it until it occurs once.",
+        "The old text occurs 2 times in a.txt, on lines 1, 2. Nothing was changed. Add lines around it until it occurs once.",
     ),
     "matches that overlap": (
         "x\naaa\n",
         "aa",
-        "old occurs 2 times in a.txt, on lines 2, 2. Nothing was changed. Add lines around it until it occurs once.",
+        "The old text occurs 2 times in a.txt, on lines 2, 2. Nothing was changed. Add lines around it until it occurs once.",
     ),
     "many matches": (
         "a\n" * 12,
         "a",
-        "old occurs 12 times in a.txt, on lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more. Nothing was changed."
+        "The old text occurs 12 times in a.txt, on lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more. Nothing was changed."
         " Add lines around it until it occurs once.",
     ),
 }
@@ -315,9 +315,11 @@ async def test_a_mismatch_is_explained_and_changes_nothing(tmp_path, content, ol
 
 async def test_an_edit_that_makes_no_sense_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("a")
-    assert await edit(tmp_path, "a", "a") == error("old and new are the same text; nothing would change.")
+    assert await edit(tmp_path, "a", "a") == error(
+        "The old text and the new one are the same; nothing would change."
+    )
     assert await edit(tmp_path, "a", "\ud800") == error(
-        "new contains characters that cannot be written as UTF-8."
+        "The new text contains characters that cannot be written as UTF-8."
     )
     assert (await edit(tmp_path, "", "b")).result.startswith(
         "The input of workspace.edit is not valid. old: "

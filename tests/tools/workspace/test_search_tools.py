@@ -172,6 +172,7 @@ CATASTROPHIC = r"(a+)+$"
 VICTIM = "a" * 64 + "b\n"
 
 
+@pytest.mark.slow
 async def test_a_pattern_that_would_take_for_ever_is_stopped(tmp_path, monkeypatch):
     """This one takes longer than the age of the universe; the search ends, and says why."""
     monkeypatch.setattr(finding, "PATTERN_S", 1.0)

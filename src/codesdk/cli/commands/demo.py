@@ -1,4 +1,4 @@
-"""`codesdk demo`: a session on the scripted runtime, in its own directory, then checked and replayed."""
+"""`codesdk demo`: a session of minicode whose model is a script, in its own directory, then checked and replayed."""
 
 import re
 import shlex
@@ -19,6 +19,7 @@ from codesdk.cli.loop import run_async
 from codesdk.cli.options import json_option
 from codesdk.cli.target.lookup import short
 from codesdk.cli.view.working import Setting, work
+from codesdk.contract.access import Availability
 from codesdk.contract.errors import CodeSDKError
 from codesdk.engine import replay_session, verify_session
 from codesdk.policy import parse_policy
@@ -46,10 +47,11 @@ THOUGHT_S = 0.5
 @json_option("Print one stored event per line and nothing else.")
 @click.pass_obj
 def demo(setup: Setup, clean: bool, as_json: bool) -> int:
-    """Run a short session that needs no model, no key and no network.
+    """Run a short session that needs no key and no network.
 
-    A scripted model reads a file, is refused another, and edits the first. Then the stored log is checked
-    and replayed. All of it happens in a new temporary directory, which is kept for you to look at.
+    minicode, the agent that comes with CodeSDK, reads a file, is refused another, and edits the first; its model is a
+    script. Then the stored log is checked and replayed. All of it happens in a new temporary directory, which is
+    kept for you to look at.
     """
     # Not a `with`: what happened stays on disk for the person to look at, unless --clean is given.
     place = Path(tempfile.mkdtemp(prefix="codesdk-demo-"))
@@ -66,20 +68,22 @@ def demo(setup: Setup, clean: bool, as_json: bool) -> int:
 
 
 async def _demo(workspace: Path, data_dir: Path, as_json: bool, *, keep: bool) -> int:
-    runtime = ScriptedRuntime(_script(paced=not as_json and sys.stdout.isatty()))
+    script = _script(paced=not as_json and sys.stdout.isatty())
     setting = Setting(as_json, "nobody", f" --data-dir {shlex.quote(str(data_dir))}")
     with Interrupts() as interrupts:
-        runtimes, policy = {"scripted": runtime}, parse_policy(RULES, "demo")
+        runtimes, policy = {"scripted": ScriptedRuntime(script)}, parse_policy(RULES, "demo")
         async with CodeSDK.open(data_dir, runtimes=runtimes, policy=policy, allow_yolo=True) as sdk:
+            agent = (await sdk.runtime_auth("minicode")).available
             session = await sdk.create_session(
-                runtime="scripted",
+                runtime="minicode" if agent.ok else "scripted",
+                plays=script if agent.ok else None,
                 workspace=workspace,
                 permission_mode="yolo",
                 interaction_mode="non_interactive",
                 title="Demo",
             )
             if not as_json:
-                await _introduce()
+                await _introduce(agent)
             ending = await work(sdk, session, lambda: session.start(PROMPT), setting, interrupts, after=0)
             checked = await _check(sdk, session.id)
     if not as_json:
@@ -99,12 +103,15 @@ async def _check(sdk: CodeSDK, session_id: str) -> int:
     return events
 
 
-async def _introduce() -> None:
+async def _introduce(agent: Availability) -> None:
     from rich.text import Text
 
     from codesdk.cli.view.screen import Screen
 
     async with Screen() as screen:
+        if not agent.ok:
+            words = f"Without minicode, whose loop this would show, the script runs by itself: {agent.problem} {agent.to_do}"
+            screen.console.print(Text(words, "dim"), soft_wrap=True)
         screen.console.print(Text.assemble(("> ", "bold green"), (PROMPT, "bold")))
 
 

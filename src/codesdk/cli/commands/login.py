@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from typing import Any
 
 import click
 
@@ -9,13 +10,17 @@ from codesdk.cli.app import Setup
 from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.loop import run_async
 from codesdk.cli.runtime_checks import env_here
+from codesdk.cli.settings.flags import flags
+from codesdk.cli.settings.table import EXTERNAL
 from codesdk.cli.target.place import connected, served
+from codesdk.cli.target.rules import refuse_rules
+from codesdk.cli.target.runtimes import RuntimesHere
 from codesdk.cli.view.out import write_line, write_text
 from codesdk.cli.view.safe import printable
 from codesdk.contract.access import LoginOutcome, LoginPrompt
 from codesdk.contract.errors import InvalidRequest
 from codesdk.engine import log_in, require_logins
-from codesdk.runtimes import create_runtime, resolve
+from codesdk.runtimes import resolve
 
 _WAIT_S = 20.0
 
@@ -25,8 +30,9 @@ _WAIT_S = 20.0
 @click.option(
     "--namespace", metavar="NAME", help="The credential namespace to log in to. [default: your own]"
 )
+@flags([EXTERNAL])
 @click.pass_obj
-def login(setup: Setup, runtime: str, namespace: str | None) -> int:
+def login(setup: Setup, runtime: str, namespace: str | None, **_: Any) -> int:
     """Log in to the account of RUNTIME's own program, for all sessions of a credential namespace.
 
     Runs the program's own login and prints the address to open and the code to type in there; a browser is never
@@ -34,8 +40,11 @@ def login(setup: Setup, runtime: str, namespace: str | None) -> int:
     none of this (`codesdk keys`). Exits 1 if nobody is logged in afterwards.
     """
     name = resolve(runtime)
-    ask = _login_there if served(setup) else _login_here
-    outcome = run_async(ask(setup, name, namespace))
+    if served(setup):
+        refuse_rules("daemon")
+        outcome = run_async(_login_there(setup, name, namespace))
+    else:
+        outcome = run_async(_login_here(setup, RuntimesHere.of_command(), name, namespace))
     if not outcome.logged_in:
         write_text(
             sys.stderr, f"Not logged in to {name}: {printable(outcome.problem or 'no reason was given.')}\n"
@@ -57,9 +66,9 @@ class _Terminal:
         return await asyncio.to_thread(_read_answer)
 
 
-async def _login_here(setup: Setup, name: str, namespace: str | None) -> LoginOutcome:
-    runtime = create_runtime(name)
-    env = env_here(runtime, setup.data_dir, namespace)
+async def _login_here(setup: Setup, here: RuntimesHere, name: str, namespace: str | None) -> LoginOutcome:
+    runtime = await here.find(name)
+    env = env_here(runtime, setup.data_dir, here.logins, namespace)
     require_logins(runtime, env)
     return await log_in(runtime, env, _Terminal())
 

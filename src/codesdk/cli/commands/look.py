@@ -156,16 +156,19 @@ async def _transcript(setup: Setup, given: str, as_json: bool) -> int:
     async with open_reader(setup) as archive:
         session = await find_session(archive, given)
         messages = await archive.transcript(session.session_id)
+        beside = await archive.supplements(session.session_id)
     if as_json:
-        for message in messages:
-            write_json(message)
+        for line in (*messages, *beside):
+            write_json(line)
         return OK
     from codesdk.cli.view.screen import Screen
-    from codesdk.cli.view.tables import print_message
+    from codesdk.cli.view.tables import print_message, print_supplement
 
     async with Screen() as screen:
         for message in messages:
             print_message(screen.console, message)
+        for one in beside:
+            print_supplement(screen.console, one)
         if not messages:
             screen.console.print("No messages yet.")
     return OK

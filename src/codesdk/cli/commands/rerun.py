@@ -29,7 +29,6 @@ from codesdk.contract.events import (
     ToolCallApproved,
     ToolCallDenied,
 )
-from codesdk.contract.messages import Message
 from codesdk.contract.service import SessionReader
 from codesdk.contract.settings import SessionSettings
 from codesdk.handles import Handles, Session, Task
@@ -44,7 +43,7 @@ class Recorded(NamedTuple):
     """What a recorded session was told, what was decided in it, and what its model said."""
 
     created: SessionCreated
-    tasks: list[list[Message]]
+    tasks: list[TaskStarted]
     decisions: Decisions
     outputs: list[Any]
 
@@ -103,11 +102,11 @@ async def _play(sdk: Handles, session: Session, recorded: Recorded, setting: Set
     """Give a session the recorded messages, one task after the other, and compare the results."""
     with Interrupts() as interrupts:
         ending: Event | None = None
-        for messages in recorded.tasks:
+        for started in recorded.tasks:
             ending = await work(
                 sdk,
                 session,
-                lambda given=messages: session.start(given),
+                lambda given=started: session.start(given.messages, output_schema=given.output_schema),
                 setting,
                 interrupts,
                 after=await sdk.service.head(session.id),
@@ -123,7 +122,7 @@ async def _play(sdk: Handles, session: Session, recorded: Recorded, setting: Set
 
 async def _read(archive: SessionReader, session_id: str) -> Recorded:
     created: SessionCreated | None = None
-    tasks: list[list[Message]] = []
+    tasks: list[TaskStarted] = []
     outputs: list[Any] = []
     decisions: Decisions = defaultdict(list)
     async for frame in archive.frames(session_id):
@@ -131,7 +130,7 @@ async def _read(archive: SessionReader, session_id: str) -> Recorded:
         if isinstance(payload, SessionCreated):
             created = payload
         elif isinstance(payload, TaskStarted) and payload.executed and payload.messages:
-            tasks.append(payload.messages)
+            tasks.append(payload)
         elif isinstance(payload, OutputCompleted):
             outputs.append(payload.content)
         elif isinstance(payload, ToolCallApproved | ToolCallDenied):

@@ -1,7 +1,8 @@
 """`codesdk run` and `codesdk resume`: a prompt → a task, shown while it runs."""
 
+import asyncio
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,14 @@ from codesdk.cli.options import (
     whole,
 )
 from codesdk.cli.settings.flags import flags
-from codesdk.cli.settings.resolved import Resolved, resolve
+from codesdk.cli.settings.resolved import Resolved
 from codesdk.cli.settings.table import OPENING
 from codesdk.cli.settings.use import opening
 from codesdk.cli.target.lookup import find_session, short
 from codesdk.cli.target.place import Runner, open_reader, open_sdk, runner
+from codesdk.cli.target.rules import own_rules, refuse_rules, typed_options
+from codesdk.cli.target.schema_file import read_schema
+from codesdk.cli.view.out import write_json
 from codesdk.cli.view.working import Playing, Setting, choose_answering, scripted, work
 from codesdk.contract.actions import SCOPES
 from codesdk.contract.errors import Forbidden, InvalidRequest
@@ -39,8 +43,6 @@ from codesdk.sdk import CodeSDK
 
 _JSON_HELP = "Print one stored event a line and nothing else; errors go to stderr as JSON."
 _INTERACTIVE_HELP = "Without a terminal, wait for answers from `codesdk approve` instead of denying."
-_RULES = frozenset(setting.parameter for setting in OPENING)
-"""The options by which an operator allows things to this process."""
 _OF_NEW = frozenset(
     {"runtime", "workspace", "mode", "native_tools", "implicit_sources", "model", "title", "record"}
     | {"max_requests", "max_tokens", "max_cost", "isolation", "namespace"}
@@ -50,7 +52,7 @@ _OF_NEW = frozenset(
 
 @click.command()
 @click.argument("prompt")
-@click.option("--runtime", metavar="NAME", help="What runs the task. [default: scripted]")
+@click.option("--runtime", metavar="NAME", help="What runs the task. [default: minicode]")
 @click.option("--script", metavar="FILE", help="A script to play in place of a model.")
 @click.option("--workspace", metavar="DIR", help="The directory to work in. [default: .]")
 @click.option(
@@ -91,9 +93,20 @@ _OF_NEW = frozenset(
 @click.option("--session", metavar="SESSION", help="Go on in this session instead of a new one.")
 @click.option("--interactive", is_flag=True, help=_INTERACTIVE_HELP)
 @click.option(
+    "--policy-stdio",
+    is_flag=True,
+    help="Request decisions on stdout and take them from stdin, as `codesdk wrap` gives them.",
+)
+@click.option(
     "--fail-on-denied",
     is_flag=True,
     help="Exit with 6 if the task is done but calls of it were denied, by a rule or by a person.",
+)
+@click.option(
+    "--output-schema",
+    "schema_file",
+    metavar="FILE",
+    help="A JSON Schema of an object that the result must fit. It is printed on stdout, all else on stderr.",
 )
 @json_option(_JSON_HELP)
 @click.pass_obj
@@ -103,7 +116,9 @@ def run(
     session: str | None,
     script: str | None,
     interactive: bool,
+    policy_stdio: bool,
     fail_on_denied: bool,
+    schema_file: str | None,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -112,14 +127,31 @@ def run(
     A tool call that needs an answer is asked about at the terminal. Without a terminal it is denied at once,
     or, with --interactive, waits for `codesdk approve` from elsewhere. Ctrl-C stops the task.
     """
+    if policy_stdio:
+        from codesdk.cli.view.policy_stdio import check_stdio
+
+        check_stdio(prompt, as_json=as_json, has_schema=schema_file is not None)
     text = _read_prompt(prompt)
-    setting = Setting(as_json, choose_answering(as_json, interactive), setup.shown, fail_on_denied)
+    schema = None if schema_file is None else read_schema(schema_file)
+    answering = "others" if policy_stdio else choose_answering(as_json, interactive)
+    setting = Setting(
+        as_json=as_json,
+        answering=answering,
+        hint=setup.shown,
+        fail_on_denied=fail_on_denied,
+        prints_data=schema is not None and not as_json,
+        policy_stdio=policy_stdio,
+    )
+
+    async def begin(found: Session) -> Task:
+        return await found.start(text, output_schema=schema)
+
     if session is not None:
-        if typed := _typed(_OF_NEW):
+        if typed := typed_options(_OF_NEW):
             raise InvalidRequest(
                 f"{typed[0]} is for a new session; {session} has its own. Leave out one of the two."
             )
-        return run_async(_go_on(setup, session, script, _rules(), setting, lambda found: found.start(text)))
+        return run_async(_go_on(setup, session, script, own_rules(), setting, begin))
     if options["record"] and script is not None:
         raise InvalidRequest(
             "--record keeps a model's answers, and with --script no model is asked. Leave out one of the two."
@@ -127,7 +159,7 @@ def run(
     new = _new_session(options)
     if setup.url is None and not Path(new["workspace"]).is_dir():
         raise InvalidRequest(f"The workspace {new['workspace']} is not a directory.")
-    return run_async(_run_new(setup, text, new, scripted(new["runtime"], script), _rules(), setting))
+    return run_async(_run_new(setup, begin, new, scripted(new["runtime"], script), own_rules(), setting))
 
 
 @click.command()
@@ -153,24 +185,8 @@ def resume(
     """
     text = None if prompt is None else _read_prompt(prompt)
     setting = Setting(as_json, choose_answering(as_json, interactive), setup.shown)
-    rules = _rules()
+    rules = own_rules()
     return run_async(_go_on(setup, session, script, rules, setting, lambda found: found.resume(text)))
-
-
-def _rules() -> Resolved:
-    """Return what the command line and the environment allow to this process."""
-    return resolve(OPENING, click.get_current_context())
-
-
-def _typed(names: Collection[str]) -> list[str]:
-    """Return those of these options that are on the command line of the command that is being run."""
-    ctx = click.get_current_context()
-    sources = {
-        param.opts[0]: ctx.get_parameter_source(param.name or "")
-        for param in ctx.command.params
-        if param.name in names
-    }
-    return [option for option, source in sources.items() if source is click.core.ParameterSource.COMMANDLINE]
 
 
 def _new_session(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,7 +195,7 @@ def _new_session(options: Mapping[str, Any]) -> dict[str, Any]:
         requests=options["max_requests"], tokens=options["max_tokens"], cost_usd=options["max_cost"]
     )
     return {
-        "runtime": options["runtime"] or "scripted",
+        "runtime": options["runtime"],
         "workspace": options["workspace"] or ".",
         "permission_mode": options["mode"] or "ask",
         "title": options["title"],
@@ -197,7 +213,7 @@ def _new_session(options: Mapping[str, Any]) -> dict[str, Any]:
 
 async def _run_new(
     setup: Setup,
-    text: str,
+    begin: Callable[[Session], Awaitable[Task]],
     new: dict[str, Any],
     playing: Playing,
     rules: Resolved,
@@ -212,8 +228,8 @@ async def _run_new(
             setting = await _permitted(sdk, setting, waits=False)
             mode = "non_interactive" if setting.answering == "nobody" else "interactive"
             session = await sdk.create_session(**new, interaction_mode=mode, plays=playing.plays)
-            ending = await work(sdk, session, lambda: session.start(text), setting, interrupts, after=0)
-            return await _close(ending, setting)
+            ending = await work(sdk, session, lambda: begin(session), setting, interrupts, after=0)
+            return await _close(session, ending, setting)
 
 
 @asynccontextmanager
@@ -223,7 +239,7 @@ async def _opened(
     """Yield the sessions to work on, and whether they run here: only this process can have rules of its own."""
     who = await runner(setup)
     if who != "nobody":
-        _refuse_rules(who)
+        refuse_rules(who)
         async with open_sdk(setup) as sdk:
             yield sdk, False
         return
@@ -251,6 +267,10 @@ async def _permitted(sdk: Handles, setting: Setting, *, waits: bool) -> Setting:
         raise Forbidden("This token may only look. To run a task it needs the scope run.")
     if "approve" in scopes:
         return setting
+    if setting.policy_stdio:
+        from codesdk.cli.view.policy_stdio import check_scopes
+
+        check_scopes(scopes)
     if setting.answering == "nobody" and waits:
         raise Forbidden(
             "This token may not answer questions, and those of this session wait for an answer. Use --interactive to"
@@ -262,17 +282,6 @@ async def _permitted(sdk: Handles, setting: Setting, *, waits: bool) -> Setting:
 
 def _is_interactive(created: Event) -> bool:
     return isinstance(created.payload, SessionCreated) and created.payload.interaction_mode == "interactive"
-
-
-def _refuse_rules(who: Runner) -> None:
-    """Raise `InvalidRequest` if rules were typed. Those in the environment are for no command in particular."""
-    if typed := _typed(_RULES):
-        runs, advice = (
-            ("A daemon runs these sessions", "start codesdkd with it")
-            if who == "daemon"
-            else ("Another process runs these sessions", "give it to that process")
-        )
-        raise InvalidRequest(f"{runs}, by its own rules. {typed[0]} would have no effect here: {advice}.")
 
 
 async def _go_on(
@@ -294,7 +303,7 @@ async def _go_on(
             session = await sdk.session(row.session_id, plays=playing.plays)
             after = await sdk.service.head(session.id)
             ending = await work(sdk, session, lambda: begin(session), setting, interrupts, after=after)
-            return await _close(ending, setting)
+            return await _close(session, ending, setting)
 
 
 async def _playing_of(archive: SessionReader, row: SessionRow, script: str | None, who: Runner) -> Playing:
@@ -323,20 +332,24 @@ def _read_prompt(prompt: str) -> str:
     return text
 
 
-async def _close(ending: Event, setting: Setting) -> int:
-    """Show where to look next, and return the exit code."""
-    if not setting.as_json:
-        await _show_next(ending, f"codesdk{setting.hint}", short(ending.trace.session_id))
+async def _close(session: Session, ending: Event, setting: Setting) -> int:
+    """Show where to look next, print the result that was asked for, and return the exit code."""
+    if not setting.is_quiet:
+        await _show_next(ending, f"codesdk{setting.hint}", setting.prints_data)
+    if setting.prints_data and ending.type == "task.completed":
+        result = await session.task(ending.trace.task_id or "").result()
+        await asyncio.to_thread(write_json, result.data)
     return exit_of_ending(ending, fail_on_denied=setting.fail_on_denied)
 
 
-async def _show_next(ending: Event, command: str, name: str) -> None:
+async def _show_next(ending: Event, command: str, err: bool) -> None:
     """Print the session's id and the commands that fit how the task ended."""
     from rich.text import Text
 
     from codesdk.cli.view.pieces import step_lines
     from codesdk.cli.view.screen import Screen
 
+    name = short(ending.trace.session_id)
     steps = [
         (f"{command} transcript {name}", "the messages"),
         (f"{command} events {name}", "everything that happened"),
@@ -345,7 +358,7 @@ async def _show_next(ending: Event, command: str, name: str) -> None:
         steps.append((f"{command} verify {name}", "check the log"))
     else:
         steps.append((f"{command} run --session {name} …", "continue from here"))
-    async with Screen() as screen:
+    async with Screen(err=err) as screen:
         screen.console.print(Text(f"  session {ending.trace.session_id}", "dim"))
         for line in step_lines(steps, screen.console.width):
             screen.console.print(line, soft_wrap=True)

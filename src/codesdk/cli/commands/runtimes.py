@@ -1,8 +1,5 @@
-"""`codesdk runtimes`: list the runtimes, find out what one lacks on this machine, and install its program."""
+"""`codesdk runtimes`: list the runtimes, find out what one lacks on this machine, install, certify or probe its program."""
 
-import importlib
-import shlex
-import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -13,23 +10,19 @@ import msgspec
 from codesdk.cli.app import Setup
 from codesdk.cli.exits import FAILED, OK
 from codesdk.cli.loop import run_async
-from codesdk.cli.options import json_option
+from codesdk.cli.options import Real, json_option
 from codesdk.cli.runtime_checks import Finding, alias_of, ask_ready, look_at
+from codesdk.cli.settings.flags import flags
+from codesdk.cli.settings.table import EXTERNAL
 from codesdk.cli.target.place import connected, served
+from codesdk.cli.target.rules import refuse_rules
+from codesdk.cli.target.runtimes import RuntimesHere
 from codesdk.cli.view.out import write_json, write_text
 from codesdk.cli.view.safe import printable
 from codesdk.contract.api import RuntimeAuth
 from codesdk.contract.capabilities import Capabilities
-from codesdk.contract.entry import RuntimeEntry
-from codesdk.contract.errors import InvalidRequest, TaskFailure
-from codesdk.runtimes import (
-    create_runtime,
-    entry_of,
-    find_program,
-    install_command,
-    resolve,
-    runtime_names,
-)
+from codesdk.contract.errors import InvalidRequest
+from codesdk.runtimes import entry_of, resolve
 
 _MARKS = {"ok": "✓", "note": "·", "failed": "✗"}
 
@@ -45,7 +38,7 @@ class _ListFirst(click.Group):
 
 @click.group(cls=_ListFirst)
 def runtimes() -> None:
-    """List the runtimes, find out what keeps one from working, install its program or certify it.
+    """List the runtimes, find out what keeps one from working, install, remove or certify its program.
 
     Without a subcommand, it is `list`.
     """
@@ -54,27 +47,30 @@ def runtimes() -> None:
 @runtimes.command("list")
 @click.argument("names", nargs=-1)
 @json_option("Print one runtime per line as JSON, with its capabilities.")
+@flags([EXTERNAL])
 @click.pass_obj
-def list_runtimes(setup: Setup, names: tuple[str, ...], as_json: bool) -> int:
+def list_runtimes(setup: Setup, names: tuple[str, ...], as_json: bool, **_: Any) -> int:
     """List the runtimes, or some by NAME: could a task begin? Is the program there, and is there a key or a login?
 
     What a task would find out where it runs: in the daemon, if there is one. No model is asked. Exits 1 if one that
     was named is not ready.
     """
-    return run_async(_list(setup, [resolve(name) for name in names], as_json))
+    return run_async(_list(setup, _here(setup), [resolve(name) for name in names], as_json))
 
 
 @runtimes.command()
 @click.argument("names", nargs=-1)
 @json_option("Print one runtime per line as JSON, with its findings.")
+@flags([EXTERNAL])
 @click.pass_obj
-def doctor(setup: Setup, names: tuple[str, ...], as_json: bool) -> int:
+def doctor(setup: Setup, names: tuple[str, ...], as_json: bool, **_: Any) -> int:
     """Check what the runtimes, or those given by NAME, need, and say what to do about what is missing.
 
     Checks program and version, login or key, isolation of its processes, and access to the model gateway.
     No model is asked. Exits 1 if a check fails.
     """
-    return run_async(_doctor(setup, [resolve(name) for name in names] or runtime_names(), as_json))
+    here = _here(setup)
+    return run_async(_doctor(setup, here, [resolve(name) for name in names] or here.names(), as_json))
 
 
 @runtimes.command()
@@ -101,63 +97,104 @@ def certify(setup: Setup, name: str, against: tuple[str, ...], as_json: bool) ->
 
 
 @runtimes.command()
+@click.argument("names", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="All programs that CodeSDK knows how to install.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Show the commands, and run nothing.")
+def install(names: tuple[str, ...], every: bool, yes: bool, dry_run: bool) -> int:
+    """Install the program of a runtime by NAME, in the tested version; several names are taken one by one.
+
+    NAME is a runtime's, or that of a program that runtimes can drive. What comes with a Python package is installed for
+    the Python that runs this command; all else in a folder of its own, below CODESDK_PROGRAMS or the user's data
+    folder, together with a node if it needs a newer one. The commands are shown first. Exits 1 if one fails, or if the
+    program is not there afterwards.
+    """
+    from codesdk.cli.installation import installable, run_install
+
+    if every == bool(names):
+        raise InvalidRequest("Name the programs to install, or use --all.")
+    return run_install(names or installable(), yes=yes, dry_run=dry_run)
+
+
+@runtimes.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Show the command, and run nothing.")
-def install(name: str, yes: bool, dry_run: bool) -> int:
-    """Install the program of the runtime NAME, in the tested version, for the Python that runs this command.
+def uninstall(name: str, yes: bool) -> int:
+    """Remove the program NAME that `install` put into a folder of its own, in every version that is there.
 
-    The command is shown first. Exits 1 if it fails, or if the program is not found afterwards.
+    What runs is not ended, and may fail then: close its sessions first.
     """
-    entry = entry_of(name)
-    command = install_command(entry)
-    there = run_async(_version(entry))
-    if there is not None and not dry_run:
-        write_text(sys.stdout, f"{there} is installed already.\n")
-        return OK
-    write_text(sys.stdout, f"{printable(shlex.join(command))}\n")
-    if dry_run:
-        return OK
-    if not yes:
-        if not sys.stdin.isatty():
-            raise InvalidRequest("There is no terminal to ask at. Use --yes to run this command.")
-        click.confirm("Run it?", abort=True)
-    return _install(entry, command)
+    from codesdk.cli.installation import run_uninstall
+
+    return run_uninstall(name, yes=yes)
 
 
-def _install(entry: RuntimeEntry, command: list[str]) -> int:
-    try:
-        # No stdin: an installer that asks something would wait for an answer that nobody sees is wanted.
-        code = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
-    except OSError as error:
-        raise InvalidRequest(
-            f"{command[0]} could not be started ({error.strerror}). Is it installed?"
-        ) from None
-    importlib.invalidate_caches()  # the installer added packages to this running Python
-    there = run_async(_version(entry)) if code == 0 else None
-    if there is None:
-        why = (
-            f"the command ended with code {code}"
-            if code
-            else "the command succeeded, but the program is still not there"
+@runtimes.command()
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option(
+    "--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable that it needs. Repeatable."
+)
+@click.option("--row", metavar="FILE", help="What is known already: a row, or what an earlier run printed.")
+@click.option("--write", "name", metavar="NAME", help="Keep the row, so that the runtime acp:NAME exists.")
+@click.option("--check", is_flag=True, help="Then play rows of the conformance matrix on it.")
+@click.option("--with-network", is_flag=True, help="Go on where the agent cannot be kept from the network.")
+@click.option(
+    "--timeout",
+    type=Real(1, 3600),
+    default=300,
+    show_default=True,
+    metavar="SECONDS",
+    help="For all experiments.",
+)
+@json_option("Print one finding per line as JSON, then the row.")
+def probe(
+    command: tuple[str, ...],
+    variables: tuple[str, ...],
+    row: str | None,
+    name: str | None,
+    check: bool,
+    with_network: bool,
+    timeout: float,
+    as_json: bool,
+) -> int:
+    """Find out how to drive an unknown agent of the Agent Client Protocol, and write its row.
+
+    COMMAND starts the agent; write -- before it. It is started several times with a scripted model, dummy keys, a home
+    and a folder of its own, in a network that has only loopback; what it leaves is removed. Each finding is shown as it
+    is made, and what could not be learned is said. The row goes to stdout, or to the operator's folder with --write.
+
+    In VALUE and in a row, ${model_url} stands for the address of the model, ${key} for its key, ${model} for its name.
+    With --check and a --row that an earlier run printed, only the matrix is played.
+
+    Exits 1 if the command is no agent, if no session could use it, or if a row of the matrix fails.
+    """
+    from codesdk.cli.probing import Wanted, run_probe
+
+    return run_probe(
+        Wanted(
+            command=command,
+            variables=variables,
+            row=row,
+            name=name,
+            check=check,
+            with_network=with_network,
+            timeout_s=timeout,
+            as_json=as_json,
         )
-        write_text(sys.stderr, f"{entry.name} was not installed: {why}.\n")
-        return FAILED
-    write_text(sys.stdout, f"{there} is installed.\n")
-    return OK
+    )
 
 
-async def _version(entry: RuntimeEntry) -> str | None:
-    try:
-        program = await find_program(entry)
-    except TaskFailure:
-        return None
-    return f"{entry.name}: {printable(program.path)}, version {program.version},"
+def _here(setup: Setup) -> RuntimesHere:
+    """Return what the operator says of runtimes, if that counts here: a daemon has its own."""
+    if not served(setup):
+        return RuntimesHere.of_command()
+    refuse_rules("daemon")
+    return RuntimesHere()
 
 
-async def _list(setup: Setup, chosen: list[str], as_json: bool) -> int:
+async def _list(setup: Setup, here: RuntimesHere, chosen: list[str], as_json: bool) -> int:
     ready = True
-    async for found, capabilities in _readiness(setup, chosen):
+    async for found, capabilities in _readiness(setup, here, chosen):
         ready = ready and found.ready
         if as_json:
             report: dict[str, Any] = {"name": found.name, "alias": alias_of(found.name), "ready": found.ready}
@@ -170,22 +207,24 @@ async def _list(setup: Setup, chosen: list[str], as_json: bool) -> int:
     return OK if ready or not chosen else FAILED
 
 
-async def _readiness(setup: Setup, chosen: list[str]) -> AsyncGenerator[tuple[RuntimeAuth, Capabilities]]:
+async def _readiness(
+    setup: Setup, here: RuntimesHere, chosen: list[str]
+) -> AsyncGenerator[tuple[RuntimeAuth, Capabilities | None]]:
     """Yield the chosen runtimes, or all, as whoever would run their sessions has them."""
     if not served(setup):
-        for name in chosen or runtime_names():
-            yield await ask_ready(name, setup), create_runtime(name).capabilities()
+        for name in chosen or here.names():
+            yield await ask_ready(name, setup, here)
         return
     async with connected(setup) as client:
-        known = {info.name: info for info in await client.runtimes()}
+        known = {info.name: info.capabilities for info in await client.runtimes()}
         for name in chosen or known:
-            yield await client.runtime_auth(name), known[name].capabilities
+            yield await client.runtime_auth(name), known.get(name)
 
 
-async def _doctor(setup: Setup, names: list[str], as_json: bool) -> int:
+async def _doctor(setup: Setup, here: RuntimesHere, names: list[str], as_json: bool) -> int:
     all_well = True
     for name in names:
-        findings = await look_at(name, setup)
+        findings = await look_at(name, setup, here)
         well = all(finding.state != "failed" for finding in findings)
         all_well = all_well and well
         if as_json:
@@ -214,9 +253,10 @@ def _shown(name: str) -> str:
 def _words(found: RuntimeAuth) -> str:
     """Return what to show of a runtime: what it would use, or everything that is missing."""
     program = found.available
-    version = f"{program.version} {program.state} · " if program.ok and program.version else ""
+    words = [word for word in (program.version, program.state) if word]
+    version = f"{' '.join(words)} · " if program.ok and program.version else ""
     if found.ready:
         return f"{version}{found.auth.account_label or 'ready'}"
     missing = [(program.problem, program.to_do), (found.auth.problem, found.auth.to_do)]
-    words = " ".join(word for pair in missing if pair[0] for word in pair if word)
-    return f"{version}{words or 'not ready'}"
+    said = " ".join(word for pair in missing if pair[0] for word in pair if word)
+    return f"{version}{said or 'not ready'}"

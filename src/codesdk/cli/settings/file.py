@@ -4,9 +4,9 @@ The file is named with --config, or is in the operator's own directory for confi
 working directory or in a workspace: what lies there may be written by an agent, and these settings loosen things.
 """
 
-import difflib
+import os
 import stat
-import tomllib
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -24,10 +24,18 @@ def find(named: str | None) -> Path | None:
     """Return the file to read: the named one, or that of the operator if it is there."""
     if named is not None:
         return Path(named)
-    from platformdirs import user_config_path
-
-    place = user_config_path("codesdk", appauthor=False) / NAME
+    place = own_directory() / NAME
     return place if place.exists() else None
+
+
+def own_directory() -> Path:
+    """Return the operator's directory for configuration. Without platformdirs, which takes longer to load than this file to read."""
+    given = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    # A relative one would depend on where we are, which may be a workspace.
+    if given.is_absolute():
+        return given / "codesdk"
+    usual = "Library/Application Support" if sys.platform == "darwin" else ".config"
+    return Path.home() / usual / "codesdk"
 
 
 def read(path: Path, settings: Sequence[Setting]) -> dict[str, Any]:
@@ -57,6 +65,8 @@ def _parse(path: Path) -> dict[str, Any]:
         raise InvalidRequest(f"{path}: the configuration cannot be read ({error.strerror}).") from None
     if len(data) > MAX_BYTES:
         raise InvalidRequest(f"{path}: a configuration may have at most {MAX_BYTES:,} bytes.")
+    import tomllib  # a daemon without a file does not need it
+
     try:
         parsed = tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:
@@ -86,6 +96,8 @@ def _leaves(
 
 def _advice(name: str, names: Sequence[str]) -> str:
     """Return what may have been meant by a name, or where the names are."""
+    import difflib
+
     near = difflib.get_close_matches(name, names, 1, 0.7)
     # A key may also be right and in the wrong table.
     last = name.rpartition(".")[2]

@@ -72,7 +72,8 @@ LIMIT_HELP = {
     "limits.max_message_bytes": "Size of what a user says.",
     "limits.max_event_bytes": "Size of an event.",
     "limits.max_artifact_bytes": "Size of an artifact or an upload.",
-    "limits.max_same_requests": "Equal model requests within a minute; more count as a loop.",
+    "limits.max_same_requests": "Equal model requests of one task within a minute; more count as a loop.",
+    "limits.max_same_calls": "Equal calls in a row with equal results; more count as a loop.",
     "limits.runtime_idle_s": "Seconds without a task after which a runtime's process is ended; it is started again on need.",
     "limits.requests": "Model requests of all sessions of one principal.",
     "limits.tokens": "Tokens of all sessions of one principal.",
@@ -158,7 +159,65 @@ FETCH = (
         "HOST",
     ),
 )
-OPENING = (POLICY, YOLO, UNTESTED, *COMMANDS, *FETCH)
+EXTERNAL = Setting(
+    "external",
+    "--external",
+    list[str],
+    "An executable that speaks the adapter protocol, as the runtime external:NAME.",
+    (),
+    "NAME=COMMAND",
+)
+RUNTIMES = (
+    EXTERNAL,
+    Setting(
+        "hosting",
+        "--hosting",
+        Literal["in_process", "subprocess"],
+        "Where built-in runtimes run; with subprocess, each session's has a process of its own.",
+        "in_process",
+    ),
+)
+EXTENSIONS = (
+    Setting(
+        "extensions.roots",
+        "--extension",
+        list[str],
+        "A directory that is an extension, or holds some.",
+        (),
+        "DIR",
+        is_path=True,
+    ),
+    Setting(
+        "extensions.project",
+        "--project-extensions",
+        str | None,
+        "A directory whose .codesdk/extensions are loaded, each once `codesdk extensions trust` has pinned it.",
+        metavar="DIR",
+        is_path=True,
+    ),
+    Setting(
+        "extensions.packages",
+        "--extension-packages",
+        bool,
+        "Load installed packages that say they are extensions.",
+        False,
+    ),
+    Setting(
+        "extensions.trust",
+        "--extension-trust",
+        Literal["disabled", "warn", "enforced"],
+        "What becomes of events and actions that an extension does not declare; enforced refuses them.",
+        "enforced",
+    ),
+    Setting(
+        "extensions.hosting",
+        "--extension-hosting",
+        Literal["in_process", "subprocess"],
+        "Where extensions run; with subprocess, each has a process of its own and none of our environment.",
+        "in_process",
+    ),
+)
+OPENING = (POLICY, YOLO, UNTESTED, *RUNTIMES, *COMMANDS, *FETCH, *EXTENSIONS)
 """What an engine of any process can be opened with: `codesdk run` takes these flags, too."""
 
 DAEMON = (
@@ -197,6 +256,13 @@ DAEMON = (
         "--allow-script-files",
         bool,
         "Sessions on the scripted runtime may name a script in their workspace.",
+        False,
+    ),
+    Setting(
+        "allow_agent_commands",
+        "--allow-agent-commands",
+        bool,
+        "Sessions on the runtime acp may say which command starts their agent: it runs as the daemon's user.",
         False,
     ),
     Setting(

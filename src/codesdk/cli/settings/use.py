@@ -1,6 +1,5 @@
 """Settings in effect → what a daemon and an engine are opened with. What would have no effect is refused."""
 
-import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -11,10 +10,13 @@ from codesdk.contract.bounds import check_bounds
 from codesdk.contract.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from codesdk.contract.access import LoginTraffic
     from codesdk.contract.capabilities import IsolationLevel
+    from codesdk.contract.ports import Policy
     from codesdk.contract.retention import Retention
     from codesdk.contract.settings import Limits
     from codesdk.daemon import DaemonSettings
+    from codesdk.extensions import ExtensionOptions
     from codesdk.tools import ExecOptions, FetchOptions
 
 EVERYWHERE = "*"
@@ -24,14 +26,39 @@ _OF_SANDBOX = {"image": "oci", "engine": "oci", "cpus": "oci", "readable": "bubb
 
 def opening(settings: Resolved) -> dict[str, Any]:
     """Return arguments to open an engine with: the policy, and the tools that are off by default."""
-    from codesdk.policy import choose_policy
-
-    policy = settings["policy"]
     return {
-        "policy": None if policy is None else settings.use("policy", choose_policy),
+        "policy": _policy(settings),
+        "external": external(settings),
+        "hosting": settings["hosting"],
         "run": commands(settings),
         "fetch": fetch(settings),
+        "extensions": extensions(settings),
     }
+
+
+def _policy(settings: Resolved) -> "Policy | None":
+    """Return the policy that is asked on top of the permission mode, if one was named."""
+    if settings["policy"] is None:
+        return None
+    from codesdk.policy import choose_policy
+
+    return settings.use("policy", choose_policy)
+
+
+def external(settings: Resolved) -> dict[str, list[str]]:
+    """Return the commands of executables that are runtimes, by name."""
+    if not settings["external"]:
+        return {}
+    from codesdk.runtimes import read_external
+
+    return settings.use("external", read_external)
+
+
+def logins(settings: Resolved) -> "dict[str, LoginTraffic]":
+    """Return the runtimes whose own logins are switched on, and how their requests go."""
+    from codesdk.runtimes import read_logins
+
+    return settings.use("logins", lambda words: read_logins(",".join(words)))
 
 
 def commands(settings: Resolved) -> "ExecOptions | None":
@@ -69,6 +96,28 @@ def fetch(settings: Resolved) -> "FetchOptions | None":
     return FetchOptions(hosts=allowed)
 
 
+def extensions(settings: Resolved) -> "ExtensionOptions | None":
+    """Return where extensions come from, or None if none are switched on."""
+    roots, project, packages = (settings[f"extensions.{name}"] for name in ("roots", "project", "packages"))
+    if not roots and project is None and not packages:
+        for name in ("extensions.trust", "extensions.hosting"):
+            if settings.changed(name):
+                raise InvalidRequest(
+                    f"{settings.name(name)} has no effect: no extensions are switched on. Name some with"
+                    " --extension."
+                )
+        return None
+    from codesdk.extensions import ExtensionOptions
+
+    return ExtensionOptions(
+        project=project,
+        packages=packages,
+        roots=tuple(roots),
+        trust=settings["extensions.trust"],
+        hosting=settings["extensions.hosting"],
+    )
+
+
 def limits(settings: Resolved) -> "Limits":
     """Return the limits of the engine."""
     from codesdk.contract.settings import Budget, Limits
@@ -82,7 +131,7 @@ def daemon(settings: Resolved) -> "DaemonSettings":
     """Return the settings of a daemon."""
     from codesdk.daemon import DaemonSettings
     from codesdk.engine import Permits
-    from codesdk.runtimes import read_logins, resolve
+    from codesdk.runtimes import resolve
 
     return DaemonSettings(
         host=settings["host"],
@@ -94,8 +143,9 @@ def daemon(settings: Resolved) -> "DaemonSettings":
             allow_yolo=settings["allow_yolo"],
             allow_untested=settings["allow_untested"],
             script_files=settings["allow_script_files"],
+            agent_commands=settings["allow_agent_commands"],
             share_keys=settings["share_keys"],
-            logins=settings.use("logins", lambda words: read_logins(",".join(words))),
+            logins=logins(settings),
             isolation=settings.use("allow_isolation", _levels),
             namespaces=tuple(settings["allow_namespaces"]),
         ),
@@ -171,6 +221,8 @@ def _levels(names: Sequence[str]) -> "tuple[IsolationLevel, ...]":
 
 def _words(line: str) -> list[str]:
     """Return the words of a command's beginning."""
+    import shlex
+
     try:
         words = shlex.split(line)
     except ValueError as error:

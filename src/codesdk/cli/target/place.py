@@ -13,6 +13,7 @@ from codesdk.cli.app import Setup
 from codesdk.contract.service import SessionReader
 
 if TYPE_CHECKING:
+    from codesdk.cli.settings.resolved import Resolved
     from codesdk.client import CodeSDKClient
     from codesdk.engine import Archive
     from codesdk.sdk import CodeSDK
@@ -68,6 +69,37 @@ async def open_sdk(setup: Setup) -> "AsyncGenerator[CodeSDK | CodeSDKClient]":
     # A command ends soon, and would only interrupt again what goes on by itself.
     async with CodeSDK.open(setup.data_dir, goes_on=False) as sdk:
         yield sdk.as_caller(Caller(actor=Actor(kind="user", id="terminal")))
+
+
+@asynccontextmanager
+async def open_shared(setup: Setup, rules: "Resolved") -> "AsyncGenerator[CodeSDK]":
+    """Open the data directory, as its holder by the rules of this process, or through whoever holds it."""
+    from codesdk.cli.settings.use import opening
+    from codesdk.contract.errors import Conflict
+    from codesdk.sdk import CodeSDK
+
+    if await runner(setup) == "nobody":
+        holding = CodeSDK.open(
+            setup.data_dir,
+            allow_yolo=rules["allow_yolo"],
+            allow_untested=rules["allow_untested"],
+            **opening(rules),
+            share=False,
+            # An editor or a chat may be opened long after it was closed: what was interrupted then waits for a person.
+            goes_on=False,
+        )
+        try:
+            sdk = await holding.__aenter__()
+        except Conflict:
+            pass  # somebody was faster
+        else:
+            try:
+                yield sdk
+            finally:
+                await holding.__aexit__(None, None, None)
+            return
+    async with CodeSDK.open(setup.data_dir, goes_on=False) as sdk:
+        yield sdk
 
 
 @asynccontextmanager

@@ -78,13 +78,17 @@ class Asker:
         session: Session,
         introduce: Callable[[str], Any],
         keyboard: Keyboard | None = None,
+        *,
+        denies_by_default: bool = False,
     ) -> None:
+        """`denies_by_default`: an empty line is a no. Otherwise it is no answer."""
         self._console = screen.console
         self._send = screen.send
         self._session = session
         self._introduce = introduce
         self._input: Any = None
         self._keyboard = keyboard or Keyboard()
+        self._denies_by_default = denies_by_default
         self._open: dict[str, ApprovalRequested] = {}
         self._current: ApprovalRequested | None = None
         self._on_prompt = False
@@ -151,6 +155,8 @@ class Asker:
         about_call = self._current is None or self._current.tool_call_id is not None
         # A question about a budget has no tool to approve for the session, and no input to show.
         choices = _CHOICES if about_call else _CHOICES[:2]
+        if self._denies_by_default:
+            choices = tuple((f"{key}/⏎" if key == "n" else key, meaning) for key, meaning in choices)
         if self._current is not None and self._current.question is not None:
             choices = _ANSWER
         self._console.print(prompt_line(choices), end="", soft_wrap=True)
@@ -182,7 +188,7 @@ class Asker:
             await self._approve(question, always=False)
         elif word in ("a", "always") and not reason:
             await self._approve(question, always=True)
-        elif word in ("n", "no"):
+        elif word in ("n", "no") or (not word and self._denies_by_default):
             await self._deny(question, reason.strip() or DENIED)
         else:
             if word in ("s", "show"):

@@ -9,7 +9,7 @@ from codesdk.cli.view.safe import one_line
 from codesdk.contract import events as ev
 from codesdk.contract.events import Event, UsageTotals
 from codesdk.contract.messages import Message, text_of
-from codesdk.contract.payloads import RecoveryCause
+from codesdk.contract.payloads import HandlerOutcome, RecoveryCause
 from codesdk.contract.records import ApprovalRow
 from codesdk.contract.tools import Actor
 
@@ -18,7 +18,7 @@ def gist(event: Event, limit: int = 120) -> str:
     """Return one line that says what happened, cut to `limit` characters."""
     payload: object = event.payload
     # Deltas are by far the most events, so what the model said is tried first.
-    said = (text for tell in (_model, _call, _task, _session) if (text := tell(payload)) is not None)
+    said = (text for tell in (_model, _call, _task, _session, _beside) if (text := tell(payload)) is not None)
     text = next(said, None)
     return one_line(brief(payload) if text is None else text, limit)
 
@@ -105,6 +105,19 @@ def _said(messages: list[Message]) -> str:
     return " ".join(text_of(message.content) for message in messages)
 
 
+def outcome_gist(one: HandlerOutcome) -> str:
+    """Return what came of a handler, in a few words."""
+    match one.kind:
+        case "handler_result":
+            return one.value if isinstance(one.value, str) else _encoded(one.value)
+        case "handler_error":
+            return f"failed: {one.message or one.error}"
+        case "action_result":
+            return f"{one.action_type}: {one.status}"
+        case "enqueue_result":
+            return f"job {(one.job or {}).get('id', '')}: {one.status}"
+
+
 _CAUSES: dict[RecoveryCause, str] = {
     "INTERRUPTED": "the process had ended",
     "STORAGE_FAILED": "the log could not be written",
@@ -146,6 +159,20 @@ def _session(payload: object) -> str | None:
             return None
 
 
+def _beside(payload: object) -> str | None:
+    match payload:
+        case ev.TranscriptSupplemented() as p:
+            said = p.text if p.text is not None else _encoded(p.data)
+            return f"{p.supplement_id} by {who(p.by)}: {said}"
+        case ev.SuggestRequested() as p:
+            return f"{p.suggest_id} by {who(p.by)}{'' if p.text is None else f': {p.text}'}"
+        case ev.SuggestAnswered() as p:
+            said = ", ".join(f"{one.module_name} {outcome_gist(one)}" for one in p.results)
+            return f"{p.suggest_id}: {said or 'nothing'}"
+        case _:
+            return None
+
+
 def _task(payload: object) -> str | None:
     match payload:
         case ev.TaskQueued() as p:
@@ -154,7 +181,7 @@ def _task(payload: object) -> str | None:
             before = f"resumes {p.resumes.task_id} " if p.resumes else ""
             return before + _said(p.messages)
         case ev.TaskSteered() as p:
-            return _said(p.messages)
+            return _said(p.messages) if p.by is None else f"by {who(p.by)}: {_said(p.messages)}"
         case ev.TaskStopRequested() | ev.TaskStopped() as p:
             return f"by {who(p.by)}: {p.reason}"
         case ev.TaskCompleted() as p:
@@ -195,6 +222,8 @@ def _call(payload: object) -> str | None:
         case ev.ToolCallRequested() as p:
             given = p.input_ref.artifact_id if p.input_ref else brief(p.input)
             return f"{p.name} {given}" + (f" (attempt {p.attempt})" if p.attempt > 1 else "")
+        case ev.ToolCallAnnounced() as p:
+            return f"{p.tool_call_id} belongs to {p.message_id or 'no message'}"
         case ev.ToolCallPolicyEvaluated() as p:
             rule, reason = f" ({p.rule})" if p.rule else "", f" {p.reason}" if p.reason else ""
             return f"{p.source} says {p.result}{rule}{reason}"

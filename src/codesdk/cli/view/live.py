@@ -177,7 +177,7 @@ class LiveView:
 
     async def _steered(self, p: ev.TaskSteered, event: Event) -> None:
         said = " ".join(text_of(message.content) for message in p.messages)
-        self._note(f"steered: {said}", "dim")
+        self._note(f"steered: {said}" if p.by is None else f"{who(p.by)}: {said}", "dim")
 
     async def _retracted(self, p: ev.OutputRetracted, event: Event) -> None:
         self._streamed.clear()  # the final text is printed whole, unless it streams again
@@ -326,6 +326,8 @@ class LiveView:
         ev.RuntimeNotice: _notice,
         ev.SettingsChanged: _fact,
         ev.SessionCompacted: _fact,
+        ev.TranscriptSupplemented: _fact,
+        ev.SuggestAnswered: _fact,
         ev.GrantRevoked: _fact,
         ev.TaskCompleted: _ended,
         ev.TaskFailed: _ended,

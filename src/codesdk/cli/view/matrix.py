@@ -15,10 +15,10 @@ from codesdk.contract.runtime import Runtime
 from codesdk.runtimes import create_runtime
 from codesdk.testing.cells import Cell
 from codesdk.testing.conformance import MATRIX, MakeRuntime, Scenario
+from codesdk.testing.matrix import MARKS
 from codesdk.testing.network import alone, can_be_alone
 
 _WIDTH = max(map(len, MATRIX))
-_MARKS = {"pass": "✓", "fail": "✗", "unsupported": "-", "not-checked": "?"}
 
 
 class MatrixView:
@@ -36,14 +36,12 @@ class MatrixView:
             write_json({"runtime": self._name, **msgspec.to_builtins(cell)})
             return
         detail = f"  {one_line(cell.detail, 300)}" if cell.detail else ""
-        write_text(sys.stdout, f"  {_MARKS[cell.outcome]} {cell.name:{_WIDTH}}  {cell.outcome}{detail}\n")
+        write_text(sys.stdout, f"  {MARKS[cell.outcome]} {cell.name:{_WIDTH}}  {cell.outcome}{detail}\n")
 
     def sum_up(self) -> None:
         """Show how many rows came out how."""
         if not self._as_json:
-            told = ", ".join(
-                f"{self.counts[outcome]} {outcome}" for outcome in _MARKS if self.counts[outcome]
-            )
+            told = ", ".join(f"{self.counts[outcome]} {outcome}" for outcome in MARKS if self.counts[outcome])
             write_text(sys.stdout, f"  {self.counts.total()} rows: {told}\n\n")
 
 
@@ -54,12 +52,12 @@ def network() -> Generator[None]:
         yield
 
 
-def built_in(name: str) -> MakeRuntime:
-    """Return what makes a runtime of this version for the matrix."""
+def built_in(name: str, **options: Any) -> MakeRuntime:
+    """Return what makes a runtime of this version for the matrix, perhaps to work in one of several ways."""
 
     @asynccontextmanager
     async def make(scenario: Scenario) -> AsyncGenerator[Runtime]:
-        yield create_runtime(name, **program_option(scenario))
+        yield create_runtime(name, **options, **program_option(scenario))
 
     return make
 

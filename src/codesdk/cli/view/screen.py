@@ -60,10 +60,10 @@ class Outlet:
 
 
 class Screen:
-    """Stdout for people. `async with` sends what is left at the end."""
+    """Stdout for people, or stderr. `async with` sends what is left at the end."""
 
-    def __init__(self) -> None:
-        stream: TextIO = sys.stdout
+    def __init__(self, *, err: bool = False) -> None:
+        stream: TextIO = sys.stderr if err else sys.stdout
         self._outlet = Outlet(stream)
         self.console = make_console(cast("IO[str]", self._outlet), stream.isatty())
         self.send = self._outlet.send

@@ -3,18 +3,19 @@
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 
+import msgspec
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from codesdk.cli.view.flow import Flow
-from codesdk.cli.view.gist import brief, gist, local_time, plural, size
+from codesdk.cli.view.gist import brief, gist, local_time, plural, size, who
 from codesdk.cli.view.pieces import call_line, result_lines
 from codesdk.cli.view.safe import one_line, printable
 from codesdk.contract import messages as blocks
 from codesdk.contract.events import Event
-from codesdk.contract.records import ArtifactRow, SessionRow
+from codesdk.contract.records import ArtifactRow, SessionRow, Supplement
 from codesdk.sandbox import LimitName, SandboxCapabilities
 
 Part = tuple[str, str]
@@ -164,7 +165,8 @@ def print_message(console: Console, message: blocks.Message) -> None:
             case blocks.Text() | blocks.Code():
                 _print_text(console, block.text if isinstance(block, blocks.Text) else block.code, "")
             case blocks.Reasoning():
-                _print_text(console, block.text, "dim italic")
+                if block.text:
+                    _print_text(console, block.text, "dim italic")
             case blocks.ToolUse():
                 console.print(Text("  ").append_text(call_line(block.name, block.input, console.width - 2)))
             case blocks.ToolResult():
@@ -174,6 +176,18 @@ def print_message(console: Console, message: blocks.Message) -> None:
                 console.print(
                     Text(f"  {brief(block.name or block.artifact_id)} ({block.artifact_id})", "dim")
                 )
+    console.print()
+
+
+def print_supplement(console: Console, one: Supplement) -> None:
+    """Print what stands beside a transcript."""
+    console.print(
+        Text(f"beside it, by {one_line(who(one.by), 60)} ({one_line(one.supplement_id, 64)})", "bold")
+    )
+    if one.text is not None:
+        _print_text(console, one.text, "")
+    if one.data is not None:
+        _print_text(console, msgspec.json.encode(one.data).decode(), "dim")
     console.print()
 
 

@@ -5,7 +5,7 @@ import contextlib
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast
 
 from codesdk.cli.interrupts import Interrupts
 from codesdk.cli.view.out import ReaderGone, write_encoded
@@ -17,6 +17,7 @@ from codesdk.handles import Handles, Session, Task
 from codesdk.runtimes import resolve
 
 if TYPE_CHECKING:
+    from codesdk.cli.view.policy_stdio import PolicyView
     from codesdk.script import Script
 
 Answering = Literal["terminal", "others", "nobody"]
@@ -59,6 +60,15 @@ class Setting(NamedTuple):
     """The options that follow `codesdk` in commands that a person is told to type."""
     fail_on_denied: bool = False
     """Whether a task with denied calls counts as one that failed."""
+    prints_data: bool = False
+    """Whether stdout is for the result that the task was asked for; then all else is shown on stderr."""
+    policy_stdio: bool = False
+    """Whether questions are put to whoever reads stdout, and answered over stdin (docs/policy-channel.md)."""
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether stdout is for programs."""
+        return self.as_json or self.policy_stdio
 
 
 def choose_answering(as_json: bool, interactive: bool) -> Answering:
@@ -77,9 +87,9 @@ class Playing(NamedTuple):
     """What one of the runtimes plays."""
 
 
-def scripted(runtime: str, script: str | None) -> Playing:
+def scripted(runtime: str | None, script: str | None) -> Playing:
     """Return what plays a script, loaded and checked: the scripted runtime, or the model of any other."""
-    if resolve(runtime) != "scripted":
+    if runtime is None or resolve(runtime) != "scripted":
         return Playing({}, None if script is None else _load(script))
     if script is None:
         raise InvalidRequest(
@@ -118,6 +128,8 @@ async def work(
         task = await begin()
         stopping: set[asyncio.Task[None]] = set()
         interrupts.on_stop = lambda: stopping.add(asyncio.create_task(_stop(task, view)))
+        if setting.policy_stdio:
+            cast("PolicyView", view).end_with(interrupts.on_stop)
         try:
             return await _follow(task, view, after, answer)
         finally:
@@ -170,13 +182,20 @@ async def _refuse(task: Task, question: ApprovalRequested) -> None:
 
 @asynccontextmanager
 async def _view(sdk: Handles, session: Session, setting: Setting) -> AsyncGenerator[View]:
+    if setting.policy_stdio:
+        from codesdk.channel import open_channel
+        from codesdk.cli.view.policy_stdio import PolicyView
+
+        async with open_channel() as channel:
+            yield PolicyView(channel, session, sdk.read_artifact)
+        return
     if setting.as_json:
         yield JsonView()
         return
     from codesdk.cli.view.live import LiveView
     from codesdk.cli.view.screen import Screen
 
-    async with Screen() as screen:
+    async with Screen(err=setting.prints_data) as screen:
         asked = session if setting.answering == "terminal" else None
         hint = setting.hint if setting.answering == "others" else None
         view = LiveView(screen, sdk.read_artifact, hint, asked)

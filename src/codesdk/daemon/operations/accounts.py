@@ -146,7 +146,7 @@ def _enabled(call: Call) -> str:
 
 def enabled(call: Call) -> list[RuntimeEntry]:
     """Return the runtimes that sessions may use."""
-    known = entries()
+    known = entries() | {name: RuntimeEntry(name=name, adapter="") for name in call.sdk.external}
     return [entry for name, entry in known.items() if name in (call.settings.permits.runtimes or known)]
 
 

@@ -3,7 +3,7 @@
 The action says its route, its scope and its result; the body is the action without the names in the path.
 """
 
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeGuard, cast
 
 import msgspec
 
@@ -14,20 +14,24 @@ from codesdk.daemon.operations.operation import Answer, Call, Operation
 from codesdk.daemon.routing import names_in
 
 _Method = Literal["GET", "POST", "DELETE"]
-_BEGINS: tuple[type[Action[Any]], ...] = (act.StartTask, act.ResumeSession)
-"""Actions that count towards the number of tasks a principal may start."""
+Begins = act.StartTask | act.ResumeSession | act.CompactSession
 
 
-def body_of(kind: type[Action[Any]], path: str) -> type[msgspec.Struct] | None:
-    """Return the type of an action's body: its fields except those in the path, or None if none are left."""
+def begins(action: Action[Any]) -> TypeGuard[Begins]:
+    """Return whether an action counts towards the number of tasks that a principal may start."""
+    if isinstance(action, act.CompactSession):
+        return action.strategy == "summary"
+    return isinstance(action, act.StartTask | act.ResumeSession)
+
+
+def body_of(kind: type[Action[Any]], path: str) -> type[msgspec.Struct]:
+    """Return the type of an action's body: its fields except those in the path."""
     in_path = set(names_in(path))
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = [
         (field.name, field.type) if field.required else (field.name, field.type, _default(field))
         for field in msgspec.structs.fields(kind)
         if field.name not in in_path
     ]
-    if not fields:
-        return None
     doc = {"__doc__": kind.__doc__}
     return msgspec.defstruct(kind.__name__, fields, bases=(Body,), namespace=doc, frozen=True, kw_only=True)
 
@@ -44,7 +48,7 @@ async def _execute(call: Call) -> Answer:
     assert kind is not None, "only actions are executed"
     given = {} if call.body is None else msgspec.structs.asdict(call.body)
     action = kind(**given, **call.path)
-    if kind in _BEGINS or (isinstance(action, act.CompactSession) and action.strategy == "summary"):
+    if begins(action):
         call.refuse_late()
         row = await call.sdk.service.session(call.path["session_id"])
         call.take_task(row.runtime)
@@ -64,7 +68,8 @@ def _row(kind: type[Action[Any]], *, status: int = 200, group: str = "sessions")
         scope=kind.needs,
         run=_execute,
         action=kind,
-        body=body_of(kind, path),
+        # A body that says nothing has to be JSON, too: no page in a browser can send that from elsewhere.
+        body=None if method == "DELETE" else body_of(kind, path),
         answer=None if nothing else result,
         status=204 if nothing else status,
         group=group,
@@ -78,6 +83,9 @@ OPERATIONS = (
     _row(act.ChangeSettings),
     _row(act.MoveSession),
     _row(act.CompactSession),
+    _row(act.SupplementTranscript),
+    _row(act.RequestSuggestions, status=202),
+    _row(act.AnswerSuggestRequest),
     _row(act.CloseSession),
     _row(act.DeleteSession),
     _row(act.UndoChanges),
@@ -89,4 +97,6 @@ OPERATIONS = (
     _row(act.DenyCall, group="approvals"),
     _row(act.AnswerQuestion, group="approvals"),
     _row(act.RevokeGrant, group="approvals"),
+    _row(act.CancelJob, group="jobs"),
+    _row(act.RetryJob, group="jobs"),
 )

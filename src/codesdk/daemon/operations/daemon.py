@@ -1,6 +1,7 @@
 """Operations about the daemon itself: health, readiness, runtimes, metrics, clean-up, who the caller is."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from codesdk.contract.errors import CodeSDKError, StorageFailure
 from codesdk.contract.events import CONTRACT_VERSION
 from codesdk.contract.ports import EventLog
 from codesdk.contract.retention import GcReport
+from codesdk.contract.runtime import Runtime
 from codesdk.daemon.operations.accounts import enabled
 from codesdk.daemon.operations.operation import Call, Operation, get
 from codesdk.daemon.problems import not_ready
@@ -100,11 +102,16 @@ async def collect_garbage(call: Call) -> GcReport:
 
 async def list_runtimes(call: Call) -> RuntimePage:
     """List the runtimes and what each can do."""
-    return RuntimePage(runtimes=[_info(entry) for entry in enabled(call)])
+    found: list[RuntimeInfo] = []
+    for entry in enabled(call):
+        # An executable that has not said what it is: asking for its auth status says why.
+        with contextlib.suppress(CodeSDKError):
+            found.append(_info(entry, call.sdk.external.get(entry.name)))
+    return RuntimePage(runtimes=found)
 
 
-def _info(entry: RuntimeEntry) -> RuntimeInfo:
-    able = create_runtime(entry.name).capabilities()
+def _info(entry: RuntimeEntry, external: Runtime | None) -> RuntimeInfo:
+    able = (external or create_runtime(entry.name)).capabilities()
     return RuntimeInfo(name=entry.name, alias=entry.alias, capabilities=able)
 
 

@@ -10,12 +10,14 @@ from codesdk.contract.api import (
     EventPage,
     Finding,
     GrantPage,
+    JobPage,
     SessionPage,
     TaskPage,
     Transcript,
     UsageAnswer,
 )
 from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.jobs import JobDetail, JobState
 from codesdk.contract.records import SessionRow, SessionStatus, Spent, TaskRow
 from codesdk.daemon.operations.operation import Call, NoQuery, get
 from codesdk.daemon.responses import Whole
@@ -59,6 +61,16 @@ class EventQuery(NoQuery, frozen=True, forbid_unknown_fields=True, kw_only=True)
         Literal["sse", "page"] | None,
         msgspec.Meta(description="A stream or a page. If not given, the Accept header says it."),
     ] = None
+
+
+class JobQuery(NoQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Which jobs: those older than the id `after`, `limit` of them."""
+
+    after: After = None
+    limit: Limit = 100
+    state: Annotated[JobState | None, msgspec.Meta(description="Only jobs in this state.")] = None
+    type: Annotated[str | None, msgspec.Meta(description="Only jobs of this type.")] = None
+    session_id: Annotated[str | None, msgspec.Meta(description="Only jobs of this session.")] = None
 
 
 async def list_sessions(call: Call) -> SessionPage:
@@ -128,8 +140,11 @@ def _last_seen(call: Call) -> int:
 
 
 async def read_transcript(call: Call) -> Transcript:
-    """Read a session's messages."""
-    return Transcript(messages=await call.sdk.service.transcript(call.path["session_id"]))
+    """Read a session's messages, and what stands beside them."""
+    service, session_id = call.sdk.service, call.path["session_id"]
+    return Transcript(
+        messages=await service.transcript(session_id), supplements=await service.supplements(session_id)
+    )
 
 
 async def list_approvals(call: Call) -> ApprovalPage:
@@ -146,6 +161,24 @@ async def list_session_approvals(call: Call) -> ApprovalPage:
 async def list_grants(call: Call) -> GrantPage:
     """List the tools that are approved for the session."""
     return GrantPage(grants=await call.sdk.service.grants(call.path["session_id"]))
+
+
+async def list_jobs(call: Call) -> JobPage:
+    """List the jobs that extensions queued, newest first."""
+    query: JobQuery = call.query
+    rows = await call.sdk.jobs(
+        state=query.state,
+        job_type=query.type,
+        session_id=query.session_id,
+        after=query.after,
+        limit=query.limit,
+    )
+    return JobPage(jobs=rows, next=rows[-1].job_id if len(rows) == query.limit else None)
+
+
+async def get_job(call: Call) -> JobDetail:
+    """Look at a job."""
+    return await call.sdk.service.job(call.path["job_id"])
 
 
 async def read_usage(call: Call) -> UsageAnswer:
@@ -199,5 +232,7 @@ OPERATIONS = (
     get("/v1/approvals", list_approvals, group="approvals"),
     get("/v1/sessions/{session_id}/approvals", list_session_approvals, group="approvals"),
     get("/v1/sessions/{session_id}/grants", list_grants, group="approvals"),
+    get("/v1/jobs", list_jobs, query=JobQuery, group="jobs"),
+    get("/v1/jobs/{job_id}", get_job, group="jobs"),
     get("/v1/usage", read_usage, group="daemon"),
 )

@@ -4,9 +4,9 @@ The ledger writes questions and answers; this module waits for them and checks w
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from codesdk.contract.errors import Conflict, NotFound
+from codesdk.contract.errors import SETTLED, Conflict, Forbidden, NotFound
 from codesdk.contract.events import BudgetLevel
 from codesdk.contract.tools import Actor, Decision, Question, Scope
 from codesdk.engine.calls import ledger
@@ -17,6 +17,7 @@ from codesdk.engine.log.clock import iso, millis
 from codesdk.engine.log.state import CallState
 from codesdk.engine.models.limits import Standing
 from codesdk.engine.sessions.scope import SessionScope
+from codesdk.policy import may_answer
 
 
 class Approvals:
@@ -109,6 +110,7 @@ class Approvals:
         """
         state = self._find(tool_call_id, decision)
         if state is None:
+            _refuse_late(by, tool_call_id)
             return
         check_identity(state.identity, attempt, input_hash)
         call = self._live.get(state.key)
@@ -121,9 +123,28 @@ class Approvals:
         # Somebody else may have decided during that wait: agreeing is fine, `_find` raises otherwise.
         if state.phase != "waiting" or approval_id is None or not self._scope.state.is_open(state):
             self._find(tool_call_id, decision)
+            _refuse_late(by, tool_call_id)
             return
+        if by.kind == "extension" and not may_answer(ledger.extension_name(by), state.evaluations):
+            raise Forbidden(
+                f"No rule lets the extension {by.id} answer the question about {tool_call_id}: the rule that asks"
+                f' must say answer_by = ["extension:{by.id}"].'
+            )
         ledger.answer(self._scope.journal, state, decision, by, scope, reason, text)
         self.wake(approval_id)
+
+    def deny_each(self, approval_ids: Sequence[str], by: Actor, reason: str) -> None:
+        """Record that somebody denies some of the running task's questions. Those that are settled stay so."""
+        known, journal = self._scope.state, self._scope.journal
+        calls = {} if known.task is None else {call.approval_id: call for call in known.task.calls.values()}
+        for approval_id in approval_ids:
+            call = calls.get(approval_id)
+            asked = known.budget_questions.get(approval_id) or known.server_questions.get(approval_id)
+            if call is not None and call.phase == "waiting":
+                ledger.answer(journal, call, "deny", by, "once", reason)
+            elif asked is not None and asked.task_id is not None:
+                ledger.answer_question(journal, approval_id, "deny", by, reason)
+            self.wake(approval_id)
 
     def refuse(self, state: CallState, why: str) -> None:
         """Deny a call that nobody waits for any more, and close its question."""
@@ -162,7 +183,10 @@ class Approvals:
             raise NotFound(f"No call {tool_call_id} waits for an answer in this task.")
         approved = task.decisions[decided[-1]]
         if approved != (decision == "approve"):
-            raise Conflict(f"Call {tool_call_id} was already {'approved' if approved else 'denied'}.")
+            raise Conflict(
+                f"Call {tool_call_id} was already {'approved' if approved else 'denied'}.",
+                details={SETTLED: True},
+            )
         return None
 
     def leave(self) -> None:
@@ -184,3 +208,9 @@ class Approvals:
 
     def _nobody(self) -> str:
         return f"Nobody answered within {self._scope.settings.approval_timeout_s:g} s."
+
+
+def _refuse_late(by: Actor, tool_call_id: str) -> None:
+    """Raise `Conflict` for an extension whose answer came too late. A person who agrees with it is not bothered."""
+    if by.kind == "extension":
+        raise Conflict(f"Call {tool_call_id} was decided already.", details={SETTLED: True})

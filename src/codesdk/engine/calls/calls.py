@@ -3,6 +3,7 @@
     stream   announce ──────────────────────────▶ ┐                          ┌▶ reply to the runtime
     mcp      announce? ▶ matching ◀ request ────▶ ├ open ▶ decide ▶ execute ─┼▶ outcome of the request
     native   announce? ▶ matching ◀ may_run ────▶ ┘                          └▶ yes or no; then `ended`
+    wire     refuse ────────────────────────────▶ open ▶ denied: the runtime never heard of it
 
 Each call has one worker, and one more asyncio task while its tool runs. Decisions are stored before they take
 effect.
@@ -14,30 +15,34 @@ from typing import Any
 
 import msgspec
 
-from codesdk.contract.errors import Conflict, InvalidRequest
-from codesdk.contract.events import ToolCallRequested
-from codesdk.contract.runtime import ToolAnnouncement, ToolDropped, ToolEnded, ToolReply
+from codesdk.contract.errors import Conflict, ErrorInfo, InvalidRequest
+from codesdk.contract.ownership import WireCall
+from codesdk.contract.runtime import Ruling, ToolAnnouncement, ToolDropped, ToolEnded, ToolReply
+from codesdk.contract.text import is_text, mend
 from codesdk.contract.tools import Question, ToolIdentity, ToolOrigin
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.approvals import Approvals
 from codesdk.engine.calls.carried import issue_again
-from codesdk.engine.calls.evaluation import judge, known_tools, nobody_to_ask
+from codesdk.engine.calls.evaluation import judge, known_tools, nobody_to_ask, rule_behind
 from codesdk.engine.calls.execution import Executions
 from codesdk.engine.calls.inputs import Arrival, LiveCall, Resolution, UnusableCall, default_origin, take
 from codesdk.engine.calls.matching import Matching
 from codesdk.engine.calls.mcp_calls import ENDING, Request, Requests
 from codesdk.engine.calls.questions import answered, asking
+from codesdk.engine.calls.recording import request_of
 from codesdk.engine.calls.reported import UNCONFINED, drop, note_repeat, record_end
+from codesdk.engine.calls.wire_calls import record_denied
 from codesdk.engine.calls.workers import Workers
 from codesdk.engine.log.state import Carried
 from codesdk.engine.sessions.resources import Resources
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
+from codesdk.engine.tasks.answers import MAX_REFUSED, unanswered
 from codesdk.engine.tasks.drafts import Intake
-from codesdk.engine.tasks.validation import is_text, mend
 from codesdk.policy import decide
 
 NEVER_MADE = "The runtime did not go through with this call."
+UNWRITTEN = "The call cannot be written down, so it must not run."
 NOBODY_WAITS = "The runtime no longer waits for this call."
 SHUT_DOWN = "CodeSDK was shut down."
 CHANGED = "The runtime asks about another input than it announced; that is a call of its own."
@@ -88,7 +93,7 @@ class Calls:
     async def announce(self, item: ToolAnnouncement) -> None:
         """Open a call that the stream announces. Run it if it was handed over, else wait for its request."""
         arrival = await self._take(item, item.origin or self._default_origin)
-        if arrival is None or self._is_known(arrival):
+        if arrival is None or await self._is_known(arrival):
             return
         call = await self._open(arrival)
         if self._closed:
@@ -112,17 +117,20 @@ class Calls:
             request.worker = self._workers.spawn(self._serve(request, arrival))
         return self.requests.wait(request)
 
-    async def may_run(self, item: ToolAnnouncement) -> str | None:
-        """Decide a call that the runtime would run. Return why not, or None once its start is stored."""
+    async def may_run(self, item: ToolAnnouncement) -> Ruling:
+        """Decide a call that the runtime would run. If it may, its start is stored."""
         arrival = None if self._closed else await self._take(item, "native")
         if arrival is None or item.runtime_tool_call_id is None:
-            return ENDING.result if self._closed else "The call cannot be written down, so it must not run."
+            return Ruling(denied=ENDING.result if self._closed else UNWRITTEN)
         call = self._asked.get(item.runtime_tool_call_id)
         if call is None or call.input.digest != arrival.input.digest:
-            call = self._asked[item.runtime_tool_call_id] = await self._meet(arrival)
+            # What counts as another tool comes from a program, not from a model's message: nothing else announces it.
+            found = await (self._meet(arrival) if item.counts_as is None else self._open(arrival))
+            call = self._asked[item.runtime_tool_call_id] = found
             call.worker = self._workers.spawn(self._resolve(call))
         outcome = await self._outcome(call)
-        return ENDING.result if outcome is ENDING else outcome
+        denied = ENDING.result if outcome is ENDING else outcome
+        return Ruling(denied=denied, rule=rule_behind(call, "allow" if denied is None else "deny"))
 
     async def ask_user(self, item: ToolAnnouncement, question: Question) -> ToolReply:
         """Ask what a tool of the runtime's own asks. Return the answer, or as an error why there is none."""
@@ -147,6 +155,10 @@ class Calls:
             raise
         return ENDING if call.worker.cancelled() else call.worker.result()
 
+    async def refuse(self, call: WireCall) -> None:
+        """Record a call that the gateway kept from the runtime."""
+        await record_denied(self._scope, self._intake, self._tools, call)
+
     async def ended(self, item: ToolEnded) -> None:
         """Record the end of a call that the runtime ran. Not having asked where it had to is a violation."""
         runtime_id: Any = item.runtime_tool_call_id
@@ -158,7 +170,11 @@ class Calls:
             return  # it was denied, and this is the runtime confirming it
         if call.state.phase == "waiting" and item.refused:
             drop(self._scope, call, mend(str(item.result)))
-        elif not await record_end(self._scope, self._tools, call, item) and call.origin == "native":
+        elif (
+            not await record_end(self._scope, self._tools, call, item)
+            and call.origin == "native"
+            and not item.watched
+        ):
             name = call.state.name
             self._violated(f"The runtime ran its own tool {name} without asking. The task is stopped.", name)
 
@@ -195,6 +211,13 @@ class Calls:
         await self._workers.wait(timeout_s)
         await self._cancel_workers()
 
+    async def settle(self, timeout_s: float) -> bool:
+        """Wait for the calls of a turn that is over, and drop those it did not make. Return whether all have ended."""
+        for call in self._matching.take_unmet():
+            drop(self._scope, call, NEVER_MADE)
+        await self._workers.wait(timeout_s)
+        return not self._workers
+
     async def close(self, timeout_s: float) -> None:
         """Refuse new calls and wait for open ones; after the timeout, cancel and close what is left."""
         self._closed = True
@@ -226,9 +249,13 @@ class Calls:
                 self._workers.spawn(self._reply(nameless, f"Refused: {problem}"))
             return None
 
-    def _is_known(self, arrival: Arrival) -> bool:
-        """Return whether an announced call is already open, and note one that was announced twice."""
-        if self._matching.alone and self._matching.is_late(arrival):
+    async def _is_known(self, arrival: Arrival) -> bool:
+        """Return whether an announced call is already open. Record where it belongs, or that it is announced twice."""
+        early = await self._matching.take_early(arrival) if self._matching.early else None
+        if early is not None:
+            raw, raw_ref = await self._intake.raw(arrival.item.raw)
+            if not self._closed:
+                ledger.announced(self._scope.journal, early, arrival.item, raw, raw_ref)
             return True
         task, runtime_id = self._scope.state.task, arrival.item.runtime_tool_call_id
         seen = None if task is None or runtime_id is None else task.seen_calls.get(runtime_id)
@@ -238,7 +265,7 @@ class Calls:
         """Return the announced call that is now made or asked about, or open a new one."""
         call = await self._matching.meet(arrival)
         if call is None:
-            return await self._open(arrival)
+            return await self._matching.open_early(arrival, self._open_early)
         if call.input.digest != arrival.input.digest:
             drop(self._scope, call, CHANGED)
             return await self._open(arrival)
@@ -246,34 +273,26 @@ class Calls:
         call.input, call.subjects = arrival.input, arrival.item.subjects
         return call
 
-    async def _open(self, arrival: Arrival) -> LiveCall:
+    async def _open_early(self, arrival: Arrival) -> LiveCall:
+        return await self._open(arrival, early=True)
+
+    async def _open(self, arrival: Arrival, *, early: bool = False) -> LiveCall:
         """Open an attempt. After a stop it is denied at once."""
-        scope, item, given = self._scope, arrival.item, arrival.input
-        inline, ref = given.stored, None
-        if len(given.data) > scope.settings.input_inline_bytes:
-            inline, ref = msgspec.UNSET, await scope.put_artifact(given.data, "application/json", "input")
-        raw, raw_ref = await self._intake.raw(item.raw)
-        payload = ToolCallRequested(
-            tool_call_id=self._intake.call_ids.pop(item.runtime_tool_call_id, None)
-            or scope.ports.stamper.mint("call"),
-            attempt=1,
-            input_hash=given.digest,
-            runtime_tool_call_id=item.runtime_tool_call_id,
-            name=arrival.name,
-            tool_class=self._tools.classes.get(arrival.name, "dangerous"),
-            input=inline,
-            input_ref=ref,
-            input_redacted=given.redacted,
-            message_id=item.message_id,
-            index=item.index,
-        )
-        state = ledger.request(scope.journal, payload, raw, raw_ref)
+        scope, item = self._scope, arrival.item
+        request = await request_of(scope, self._intake, self._tools, arrival, early=early)
+        state = ledger.request(scope.journal, request.payload, request.raw, request.raw_ref)
         task = scope.state.task
         if task is not None and task.stop is not None:
             ledger.deny(scope.journal, state, ledger.ENGINE, lifecycle.STOP_REASON)
         judged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         call = self._live[state.key] = LiveCall(
-            state=state, origin=arrival.origin, input=given, subjects=item.subjects, judged=judged
+            state=state,
+            origin=arrival.origin,
+            input=arrival.input,
+            subjects=item.subjects,
+            opinion=item.opinion,
+            counts_as=item.counts_as if arrival.origin == "native" else None,
+            judged=judged,
         )
         return call
 
@@ -314,6 +333,10 @@ class Calls:
             ledger.started(self._scope.journal, call.state, ledger.NATIVE, UNCONFINED)
         await self._scope.recorder.settle()
         self._live.pop(call.state.key, None)
+        if (
+            call.counts_as is None
+        ):  # what has tools by names of its own is a program, not a model: it may poll
+            self._stop_loop()
         return outcome
 
     async def _decide(self, call: LiveCall) -> None:
@@ -328,6 +351,23 @@ class Calls:
         if verdict.result == "ask":
             await self.approvals.ask(call)
             call.prepared = answered(call.prepared, call.state.answer)
+
+    def _stop_loop(self) -> None:
+        """End a task whose model makes the same call for ever, or never a result that fits.
+
+        Its requests grow with each call, so none is like another.
+        """
+        task, limit = self._scope.state.task, self._scope.ports.limits.max_same_calls
+        if task is not None and task.repeated.times > limit:
+            message = (
+                f"The model called {task.repeated.call[0]} with the same input more than {limit} times in a row, and got the"
+                " same result each time. The task was stopped; start it again, perhaps with another wording or model."
+            )
+            self._scope.halt(ErrorInfo(code="MODEL_ERROR", message=message, retryable=False), None)
+        elif task is not None and task.refused >= MAX_REFUSED and task.answer is None:
+            error = unanswered(task, self._scope.state.runtime_name)
+            assert error is not None, "it has no answer"
+            self._scope.halt(error, None)
 
     async def _ask_budget(self) -> None:
         """Ask whether to raise a budget that is nearly used up, before the model gets this call's result."""

@@ -9,16 +9,27 @@ import msgspec
 
 from codesdk.contract.errors import Conflict
 from codesdk.contract.ports import PolicyQuestion
-from codesdk.contract.tools import Evaluation, Subjects, ToolClass, ToolIdentity, ToolSpec, Verdict
+from codesdk.contract.tools import (
+    ANSWER_TOOL,
+    Evaluation,
+    Subjects,
+    ToolClass,
+    ToolIdentity,
+    ToolSpec,
+    Verdict,
+)
 from codesdk.engine.calls.inputs import LiveCall
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.foreign import Contained
-from codesdk.policy import MODE, all_opinions
+from codesdk.policy import MODE, all_opinions, decide
 
 LISTED = f"{MODE}native_tools"
 """The rule for a tool in the session's native_tools. Part of the mode: a policy rule outweighs it."""
 UNDECLARED = f"{MODE}native_tools:undeclared"
 """The rule for a native tool that its runtime did not declare."""
+
+ANSWER = "output_schema"
+"""The rule for a valid result. No policy is asked about it."""
 
 NOBODY_TO_ASK = Evaluation(
     source="codesdk",
@@ -75,12 +86,22 @@ def judge(scope: SessionScope, tools: KnownTools, call: LiveCall) -> list[Evalua
     if isinstance(prepared, str):
         return [_opinion("deny", "input:invalid", prepared)]
     call.prepared = prepared
-    return [*_opinions(scope, call, prepared.subjects), *_asks(call)]
+    if name == ANSWER_TOOL:  # it changes nothing and reaches nothing, so there is nothing to decide
+        return [_opinion("allow", ANSWER, "The call only gives the result that the task asks for.")]
+    return [*_own_word(scope, call), *_opinions(scope, call, prepared.subjects), *_asks(call)]
+
+
+def _own_word(scope: SessionScope, call: LiveCall) -> list[Evaluation]:
+    """Return what the runtime's own policy says, as it is: the strictest opinion counts, whoever has it."""
+    if call.opinion is None:
+        return []
+    reason = f"The policy of {scope.state.runtime_name} says so."
+    return [Evaluation(source="runtime", result=call.opinion, rule="runtime:policy", reason=reason)]
 
 
 def _judge_native(scope: SessionScope, tools: KnownTools, call: LiveCall) -> list[Evaluation]:
     """Judge a native call. A listed tool still follows the mode; an undeclared one is always asked about."""
-    name, enabled = call.state.name, scope.state.config.native_tools
+    name, enabled = call.counts_as or call.state.name, scope.state.config.native_tools
     if name not in tools.native:
         reason = f"Nobody declared the runtime's own tool {name}, so it counts as dangerous."
         first = _opinion("ask", UNDECLARED, reason)
@@ -127,6 +148,13 @@ def check_identity(identity: ToolIdentity, attempt: int | None, input_hash: str 
         )
     if input_hash is not None and input_hash != identity.input_hash:
         raise Conflict(f"Call {identity.tool_call_id} has another input than the one answered. Look again.")
+
+
+def rule_behind(call: LiveCall, result: Verdict) -> str | None:
+    """Return the rule that decided a call in this way, if one did: neither a person nor the end of a task is a rule."""
+    opinions = call.state.evaluations
+    decided = decide(opinions) if opinions else None
+    return decided.rule if decided is not None and decided.result == result else None
 
 
 def _opinion(result: Verdict, rule: str, reason: str) -> Evaluation:

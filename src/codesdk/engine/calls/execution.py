@@ -13,6 +13,7 @@ from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import AskUser, FileChange, ToolInvocation, ToolRun
 from codesdk.contract.runtime import ToolReply
+from codesdk.contract.text import mend
 from codesdk.contract.tools import Change, Outcome, OutputStream, Question
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.approvals import Approvals
@@ -21,7 +22,7 @@ from codesdk.engine.calls.server_questions import ServerQuestions
 from codesdk.engine.log.state import CallState
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
-from codesdk.engine.tasks.validation import is_deep, mend
+from codesdk.engine.tasks.validation import is_deep
 from codesdk.foreign import call as run_foreign, name_of
 from codesdk.redaction import StreamRedactor
 
@@ -94,15 +95,18 @@ class Executions:
 
     def _invocation(self, call: LiveCall, ask: AskUser) -> ToolInvocation:
         state, identity = self._scope.state, call.state.identity
+        task_id = state.task.task_id if state.task else None
+        editors = self._scope.ports.editors
         return ToolInvocation(
             session_id=state.session_id,
-            task_id=state.task.task_id if state.task else None,
+            task_id=task_id,
             tool_call_id=identity.tool_call_id,
             attempt=identity.attempt,
             name=call.state.name,
             input=call.input.value,
             workspace=self._scope.workspace,
             ask=ask,
+            editor=None if editors is None else editors.of_task(task_id),
         )
 
 

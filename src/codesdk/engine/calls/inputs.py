@@ -14,7 +14,7 @@ from codesdk.contract.capabilities import ToolExecutionModel
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.ports import PreparedCall, ToolRun
 from codesdk.contract.runtime import ToolAnnouncement, ToolReply
-from codesdk.contract.tools import Subjects, ToolOrigin
+from codesdk.contract.tools import Subjects, ToolOrigin, Verdict
 from codesdk.engine.log.state import CallState
 from codesdk.engine.tasks.validation import MAX_DEPTH, is_deep
 from codesdk.redaction import Redactor
@@ -55,6 +55,10 @@ class LiveCall(msgspec.Struct, kw_only=True, eq=False):
     input: CallInput
     subjects: Subjects | None = None
     """What a native call would touch, according to its runtime."""
+    opinion: Verdict | None = None
+    """What the runtime's own policy says of it."""
+    counts_as: str | None = None
+    """The declared native tool that it is one of, if its own name is not declared."""
     prepared: PreparedCall | None = None
     """The tool with its validated input, set when the call is judged. Native calls have none, unless they ask a person."""
     judged: "asyncio.Future[None]"

@@ -13,6 +13,7 @@ import msgspec
 
 from codesdk.contract import events as ev
 from codesdk.contract.messages import ArtifactRef
+from codesdk.contract.runtime import ToolAnnouncement
 from codesdk.contract.tools import (
     Actor,
     Change,
@@ -25,6 +26,7 @@ from codesdk.contract.tools import (
     Question,
     SandboxSummary,
     Scope,
+    ToolIdentity,
     Verdict,
 )
 from codesdk.engine.log.clock import millis
@@ -46,6 +48,22 @@ def request(
     task = journal.state.task
     assert task is not None, "a tool call needs a running task"
     return task.calls[call_key(payload.tool_call_id, payload.attempt)]
+
+
+def announced(
+    journal: Journal,
+    call: ToolIdentity,
+    item: ToolAnnouncement,
+    raw: Any = None,
+    raw_ref: ArtifactRef | None = None,
+) -> None:
+    """Record what a runtime tells of a call that was opened early. The call may be over by now."""
+    runtime_id = item.runtime_tool_call_id or call.runtime_tool_call_id
+    identity = msgspec.structs.replace(call, runtime_tool_call_id=runtime_id)
+    payload = ev.ToolCallAnnounced(
+        **msgspec.structs.asdict(identity), message_id=item.message_id, index=item.index
+    )
+    journal.write(payload, raw=raw, raw_ref=raw_ref)
 
 
 def evaluate(journal: Journal, call: CallState, opinion: Evaluation) -> None:
@@ -161,11 +179,17 @@ def answer(
     )
     source: PolicySource = by.kind if by.kind in ("user", "extension") else "codesdk"
     result: Verdict = "allow" if decision == "approve" else "deny"
-    evaluate(journal, call, Evaluation(source=source, result=result, reason=reason))
+    rule = extension_name(by) if source == "extension" else None
+    evaluate(journal, call, Evaluation(source=source, result=result, rule=rule, reason=reason))
     if decision == "approve":
         approve(journal, call, by, reason)
     else:
         deny(journal, call, by, reason or "Denied without a reason.")
+
+
+def extension_name(by: Actor) -> str:
+    """Return an extension as rules name it in `answer_by`."""
+    return f"extension:{by.id}"
 
 
 def approve(journal: Journal, call: CallState, by: Actor, reason: str | None = None) -> None:

@@ -7,10 +7,10 @@ import msgspec
 
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.ports import PreparedCall, ToolInvocation, ToolRun, ToolSink
+from codesdk.contract.text import mend
 from codesdk.contract.tools import Question, SandboxSummary
 from codesdk.engine.calls.ledger import NATIVE
 from codesdk.engine.sessions.scope import SessionScope
-from codesdk.engine.tasks.validation import mend
 
 _YES_NO = {"true": "true", "yes": "true", "y": "true", "false": "false", "no": "false", "n": "false"}
 

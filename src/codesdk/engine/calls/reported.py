@@ -54,9 +54,12 @@ def note_repeat(scope: SessionScope, seen: ToolIdentity, digest: str) -> bool:
 def _admit(scope: SessionScope, tools: KnownTools, call: LiveCall) -> bool:
     """Record that a call ran without being asked about. Return whether it would have been allowed."""
     opinions = judge(scope, tools, call) if call.origin == "native" else []
-    allowed = bool(opinions) and decide(opinions).result == "allow"
+    verdict = decide(opinions) if opinions else None
+    allowed = verdict is not None and verdict.result == "allow"
     if not allowed:
-        opinions = [Evaluation(source="runtime", result="allow", reason=UNASKED)]
+        # What ran was not denied, whatever we would have said: that is said in the reason.
+        would = "" if verdict is None else f" CodeSDK would have said {verdict.result}: {verdict.reason}"
+        opinions = [Evaluation(source="runtime", result="allow", reason=UNASKED + would)]
     for opinion in opinions:
         ledger.evaluate(scope.journal, call.state, opinion)
     ledger.approve(scope.journal, call.state, ledger.POLICY if allowed else RUNTIME, UNASKED)

@@ -12,15 +12,16 @@ from codesdk.contract.ports import Blobs, EventLog, PolicyQuestion, ToolRunner
 from codesdk.contract.records import Changes
 from codesdk.contract.tools import Evaluation, Subjects
 from codesdk.engine.calls import ledger
-from codesdk.engine.calls.evaluation import QUESTION
+from codesdk.engine.calls.evaluation import ANSWER, QUESTION
 from codesdk.engine.log.feed import read_events
 from codesdk.engine.log.fold import fold
+from codesdk.engine.log.fold_calls import WIRE
 from codesdk.engine.log.state import CallState, SessionState, call_key
 from codesdk.policy import RulePolicy, all_opinions, decide
 
 _TOUCHED = ("path", "host", "argv")
-_NOT_OURS = ("tool:unknown", "input:invalid")
-"""Rules of denials that no policy could have changed."""
+_NOT_OURS = ("tool:unknown", "input:invalid", WIRE, ANSWER)
+"""Rules of decisions that no policy could have changed."""
 
 
 class Rejudged(msgspec.Struct, frozen=True, kw_only=True):

@@ -146,12 +146,13 @@ class Replay:
     def _window_of(self, task: ActiveTask) -> Window:
         """Return the window that a task's input was compiled from. One for all tasks, as long as it serves."""
         compacted, window = self._state.context.compacted, self._window
+        runtime = self._state.runtime_name
         if task.summarizes_before is not None:
-            window = Window(self._session_id, self._budget, compacted, task.summarizes_before)
+            window = Window(self._session_id, runtime, self._budget, compacted, task.summarizes_before)
             window.replace(self._rows[: task.summarizes_before])
             return window
-        if window is None or not window.is_for(self._budget, compacted):
-            window = self._window = Window(self._session_id, self._budget, compacted)
+        if window is None or not window.is_for(runtime, self._budget, compacted):
+            window = self._window = Window(self._session_id, runtime, self._budget, compacted)
             window.replace(self._rows)
         else:
             window.extend(self._rows[window.next_index :])

@@ -22,7 +22,7 @@ from codesdk.engine.calls import ledger
 from codesdk.engine.log.feed import PAGE_EVENTS
 from codesdk.engine.log.fold_calls import call_asked_about, opinion_of
 from codesdk.engine.log.journal import Journal
-from codesdk.engine.log.state import CallState, call_key
+from codesdk.engine.log.state import Answer, CallState, call_key
 from codesdk.engine.tasks import lifecycle
 
 LOOK_AHEAD = 2000
@@ -132,7 +132,7 @@ def play(tape: Tape, journal: Journal, event: Event) -> None:
             )
         case ev.ToolCallRequested():
             _request(journal, event, payload)
-        case ev.ToolOutputDelta() | ev.ToolOutputCompleted():
+        case ev.ToolOutputDelta() | ev.ToolOutputCompleted() | ev.ToolCallAnnounced():
             _pass_on(journal, event)
         case ToolIdentity():
             _play_call(tape, journal, payload, _call(journal, payload.tool_call_id, payload.attempt))
@@ -215,7 +215,13 @@ def _end(tape: Tape, journal: Journal) -> None:
         lifecycle.end(journal, error=payload.error, **raw)
     else:
         stop_reason = payload.stop_reason if isinstance(payload, ev.TaskCompleted) else None
-        lifecycle.end(journal, stop_reason=stop_reason, **raw)
+        answer = _answer(payload) if isinstance(payload, ev.TaskCompleted) else None
+        lifecycle.end(journal, stop_reason=stop_reason, answer=answer, **raw)
+
+
+def _answer(payload: ev.TaskCompleted) -> Answer:
+    """Return the result that a task recorded: what large ones are stored as does not follow from the log."""
+    return Answer(data=payload.data, data_ref=payload.data_ref)
 
 
 def _why_skipped(tape: Tape, payload: ev.ToolCallStarted) -> str | None:
@@ -260,6 +266,8 @@ def _start(tape: Tape, journal: Journal, task_id: str, payload: ev.TaskStarted) 
         payload.runtime_config,
         resumes=payload.resumes,
         summarizes_before=payload.summarizes_before,
+        output_schema=payload.output_schema,
+        output_way=payload.output_way,
     )
 
 

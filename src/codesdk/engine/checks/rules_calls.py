@@ -12,8 +12,8 @@ import msgspec
 
 from codesdk.contract import events as ev
 from codesdk.contract.events import Event
-from codesdk.contract.tools import Evaluation, PermissionMode, ToolIdentity
-from codesdk.engine.calls.ledger import NATIVE
+from codesdk.contract.tools import ANSWER_TOOL, PermissionMode, ToolIdentity
+from codesdk.engine.calls.ledger import NATIVE, extension_name
 from codesdk.engine.checks.rules_state import (
     Attempt,
     CarriedQuestion,
@@ -24,8 +24,9 @@ from codesdk.engine.checks.rules_state import (
     hash_or_none,
     whereabouts,
 )
+from codesdk.engine.log.fold_calls import opinion_of
 from codesdk.engine.log.state import call_key
-from codesdk.policy import granted_rule, open_questions
+from codesdk.policy import granted_rule, may_answer, open_questions
 
 
 class CallChecks:
@@ -43,6 +44,7 @@ class CallChecks:
         self._mode: PermissionMode | None = None
         self._handlers: dict[type, Callable[[Event, Any, Any], None]] = {
             ev.ToolCallRequested: self._requested,
+            ev.ToolCallAnnounced: self._announced,
             ev.ToolCallPolicyEvaluated: self._evaluated,
             ev.ApprovalRequested: self._asked,
             ev.ApprovalAnswered: self._answered,
@@ -106,6 +108,25 @@ class CallChecks:
             self._report(5, f"tool.call.requested for {key}: the input_hash is not that of the input")
         self._attempts[payload.tool_call_id] = max(before, payload.attempt)
         task.calls[key] = attempt
+        if payload.early:
+            task.early[key] = attempt
+            if payload.message_id is not None:
+                self._report(5, f"tool.call.requested for {key} is early, and yet has a place")
+
+    def _announced(self, event: Event, payload: ev.ToolCallAnnounced, task: TaskCheck) -> None:
+        key = call_key(payload.tool_call_id, payload.attempt)
+        attempt = task.early.pop(key, None)
+        if attempt is None:
+            self._report(5, f"tool.call.announced for {key}, which nobody waited to be told of")
+            return
+        request, runtime_id = attempt.request, payload.runtime_tool_call_id
+        if payload.input_hash != request.input_hash:
+            self._report(5, f"tool.call.announced for {key} speaks of another input than was requested")
+        if request.runtime_tool_call_id not in (None, runtime_id):
+            self._report(
+                5, f"tool.call.announced for {key} has another runtime_tool_call_id than was requested"
+            )
+        attempt.request = msgspec.structs.replace(request, runtime_tool_call_id=runtime_id)
 
     def _check_again(
         self, payload: ev.ToolCallRequested, attempt: Attempt, task: TaskCheck, before: int
@@ -136,9 +157,7 @@ class CallChecks:
             return
         if attempt.phase != "requested":
             self._report(6, f"tool.call.policy_evaluated for {attempt.key}, which was already approved")
-        opinion = Evaluation(
-            source=payload.source, result=payload.result, rule=payload.rule, reason=payload.reason
-        )
+        opinion = opinion_of(payload)
         rule = granted_rule(opinion)
         if rule is not None and self.whole and (attempt.request.name, rule) not in self._granted:
             self._report(6, f"tool.call.policy_evaluated for {attempt.key} names a grant that nobody gave")
@@ -182,6 +201,7 @@ class CallChecks:
             self._report(6, f"approval.answered for {name} has {'an' if said else 'no'} answer in words")
         if task is not None and name in task.questions:
             attempt = task.questions.pop(name)
+            self._check_extension(name, payload, attempt)
             if attempt is not None:
                 attempt.answer = payload.decision
                 if payload.scope == "session" and payload.decision == "approve":
@@ -190,6 +210,7 @@ class CallChecks:
             if task.stop is not None and payload.decision == "approve":
                 self._report(7, f"approval.answered grants {name} after a stop was asked for")
             return
+        self._check_extension(name, payload, None)
         if name in self._budgets:
             self._budgets.remove(name)
             return
@@ -203,6 +224,15 @@ class CallChecks:
             entry.answer = payload.decision
             if task is not None:
                 self._report(8, f"approval.answered for {name} has a task_id, but its task is over")
+
+    def _check_extension(self, name: str, payload: ev.ApprovalAnswered, attempt: Attempt | None) -> None:
+        """Check that an extension answered only what a rule lets it answer, and for this one call."""
+        if payload.by.kind != "extension":
+            return
+        if payload.scope == "session":
+            self._report(6, f"approval.answered for {name}: an extension cannot answer for the session")
+        if attempt is None or not may_answer(extension_name(payload.by), attempt.opinions):
+            self._report(6, f"approval.answered for {name} by an extension that no rule lets answer it")
 
     def _carry(self, event: Event, payload: ev.ApprovalCarried, _: TaskCheck | None) -> None:
         attempt = self.owed.pop(payload.approval_id, None)
@@ -316,6 +346,8 @@ class CallChecks:
         if attempt.policy is not None and attempt.policy != payload.policy_snapshot:
             self._report(6, f"{what} has another policy_snapshot than its approval")
         self._check_outcome(what, payload, attempt, task)
+        if attempt.request.name == ANSWER_TOOL and task.output_way == "tool" and not payload.is_error:
+            task.answer = attempt.request
         self._end(task, attempt, "completed")
 
     def _check_outcome(

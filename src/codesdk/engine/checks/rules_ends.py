@@ -6,9 +6,14 @@ are over by then.
 
 from typing import Any
 
+import msgspec
+from msgspec import UNSET
+
 from codesdk.contract import events as ev
+from codesdk.contract.canonical import content_hash
 from codesdk.contract.events import Event
 from codesdk.engine.checks.rules_state import Report, TaskCheck, elapsed_ms
+from codesdk.tools import OutputSchema
 
 
 def check_end(report: Report, event: Event, payload: Any, task: TaskCheck) -> None:
@@ -17,6 +22,8 @@ def check_end(report: Report, event: Event, payload: Any, task: TaskCheck) -> No
         report(7, f"{event.type} of {task.task_id}, while message {message_id} still streams")
     _check_kind(report, event, payload, task)
     _check_totals(report, event, payload, task)
+    if isinstance(payload, ev.TaskCompleted):
+        _check_result(report, payload, task)
 
 
 def check_usage(report: Report, payload: ev.UsageReported, requests: set[str] | None) -> None:
@@ -55,3 +62,44 @@ def _check_totals(report: Report, event: Event, payload: Any, task: TaskCheck) -
     taken = elapsed_ms(task.started_at, event.time) if task.executed else 0
     if taken not in (None, payload.duration_ms):
         report(9, f"{what}: duration_ms is not the time since it started")
+
+
+def _check_result(report: Report, payload: ev.TaskCompleted, task: TaskCheck) -> None:
+    """Check that a task with an output schema ends with the result that was given, and that it fits."""
+    found, what = (payload.data, payload.data_ref), f"task.completed of {task.task_id}"
+    if task.output_schema is None:
+        if found != (None, None):
+            report(9, f"{what} has data, but it had no output schema")
+        return
+    if found == (None, None):
+        report(9, f"{what} has no data, although it had an output schema")
+    elif task.output_way == "tool" and (task.answer is None or found != _given(task.answer)):
+        report(9, f"{what}: its data is not the result that was last accepted")
+    elif task.output_way == "native" and not _is_text(payload, task.text):
+        report(9, f"{what}: its data is not the model's last answer")
+    elif payload.data is not None and not _fits(task, payload.data):
+        report(9, f"{what}: its data does not fit its output schema")
+
+
+def _given(call: ev.ToolCallRequested) -> tuple[Any, Any]:
+    return None if call.input is UNSET else call.input, call.input_ref
+
+
+def _is_text(payload: ev.TaskCompleted, text: str) -> bool:
+    if payload.data_ref is not None:
+        return payload.data_ref.content_hash == content_hash(text.encode())
+    try:
+        return bool(msgspec.json.decode(text) == payload.data)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _fits(task: TaskCheck, data: dict[str, Any]) -> bool:
+    """Return whether a result fits its schema. One from which a secret was taken fitted before that."""
+    assert task.output_schema is not None, "only then it has to fit"
+    try:
+        checked = OutputSchema(task.output_schema)
+    except ValueError:
+        return False
+    redacted = task.answer is not None and task.answer.input_redacted
+    return redacted or checked.problem(data) is None

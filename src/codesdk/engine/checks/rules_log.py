@@ -10,7 +10,7 @@ from typing import Any
 from codesdk.contract import events as ev
 from codesdk.contract.codec import decode
 from codesdk.contract.events import EVENT_TYPES, TERMINAL_TYPES, Event
-from codesdk.contract.messages import Message, text_of
+from codesdk.contract.messages import text_of
 from codesdk.contract.records import StoredFrame
 from codesdk.engine.checks.rules_calls import CallChecks
 from codesdk.engine.checks.rules_ends import check_end, check_usage
@@ -25,6 +25,9 @@ _OUTSIDE = {
     "session.not_resumed": 8,
     "session.settings_changed": 3,
     "session.compacted": 3,
+    "transcript.supplemented": 3,
+    "suggest_request.requested": 3,
+    "suggest_request.answered": 3,
     "session.closed": 3,
     "task.queued": 3,
     "approval.carried": 8,
@@ -72,8 +75,9 @@ class Checker:
         self._task: TaskCheck | None = None
         self._passing: TaskCheck | None = None
         self._ended: set[str] = set()
-        self._queue: dict[str, list[Message]] = {}
+        self._queue: dict[str, ev.TaskQueued] = {}
         self._requests: set[str] = set()  # not counted yet
+        self._suggests: set[str] = set()  # not answered yet
         self._created = False
         self._closed = False
         self._times = TimeChecks(self._report)
@@ -83,6 +87,10 @@ class Checker:
             "task.started": self._started,
             "session.recovered": self._recovered,
             "session.not_resumed": self._not_resumed,
+            "transcript.supplemented": self._supplemented,
+            "suggest_request.requested": self._suggest_requested,
+            "suggest_request.answered": self._suggest_answered,
+            "task.steered": self._steered,
             "task.stop_requested": self._stop_requested,
             "files.undone": self._undone,
             "model.output.delta": self._delta,
@@ -233,7 +241,7 @@ class Checker:
             self._report(4, f"task.queued for {payload.task_id} after session.closed")
         if payload.task_id in self._queue or self._is_known(payload.task_id):
             self._report(4, f"task.queued for {payload.task_id}, which was queued or started before")
-        self._queue[payload.task_id] = payload.messages
+        self._queue[payload.task_id] = payload
 
     def _started(self, event: Event, payload: ev.TaskStarted, _: TaskCheck | None) -> None:
         task_id = event.trace.task_id
@@ -256,6 +264,8 @@ class Checker:
             seq=event.seq,
             started_at=event.time,
             executed=payload.executed,
+            output_schema=payload.output_schema,
+            output_way=payload.output_way,
         )
         if not payload.executed:
             self._passing = task
@@ -267,8 +277,8 @@ class Checker:
 
     def _check_turn(self, task_id: str, payload: ev.TaskStarted) -> None:
         """Check that queued tasks start in order; only one that resumes or sums up the session may overtake them."""
-        messages = self._queue.get(task_id)
-        if messages is None:
+        queued = self._queue.get(task_id)
+        if queued is None:
             if not payload.executed:
                 self._report(4, f"task.started for {task_id} says that it never ran, but it was not queued")
             elif self._queue and payload.resumes is None and payload.summarizes_before is None:
@@ -276,8 +286,10 @@ class Checker:
         else:
             if payload.executed and next(iter(self._queue)) != task_id:
                 self._report(4, f"task.started for {task_id} before {next(iter(self._queue))}")
-            if messages != payload.messages:
+            if queued.messages != payload.messages:
                 self._report(9, f"task.started for {task_id} has other messages than its task.queued")
+            if queued.output_schema != payload.output_schema:
+                self._report(9, f"task.started for {task_id} has another output schema than its task.queued")
         if payload.resumes is not None and payload.resumes.task_id not in self._ended:
             self._report(
                 8, f"task.started for {task_id} resumes {payload.resumes.task_id}, which never ended"
@@ -285,6 +297,12 @@ class Checker:
 
     def _is_known(self, task_id: str) -> bool:
         return task_id in self._ended or (self._task is not None and self._task.task_id == task_id)
+
+    def _steered(self, event: Event, payload: ev.TaskSteered, task: TaskCheck) -> None:
+        if payload.by is None or payload.by.kind == "extension":
+            return
+        if payload.by.kind != "engine" or task.output_schema is None:
+            self._report(9, f"task.steered by {payload.by.kind} in {task.task_id}, which owes no result")
 
     def _stop_requested(self, event: Event, payload: ev.TaskStopRequested, task: TaskCheck) -> None:
         if task.stop is not None:
@@ -306,6 +324,24 @@ class Checker:
     def _not_resumed(self, event: Event, payload: ev.SessionNotResumed, _: TaskCheck | None) -> None:
         if self.whole and payload.task_id not in self._ended and payload.task_id not in self._queue:
             self._report(8, f"session.not_resumed names {payload.task_id}, which neither ended nor waits")
+
+    def _supplemented(self, event: Event, payload: ev.TranscriptSupplemented, _: TaskCheck | None) -> None:
+        if payload.by.kind not in ("user", "extension"):
+            self._report(9, f"transcript.supplemented by {payload.by.kind}, which puts nothing there")
+        if payload.task_id is not None and self.whole and not self._was_given(payload.task_id):
+            self._report(3, f"transcript.supplemented is about {payload.task_id}, which there was not")
+
+    def _suggest_requested(self, event: Event, payload: ev.SuggestRequested, _: TaskCheck | None) -> None:
+        self._suggests.add(payload.suggest_id)
+
+    def _suggest_answered(self, event: Event, payload: ev.SuggestAnswered, _: TaskCheck | None) -> None:
+        if payload.suggest_id in self._suggests:
+            self._suggests.remove(payload.suggest_id)
+        elif self.whole:
+            self._report(9, f"suggest_request.answered for {payload.suggest_id}, which nobody waits for")
+
+    def _was_given(self, task_id: str) -> bool:
+        return self._is_known(task_id) or task_id in self._queue
 
     def _undone(self, event: Event, payload: ev.FilesUndone, _: TaskCheck | None) -> None:
         busy = self._task.task_id if self._task is not None else next(iter(self._queue), None)

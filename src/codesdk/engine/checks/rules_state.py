@@ -5,12 +5,13 @@ Only the carried questions outlive their task.
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from codesdk.contract import events as ev
 from codesdk.contract.canonical import CanonicalError, hash_json
+from codesdk.contract.capabilities import OutputWay
 from codesdk.contract.tools import Decision, Evaluation, PermissionMode, PolicySnapshot
 from codesdk.engine.log.clock import millis
 from codesdk.engine.log.state import Tally
@@ -42,6 +43,7 @@ class Attempt(msgspec.Struct, kw_only=True):
 
     key: str
     request: ev.ToolCallRequested
+    """As it was requested, with the runtime's id of it if that came later."""
     mode: PermissionMode | None = None
     phase: Literal["requested", "approved", "running"] = "requested"
     opinions: list[Evaluation] = []
@@ -65,6 +67,8 @@ class TaskCheck(msgspec.Struct, kw_only=True):
     recovered: ev.SessionRecovered | None = None
     gave_up: bool = False
     calls: dict[str, Attempt] = {}
+    early: dict[str, Attempt] = {}
+    """Attempts that the runtime has not told of yet, open or over."""
     ended: dict[str, str] = {}
     questions: dict[str, Attempt | None] = {}
     blocks: dict[str, str] = {}
@@ -73,6 +77,10 @@ class TaskCheck(msgspec.Struct, kw_only=True):
     usage: ev.UsageTotals = ev.UsageTotals()
     tallies: dict[str, Tally] = {}
     text: str = ""
+    output_schema: dict[str, Any] | None = None
+    output_way: OutputWay | None = None
+    answer: ev.ToolCallRequested | None = None
+    """The call that gave the last accepted result."""
 
 
 class CarriedQuestion(msgspec.Struct):

@@ -109,7 +109,7 @@ class _Artifacts:
                     faults.append((1, f"{event.type} names artifact {ref.artifact_id}, {problem}"))
         if not faults:
             try:
-                faults = await self._contents(event.payload)
+                faults = await self._contents(event)
             except ValueError as error:
                 faults = [(9, f"an artifact of {event.type} does not hold what it should ({error})")]
         return [Finding(event.seq, law, what) for law, what in faults]
@@ -129,8 +129,9 @@ class _Artifacts:
             return "whose bytes have another hash"
         return None if len(data) == row.ref.size_bytes else "whose bytes have another size"
 
-    async def _contents(self, payload: Any) -> list[tuple[int, str]]:
+    async def _contents(self, event: Event) -> list[tuple[int, str]]:
         """Recompute the hashes that an event states for an artifact's content."""
+        payload: Any = event.payload
         if isinstance(payload, ev.ToolCallRequested | ev.ApprovalCarried) and payload.input_ref is not None:
             if hash_or_none(await self._read(payload.input_ref)) != payload.input_hash:
                 law = 5 if isinstance(payload, ev.ToolCallRequested) else 8
@@ -138,7 +139,9 @@ class _Artifacts:
                 return [(law, f"the stored input of {what} does not have its input_hash")]
         elif isinstance(payload, ev.ModelInput):
             compiled = payload.capture == "compiled"
-            return await (self._compiled(payload) if compiled else self._exact(payload))
+            return await (
+                self._compiled(payload) if compiled else self._exact(payload, event.runtime.raw_ref)
+            )
         elif isinstance(payload, ev.SessionCreated) and payload.parent is not None:
             return await self._forked(payload.parent)
         return []
@@ -159,11 +162,13 @@ class _Artifacts:
             return [(9, f"model.input was compiled from another transcript up to message {last}")]
         return []
 
-    async def _exact(self, payload: ev.ModelInput) -> list[tuple[int, str]]:
+    async def _exact(self, payload: ev.ModelInput, own: ArtifactRef | None) -> list[tuple[int, str]]:
+        """Check what was sent, and what the runtime had asked if that is another request."""
         plain = await self._read(payload.input_ref)
         if hash_or_none(plain) != payload.input_hash:
             return [(9, "model.input: the stored request does not have the input_hash of the event")]
-        for name in _part_hashes(msgspec.convert(plain, type=_Exact)):
+        documents = [plain] if own is None else [plain, await self._read(own)]
+        for name in [name for one in documents for name in _part_hashes(msgspec.convert(one, type=_Exact))]:
             if name in self._parts:
                 continue
             try:

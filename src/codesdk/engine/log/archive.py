@@ -4,14 +4,24 @@ Implements `SessionReader` and never writes. What belongs to another principal i
 """
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 from codesdk.contract.actions import LOCAL
 from codesdk.contract.codec import decode
 from codesdk.contract.errors import NotFound, StorageFailure
-from codesdk.contract.events import Event
+from codesdk.contract.events import Event, TranscriptSupplemented
+from codesdk.contract.jobs import JobDetail, JobRow, JobState
 from codesdk.contract.messages import ArtifactRef, Message
 from codesdk.contract.ports import Blobs, EventLog
-from codesdk.contract.records import ApprovalRow, ArtifactRow, SessionRow, SessionStatus, StoredFrame, TaskRow
+from codesdk.contract.records import (
+    ApprovalRow,
+    ArtifactRow,
+    SessionRow,
+    SessionStatus,
+    StoredFrame,
+    Supplement,
+    TaskRow,
+)
 from codesdk.contract.tools import Grant
 from codesdk.engine.log.feed import PAGE_EVENTS
 from codesdk.engine.log.loading import load_state, read_transcript, refold_transcript
@@ -73,6 +83,11 @@ class Archive:
         await self.session(session_id)
         return (await load_state(self.log, session_id, self.principal)).grants
 
+    async def values(self, session_id: str) -> dict[str, Any]:
+        """Return what apps and extensions keep in a session's settings."""
+        await self.session(session_id)
+        return dict((await load_state(self.log, session_id, self.principal)).values)
+
     async def frames(
         self, session_id: str, *, after_seq: int = 0, follow: bool = False
     ) -> AsyncIterator[StoredFrame]:
@@ -104,6 +119,20 @@ class Archive:
             rows = await refold_transcript(self.log, self.blobs, session_id)
         return [row.message for row in rows]
 
+    async def supplements(self, session_id: str) -> list[Supplement]:
+        """Return what stands beside the session's transcript, in the order in which it was put there."""
+        await self.session(session_id)
+        places = (await load_state(self.log, session_id, self.principal)).supplements
+        found = [await self._supplement(session_id, seq) for seq in sorted(places.values())]
+        return [one for one in found if one is not None]
+
+    async def _supplement(self, session_id: str, seq: int) -> Supplement | None:
+        try:
+            event = await self.event(session_id, seq)
+        except (NotFound, ValueError):  # damaged: `codesdk verify` names it
+            return None
+        return supplement_of(event)
+
     async def artifacts(
         self, session_id: str, *, after: str | None = None, limit: int = 100
     ) -> list[ArtifactRow]:
@@ -120,7 +149,54 @@ class Archive:
             raise NotFound(f"There is no artifact {artifact_id}.")
         return row.ref, await self.blobs.get(row.ref.content_hash, start, end)
 
+    async def jobs(
+        self,
+        *,
+        state: JobState | None = None,
+        job_type: str | None = None,
+        session_id: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> list[JobRow]:
+        """Return the jobs of extensions, newest first; `after` is the last id of the page before."""
+        return await self.log.jobs(
+            principal=self.principal,
+            state=state,
+            job_type=job_type,
+            session_id=session_id,
+            after=after,
+            limit=limit,
+        )
+
+    async def job(self, job_id: str) -> JobDetail:
+        """Return a job with what its handler is given."""
+        row, payload = await self.log.job(job_id), await self.log.job_payload(job_id)
+        if row is None or payload is None or row.principal != self.principal:
+            raise unknown_job(job_id)
+        return JobDetail.of(row, payload)
+
+
+def supplement_of(event: Event) -> Supplement | None:
+    """Return what an event puts beside the transcript, or None."""
+    payload = event.payload
+    if not isinstance(payload, TranscriptSupplemented):
+        return None
+    return Supplement(
+        supplement_id=payload.supplement_id,
+        by=payload.by,
+        seq=event.seq,
+        time=event.time,
+        text=payload.text,
+        data=payload.data,
+        task_id=payload.task_id,
+    )
+
 
 def unknown_session(session_id: str) -> NotFound:
     """Return the error for a session that does not exist or is not the caller's."""
     return NotFound(f"There is no session {session_id}. `codesdk sessions` lists those there are.")
+
+
+def unknown_job(job_id: str) -> NotFound:
+    """Return the error for a job that does not exist, or no longer, or is not the caller's."""
+    return NotFound(f"There is no job {job_id}. `codesdk jobs` lists those there are.")

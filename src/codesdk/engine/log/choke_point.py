@@ -17,14 +17,14 @@ import msgspec
 from codesdk.contract.canonical import hash_json
 from codesdk.contract.codec import encode
 from codesdk.contract.errors import InvalidRequest
-from codesdk.contract.events import Event, OutputDelta, RuntimeInfo, ToolCallRequested
+from codesdk.contract.events import Event, OutputDelta, RuntimeInfo, SessionCreated, ToolCallRequested
 from codesdk.contract.figures import Strain
 from codesdk.redaction import Redactor
 
 _log = logging.getLogger("codesdk.redaction")
 T = TypeVar("T")
 
-_CHOSEN = frozenset({"task_id", "credential_namespace"})
+_CHOSEN = frozenset({"task_id", "credential_namespace", "project_id"})
 """Names that callers choose and that others refer to, so they cannot be changed."""
 _MADE = frozenset(
     {
@@ -53,7 +53,7 @@ class ChokePoint:
 
     def __init__(self, redactor: Redactor | None = None, strain: Strain | None = None) -> None:
         self._strain = strain or Strain()
-        self._reported: set[str] = set()
+        self._reported: tuple[str, ...] = ()
         self.redactor = redactor or Redactor()
 
     @property
@@ -77,6 +77,11 @@ class ChokePoint:
         self._report(event.type)
         clean = msgspec.structs.replace(event, runtime=runtime, payload=payload)
         return clean, encode(clean)
+
+    def clean_first(self, payload: SessionCreated) -> SessionCreated:
+        """Return the payload of a first event as it may be stored: the very same object if it holds no secret."""
+        suspected = self._redactor.suspects(msgspec.json.encode(payload).decode())
+        return self.clean(payload) if suspected else payload
 
     def clean(self, value: T) -> T:
         """Return a contract value without secrets; the very same object if it has none."""
@@ -140,7 +145,7 @@ class ChokePoint:
     def _report(self, event_type: str) -> None:
         self._strain.late_redactions += 1
         if event_type not in self._reported:
-            self._reported.add(event_type)
+            self._reported += (event_type,)
             _log.warning("a secret reached a %s event and was removed just before it was stored", event_type)
 
 

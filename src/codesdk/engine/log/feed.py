@@ -6,7 +6,6 @@ seen leaves the ring, except for the last few events.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import contextmanager
 from weakref import WeakValueDictionary
@@ -39,9 +38,10 @@ class Feed:
         self.readers = 0
         self._log = log
         self._strain = strain or Strain()
-        self._ring: deque[Published] = deque()
+        # A list and a dict: there are many feeds at rest, and a deque and a set take ten times the space when empty.
+        self._ring: list[Published] = []
         self._ring_bytes = 0
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: dict[asyncio.Future[None], None] = {}
         self._resting = False
         self._error: Exception | None = None
         self._closed = False
@@ -118,16 +118,18 @@ class Feed:
                 raise self._error
             return False
         waiting = asyncio.get_running_loop().create_future()
-        self._waiting.add(waiting)
+        self._waiting[waiting] = None
         self._settle()
         try:
             await waiting
         finally:
-            self._waiting.discard(waiting)
+            self._waiting.pop(waiting, None)
         return True
 
     def _wake(self) -> None:
-        woken, self._waiting = self._waiting, set()
+        if not self._waiting:
+            return
+        woken, self._waiting = self._waiting, {}
         for waiting in woken:
             if not waiting.done():
                 waiting.set_result(None)
@@ -138,9 +140,12 @@ class Feed:
             self._shrink(0 if self._resting else FEW_EVENTS)
 
     def _shrink(self, most: int) -> None:
-        ring = self._ring
-        while len(ring) > most or self._ring_bytes > RING_BYTES:
-            self._ring_bytes -= len(ring.popleft().frame)
+        ring, left = self._ring, 0
+        while len(ring) - left > most or self._ring_bytes > RING_BYTES:
+            self._ring_bytes -= len(ring[left].frame)
+            left += 1
+        if left:
+            del ring[:left]
 
 
 class Feeds:

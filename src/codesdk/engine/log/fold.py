@@ -19,12 +19,14 @@ from codesdk.engine.log import transcript
 from codesdk.engine.log.fold_calls import HANDLERS, drop_carried, seal_done
 from codesdk.engine.log.fold_context import CONTEXT_HANDLERS
 from codesdk.engine.log.state import (
+    MAX_SUGGEST_REQUESTS,
     ActiveTask,
     OpenBlock,
     QueuedTask,
     SessionState,
     StopAsked,
     add_usage,
+    supplement_key,
 )
 
 NOTHING = Spent()
@@ -67,6 +69,7 @@ def session_row(state: SessionState) -> SessionRow:
         parent_session_id=config.parent.session_id if config.parent else None,
         goes_on=state.goes_on,
         spent=state.spent if state.spent != NOTHING else None,
+        project_id=config.project_id,
     )
 
 
@@ -139,6 +142,27 @@ def _settings_changed(
     _touch(state, event, changes)
 
 
+def _supplemented(
+    state: SessionState, event: Event, payload: ev.TranscriptSupplemented, changes: Changes
+) -> None:
+    state.supplements[supplement_key(payload.by, payload.supplement_id)] = event.seq
+    _touch(state, event, changes)
+
+
+def _suggest_requested(
+    state: SessionState, event: Event, payload: ev.SuggestRequested, changes: Changes
+) -> None:
+    state.suggest_requests = [*state.suggest_requests, payload.suggest_id][-MAX_SUGGEST_REQUESTS:]
+    _touch(state, event, changes)
+
+
+def _suggest_answered(
+    state: SessionState, event: Event, payload: ev.SuggestAnswered, changes: Changes
+) -> None:
+    state.suggest_requests = [name for name in state.suggest_requests if name != payload.suggest_id]
+    _touch(state, event, changes)
+
+
 def _recovered(state: SessionState, event: Event, payload: ev.SessionRecovered, _: Changes) -> None:
     if payload.cause == "SHUTDOWN":  # the attempt did not fail; it was not given the time
         state.attempts = max(0, state.attempts - 1)
@@ -161,6 +185,7 @@ def _queued(state: SessionState, event: Event, payload: ev.TaskQueued, changes: 
         messages=payload.messages,
         created_at=event.time,
         seq=event.seq,
+        output_schema=payload.output_schema,
         sender=_sender(event, event.trace.traceparent),
     )
     state.queue.append(waiting)
@@ -185,11 +210,14 @@ def _started(state: SessionState, event: Event, payload: ev.TaskStarted, changes
         resumed_by=payload.resumes.by if payload.resumes else None,
         summarizes_before=payload.summarizes_before,
         asked=payload.messages if payload.summarizes_before is not None else [],
+        output_schema=payload.output_schema,
+        output_way=payload.output_way,
+        reminded=-1 if payload.output_way == "tool" else 0,  # for a tool it asks from the start
         sender=_sender(event),
     )
     state.next_model = None  # the runtime gets it now, and the event carries it
     if payload.resumes is not None:
-        state.interrupted_task = state.not_resumed = None
+        state.interrupted_task = state.interrupted_schema = state.not_resumed = None
         state.waits_for_raise = False
     state.attempts = (payload.resumes.attempt or 0) if payload.resumes is not None else 0
     transcript.add_user(state, payload.messages)
@@ -205,7 +233,12 @@ def _sender(event: Event, traceparent: str | None = None) -> Sender:
 
 def _steered(state: SessionState, event: Event, payload: ev.TaskSteered, changes: Changes) -> None:
     transcript.add_user(state, payload.messages)
-    seal_done(state, event, changes)
+    if payload.by is None or payload.by.kind != "engine" or state.task is None:
+        seal_done(state, event, changes)
+        return
+    # The engine speaks when the runtime's turn is over, so nothing is added to what came before.
+    state.task.reminded += 1
+    changes.messages.extend(transcript.seal(state, event.seq, everything=True))
 
 
 def _request_started(state: SessionState, event: Event, payload: ev.RequestStarted, _: Changes) -> None:
@@ -316,7 +349,7 @@ def _terminal(state: SessionState, event: Event, payload: Any, changes: Changes)
     # These can be taken up again with a resume; any other end is final, and a summary is asked for again.
     resumable = unstored or (failed is not None and failed.code in ("INTERRUPTED", "BUDGET_EXCEEDED"))
     if resumable and task.summarizes_before is None:
-        state.interrupted_task = task.task_id
+        state.interrupted_task, state.interrupted_schema = task.task_id, task.output_schema
         state.waits_for_raise = failed is not None and failed.code == "BUDGET_EXCEEDED"
     changes.tasks.append(_task_row(state, ended, event))
     state.last_task = task.task_id
@@ -358,6 +391,9 @@ _HANDLERS: dict[type, Handler] = {
     ev.SessionCreated: _created,
     ev.SessionResumed: _resumed,
     ev.SettingsChanged: _settings_changed,
+    ev.TranscriptSupplemented: _supplemented,
+    ev.SuggestRequested: _suggest_requested,
+    ev.SuggestAnswered: _suggest_answered,
     ev.SessionClosed: _closed,
     ev.SessionRecovered: _recovered,
     ev.SessionNotResumed: _not_resumed,

@@ -8,14 +8,16 @@ from codesdk.contract import events as ev
 from codesdk.contract.events import Event
 from codesdk.contract.messages import ToolResult
 from codesdk.contract.records import ApprovalRow, Changes
-from codesdk.contract.tools import Evaluation, Grant, Question, ToolIdentity
+from codesdk.contract.tools import ANSWER_TOOL, Evaluation, Grant, Question, ToolIdentity
 from codesdk.engine.log import transcript
 from codesdk.engine.log.state import (
     ActiveTask,
+    Answer,
     BudgetQuestion,
     CallPart,
     CallState,
     Carried,
+    Repeated,
     ServerQuestion,
     SessionState,
     call_key,
@@ -23,6 +25,8 @@ from codesdk.engine.log.state import (
 from codesdk.policy import open_questions
 
 _QUESTION = Question.__struct_fields__
+WIRE = "wire"
+"""The rule for a call that the gateway kept from the runtime."""
 REASON_CHARS = 200
 """How much of the reason of a denial the end of its task repeats."""
 
@@ -36,7 +40,13 @@ def call_of(state: SessionState, payload: ToolIdentity) -> CallState | None:
 
 def opinion_of(payload: ev.ToolCallPolicyEvaluated) -> Evaluation:
     """Return the opinion that an event records."""
-    return Evaluation(source=payload.source, result=payload.result, rule=payload.rule, reason=payload.reason)
+    return Evaluation(
+        source=payload.source,
+        result=payload.result,
+        rule=payload.rule,
+        reason=payload.reason,
+        answer_by=payload.answer_by,
+    )
 
 
 def seal_done(state: SessionState, event: Event, changes: Changes) -> None:
@@ -67,10 +77,9 @@ def _requested(state: SessionState, event: Event, payload: ev.ToolCallRequested,
         for carried in [c for c in state.carried if c.tool_call_id == payload.tool_call_id]:
             state.carried.remove(carried)
             changes.approvals.append(_closed_approval(state, event, carried.approval_id))
-    part = transcript.part_of(
-        state, payload.message_id or f"{transcript.OWN_CALL}{payload.tool_call_id}#{payload.attempt}"
-    )
+    part = transcript.part_of(state, payload.message_id or transcript.own_id(payload))
     if part is not None:
+        part.early = payload.early
         if payload.message_id is None or payload.message_id in task.completed_messages:
             part.content = part.content or []
         shown = value if payload.input_ref is None else {"input_hash": payload.input_hash}
@@ -83,6 +92,17 @@ def _requested(state: SessionState, event: Event, payload: ev.ToolCallRequested,
                 index=payload.index,
             )
         )
+    seal_done(state, event, changes)
+
+
+def _announced(state: SessionState, event: Event, payload: ev.ToolCallAnnounced, changes: Changes) -> None:
+    identity = msgspec.convert(payload, ToolIdentity, from_attributes=True)
+    call = call_of(state, payload)
+    if call is not None:
+        call.identity = identity
+    if state.task is not None and payload.runtime_tool_call_id is not None:
+        state.task.seen_calls[payload.runtime_tool_call_id] = identity
+    transcript.place_call(state, payload)
     seal_done(state, event, changes)
 
 
@@ -100,6 +120,8 @@ def _evaluated(state: SessionState, event: Event, payload: ev.ToolCallPolicyEval
     call = call_of(state, payload)
     if call is not None:
         call.evaluations.append(opinion_of(payload))
+    if payload.rule == WIRE and state.task is not None and not state.denied_since:
+        state.denied_since = state.task.started_seq
 
 
 def _asked(state: SessionState, event: Event, payload: ev.ApprovalRequested, changes: Changes) -> None:
@@ -195,11 +217,19 @@ def _approved(state: SessionState, event: Event, payload: ev.ToolCallApproved, _
 def _denied(state: SessionState, event: Event, payload: ev.ToolCallDenied, changes: Changes) -> None:
     if state.task is not None and not payload.carried:  # a carried call is still to be decided
         _add_denial(state.task, payload)
+        if _is_answer(state.task, payload.name):
+            state.task.refusal = payload.reason
+            state.task.refused += 1
     result = ToolResult(
         tool_call_id=payload.tool_call_id, attempt=payload.attempt, result=payload.reason, is_error=True
     )
     _close_call(state, event, result, changes)
     _note_decision(state, payload, False)
+
+
+def _is_answer(task: ActiveTask, name: str) -> bool:
+    """Return whether a call gives the result that the task owes."""
+    return name == ANSWER_TOOL and task.output_way == "tool"
 
 
 def _add_denial(task: ActiveTask, payload: ev.ToolCallDenied) -> None:
@@ -228,6 +258,9 @@ def _tool_completed(
 ) -> None:
     if state.task is not None:
         state.task.changed |= {change.path: change for change in payload.changes}
+        call = call_of(state, payload)
+        if call is not None and _is_answer(state.task, call.name) and not payload.is_error:
+            state.task.answer = Answer(data=call.input, data_ref=call.input_ref)
     result = ToolResult(
         tool_call_id=payload.tool_call_id,
         attempt=payload.attempt,
@@ -252,7 +285,17 @@ def _close_call(state: SessionState, event: Event, result: ToolResult, changes: 
         call = state.task.calls.pop(call_key(result.tool_call_id, result.attempt), None)
         if call is not None:
             call.closed_because = str(result.result)
+            _count_repeat(state.task, call, result)
     seal_done(state, event, changes)
+
+
+def _count_repeat(task: ActiveTask, call: CallState, result: ToolResult) -> None:
+    """Count how often in a row the same call came to the same end."""
+    made = (call.name, call.identity.input_hash)
+    stored = None if result.result_ref is None else result.result_ref.content_hash
+    outcome = (result.is_error, result.result, stored)
+    same = (task.repeated.call, task.repeated.outcome) == (made, outcome)
+    task.repeated = Repeated(call=made, outcome=outcome, times=task.repeated.times + 1 if same else 1)
 
 
 def carried_row(state: SessionState, carried: Carried) -> ApprovalRow:
@@ -297,6 +340,7 @@ def call_asked_about(state: SessionState, approval_id: str) -> CallState | None:
 
 HANDLERS: dict[type, Any] = {
     ev.ToolCallRequested: _requested,
+    ev.ToolCallAnnounced: _announced,
     ev.ToolCallPolicyEvaluated: _evaluated,
     ev.ApprovalRequested: _asked,
     ev.ApprovalAnswered: _answered,

@@ -10,7 +10,17 @@ from typing import Any
 import msgspec
 
 from codesdk.contract.actions import LOCAL
-from codesdk.contract.events import EVENT_OF, SCHEMA_VERSION, ClockChanged, Event, RuntimeInfo, Trace
+from codesdk.contract.events import (
+    EVENT_OF,
+    SCHEMA_VERSION,
+    ApprovalAnswered,
+    ClockChanged,
+    Event,
+    OutputDelta,
+    RuntimeInfo,
+    ToolCallDenied,
+    Trace,
+)
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.ports import Stamper
 from codesdk.contract.records import Changes
@@ -22,6 +32,7 @@ from codesdk.engine.log.fold import fold
 from codesdk.engine.log.state import SessionState
 
 _NOBODY = Sender()
+_DECISIONS = (ApprovalAnswered, ToolCallDenied)
 
 
 class Journal:
@@ -122,13 +133,20 @@ class Journal:
     def _sender_of(self, payload: Any, task_id: str | None) -> Sender | None:
         """Return the request behind an event: the one that acts now, or else the one that started the task."""
         state = self.state
+        if type(payload) is OutputDelta and state.task is not None and state.task.task_id == task_id:
+            return state.task.sender  # the most frequent, and no action writes one
         if task_id is not None and (state.task is None or state.task.task_id != task_id):
             # A task that leaves the queue was requested when it came in, whoever makes it leave.
             waiting = next((entry for entry in state.queue if entry.task_id == task_id), None)
             if waiting is not None:
                 return waiting.sender
-        if type(payload) is ClockChanged:
-            return None  # nobody asked for that
+        # Nobody asked for that. Nor did anyone decide what the engine decides, because time is over, a stop came
+        # or a process died: a client that had started the task, or stopped it, would seem to have answered.
+        if isinstance(payload, _DECISIONS):
+            if payload.by.kind == "engine":
+                return None
+        elif isinstance(payload, ClockChanged):
+            return None
         sender = self._sender()
         if sender is None and task_id is not None and state.task is not None:
             return state.task.sender

@@ -6,7 +6,6 @@ be loaded again.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 
 import msgspec
@@ -28,6 +27,9 @@ DURABLE_TYPES = TERMINAL_TYPES | {
     "session.created",
     "session.settings_changed",
     "session.compacted",
+    "transcript.supplemented",
+    "suggest_request.requested",
+    "suggest_request.answered",
     "task.queued",
     "task.started",
     "approval.answered",
@@ -73,7 +75,7 @@ class Recorder:
         self._durable = False
         self._scheduled = False
         self._flying: list[Published] = []
-        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._unsaved_bytes = 0
         self._snapshot_bytes = 0
 
@@ -185,11 +187,12 @@ class Recorder:
         self.feed.publish(items)
         if self._observers:
             self._observers.committed(self.state.principal, [item.event for item in items])
-        committed = self.feed.committed
-        while self._waiters and self._waiters[0][0] <= committed:
-            waiter = self._waiters.popleft()[1]
+        committed, waiters = self.feed.committed, self._waiters
+        woken = next((place for place, (seq, _) in enumerate(waiters) if seq > committed), len(waiters))
+        for _, waiter in waiters[:woken]:
             if not waiter.done():
                 waiter.set_result(None)
+        del waiters[:woken]
         if self._items:
             self._flush()
 
@@ -201,8 +204,8 @@ class Recorder:
         self.broken = broken
         self._observers.failed(self.state.principal, self.state.session_id, broken)
         self._items = []  # they build on events that are not stored
-        while self._waiters:
-            waiter = self._waiters.popleft()[1]
+        waiters, self._waiters = self._waiters, []
+        for _, waiter in waiters:
             if not waiter.done():
                 waiter.set_exception(broken)
         self.feed.close(broken)

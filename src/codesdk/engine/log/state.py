@@ -4,10 +4,12 @@ Nothing here grows with history: a finished task leaves a count, a hash, and row
 form is the snapshot that a session is loaded from.
 """
 
+import functools
 from typing import Any, Literal
 
 import msgspec
 
+from codesdk.contract.capabilities import OutputWay
 from codesdk.contract.events import (
     BudgetLevel,
     Compacted,
@@ -37,7 +39,7 @@ EMPTY_CHAIN = "sha256:" + "0" * 64
 """The chain of a transcript without messages."""
 
 
-class CallState(msgspec.Struct, kw_only=True):
+class CallState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """An open tool-call attempt: waiting for a decision, approved, or running."""
 
     identity: ToolIdentity
@@ -72,7 +74,7 @@ class CallState(msgspec.Struct, kw_only=True):
         return self.closed_because or "The call was not run."
 
 
-class OpenBlock(msgspec.Struct, kw_only=True):
+class OpenBlock(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A streaming block: its text so far, in order of arrival."""
 
     block_id: str
@@ -82,7 +84,7 @@ class OpenBlock(msgspec.Struct, kw_only=True):
     chunks: list[str]
 
 
-class CallPart(msgspec.Struct, kw_only=True):
+class CallPart(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A tool call's place in a message under assembly."""
 
     tool_call_id: str
@@ -93,23 +95,35 @@ class CallPart(msgspec.Struct, kw_only=True):
     result: ToolResult | None = None
 
 
-class Part(msgspec.Struct, kw_only=True):
+class Part(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A message under assembly: a user's, or the model's with its calls."""
 
     message_id: str
     user: Message | None = None
     content: list[AssistantBlock] | None = None
     calls: list[CallPart] = []
+    early: bool = False
+    """It only holds a call whose place is not known yet."""
 
 
-class StopAsked(msgspec.Struct, kw_only=True):
+class Repeated(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The last call of a task that is over: what was called, what came of it, and how often in a row."""
+
+    call: tuple[str, str] = ("", "")
+    """The tool and the hash of the input."""
+    outcome: tuple[bool, Any, str | None] = (False, None, None)
+    """Whether it was an error, the result, and the hash of one that is stored apart."""
+    times: int = 0
+
+
+class StopAsked(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Who asked the task to stop, and why."""
 
     by: Actor
     reason: str
 
 
-class Tally(msgspec.Struct, kw_only=True):
+class Tally(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What one source reported in a task. The cost is unknown as soon as one part of it is.
 
     Per source, so that a request seen by gateway and runtime is not counted twice.
@@ -119,7 +133,14 @@ class Tally(msgspec.Struct, kw_only=True):
     cost_known: bool = True
 
 
-class ActiveTask(msgspec.Struct, kw_only=True):
+class Answer(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The input of the last accepted call of `task.answer`, as it is stored."""
+
+    data: dict[str, Any] | None = None
+    data_ref: ArtifactRef | None = None
+
+
+class ActiveTask(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The one running task of a session."""
 
     task_id: str
@@ -146,6 +167,7 @@ class ActiveTask(msgspec.Struct, kw_only=True):
     spent: Spent = Spent()
     """The larger of both, which is what budgets count."""
     work: WorkTotals = WorkTotals()
+    repeated: Repeated = msgspec.field(default_factory=Repeated)
     changed: dict[str, Change] = {}
     """What calls changed, by path."""
     text: str = ""
@@ -157,21 +179,32 @@ class ActiveTask(msgspec.Struct, kw_only=True):
     """Set for a task that writes a summary of older messages. Its own are not part of the transcript."""
     asked: list[Message] = []
     """The messages of such a task."""
+    output_schema: dict[str, Any] | None = None
+    output_way: OutputWay | None = None
+    answer: Answer | None = None
+    """What was given with the tool."""
+    refusal: str | None = None
+    """Why the last answer that was not accepted was refused."""
+    refused: int = 0
+    """How many answers were refused."""
+    reminded: int = 0
+    """How often the engine has asked for the result again."""
     sender: Sender = Sender()
     """The request that started it."""
 
 
-class QueuedTask(msgspec.Struct, kw_only=True):
+class QueuedTask(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A task that waits for its turn."""
 
     task_id: str
     messages: list[Message]
     created_at: str
     seq: int
+    output_schema: dict[str, Any] | None = None
     sender: Sender = Sender()
 
 
-class Carried(msgspec.Struct, kw_only=True):
+class Carried(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A call whose question outlived a crash. `approved` is null until somebody answers."""
 
     approval_id: str
@@ -196,21 +229,21 @@ class Carried(msgspec.Struct, kw_only=True):
         return ToolIdentity(tool_call_id=self.tool_call_id, attempt=self.attempt, input_hash=self.input_hash)
 
 
-class BudgetQuestion(msgspec.Struct, kw_only=True):
+class BudgetQuestion(msgspec.Struct, kw_only=True, omit_defaults=True):
     """An open question whether to raise a budget. One that was asked inside a task ends with it."""
 
     level: BudgetLevel
     task_id: str | None = None
 
 
-class ServerQuestion(msgspec.Struct, kw_only=True):
+class ServerQuestion(msgspec.Struct, kw_only=True, omit_defaults=True):
     """An open question of an MCP server. It ends with the call that the server works on."""
 
     question: Question
     task_id: str | None = None
 
 
-class Context(msgspec.Struct, kw_only=True):
+class Context(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What of the transcript a runtime is given, and how much of it its own conversation has."""
 
     compacted: Compacted = Compacted()
@@ -224,7 +257,7 @@ class Context(msgspec.Struct, kw_only=True):
     """Whether the last task failed because the conversation was too large."""
 
 
-class SessionState(msgspec.Struct, kw_only=True):
+class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Everything the engine keeps of a session between two events."""
 
     session_id: str
@@ -241,6 +274,10 @@ class SessionState(msgspec.Struct, kw_only=True):
     next_model: str | None = None
     """The model chosen for the next task."""
     values: dict[str, Any] = {}
+    supplements: dict[str, int] = {}
+    """What stands beside the transcript: the key of each, and the event that has it."""
+    suggest_requests: list[str] = []
+    """The newest requests for suggestions that nobody has answered."""
     runtime_session_id: str | None = None
     task: ActiveTask | None = None
     queue: list[QueuedTask] = []
@@ -251,6 +288,8 @@ class SessionState(msgspec.Struct, kw_only=True):
     raises: dict[BudgetLevel, int] = {}
     spent: Spent = Spent()
     interrupted_task: str | None = None
+    interrupted_schema: dict[str, Any] | None = None
+    """The output schema of the interrupted task, which is that of the task that takes it up."""
     attempts: int = 0
     """How often in a row the engine went on with it by itself."""
     waits_for_raise: bool = False
@@ -262,6 +301,8 @@ class SessionState(msgspec.Struct, kw_only=True):
     chain: str = EMPTY_CHAIN
     model_messages: int = 0
     context: Context = msgspec.field(default_factory=Context)
+    denied_since: int = 0
+    """The seq of the start of the first task with a call that was kept from the runtime; 0 if there was none."""
     turns_played: int = 0
     """How many turns of its script the gateway has played: the requests of the conversation since it was given."""
 
@@ -310,6 +351,15 @@ class SessionState(msgspec.Struct, kw_only=True):
         )
 
 
+MAX_SUGGEST_REQUESTS = 32
+"""How many requests for suggestions can be open. An older one can no longer be answered."""
+
+
+def supplement_key(by: Actor, supplement_id: str) -> str:
+    """Return the key in `SessionState.supplements`: ids are their author's own. They hold no colon, so it is unique."""
+    return f"{by.kind}:{by.id or ''}:{supplement_id}"
+
+
 def call_key(tool_call_id: str, attempt: int) -> str:
     """Return the key of an attempt in `ActiveTask.calls`."""
     return f"{tool_call_id}#{attempt}"
@@ -333,7 +383,6 @@ def add_usage(tallies: dict[str, Tally], reported: UsageReported) -> UsageTotals
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(SessionState)
 
 
 def encode_state(state: SessionState) -> bytes:
@@ -343,4 +392,10 @@ def encode_state(state: SessionState) -> bytes:
 
 def decode_state(data: bytes) -> SessionState:
     """Return the state of a snapshot. Raise `ValueError` if it is not one."""
-    return _decoder.decode(data)
+    return _decoder().decode(data)
+
+
+@functools.cache
+def _decoder() -> msgspec.json.Decoder[SessionState]:
+    """Return what reads snapshots. Made with the first one: it knows every struct in a state."""
+    return msgspec.json.Decoder(SessionState)

@@ -17,10 +17,7 @@ from codesdk.contract.ports import EventLog, Subscriber
 from codesdk.contract.records import StoredFrame
 from codesdk.foreign import call
 
-PAGE_FRAMES = 200
-GATHER_S = 0.05
-"""How long it lets commits gather before it reads: a task has several, and each reading costs some handing over
-between threads."""
+PAGE_FRAMES = 100
 RETRY_S = 1.0
 CLOSE_S = 10.0
 
@@ -28,12 +25,15 @@ _log = logging.getLogger("codesdk.subscribers")
 
 
 class Subscription:
-    """Feeds one subscriber from one log. An `Observer`, so that it knows when there is something to read."""
+    """Feeds one subscriber from one log. An `Observer`, so that it knows when there is something to read.
 
-    def __init__(self, log: EventLog, subscriber: Subscriber) -> None:
+    A subscriber without a cursor begins at the start of the log, or with what is committed from now on.
+    """
+
+    def __init__(self, log: EventLog, subscriber: Subscriber, *, from_start: bool = True) -> None:
         self._log = log
         self._subscriber = subscriber
-        self._types = frozenset(subscriber.types)
+        self._from_start = from_start
         self._cursor: int | None = None
         self._woken = asyncio.Event()
         self._hurried = asyncio.Event()
@@ -42,13 +42,22 @@ class Subscription:
         self._failing = False
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def cursor(self) -> int | None:
+        """Up to where it has delivered; None if it does not know yet where to begin."""
+        return self._cursor
+
     def committed(self, principal: str, events: Sequence[Event]) -> None:
         """Wake up if there is something to take."""
-        if not self._woken.is_set() and any(event.type in self._types for event in events):
+        if not self._woken.is_set() and any(event.type in self._subscriber.types for event in events):
             self._woken.set()
 
     def failed(self, principal: str, session_id: str, error: CodeSDKError) -> None:
         """Do nothing: events that were not stored are not delivered."""
+
+    async def place(self) -> None:
+        """Fix where it begins, so that "from now on" is this moment and not when its task first runs."""
+        self._cursor = await self._first_cursor()
 
     def start(self) -> None:
         """Deliver what was committed since the cursor, and from now on."""
@@ -94,22 +103,35 @@ class Subscription:
             self._answer(asked)
             await self._woken.wait()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(GATHER_S):
+                async with asyncio.timeout(self._subscriber.gather_s):
                     await self._hurried.wait()
 
     async def _catch_up(self) -> None:
         """Deliver page by page. The cursor is stored after each, so a crash repeats a page but skips none."""
         log, name = self._log, self._subscriber.name
         if self._cursor is None:
-            self._cursor = await log.cursor_of(name)
+            self._cursor = await self._first_cursor()
         while frames := await log.read_all(self._cursor, PAGE_FRAMES, deltas=False):
-            events = [event for frame in frames if (event := _read(frame)) and event.type in self._types]
+            types = self._subscriber.types
+            events = [event for frame in frames if (event := _read(frame)) and event.type in types]
             if events:
                 await call(self._subscriber.take, events)
             await log.keep_cursor(name, frames[-1].cursor)
             self._cursor = frames[-1].cursor
             if len(frames) < PAGE_FRAMES:
                 break
+
+    async def _first_cursor(self) -> int:
+        """Return where to begin: where it was, or for somebody new at the start of the log or at its end."""
+        log, name = self._log, self._subscriber.name
+        kept = await log.cursor_of(name)
+        if kept is None and self._from_start:
+            return 0
+        if kept is None:
+            kept = await log.last_cursor()
+            # Stored at once: after a crash, what is committed from now on must not count as before its time.
+            await log.keep_cursor(name, kept)
+        return kept
 
     def _refused(self, error: Exception) -> StorageFailure:
         name = self._subscriber.name

@@ -6,7 +6,6 @@ after their task has ended carry no `task_id`.
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
@@ -23,15 +22,21 @@ from codesdk.contract.models import (
     ModelAsked,
     OwnTexts,
     Refused,
+    SplitInput,
+    StoredInput,
     Tokens,
 )
+from codesdk.contract.ownership import WireCall
 from codesdk.contract.tools import ToolSpec
 from codesdk.engine.models.limits import Spending, Standing, find_over, limits_cost
 from codesdk.engine.models.reservations import Reservations
+from codesdk.engine.models.wire import WireRecord
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
+from codesdk.engine.waiting import Waiters
 
 LOOP_WINDOW_S = 60.0
+MAX_RECENT = 256
 EXACT = "codesdk-exact-input/1"
 _HIDDEN: dict[ev.Purpose, str] = {
     "title": "a title for the conversation",
@@ -40,22 +45,22 @@ _HIDDEN: dict[ev.Purpose, str] = {
 }
 
 
-class SessionTap:
+class SessionTap(WireRecord):
     """The model requests of one session."""
 
     def __init__(self, scope: SessionScope, spending: Spending) -> None:
-        self._scope = scope
+        super().__init__(scope)
         self._spending = spending
-        self._tasks: dict[str, str | None] = {}
+        self._main: set[str] = set()
+        self.last: ModelAnswered | None = None
+        """How the last request of the running task that belongs to its conversation ended."""
         self._messages: list[Message] = []
         self._tools: Sequence[ToolSpec] = ()
-        self._results: list[str] = []
         self._strategy: ev.ContextStrategy = "full"
-        self._recent: deque[tuple[float, int]] = deque(maxlen=256)
+        self._recent: list[tuple[float, int]] = []
         self._reservations = Reservations(scope, spending, self._refuse)
         self._open = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._one_ended = Waiters()
 
     # --- what the engine reports ------------------------------------------------------------------------
 
@@ -73,22 +78,26 @@ class SessionTap:
         self._tools = tools
         self._results = []
         self._strategy = "delta"
+        self._conversed = self._unknown = False
+        self.last = None
 
     def add_messages(self, messages: Sequence[Message]) -> None:
         """Remember what the runtime is given in addition."""
         self._messages += messages
 
-    def add_result(self, result: Any) -> None:
-        """Remember the result of a call that the runtime was given."""
-        self._results.append(_as_text(result))
-
     async def idle(self, timeout_s: float) -> None:
         """Wait until no request is open, at most `timeout_s`: the task ends. What waits for a budget is refused."""
         self._reservations.turn_away()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._idle.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                while self._open:
+                    await self._one_ended.wait()
 
     # --- what the gateway calls ---------------------------------------------------------------------------
+
+    def words(self) -> Sequence[str]:
+        """Return what users said in the conversation that the runtime was given."""
+        return [text for message in self._messages if message.role == "user" for text in _texts(message)]
 
     @property
     def secrets(self) -> Sequence[str]:
@@ -127,6 +136,8 @@ class SessionTap:
         before = state.spent
         request_id = scope.ports.stamper.mint("req")
         self._tasks[request_id] = state.task.task_id if state.task else None
+        if asked.purpose == "main":
+            self._main.add(request_id)
         scope.journal.write(
             ev.RequestStarted(request_id=request_id, purpose=asked.purpose, model=asked.model)
         )
@@ -139,18 +150,14 @@ class SessionTap:
         self._begin()
         return request_id
 
-    async def taken(self, request_id: str, exact: ExactInput) -> str:
-        """Store the exact request; it is committed when this returns. Return the hash of its document."""
-        scope = self._scope
-        document = {
-            "format": EXACT,
-            "wire": exact.wire,
-            "fields": exact.fields,
-            "parts": {name: _hashes(part) for name, part in exact.parts.items()},
-        }
-        sources_ref, input_ref, _ = await asyncio.gather(
+    async def taken(self, request_id: str, exact: ExactInput) -> StoredInput:
+        """Store the exact request; it is committed when this returns. Return the hashes of its documents."""
+        scope, own = self._scope, exact.own
+        document = _document(exact.wire, exact)
+        sources_ref, input_ref, own_ref, _ = await asyncio.gather(
             scope.put_json(exact.sources, "implicit sources"),
             scope.put_json(document, "exact input"),
+            _nothing() if own is None else scope.put_json(_document(exact.wire, own), "the agent's request"),
             asyncio.gather(*(scope.put_artifact(data, "application/json") for data in _parts(exact))),
         )
         scope.journal.write(
@@ -172,15 +179,19 @@ class SessionTap:
                 request_id=request_id,
             ),
             in_task=self._is_current(request_id),
+            raw_ref=own_ref if scope.settings.raw_capture else None,
         )
         await scope.recorder.settle()
-        return input_ref.content_hash
+        return StoredInput(sent=input_ref.content_hash, own=own_ref and own_ref.content_hash)
 
     def closed(self, request_id: str, answered: ModelAnswered) -> None:
         """Record how a request ended, and what it cost."""
         scope = self._scope
         in_task = self._is_current(request_id)
-        self._tasks.pop(request_id, None)
+        self._forget(request_id)
+        if request_id in self._main:
+            self._main.discard(request_id)
+            self.last = answered if in_task else self.last
         self._end()
         try:
             if scope.recorder.broken is None:
@@ -205,6 +216,14 @@ class SessionTap:
         before = scope.state.spent
         scope.journal.write(_usage(request_id, answered, answered.usage), in_task=in_task)
         self._spending.follow(scope.state, before)
+
+    async def denied(self, call: WireCall) -> None:
+        """Record a denied call; it is committed when this returns. The end of its task waits for it."""
+        self._begin()
+        try:
+            await super().denied(call)
+        finally:
+            self._end()
 
     async def keep(self, exchange: bytes) -> None:
         """Store a recorded exchange as an artifact of the session."""
@@ -258,25 +277,23 @@ class SessionTap:
         return Refused(cause.message)
 
     def _loops(self, content: int) -> bool:
-        """Return whether the runtime asks the same again and again, as one that is stuck does."""
+        """Return whether the runtime asks the same again and again for one task, as one that is stuck does."""
         now = asyncio.get_running_loop().time()
-        # A hash of the content is enough: a runtime that loops sends the very same request.
-        self._recent.append((now, content))
-        same = sum(1 for at, known in self._recent if known == content and now - at < LOOP_WINDOW_S)
-        return same > self._scope.ports.limits.max_same_requests
-
-    def _is_current(self, request_id: str) -> bool:
         task = self._scope.state.task
-        return task is not None and self._tasks.get(request_id) == task.task_id
+        # Somebody who starts the same task over and over may have the same asked each time.
+        content = hash((content, task and task.task_id))
+        # A hash of the content is enough: a runtime that loops sends the very same request.
+        recent = [one for one in self._recent if now - one[0] < LOOP_WINDOW_S]
+        self._recent = [*recent[1 - MAX_RECENT :], (now, content)]
+        same = sum(known == content for _, known in self._recent)
+        return same > self._scope.ports.limits.max_same_requests
 
     def _begin(self) -> None:
         self._open += 1
-        self._idle.clear()
 
     def _end(self) -> None:
         self._open -= 1
-        if not self._open:
-            self._idle.set()
+        self._one_ended.wake()
 
 
 def _usage(request_id: str, answered: ModelAnswered, tokens: Tokens) -> ev.UsageReported:
@@ -293,9 +310,19 @@ def _usage(request_id: str, answered: ModelAnswered, tokens: Tokens) -> ev.Usage
     )
 
 
+def _document(wire: str, split: SplitInput) -> dict[str, Any]:
+    parts = {name: _hashes(part) for name, part in split.parts.items()}
+    return {"format": EXACT, "wire": wire, "fields": split.fields, "parts": parts}
+
+
+async def _nothing() -> None:
+    """Return None where something else may be awaited."""
+
+
 def _parts(exact: ExactInput) -> Iterable[bytes]:
     """Return the parts that are not stored yet."""
-    for part in exact.parts.values():
+    own = {} if exact.own is None else exact.own.parts
+    for part in (*exact.parts.values(), *own.values()):
         parts = part if isinstance(part, list) else [part]
         yield from (one.data for one in parts if one.data is not None)
 

@@ -5,7 +5,7 @@ Access, the operator's permits and idempotency are checked here, once for all ac
 under the caller's idempotency key.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,7 +15,8 @@ from codesdk.contract.actions import Action, Caller, Equipment, messages_of
 from codesdk.contract.errors import Busy, Conflict, Forbidden, InvalidRequest
 from codesdk.contract.events import SessionCreated
 from codesdk.contract.ids import is_task_id
-from codesdk.contract.records import Changes, KeyRow, SessionRow, TaskRow
+from codesdk.contract.jobs import JobRow, canceled, retried
+from codesdk.contract.records import Changes, KeyRow, SessionRow, SuggestRequest, Supplement, TaskRow
 from codesdk.contract.settings import SessionConfig
 from codesdk.contract.tools import UndoReport
 from codesdk.contract.validation import check_key, checked
@@ -25,17 +26,21 @@ from codesdk.engine.log.acting import acting_for
 from codesdk.engine.log.archive import unknown_session
 from codesdk.engine.log.fold import session_row
 from codesdk.engine.permits import Permits
-from codesdk.engine.sessions.creation import first_event
+from codesdk.engine.sessions.creation import check_project, default_runtime, first_event
 from codesdk.engine.sessions.equipping import SessionEquipping, equipment_of
 from codesdk.engine.sessions.fork import forked_event, on_runtime
+from codesdk.engine.sessions.jobs import change_job
 from codesdk.engine.sessions.keys import Keys
 from codesdk.engine.sessions.registry import SessionRegistry
 from codesdk.engine.sessions.session import LiveSession
+from codesdk.engine.sessions.suggestions import answer_suggest, request_suggestions
+from codesdk.engine.sessions.supplements import supplement
 from codesdk.engine.tasks.validation import check_settings, check_size
 from codesdk.sandbox import PathRefused
 
 R = TypeVar("R")
 Handler = Callable[[Any, Caller, KeyRow | None], Awaitable[Any]]
+JobChange = act.CancelJob | act.RetryJob
 
 _UNSAID = ("secrets",)
 """Fields that an idempotency key does not cover: they hold secrets, and not even their hash is stored."""
@@ -49,11 +54,14 @@ class SessionActions:
         registry: SessionRegistry,
         permits: Permits,
         settle_subscribers: Callable[[], Awaitable[None]],
+        ready_runtimes: Callable[[str], Awaitable[Sequence[str]]],
     ) -> None:
         self.keys = Keys(registry.ports.log)
         self.closing = False
         self.on_answered: Callable[[LiveSession], None] = lambda live: None
         """Called for a session when something that it may wait for has changed."""
+        self.on_job: Callable[[JobChange, Caller, JobRow], None] = lambda action, caller, row: None
+        """Called when somebody has changed a job."""
         self.open_sessions = 0
         """How many sessions are not closed."""
         self._ports = registry.ports
@@ -63,6 +71,7 @@ class SessionActions:
         self._equipping = SessionEquipping(registry.ports, registry.secrets)
         self._permits = permits
         self._settle_subscribers = settle_subscribers
+        self._ready_runtimes = ready_runtimes
         self._handlers: dict[type[Action[Any]], Handler] = {
             act.CreateSession: self._create,
             act.EquipSession: self._equip,
@@ -79,8 +88,13 @@ class SessionActions:
             act.ChangeSettings: self._change_settings,
             act.MoveSession: self._move,
             act.CompactSession: self._compact,
+            act.SupplementTranscript: self._supplement,
+            act.RequestSuggestions: self._suggest,
+            act.AnswerSuggestRequest: self._answer_suggest,
             act.CloseSession: self._close,
             act.DeleteSession: self._delete,
+            act.CancelJob: self._change_job,
+            act.RetryJob: self._change_job,
         }
 
     async def execute(self, action: Action[R], caller: Caller, key: str | None) -> R:
@@ -95,12 +109,13 @@ class SessionActions:
         check_key(key)
         action = checked(action)
         self._registry.learn_keys()
-        body = None if key is None else _said(action)
+        if key is None:  # most actions have none, and need nothing that keys need
+            return await _act(handler, action, caller, None)
         answer = await self.keys.once(
             caller.principal,
             str(kind.__struct_config__.tag),
             key,
-            body,
+            _said(action),
             lambda row: _act(handler, action, caller, row),
             passing=not kind.lasts,
         )
@@ -120,8 +135,11 @@ class SessionActions:
         if action.settings.gateway == "record" and (action.script or action.recording):
             raise InvalidRequest(act.PLAYS_AND_RECORDS)
         equipment, prepared = await self._equipping.prepare(equipment_of(action), caller.principal)
+        settings = msgspec.structs.replace(action.settings, **(prepared.settings if prepared else {}))
+        payer = self._permits.payer(caller.principal)
         config = SessionConfig(
-            runtime=action.runtime,
+            runtime=action.runtime
+            or await default_runtime(self._ports.models, payer, settings.gateway, self._ready_runtimes),
             workspace=self._permits.resolve_workspace(action.workspace),
             title=action.title,
             model=action.model,
@@ -131,7 +149,8 @@ class SessionActions:
             budgets=action.budgets,
             isolation=action.isolation or self._permits.isolation[0],
             credential_namespace=action.credential_namespace,
-            settings=msgspec.structs.replace(action.settings, **(prepared.settings if prepared else {})),
+            project_id=check_project(action.project_id),
+            settings=settings,
         )
         check_settings(config, "The settings of a session", self._ports.limits.max_message_bytes)
         runtime = self._find_runtime(config.runtime)
@@ -199,6 +218,7 @@ class SessionActions:
         self._check_session(live)
         self._permits.check_runtime(self._find_runtime(action.runtime).name)
         self._permits.check_script(action.runtime_config or {})
+        self._permits.check_command(action.runtime_config or {})
         return await live.move(action.runtime, action.model, action.runtime_config, key)
 
     async def _compact(self, action: act.CompactSession, caller: Caller, key: KeyRow | None) -> SessionRow:
@@ -206,6 +226,24 @@ class SessionActions:
         live = await (self._acquire_for_work if writes else self._acquire)(action.session_id, caller)
         task_id = self._ports.stamper.mint("task")
         return await live.compact(action.strategy, action.keep_tokens, caller.actor, task_id, key)
+
+    async def _supplement(
+        self, action: act.SupplementTranscript, caller: Caller, key: KeyRow | None
+    ) -> Supplement:
+        live = await self._acquire(action.session_id, caller)
+        return await supplement(live, action, caller.actor, key)
+
+    async def _suggest(
+        self, action: act.RequestSuggestions, caller: Caller, key: KeyRow | None
+    ) -> SuggestRequest:
+        live = await self._acquire(action.session_id, caller)
+        return await request_suggestions(live, action.text, caller.actor, key)
+
+    async def _answer_suggest(
+        self, action: act.AnswerSuggestRequest, caller: Caller, key: KeyRow | None
+    ) -> None:
+        live = await self._acquire(action.session_id, caller)
+        await answer_suggest(live, action.suggest_id, action.results, caller.actor, key)
 
     async def _close(self, action: act.CloseSession, caller: Caller, key: KeyRow | None) -> SessionRow:
         live = await self._acquire(action.session_id, caller, equipped=False)
@@ -246,8 +284,13 @@ class SessionActions:
         if action.task_id is not None:
             await self._check_task_id(action.task_id, live)
         task_id = action.task_id or self._ports.stamper.mint("task")
-        messages = messages_of(action.message)
-        return await live.start(messages, on_busy=action.on_busy, task_id=task_id, key=key)
+        return await live.start(
+            messages_of(action.message),
+            on_busy=action.on_busy,
+            task_id=task_id,
+            output_schema=action.output_schema,
+            key=key,
+        )
 
     async def _resume(self, action: act.ResumeSession, caller: Caller, key: KeyRow | None) -> TaskRow:
         live = await self._acquire_for_work(action.session_id, caller)
@@ -256,11 +299,15 @@ class SessionActions:
 
     async def _steer(self, action: act.SteerTask, caller: Caller, key: KeyRow | None) -> TaskRow:
         live = await self._acquire(action.session_id, caller)
-        return await live.steer(messages_of(action.message), task_id=action.task_id, key=key)
+        # That a person speaks is what the message itself says; anybody else is named.
+        by = None if caller.actor.kind == "user" else caller.actor
+        return await live.steer(messages_of(action.message), by=by, task_id=action.task_id, key=key)
 
     async def _stop(self, action: act.StopTask, caller: Caller, key: KeyRow | None) -> TaskRow:
+        if action.denies and not caller.may(act.DenyCall.needs):
+            raise Forbidden(f"To deny with a stop needs the scope {act.DenyCall.needs}.")
         live = await self._acquire(action.session_id, caller)
-        return await live.stop(action.task_id, caller.actor, action.reason, key)
+        return await live.stop(action.task_id, caller.actor, action.reason, denies=action.denies, key=key)
 
     async def _answer(
         self, action: act.ApproveCall | act.DenyCall, caller: Caller, key: KeyRow | None
@@ -291,6 +338,14 @@ class SessionActions:
     async def _undo(self, action: act.UndoChanges, caller: Caller, key: KeyRow | None) -> UndoReport:
         live = await self._acquire(action.session_id, caller)
         return await undo(live, caller.actor, action.tool_call_id, key)
+
+    # --- jobs of extensions -----------------------------------------------------------------------------
+
+    async def _change_job(self, action: JobChange, caller: Caller, _: KeyRow | None) -> JobRow:
+        change = canceled if isinstance(action, act.CancelJob) else retried
+        row = await change_job(self._ports.log, action.job_id, caller, change, self._ports.stamper.now)
+        self.on_job(action, caller, row)
+        return row
 
     # --- inside -----------------------------------------------------------------------------------------
 

@@ -1,23 +1,28 @@
 """How sessions begin: the first event and the first row of a new one, and of one forked from another."""
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, ParamSpec, TypeVar
+from typing import Literal, ParamSpec, TypeVar, get_args
 
 import msgspec
 
+from codesdk.contract.access import COMPATIBLE_URL, key_status
 from codesdk.contract.capabilities import Isolation, IsolationLevel
+from codesdk.contract.entry import DEFAULT_RUNTIME
 from codesdk.contract.errors import CodeSDKError, Forbidden, InvalidRequest
 from codesdk.contract.events import CONTRACT_VERSION, SessionCreated
+from codesdk.contract.models import ModelEndpoints, Payer, Wire
 from codesdk.contract.options import read_options
 from codesdk.contract.records import SessionRow
 from codesdk.contract.runtime import Runtime
-from codesdk.contract.settings import ImplicitSources, SessionConfig
+from codesdk.contract.settings import GatewayMode, ImplicitSources, SessionConfig
 from codesdk.engine.log.journal import LOCAL
 from codesdk.engine.sessions.resources import capabilities_of, options_of, tool_transport
 from codesdk.foreign import call, name_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,127}")
 
 
 async def equip(method: Callable[P, Awaitable[T]], *args: P.args, **options: P.kwargs) -> T:
@@ -28,6 +33,41 @@ async def equip(method: Callable[P, Awaitable[T]], *args: P.args, **options: P.k
         raise
     except Exception as error:
         raise CodeSDKError(f"The session could not be equipped ({name_of(error)}).") from error
+
+
+async def default_runtime(
+    models: ModelEndpoints | None,
+    payer: Payer,
+    mode: GatewayMode,
+    ready: Callable[[str], Awaitable[Sequence[str]]],
+) -> str:
+    """Return the runtime of a session that names none. Raise `InvalidRequest` if no model would answer it.
+
+    `ready` finds the runtimes that a principal could use instead.
+    """
+    status = key_status(get_args(Wire), {} if models is None else models.access(payer, mode), payer)
+    if status.ok:
+        return DEFAULT_RUNTIME
+    others = [name for name in await ready(payer.principal) if name != DEFAULT_RUNTIME]
+    # Not AUTH_REQUIRED: over HTTP that would say that the caller's token is refused.
+    raise InvalidRequest(
+        f"No runtime is named, and {DEFAULT_RUNTIME}, which would be used, has no model to ask. {status.problem}"
+        f" {status.to_do} For a service of your own, {COMPATIBLE_URL} has its address."
+        + (
+            f" Or name a runtime that is ready: {', '.join(others)}."
+            if others
+            else " No other runtime is ready either: `codesdk runtimes` says what each one lacks."
+        )
+    )
+
+
+def check_project(project_id: str | None) -> str | None:
+    """Return an application's name for a project. Raise `InvalidRequest` if it cannot be one."""
+    if project_id is not None and not _PROJECT.fullmatch(project_id):
+        raise InvalidRequest(
+            "A project_id is 1 to 128 letters, digits or `. _ : @ / -`, and begins with one of the former."
+        )
+    return project_id
 
 
 def first_event(
@@ -51,6 +91,7 @@ def first_event(
         budgets=config.budgets,
         mcp_transport=tool_transport(capabilities_of(runtime)),
         sealed=list(sealed),
+        project_id=config.project_id,
     )
 
 
@@ -99,4 +140,5 @@ def first_row(session_id: str, principal: str, payload: SessionCreated, now: str
         permission_mode=payload.permission_mode,
         created_at=now,
         updated_at=now,
+        project_id=payload.project_id,
     )

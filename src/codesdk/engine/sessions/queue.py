@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from codesdk.contract.errors import Busy, CodeSDKError, ErrorInfo, InvalidRequest
 from codesdk.contract.events import Resumes, TaskQueued
@@ -19,6 +20,7 @@ from codesdk.engine.sessions.idling import IdleRuntime
 from codesdk.engine.sessions.resources import Resources
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
+from codesdk.engine.tasks.answers import way_for
 from codesdk.engine.tasks.compaction import OVER_BUDGET, TOO_LARGE, Plan, plan, prompt
 from codesdk.engine.tasks.handover import Handover
 from codesdk.engine.tasks.run import TaskRun
@@ -47,14 +49,22 @@ class TaskQueue:
         """Whether a task runs."""
         return self._driver is not None
 
-    def begin(self, task_id: str, messages: list[Message], *, may_wait: bool, resumed: bool = False) -> None:
+    def begin(
+        self,
+        task_id: str,
+        messages: list[Message],
+        *,
+        may_wait: bool,
+        resumed: bool = False,
+        output_schema: dict[str, Any] | None = None,
+    ) -> None:
         """Start a task now if it is its turn and a slot is free; else queue it, if it may wait."""
         state = self._scope.state
         self._resumed = self._resumed or resumed
         if state.task is None and not state.queue and self._slots.take(state.runtime_name):
-            self.launch(task_id, messages)
+            self.launch(task_id, messages, output_schema=output_schema)
         elif may_wait:
-            self._enqueue(task_id, messages)
+            self._enqueue(task_id, messages, output_schema)
         else:
             raise Busy(NO_SLOT)
 
@@ -71,6 +81,7 @@ class TaskQueue:
         summary: Plan | None = None,
         *,
         resumed: bool = False,
+        output_schema: dict[str, Any] | None = None,
     ) -> None:
         """Write `task.started` and run the task. The caller has already taken the slot.
 
@@ -80,7 +91,8 @@ class TaskQueue:
         scope = self._scope
         try:
             runtime = self._resources.runtime
-            self._resources.capabilities()  # asked here, because it may fail and nothing is written yet
+            # Asked here, because it may fail and nothing is written yet.
+            able = self._resources.capabilities()
         except CodeSDKError:
             self._slots.give_back(scope.state.runtime_name)
             raise
@@ -91,6 +103,8 @@ class TaskQueue:
             scope.settings.runtime_config,
             resumes=resumes,
             summarizes_before=summary.first if summary is not None else None,
+            output_schema=output_schema,
+            output_way=None if output_schema is None else way_for(output_schema, able),
         )
         self.idling.keep()
         resumed, self._resumed = resumed or self._resumed, False
@@ -183,11 +197,12 @@ class TaskQueue:
             return
         if self._slots.take(state.runtime_name):
             self._slots.leave(state.session_id)
-            self.launch(state.queue[0].task_id, state.queue[0].messages)
+            waiting = state.queue[0]
+            self.launch(waiting.task_id, waiting.messages, output_schema=waiting.output_schema)
         else:
             self._slots.wait(state.session_id, state.runtime_name, self._next)
 
-    def _enqueue(self, task_id: str, messages: list[Message]) -> None:
+    def _enqueue(self, task_id: str, messages: list[Message], output_schema: dict[str, Any] | None) -> None:
         scope = self._scope
         limit = scope.ports.limits.max_queue
         if len(scope.state.queue) >= limit:
@@ -195,7 +210,8 @@ class TaskQueue:
                 f"Session {scope.state.session_id} already has {limit} tasks waiting. Try again when one has run.",
                 code="QUEUE_FULL",
             )
-        scope.journal.write(TaskQueued(task_id=task_id, messages=messages), in_task=False)
+        payload = TaskQueued(task_id=task_id, messages=messages, output_schema=output_schema)
+        scope.journal.write(payload, in_task=False)
         if scope.state.task is None:
             self._next()
 

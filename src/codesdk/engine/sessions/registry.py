@@ -114,7 +114,7 @@ class SessionRegistry:
         await seal(self.ports.equipment, session_id, equipment)
         state = SessionState(session_id=session_id, principal=principal)
         recorder = self._recorder(state, FIRST_EPOCH, equipment)
-        payload = recorder.choke_point.clean(payload)  # the row is stored before the event
+        payload = recorder.choke_point.clean_first(payload)  # the row is stored before the event
         row = first_row(session_id, principal, payload, self.ports.stamper.now())
         # Not awaited yet: the registration and the first event then travel in one commit.
         registering = asyncio.ensure_future(self.ports.log.create(row, self._owner))

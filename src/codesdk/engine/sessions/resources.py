@@ -9,6 +9,7 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from codesdk.contract.capabilities import Capabilities, McpTransport
@@ -16,10 +17,11 @@ from codesdk.contract.entry import ANY_CLIENT, McpClient
 from codesdk.contract.errors import CodeSDKError, InvalidRequest, TaskFailure
 from codesdk.contract.events import ArtifactCreated
 from codesdk.contract.messages import ArtifactRef
-from codesdk.contract.models import NO_SOURCES, InstructionSources, LoginKind, Payer
+from codesdk.contract.models import NO_SOURCES, InstructionSources, LoginKind, ModelAnswered, Payer
+from codesdk.contract.ownership import DEFAULT_RULES, WireRules
 from codesdk.contract.ports import Attached, ToolCalls
-from codesdk.contract.runtime import Runtime, ToolAnnouncement, ToolReply
-from codesdk.contract.tools import Question
+from codesdk.contract.runtime import Ruling, Runtime, TakeMessage, ToolAnnouncement, ToolReply
+from codesdk.contract.tools import Question, ToolSpec
 from codesdk.engine.models.limits import (
     Spending,
     Standing,
@@ -30,8 +32,11 @@ from codesdk.engine.models.limits import (
 )
 from codesdk.engine.models.requests import SessionTap
 from codesdk.engine.sessions.scope import SessionScope
+from codesdk.engine.sessions.signals import Signals
 from codesdk.engine.tasks import lifecycle
+from codesdk.engine.waiting import Waiters
 from codesdk.foreign import Contained, call, name_of
+from codesdk.tools import listed_tools
 
 TOKEN_CHARS = 24
 """A part of a URL that has at least this many characters is a token."""
@@ -84,13 +89,14 @@ class Resources:
         self._scope = scope
         self._find_runtime = find_runtime
         self.spending = spending
-        self._tool_calls = tool_calls
+        self._tool_calls = _ListedTools(tool_calls)
         self._runtime: Runtime | None = None
         self._capabilities: Capabilities | None = None
         self._tap: SessionTap | None = None
         self._tool_url: str | None = None
         self._model_url: str | None = None
         self._login: LoginKind | None = None
+        self._rules = DEFAULT_RULES
         self._opening = asyncio.Lock()
         self._detach: Callable[[], Awaitable[None]] | None = None
 
@@ -145,8 +151,13 @@ class Resources:
             return None
         return find_over(state, self.spending.standing(state.principal))
 
-    async def model_url(self, sources: InstructionSources, login: LoginKind | None = None) -> str:
-        """Return the URL that the runtime uses in place of the provider's; another one if it comes with a login."""
+    async def model_url(
+        self,
+        sources: InstructionSources,
+        login: LoginKind | None = None,
+        rules: WireRules = DEFAULT_RULES,
+    ) -> str:
+        """Return the URL that the runtime uses in place of the provider's; another one with another login or other rules."""
         door, scope = self._scope.ports.models, self._scope
         if door is None:
             raise TaskFailure(
@@ -157,11 +168,11 @@ class Resources:
                 f"The logins of {scope.state.runtime_name} do not pass the gateway here.", code="FORBIDDEN"
             )
         async with self._opening:
-            if self._model_url is not None and self._login != login:
+            if self._model_url is not None and (self._login, self._rules) != (login, rules):
                 self._model_url = None
                 await door.close(scope.state.session_id)
             if self._model_url is None:
-                self._login = login
+                self._login, self._rules = login, rules
                 await self.spending.load(scope.state.principal)
                 token = secrets.token_urlsafe(24)
                 # Learned before anyone gets it, so that no event can hold it.
@@ -175,6 +186,7 @@ class Resources:
                     sources,
                     self._payer,
                     login,
+                    rules,
                 )
         return self._model_url
 
@@ -204,6 +216,10 @@ class Resources:
                 self._scope.learn([part for part in url.split("/") if len(part) >= TOKEN_CHARS])
                 self._tool_url = url
         return self._tool_url
+
+    async def tools_read(self, after: int) -> int:
+        """Return how often the tools at `tool_url` have been listed, once it is more often than `after`."""
+        return await self._tool_calls.listings(after)
 
     async def attach(self, attached: Attached) -> None:
         """Offer these tools from the next task on, replacing earlier ones, and note what was left out."""
@@ -259,6 +275,30 @@ class Resources:
             await ports.models.close(self._scope.state.session_id)
 
 
+class _ListedTools:
+    """The session's `ToolCalls`, and who waits until its tools are listed."""
+
+    def __init__(self, calls: ToolCalls) -> None:
+        self._calls = calls
+        self._listings = 0
+        self._listed = Waiters()
+
+    def call(
+        self, session_id: str, name: str, arguments: Any, *, runtime_tool_call_id: str | None = None
+    ) -> "asyncio.Future[ToolReply]":
+        return self._calls.call(session_id, name, arguments, runtime_tool_call_id=runtime_tool_call_id)
+
+    async def listings(self, after: int) -> int:
+        while self._listings <= after:
+            await self._listed.wait()
+        return self._listings
+
+    def specs(self, session_id: str) -> Sequence[ToolSpec]:
+        self._listings += 1
+        self._listed.wake()
+        return listed_tools(self._calls.specs(session_id))
+
+
 async def _let_go(runtime: Runtime, session_id: str) -> None:
     """Close what a runtime keeps of a session. Its errors are dropped: other sessions must be closed, too."""
     with contextlib.suppress(Exception):
@@ -282,19 +322,23 @@ class RuntimeHost:
         self,
         scope: SessionScope,
         resources: Resources,
-        may_run: Callable[[ToolAnnouncement], Awaitable[str | None]],
+        may_run: Callable[[ToolAnnouncement], Awaitable[Ruling]],
         ask_user: Callable[[ToolAnnouncement, Question], Awaitable[ToolReply]],
     ) -> None:
         self._scope = scope
         self._resources = resources
         self._may_run = may_run
         self._ask_user = ask_user
+        self._signals = Signals(scope)
 
     async def model_endpoint(
-        self, sources: InstructionSources = NO_SOURCES, login: LoginKind | None = None
+        self,
+        sources: InstructionSources = NO_SOURCES,
+        login: LoginKind | None = None,
+        rules: WireRules = DEFAULT_RULES,
     ) -> str:
         """Return the URL that the runtime uses in place of the provider's."""
-        return await self._resources.model_url(sources, login)
+        return await self._resources.model_url(sources, login, rules)
 
     def learn(self, secrets: Sequence[str]) -> None:
         """Redact these from now on. Known ones cost nothing: a login is told again with every task."""
@@ -306,13 +350,28 @@ class RuntimeHost:
         """Return the URL at which the session's tools are offered over MCP."""
         return await self._resources.tool_url(client)
 
-    async def may_run(self, call: ToolAnnouncement) -> str | None:
-        """Return why the runtime may not run a tool of its own, or None if it may."""
+    async def tools_read(self, after: int = -1) -> int:
+        """Return how often the list of tools has been read, once it is more often than `after`."""
+        return await self._resources.tools_read(after)
+
+    async def last_answer(self) -> ModelAnswered | None:
+        """Return how the task's last request to its model ended."""
+        return self._resources.tap.last
+
+    async def may_run(self, call: ToolAnnouncement) -> Ruling:
+        """Return whether the runtime may run a tool of its own."""
         return await self._may_run(call)
 
     async def ask_user(self, call: ToolAnnouncement, question: Question) -> ToolReply:
         """Return a person's answer to what a tool of the runtime's own asks."""
         return await self._ask_user(call, question)
+
+    def app_server(self, method: str | None = None, *, is_request: bool = False) -> TakeMessage | None:
+        """Return what tells extensions of such messages of the runtime's app server, None if none wants them."""
+        listeners, runtime = self._scope.ports.listeners, self._scope.state.runtime_name
+        if listeners is None or not listeners.wants(method, runtime, is_request=is_request):
+            return None
+        return partial(self._signals.pass_on, listeners)
 
     async def put_artifact(self, data: bytes, content_type: str, name: str | None = None) -> ArtifactRef:
         """Store bytes for the runtime, and record that in the log."""

@@ -4,7 +4,6 @@ The session's first event is written before its scope is made, so a scope is com
 """
 
 import asyncio
-import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from codesdk.contract.ports import (
     EquipmentStore,
     Equipper,
     EventLog,
+    Listeners,
     McpEndpoints,
     Observer,
     Policy,
@@ -34,21 +34,23 @@ from codesdk.contract.records import ArtifactRow
 from codesdk.contract.settings import Limits, SessionSettings
 from codesdk.contract.tools import ToolSpec
 from codesdk.contract.workspace import Workspace
+from codesdk.engine.calls.editors import Editors
 from codesdk.engine.log.journal import Journal
 from codesdk.engine.log.recorder import Recorder
 from codesdk.engine.log.state import SessionState
 from codesdk.engine.models.limits import Standing
 from codesdk.engine.permits import Permits
+from codesdk.engine.tasks.marks import Marks
 from codesdk.redaction import Redactor
 from codesdk.sandbox import PathRefused, identify
 from codesdk.store import MemoryEquipment, MemoryUndo
+from codesdk.tools import AnswerTools
 
 AT_ONCE_BYTES = 256 * 1024
 """Up to this size, bytes are searched for secrets on the event loop; larger ones in a thread."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Ports:
+class Ports(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What an engine is built on."""
 
     log: EventLog
@@ -59,8 +61,8 @@ class Ports:
     limits: Limits
     models: ModelEndpoints | None = None
     mcp: McpEndpoints | None = None
-    undo: UndoStore = dataclasses.field(default_factory=MemoryUndo)
-    equipment: EquipmentStore = dataclasses.field(default_factory=MemoryEquipment)
+    undo: UndoStore = msgspec.field(default_factory=MemoryUndo)
+    equipment: EquipmentStore = msgspec.field(default_factory=MemoryEquipment)
     state_dir: str = ""
     """Where runtimes keep their own state; empty if none is kept."""
     clean: Callable[[str, Redactor], None] | None = None
@@ -76,28 +78,35 @@ class Ports:
     """Called for each deleted session, to remove what is kept of it elsewhere."""
     alone: bool = True
     """Whether this process is the only writer of the log."""
-    strain: Strain = dataclasses.field(default_factory=Strain)
+    editors: Editors | None = None
+    """The editors whose files tools may ask for; None if they may not."""
+    listeners: Listeners | None = None
+    """The extensions; None if none are switched on."""
+    strain: Strain = msgspec.field(default_factory=Strain)
 
 
 Halt = Callable[[ErrorInfo, Standing | None], None]
 """Ends a task: the reason, and the budget that is used up if that is the reason."""
 
 
-@dataclasses.dataclass(kw_only=True)
-class SessionScope:
+class SessionScope(msgspec.Struct, kw_only=True, eq=False):
     """One live session's share of the engine.
 
-    Four fields change: `settings`, when somebody changes them; `workspace`, which learns its identity before the
-    first work; `attached`, the tools including those of MCP servers, when servers are attached; and `halt`, which
-    the session's queue sets once.
+    Five fields change: `settings`, when somebody changes them; `workspace`, which learns its identity before the
+    first work; `attached`, the tools including those of MCP servers, when servers are attached; `answering`, with each
+    task that owes a result; and `halt`, which the session's queue sets once.
     """
 
     ports: Ports
     recorder: Recorder
     settings: SessionSettings
     workspace: Workspace
-    permits: Permits = dataclasses.field(default_factory=Permits)
+    permits: Permits = msgspec.field(default_factory=Permits)
     attached: ToolRunner | None = None
+    marks: Marks = msgspec.field(default_factory=Marks)
+    """What stands for denied calls in what the runtime repeats of its model's answers."""
+    answering: tuple[str, ToolRunner, AnswerTools] | None = None
+    """The tools of the last task with an output schema, and what they were made of."""
     halt: Halt = lambda cause, excess: None
     """Ends the running task for a reason that the engine knows."""
 
@@ -124,8 +133,13 @@ class SessionScope:
 
     @property
     def tools(self) -> ToolRunner:
-        """The tools that this session offers."""
-        return self.attached or self.ports.tools
+        """The tools that this session offers, with the one for the result while a task runs that owes one."""
+        base, task = self.attached or self.ports.tools, self.state.task
+        if task is None or task.output_schema is None or task.output_way != "tool":
+            return base
+        if self.answering is None or self.answering[:2] != (task.task_id, base):
+            self.answering = task.task_id, base, AnswerTools(base, task.output_schema)
+        return self.answering[2]
 
     def offered(self) -> Sequence[ToolSpec]:
         """Return the tools that the session's runtime is told of: those that ask a person only where there is one."""

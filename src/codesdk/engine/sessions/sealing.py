@@ -4,7 +4,6 @@ The log only names the kinds of equipment that a session has (`sealed`), so that
 """
 
 import asyncio
-import dataclasses
 import hashlib
 from collections.abc import Sequence
 
@@ -18,8 +17,7 @@ _NAMES = (*Equipment.__struct_fields__, "equipment")
 _HASH_BYTES = hashlib.sha256().digest_size
 
 
-@dataclasses.dataclass
-class Held:
+class Held(msgspec.Struct, eq=False):
     """The equipment of a session in memory."""
 
     equipment: Equipment
@@ -27,7 +25,7 @@ class Held:
     """What the log names and the seal does not hold."""
     given: bool
     """Whether its servers and what it plays were attached since it was loaded."""
-    lock: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
     def require(self, session_id: str) -> None:
         """Raise `Conflict` if something is missing: without its secrets a session would store them."""

@@ -5,12 +5,12 @@ decision interrupts another. When a method returns, its effect is stored, togeth
 the request.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
-from codesdk.contract.errors import Busy, Conflict, InvalidRequest, NotFound
+from codesdk.contract.errors import Busy, Conflict, Forbidden, InvalidRequest, NotFound
 from codesdk.contract.events import GrantRevoked, Resumes, SettingsChanged
 from codesdk.contract.messages import Message
 from codesdk.contract.options import fitting, read_options
@@ -33,6 +33,7 @@ from codesdk.engine.sessions.resources import Resources, capabilities_of, option
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.sessions.sealing import Held
 from codesdk.engine.tasks import lifecycle
+from codesdk.engine.tasks.answers import take_schema
 from codesdk.engine.tasks.compaction import ASKED, carry_out, check, plan, prompt
 from codesdk.engine.tasks.user_input import take_change, take_messages, take_words
 from codesdk.engine.tasks.validation import check_settings
@@ -80,15 +81,28 @@ class LiveSession:
         )
 
     async def start(
-        self, messages: list[Message], *, on_busy: OnBusy, task_id: str, key: KeyRow | None = None
+        self,
+        messages: list[Message],
+        *,
+        on_busy: OnBusy,
+        task_id: str,
+        output_schema: dict[str, Any] | None = None,
+        key: KeyRow | None = None,
     ) -> TaskRow:
         """Start a task, queue it, or steer the running one. Return the row of the task it became."""
+        if output_schema is not None:  # first of all: a refused one must leave nothing behind
+            output_schema = take_schema(self.scope, output_schema, self.resources.capabilities())
         messages = await take_messages(self.scope, messages, self.resources.capabilities)
         # Checked after that await: the session may have been closed or become busy meanwhile.
         self._require_open()
         self.resources.require_attached()
         running = self.state.task
         if running is not None and on_busy == "steer":
+            if output_schema is not None:
+                raise Conflict(
+                    f"Task {running.task_id} is running and would get the message, but its result cannot be given another"
+                    " schema. Queue the task, or leave out output_schema."
+                )
             return await self.steer(messages, key=key)
         if task_id in (entry.task_id for entry in [*self.state.queue, *([running] if running else [])]):
             raise Conflict(f"There is already a task {task_id}.")
@@ -97,11 +111,16 @@ class LiveSession:
                 f"Session {self.session_id} is busy with {running.task_id}. Wait for it, or queue the task.",
                 code="SESSION_BUSY",
             )
-        self.queue.begin(task_id, messages, may_wait=on_busy != "reject")
-        return await self._commit(await self._task(task_id), key)
+        self.queue.begin(task_id, messages, may_wait=on_busy != "reject", output_schema=output_schema)
+        return await self._commit(await self.task_row(task_id), key)
 
     async def steer(
-        self, messages: list[Message], *, task_id: str | None = None, key: KeyRow | None = None
+        self,
+        messages: list[Message],
+        *,
+        by: Actor | None = None,
+        task_id: str | None = None,
+        key: KeyRow | None = None,
     ) -> TaskRow:
         """Add user input to the running task."""
         run = self.queue.run
@@ -118,12 +137,23 @@ class LiveSession:
                 f"Task {run.task_id} sums up the conversation and takes no input; queue a task instead."
             )
         messages = await take_messages(self.scope, messages, self.resources.capabilities)
-        row = await self._task(run.task_id)
-        await run.steer(messages, row, key)
+        row = await self.task_row(run.task_id)
+        await run.steer(messages, row, key, by)
         return row
 
-    async def stop(self, task_id: str | None, by: Actor, reason: str, key: KeyRow | None = None) -> TaskRow:
-        """Stop the running task, or take a queued one out of the queue. Repeating it is no error."""
+    async def stop(
+        self,
+        task_id: str | None,
+        by: Actor,
+        reason: str,
+        *,
+        denies: Sequence[str] = (),
+        key: KeyRow | None = None,
+    ) -> TaskRow:
+        """Stop the running task, or take a queued one out of the queue. Repeating it is no error.
+
+        `denies` are the approvals that are denied with it, in the same name.
+        """
         target = task_id or (self.state.task.task_id if self.state.task else None)
         if target is None:
             raise Conflict(f"Session {self.session_id} has no running task to stop.")
@@ -131,8 +161,8 @@ class LiveSession:
         if any(entry.task_id == target for entry in self.state.queue):
             lifecycle.drop_queued(self.recorder.journal, target, by, reason)
         elif (run := self.queue.run) is not None and run.task_id == target:
-            run.stop(by, reason)
-        return await self._commit(await self._task(target), key)
+            run.stop(by, reason, denies)
+        return await self._commit(await self.task_row(target), key)
 
     async def answer(
         self,
@@ -153,6 +183,15 @@ class LiveSession:
         if reason is not None:
             reason = take_words(self.scope, reason)
         carried = next((c for c in self.state.carried if c.tool_call_id == tool_call_id), None)
+        if by.kind == "extension" and (
+            scope == "session"
+            or carried is not None
+            or tool_call_id in self.state.budget_questions
+            or tool_call_id in self.state.server_questions
+        ):
+            raise Forbidden(
+                "An extension answers for one call while it waits: not for the session, and no other question."
+            )
         if decision == "approve" and (
             tool_call_id in self.state.server_questions
             or (carried is not None and carried.question is not None)
@@ -180,6 +219,8 @@ class LiveSession:
         self, approval_id: str, text: str, *, by: Actor, key: KeyRow | None = None
     ) -> None:
         """Answer a question with text, or one that a crash left waiting. The first answer counts."""
+        if by.kind == "extension":
+            raise Forbidden("A question in words is for people, not for an extension.")
         text = take_words(self.scope, text)
         state, run = self.state, self.queue.run
         carried = next((entry for entry in state.carried if entry.approval_id == approval_id), None)
@@ -233,13 +274,15 @@ class LiveSession:
             self.queue.begin(task_id, messages, may_wait=True, resumed=True)
         elif state.interrupted_task is not None or approved or messages:
             self.queue.take_slot()
-            self.queue.launch(task_id, messages, resumes=self._resumes(by), resumed=True)
+            schema = state.interrupted_schema
+            resumes = self._resumes(by)
+            self.queue.launch(task_id, messages, resumes, resumed=True, output_schema=schema)
         else:
             waiting = state.queue[0]
-            task_id = waiting.task_id
+            task_id, schema = waiting.task_id, waiting.output_schema
             self.queue.take_slot()
-            self.queue.launch(task_id, waiting.messages, resumed=True)
-        return await self._commit(await self._task(task_id), key)
+            self.queue.launch(task_id, waiting.messages, resumed=True, output_schema=schema)
+        return await self._commit(await self.task_row(task_id), key)
 
     def _resumes(self, by: Actor) -> Resumes | None:
         """Return what a resumed task says of the one that it continues, and of the engine if nobody asked for it."""
@@ -342,7 +385,7 @@ class LiveSession:
         else:
             await self.queue.halt(by, reason)
 
-    async def _task(self, task_id: str) -> TaskRow:
+    async def task_row(self, task_id: str) -> TaskRow:
         """Return the row of one of its tasks, including what is written but not committed yet."""
         pending = self.recorder.journal.changes.tasks
         row = next((row for row in reversed(pending) if row.task_id == task_id), None)

@@ -18,7 +18,7 @@ from codesdk.contract.runtime import (
     RuntimeTask,
     TaskInput,
 )
-from codesdk.engine.tasks.validation import mend
+from codesdk.contract.text import mend
 from codesdk.foreign import call, name_of
 
 Ending = Finished | Failed

@@ -50,8 +50,8 @@ async def plan(scope: SessionScope, by: Actor, reason: str, limit_tokens: int | 
     """Return what stays of the conversation if it must fit a limit. The running task's messages stay in any case."""
     limit = default_limit(scope) if limit_tokens is None else limit_tokens
     await scope.recorder.settle()
-    state = scope.state
-    window = Window(state.session_id, scope.settings.context_budget_tokens, state.context.compacted)
+    state, budget = scope.state, scope.settings.context_budget_tokens
+    window = Window(state.session_id, state.runtime_name, budget, state.context.compacted)
     await load_window(scope, window)
     window.fit(window.since(state.task.started_seq) if state.task is not None else 0, limit)
     return Plan(

@@ -63,7 +63,24 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True):
 
 def schema_hashes(tools: Sequence[ToolSpec], redact: Callable[[str], str]) -> list[ManifestEntry]:
     """Return the record of the offered tools. Names are redacted because MCP servers choose theirs."""
-    return [ManifestEntry(name=redact(tool.name), schema_hash=hash_json(tool.input_schema)) for tool in tools]
+    return [
+        ManifestEntry(name=redact(tool.name), schema_hash=_schema_hash(tool.input_schema)) for tool in tools
+    ]
+
+
+_hashes: dict[int, tuple[dict[str, Any], str]] = {}
+_MOST_HASHES = 1_000
+
+
+def _schema_hash(schema: dict[str, Any]) -> str:
+    """Return a schema's hash, kept by identity: a registry offers the same objects to every task."""
+    known = _hashes.get(id(schema))
+    if known is None:
+        if len(_hashes) >= _MOST_HASHES:
+            _hashes.clear()
+        # With the schema itself, so that no other object gets its id.
+        known = _hashes[id(schema)] = schema, hash_json(schema)
+    return known[1]
 
 
 def compile_input(
@@ -279,7 +296,8 @@ def task_input(
     instructions: Sequence[Instructions] = (),
 ) -> TaskInput:
     """Return everything that a runtime is given for a task."""
-    state, config = scope.state, scope.state.config
+    state, config, task = scope.state, scope.state.config, scope.state.task
+    native = task is not None and task.output_way == "native"
     return TaskInput(
         session_id=state.session_id,
         task_id=task_id,
@@ -295,4 +313,5 @@ def task_input(
         native_tools=() if config.native_tools == "off" else config.native_tools,
         instructions=instructions,
         history=history,
+        output_schema=task.output_schema if task is not None and native else None,
     )

@@ -1,7 +1,8 @@
 """Drafts that a runtime yields to events: checked against the contract, redacted, with the raw message.
 
 Stands between a runtime's stream and the journal. A secret may arrive in pieces, so the end of a streaming
-block is held back. A malformed item becomes a notice, never an exception.
+block is held back; so may a mark, which never becomes a part of the model's words. A malformed item becomes a
+notice, never an exception.
 """
 
 import re
@@ -21,13 +22,15 @@ from codesdk.contract.events import (
     RequestStarted,
     UsageReported,
 )
-from codesdk.contract.messages import ArtifactRef
+from codesdk.contract.messages import ArtifactRef, Reasoning
 from codesdk.contract.runtime import Draft, DraftPayload
+from codesdk.contract.text import is_text, mend
 from codesdk.engine.log.transcript import has_part
 from codesdk.engine.models.limits import Spending
 from codesdk.engine.sessions.scope import SessionScope
 from codesdk.engine.tasks import lifecycle
-from codesdk.engine.tasks.validation import MAX_DEPTH, is_deep, is_text, mend
+from codesdk.engine.tasks.marks import Marks, Unmarked
+from codesdk.engine.tasks.validation import MAX_DEPTH, is_deep
 from codesdk.redaction import StreamRedactor
 
 _DRAFTS: frozenset[type] = frozenset(get_args(DraftPayload))
@@ -40,11 +43,24 @@ _DELTA_KINDS = frozenset({"text_delta", "json_delta", "code_delta", "reasoning_d
 class _Stream:
     """A streaming block: its redactor, and the last delta, whose ids are used for the held-back rest."""
 
-    __slots__ = ("last", "redactor")
+    __slots__ = ("last", "redactor", "unmarked")
 
     def __init__(self, redactor: StreamRedactor, last: OutputDelta) -> None:
         self.redactor = redactor
         self.last = last
+        self.unmarked: Unmarked | None = None
+
+    def feed(self, text: str, marks: Marks) -> str:
+        """Take a piece; return what can be shown now."""
+        if marks.issued:  # a mark is issued before any of it can arrive
+            self.unmarked = self.unmarked or Unmarked(marks)
+            text = self.unmarked.feed(text)
+        return self.redactor.feed(text)
+
+    def flush(self) -> str:
+        """End the block; return what was held back of it."""
+        rest = "" if self.unmarked is None else self.unmarked.flush()
+        return (self.redactor.feed(rest) if rest else "") + self.redactor.flush()
 
 
 class Intake:
@@ -55,6 +71,7 @@ class Intake:
         self._spending = spending
         self._is_over_budget = is_over_budget
         self._journal = scope.journal
+        self._marks = scope.marks
         self._max_bytes = scope.ports.limits.max_event_bytes
         self._streams: dict[str, _Stream] = {}
         # The blocks of each message, so that ending one of thousands does not look at all.
@@ -76,7 +93,7 @@ class Intake:
             raw, data = _as_json(draft.raw)
             if len(data) > self._scope.settings.raw_inline_bytes:
                 return False
-        delta = _feed(stream, payload)
+        delta = self._feed(stream, payload)
         if delta.delta or raw is not None:
             lifecycle.draft(self._journal, delta, raw)
         return True
@@ -116,12 +133,28 @@ class Intake:
                 return  # all of it is held back, so there is nothing to show yet
         elif isinstance(payload, OutputCompleted):
             self.release(payload.message_id)  # what was held back comes before the end of its message
+            payload = self._signed(payload)
+            if self._marks.issued:
+                payload = msgspec.structs.replace(payload, content=self._marks.strip_content(payload.content))
         elif isinstance(payload, OutputRetracted):
             for block_id in payload.block_ids:
                 self._streams.pop(block_id, None)
         before = self._scope.state.spent
         lifecycle.draft(self._journal, payload, raw, raw_ref)
         self._spending.follow(self._scope.state, before)
+
+    def _signed(self, payload: OutputCompleted) -> OutputCompleted:
+        """Return a message in which what its provider wants back names the runtime that wrote it, and no other."""
+        if not any(isinstance(block, Reasoning) and block.details for block in payload.content):
+            return payload
+        name = self._scope.state.runtime_name
+        content = [
+            msgspec.structs.replace(block, details=msgspec.structs.replace(block.details, runtime=name))
+            if isinstance(block, Reasoning) and block.details is not None
+            else block
+            for block in payload.content
+        ]
+        return msgspec.structs.replace(payload, content=content)
 
     def watch_budget(self, message_id: str | None) -> None:
         """End the task if this begins an answer to a request for which a budget had no room."""
@@ -165,7 +198,7 @@ class Intake:
             if stream is None or message_id not in (None, stream.last.message_id):
                 continue  # it was retracted
             del self._streams[block_id]
-            rest = stream.redactor.flush()
+            rest = stream.flush()
             if rest:
                 lifecycle.draft(self._journal, msgspec.structs.replace(stream.last, delta=rest))
 
@@ -207,7 +240,12 @@ class Intake:
             stream = _Stream(self._scope.redactor.stream(), payload)
             self._streams[payload.block_id] = stream
         self._blocks.setdefault(payload.message_id, {})[payload.block_id] = None
-        return _feed(stream, payload)
+        return self._feed(stream, payload)
+
+    def _feed(self, stream: _Stream, payload: OutputDelta) -> OutputDelta:
+        stream.last = payload
+        text = stream.feed(payload.delta, self._marks)
+        return payload if text == payload.delta else msgspec.structs.replace(payload, delta=text)
 
     def _legible(self, payload: Any) -> Any:
         """Return a draft's payload as readers of the log will see it. Raise `_Malformed` if it is invalid."""
@@ -285,12 +323,6 @@ def _describe(value: Any) -> str:
         return repr(value)[:1000]
     except Exception as error:  # noqa: BLE001 - whatever an adapter hands over must not stop the task
         return f"<{type(value).__name__}: {type(error).__name__} on repr>"
-
-
-def _feed(stream: _Stream, payload: OutputDelta) -> OutputDelta:
-    stream.last = payload
-    text = stream.redactor.feed(payload.delta)
-    return payload if text == payload.delta else msgspec.structs.replace(payload, delta=text)
 
 
 def _delta_problem(payload: Any, limit: int) -> str | None:

@@ -38,7 +38,7 @@ from codesdk.engine.tasks.context import (
 from codesdk.engine.tasks.window import PAGE_MESSAGES, Window
 from codesdk.foreign import call
 
-FEW_MESSAGES = 4
+FEW_MESSAGES = 2
 
 
 class Handover:
@@ -60,12 +60,15 @@ class Handover:
         """Do not go on natively: the runtime may not have been told all that the transcript has."""
         self._lost = True
 
-    async def begin(self, task_id: str, host: Host, offered: Offered) -> RuntimeTask:
-        """Have the runtime start the task, with what is recorded as its input."""
+    async def begin(self, task_id: str, host: Host, offered: Offered, said: int | None = None) -> RuntimeTask:
+        """Have the runtime start the task, with what is recorded as its input.
+
+        If its turn is over and it is asked for more, `said` is the first message since then, by its index.
+        """
         runtime = self._resources.runtime
         instructions = offered.captured.files if offered.captured else ()
         await self._compact_if_due(runtime)
-        first = await self._resumable(runtime, host, task_id, instructions)
+        first = await self._resumable(runtime, host, task_id, instructions, said)
         if first is not None:
             compiled, self.input_seq = await write_delta(self._scope, first, offered)
             await self._show_more(compiled)
@@ -99,7 +102,12 @@ class Handover:
         return handle
 
     async def _resumable(
-        self, runtime: Runtime, host: Host, task_id: str, instructions: Sequence[Instructions]
+        self,
+        runtime: Runtime,
+        host: Host,
+        task_id: str,
+        instructions: Sequence[Instructions],
+        said: int | None,
     ) -> int | None:
         """Return from which message on a runtime must be told, if it can go on with its own conversation."""
         state = self._scope.state
@@ -109,7 +117,7 @@ class Handover:
             return None
         if not state.context.native or state.runtime_session_id is None:
             return None
-        tail = await self._tail(task.started_seq) if not self._lost else []
+        tail = await self._tail(task.started_seq, said) if not self._lost else []
         known: int | None = None
         if tail:
             setup = task_input(self._scope, task_id, (), "native", instructions)
@@ -130,12 +138,15 @@ class Handover:
         except Exception:  # noqa: BLE001 - whatever an adapter raises: the transcript is always there
             return None
 
-    async def _tail(self, before_seq: int) -> list[MessageRow]:
-        """Return the model's last answer and what came after it, until the task. Empty if that is long ago."""
+    async def _tail(self, before_seq: int, said: int | None) -> list[MessageRow]:
+        """Return the model's last answer and what came after it, until the task, or until message `said` in it.
+
+        Empty if that is long ago.
+        """
         end = self._scope.state.messages
         for count in (FEW_MESSAGES, PAGE_MESSAGES):  # mostly it is the last one but one
             rows = await read_rows(self._scope, max(0, end - count), end)
-            rows = [row for row in rows if row.seq < before_seq]
+            rows = [row for row in rows if (row.seq < before_seq if said is None else row.index < said)]
             for place in range(len(rows) - 1, -1, -1):
                 if is_model_message(rows[place].message):
                     return rows[place:]
@@ -147,9 +158,9 @@ class Handover:
         task, compacted = state.task, state.context.compacted
         if keeper_of(runtime) is not None or (task is not None and task.summarizes_before is not None):
             end = task.summarizes_before if task is not None else None
-            return Window(state.session_id, budget, compacted, end)
-        if self._window is None or not self._window.is_for(budget, compacted):
-            self._window = Window(state.session_id, budget, compacted)
+            return Window(state.session_id, runtime.name, budget, compacted, end)
+        if self._window is None or not self._window.is_for(runtime.name, budget, compacted):
+            self._window = Window(state.session_id, runtime.name, budget, compacted)
         return self._window
 
     async def _show_more(self, compiled: Compiled) -> None:
@@ -157,7 +168,8 @@ class Handover:
         scope, tap = self._scope, self._resources.tap
         if not self._shown:
             state = scope.state
-            window = Window(state.session_id, scope.settings.context_budget_tokens, state.context.compacted)
+            budget = scope.settings.context_budget_tokens
+            window = Window(state.session_id, state.runtime_name, budget, state.context.compacted)
             await load_window(scope, window)
             rows = [*([window.summary] if window.summary else []), *window.rows]
             tap.hand_over([row.message for row in rows], scope.tools.specs(), "delta")

@@ -11,16 +11,17 @@ from typing import Any
 import msgspec
 
 from codesdk.contract import events as ev
-from codesdk.contract.capabilities import McpTransport
+from codesdk.contract.capabilities import McpTransport, OutputWay
 from codesdk.contract.errors import ErrorInfo
-from codesdk.contract.messages import ArtifactRef, AssistantBlock, Code, Message, Reasoning, Text
+from codesdk.contract.messages import ArtifactRef, AssistantBlock, Code, Message, Reasoning, Text, user
 from codesdk.contract.runtime import DraftPayload, Runtime
 from codesdk.contract.tools import Actor
 from codesdk.engine.calls import ledger
 from codesdk.engine.log.acting import acting_for
 from codesdk.engine.log.clock import millis
 from codesdk.engine.log.journal import Journal
-from codesdk.engine.log.state import ActiveTask, OpenBlock
+from codesdk.engine.log.state import ActiveTask, Answer, OpenBlock
+from codesdk.engine.tasks.answers import asking
 
 ENGINE = Actor(kind="engine")
 STOP_REASON = "the task was stopped"
@@ -95,8 +96,10 @@ def start(
     executed: bool = True,
     resumes: ev.Resumes | None = None,
     summarizes_before: int | None = None,
+    output_schema: dict[str, Any] | None = None,
+    output_way: OutputWay | None = None,
 ) -> None:
-    """Start a task. The session must have no running one."""
+    """Start a task, and ask for the result if it is given with a tool. The session must have no running task."""
     if executed and journal.state.next_model is not None:
         journal.identify(journal.state.next_model, None)
     journal.write(
@@ -106,15 +109,26 @@ def start(
             executed=executed,
             resumes=resumes,
             summarizes_before=summarizes_before,
+            output_schema=output_schema,
+            output_way=output_way,
         ),
         task_id=task_id,
     )
+    if executed and output_schema is not None and output_way == "tool":
+        journal.write(ev.TaskSteered(messages=[user(asking(output_schema))], by=ENGINE))
+
+
+def ask_again(journal: Journal, words: str) -> None:
+    """Ask for the result again, now that the runtime has ended its turn without it."""
+    for message in cut_off(_running(journal)):
+        journal.write(message)
+    journal.write(ev.TaskSteered(messages=[user(words)], by=ENGINE))
 
 
 def drop_queued(journal: Journal, task_id: str, by: Actor, reason: str) -> None:
     """End a queued task that never ran: write its start and its stop together."""
     waiting = next(entry for entry in journal.state.queue if entry.task_id == task_id)
-    start(journal, task_id, waiting.messages, {}, executed=False)
+    start(journal, task_id, waiting.messages, {}, executed=False, output_schema=waiting.output_schema)
     journal.write(
         ev.TaskStopped(reason=reason, by=by, usage=ev.UsageTotals(), duration_ms=0), task_id=task_id
     )
@@ -181,8 +195,9 @@ def end(
     error: ErrorInfo | None = None,
     raw: Any = None,
     raw_ref: ArtifactRef | None = None,
+    answer: Answer | None = None,
 ) -> None:
-    """Write the task's terminal event, after closing whatever still streams.
+    """Write the task's terminal event, after closing whatever still streams. `answer` is the result that it owes.
 
     A requested stop wins over the runtime's own ending, whose message is kept. Every call must be closed.
     """
@@ -196,7 +211,14 @@ def end(
     elif error is not None:
         ending = ev.TaskFailed(error=error, **totals)
     else:
-        ending = ev.TaskCompleted(text=task.text, stop_reason=stop_reason or "end_turn", **totals)
+        given = answer or Answer()
+        ending = ev.TaskCompleted(
+            text=task.text,
+            stop_reason=stop_reason or "end_turn",
+            data=given.data,
+            data_ref=given.data_ref,
+            **totals,
+        )
     journal.write(ending, time=now, raw=raw, raw_ref=raw_ref)
 
 

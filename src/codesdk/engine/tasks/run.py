@@ -5,6 +5,7 @@ with or without it.
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 
 from codesdk.contract.errors import CodeSDKError, Conflict, ErrorInfo, TaskFailure
@@ -24,10 +25,12 @@ from codesdk.contract.runtime import (
     ToolEnded,
     ToolReply,
 )
+from codesdk.contract.text import is_text
 from codesdk.contract.tools import Actor, ToolIdentity
 from codesdk.engine.calls import ledger
 from codesdk.engine.calls.calls import Calls
 from codesdk.engine.calls.carried import close_interrupted
+from codesdk.engine.log.state import Answer
 from codesdk.engine.models.limits import Standing, is_asked
 from codesdk.engine.sessions.resources import Resources, RuntimeHost, tool_transport
 from codesdk.engine.sessions.scope import SessionScope
@@ -41,12 +44,12 @@ from codesdk.engine.tasks.adapter_calls import (
     legible_ending,
     require_ready,
 )
+from codesdk.engine.tasks.answers import MAX_REMINDERS, answer_of, missing, reminder, unanswered
 from codesdk.engine.tasks.compaction import NO_SUMMARY, Plan, carry_out
 from codesdk.engine.tasks.context import Offered, runtime_env
 from codesdk.engine.tasks.drafts import Intake
 from codesdk.engine.tasks.handover import Handover
 from codesdk.engine.tasks.instructions import capture
-from codesdk.engine.tasks.validation import is_text
 from codesdk.foreign import call, name_of
 
 YIELD_EVERY = 64
@@ -95,6 +98,7 @@ class TaskRun:
             on_fault=self._on_fault,
             violated=self._on_violation,
         )
+        resources.tap.refuse = self.calls.refuse
 
     @property
     def writes_summary(self) -> bool:
@@ -110,6 +114,8 @@ class TaskRun:
             if self._stopping is not None:
                 self._stopping.cancel()
             self.calls.requests.release()
+            if self._resources.tap.refuse == self.calls.refuse:  # else the next task has begun already
+                self._resources.tap.refuse = None
 
     def give_up(self, cause: ErrorInfo, excess: Standing | None) -> None:
         """End the task for a reason that the engine knows, after a grace period for the runtime."""
@@ -118,11 +124,16 @@ class TaskRun:
             self.calls.refusal = cause.message
             self._stopping = self._stopping or self._pressing(cause.message)
 
-    def stop(self, by: Actor, reason: str) -> None:
-        """Ask the task to end. Returns at once; the grace period runs in the background."""
+    def stop(self, by: Actor, reason: str, denies: Sequence[str] = ()) -> None:
+        """Ask the task to end. Returns at once; the grace period runs in the background.
+
+        Of what waits for an answer, the approvals in `denies` are denied by whoever stops it, all else by the engine.
+        """
         task = self._scope.state.task
         if task is None or task.task_id != self.task_id or task.stop is not None:
             return
+        # In one step with the stop: a runtime that was told of a denial first would go on with something else.
+        self.calls.approvals.deny_each(denies, by, reason)
         lifecycle.ask_stop(self._scope.journal, by, reason)
         self.calls.stop()
         if self._stopping is not None:
@@ -138,11 +149,13 @@ class TaskRun:
         self.calls.leave()
         self._stopping = self._stopping or self._pressing(SHUTDOWN)
 
-    async def steer(self, messages: list[Message], row: TaskRow, key: KeyRow | None) -> None:
+    async def steer(
+        self, messages: list[Message], row: TaskRow, key: KeyRow | None, by: Actor | None = None
+    ) -> None:
         """Record more user input and give it to the runtime, now or when it has started."""
         if self._ending or self._is_stopping():
             raise Conflict(f"Task {self.task_id} is ending and takes no more input; start another task.")
-        seq = self._scope.journal.write(TaskSteered(messages=messages)).seq
+        seq = self._scope.journal.write(TaskSteered(messages=messages, by=by)).seq
         await self._scope.recorder.commit(key, row)
         # A message recorded before the input was compiled is part of it; handing it over would say it twice.
         if self._handle is None:
@@ -176,6 +189,9 @@ class TaskRun:
 
     async def _play(self) -> Ending:
         state = self._scope.state
+        # With many tasks started at once, all who started one hear that it is stored before any of them goes on.
+        await self._scope.recorder.settle()
+        await asyncio.sleep(0)
         beside = False
         if self._scope.ports.models is not None:  # else it is up to the runtime whether it needs one
             limit_s = self._scope.settings.start_timeout_s
@@ -200,13 +216,53 @@ class TaskRun:
         if self._resumed:
             transport = tool_transport(capabilities)
             lifecycle.resumed(self._scope.journal, self._handover.went_native, transport, self._runtime)
+        ending = await self._listen(handle)
+        while (problem := await self._lacks(ending)) is not None:
+            await self._leave_turn()
+            if self._is_stopping() or self._cause is not None:
+                return Finished(stop_reason="stopped")
+            said = await self._ask_again(problem)
+            handle = self._handle = await self._handover.begin(self.task_id, host, offered, said)
+            ending = await self._listen(handle)
+        return ending
+
+    async def _listen(self, handle: RuntimeTask) -> Ending:
+        """Take what a runtime says that has just begun, once it has all that was said to it meanwhile."""
         self._last_item_s = asyncio.get_running_loop().time()
         if self._is_stopping():
             return Finished(stop_reason="stopped")
-        for seq, messages in self._early_steering:
+        early, self._early_steering = self._early_steering, []
+        for seq, messages in early:
             if seq > self._handover.input_seq:  # else it is part of the compiled input
                 await self._hand_over(handle, messages)
         return await self._pull(handle)
+
+    async def _lacks(self, ending: Ending) -> str | None:
+        """Return what is wrong with the result of a turn that is over, if the runtime is to be asked again."""
+        task = self._scope.state.task
+        if task is None or task.output_schema is None or not isinstance(ending, Finished):
+            return None
+        ended = await self.calls.settle(self._scope.settings.end_grace_s)
+        over = self._is_stopping() or self._cause is not None or self._is_over_budget()
+        if over or not ended or task.reminded >= MAX_REMINDERS or self._resources.tap.unrecognized():
+            return None
+        return missing(task)
+
+    async def _leave_turn(self) -> None:
+        """Release a turn that is over. What is said from here on is handed over when the next one has begun."""
+        over, self._handle, self._last_item_s = self._handle, None, 0.0
+        if over is not None:
+            await call_within(self._scope.settings.stop_grace_s, over.close)
+        self._intake.release()
+
+    async def _ask_again(self, problem: str) -> int:
+        """Record that the result is asked for again. Return the index of that message."""
+        task = self._scope.state.task
+        assert task is not None, "only this run ends its task"
+        lifecycle.ask_again(self._scope.journal, reminder(task, problem))
+        said = self._scope.state.messages - 1
+        await self._scope.recorder.settle()  # what a runtime has of its own is compared with what is stored
+        return said
 
     async def _pull(self, handle: RuntimeTask) -> Ending:
         """Take the stream. Pauses while the log is behind, so that the runtime is slowed down."""
@@ -282,7 +338,8 @@ class TaskRun:
             return
         if self._interrupted:  # and yet stopped, or ended for its own reason: what was left open is closed
             await self.calls.close(0)
-        error = self._cause or (ending.error if isinstance(ending, Failed) else None)
+        failure = ending.error if isinstance(ending, Failed) else self._resources.tap.unrecognized()
+        error = self._cause or failure
         stop_reason = ending.stop_reason if isinstance(ending, Finished) else None
         written: ArtifactRef | None = None
         if self._summary is not None and error is None and task.stop is None:
@@ -291,7 +348,13 @@ class TaskRun:
                 written = await scope.put_artifact(
                     task.text.encode(), "text/markdown; charset=utf-8", "summary"
                 )
-        lifecycle.end(scope.journal, stop_reason=stop_reason, error=error, raw=raw, raw_ref=raw_ref)
+        answer: Answer | None = None
+        if error is None and task.stop is None:
+            error = unanswered(task, self._runtime.name)
+            answer = None if error else await answer_of(scope, task)
+        lifecycle.end(
+            scope.journal, stop_reason=stop_reason, error=error, raw=raw, raw_ref=raw_ref, answer=answer
+        )
         if self._summary is not None and written is not None:
             carry_out(scope, self._summary, (task.text, self.task_id, written))
         over = self._excess if task.stop is None else None

@@ -36,6 +36,8 @@ async def take_messages(
             raise InvalidRequest("A task takes user messages with at least one block each.")
     if any(isinstance(block, ArtifactBlock) for message in messages for block in message.content):
         messages = await _take_attachments(scope, capabilities(), messages)
+    if not scope.redactor.suspects(msgspec.json.encode(messages).decode()):
+        return messages
     plain = msgspec.to_builtins(messages)
     clean = scope.redactor.value(plain)
     return messages if clean is plain else msgspec.convert(clean, type=list[Message])

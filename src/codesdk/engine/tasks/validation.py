@@ -1,6 +1,6 @@
-"""Checks that values from outside can be stored and read back: their text, depth and size."""
+"""Checks that values from outside can be stored and read back: their depth and size."""
 
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -8,27 +8,6 @@ from codesdk.contract.errors import InvalidRequest
 
 MAX_DEPTH = 100
 """How deep JSON from outside may be nested, so that any reader can parse it without overflowing its stack."""
-
-
-def is_text(value: object) -> bool:
-    """Return whether a value is text that can be encoded."""
-    try:
-        return isinstance(value, str) and (value.isascii() or bool(value.encode()))
-    except UnicodeEncodeError:
-        return False
-
-
-def mend(value: Any) -> Any:
-    """Return a JSON-like value whose text can be encoded: half of a surrogate pair becomes U+FFFD."""
-    if isinstance(value, str):
-        return (
-            value if is_text(value) else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        )
-    if isinstance(value, dict):
-        return {mend(key): mend(item) for key, item in cast("dict[Any, Any]", value).items()}
-    if isinstance(value, list | tuple):
-        return [mend(item) for item in cast("list[Any]", value)]
-    return value
 
 
 def is_deep(data: bytes) -> bool:

@@ -39,13 +39,20 @@ class Kept(msgspec.Struct, frozen=True):
 class Window:
     """The newest messages of a transcript that fit a budget, starting with a user's message.
 
-    `end` is the message before which it ends, if not at the end of the transcript.
+    `runtime` is the one that is given them: of what a model thought, it gets what it wants back itself. `end` is the
+    message before which it ends, if not at the end of the transcript.
     """
 
     def __init__(
-        self, session_id: str, budget_tokens: int, compacted: Compacted = WHOLE, end: int | None = None
+        self,
+        session_id: str,
+        runtime: str,
+        budget_tokens: int,
+        compacted: Compacted = WHOLE,
+        end: int | None = None,
     ) -> None:
         self.session_id = session_id
+        self.runtime = runtime
         self.budget_tokens = budget_tokens
         self.compacted = compacted
         self.tokens = 0
@@ -58,9 +65,9 @@ class Window:
         self._end = end
         self._loaded = False
 
-    def is_for(self, budget_tokens: int, compacted: Compacted) -> bool:
-        """Return whether it still serves a session with this budget, compacted like this."""
-        return (self.budget_tokens, self.compacted) == (budget_tokens, compacted)
+    def is_for(self, runtime: str, budget_tokens: int, compacted: Compacted) -> bool:
+        """Return whether it still serves a session with this runtime and budget, compacted like this."""
+        return (self.runtime, self.budget_tokens, self.compacted) == (runtime, budget_tokens, compacted)
 
     async def catch_up(self, log: EventLog, count: int) -> None:
         """Read what the stored transcript of `count` messages holds beyond this window."""
@@ -101,7 +108,7 @@ class Window:
         """Add rows at the end. A summary that another one has replaced is left out."""
         for given in rows:
             self.next_index = given.index + 1
-            row = _without_reasoning(given)
+            row = _for_runtime(given, self.runtime)
             if row.index == self.compacted.summary:
                 self.summary = row
             elif row.message.summary_of is not None or row.index < self.compacted.first:
@@ -206,12 +213,16 @@ def _preview(session_id: str, block: ToolResult) -> tuple[ToolResult, list[Kept]
     return msgspec.structs.replace(block, result=shown, result_ref=ref), kept
 
 
-def _without_reasoning(row: MessageRow) -> MessageRow:
-    """Return the row as a runtime may see it: without reasoning, which is never sent to another runtime."""
+def _for_runtime(row: MessageRow, runtime: str) -> MessageRow:
+    """Return the row as a runtime may see it: without reasoning, but for what it wants back itself."""
     content = row.message.content
-    if not any(isinstance(block, Reasoning) for block in content):
+    kept = [block for block in content if not isinstance(block, Reasoning) or _is_of(block, runtime)]
+    if len(kept) == len(content):
         return row
-    kept = [block for block in content if not isinstance(block, Reasoning)]
     message = msgspec.structs.replace(row.message, content=kept)
     tokens = estimate_tokens(message) if kept else 0
     return msgspec.structs.replace(row, message=message, tokens=tokens)
+
+
+def _is_of(block: Reasoning, runtime: str) -> bool:
+    return block.details is not None and block.details.runtime == runtime

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from codesdk import prices
 from codesdk.contract.canonical import content_hash
 from codesdk.contract.models import (
     ExactInput,
@@ -21,10 +22,11 @@ from codesdk.contract.models import (
     OwnTexts,
     Refused,
     RequestStatus,
+    SplitInput,
+    StoredInput,
     Tokens,
 )
 from codesdk.contract.tools import ManifestEntry
-from codesdk.gateway import prices
 from codesdk.gateway.capture.exact import Split, Splitter
 from codesdk.gateway.capture.purpose import purpose_of
 from codesdk.gateway.capture.sources import implicit_sources, sources_document
@@ -48,6 +50,8 @@ ReadFiles = Callable[[], Mapping[str, bytes]]
 """Reads the files a runtime may take instructions from. Blocking."""
 FindLack = Callable[[Wire, RawRequest], str | None]
 """Returns the name of the key that a request needs, if it is missing."""
+FindPrice = Callable[[Wire, str, Tokens], float | None]
+"""Returns the list price of so many tokens of a model, or None if it is not known."""
 
 
 class ObservedBackend:
@@ -61,8 +65,10 @@ class ObservedBackend:
         *,
         keeps: bool = False,
         lacks: FindLack | None = None,
+        price_of: FindPrice = prices.price_of,
     ) -> None:
         self._inner = inner
+        self._price_of = price_of
         self._tap = tap
         self._read_files = read_files
         self._keeps = keeps
@@ -71,7 +77,7 @@ class ObservedBackend:
         self._splitter = Splitter()
         self._studying = asyncio.Lock()
         self._passed = 0
-        self.stored: dict[int, str] = {}
+        self.stored: dict[int, StoredInput] = {}
         """The hashes of stored requests, by number in the order in which they were forwarded."""
 
     async def answer(self, codec: Codec, ask: Ask, request: RawRequest) -> Reply:
@@ -82,14 +88,14 @@ class ObservedBackend:
             model=ask.model,
             content=_content(ask),
             estimated_input=len(request.body) // 4,
-            price=lambda tokens: prices.price_of(ask.wire, ask.model, tokens),
+            price=lambda tokens: self._price_of(ask.wire, ask.model, tokens),
             lacks=None if self._lacks is None else self._lacks(ask.wire, request),
         )
         opened = await self._tap.opened(asked)
         if isinstance(opened, Refused):
             return refuse(codec, _refusal(codec, opened))
         # Storing runs beside the request, so that a log does not delay the model.
-        passing = _Passing(opened, codec, ask.model, self._tap, stream=ask.stream)
+        passing = _Passing(opened, codec, ask.model, self._tap, self._price_of, stream=ask.stream)
         if ask.kind == "generate":
             passing.estimated_input = asked.estimated_input
         self._passed += 1
@@ -115,7 +121,7 @@ class ObservedBackend:
         opened = await self._tap.opened(ModelAsked(purpose="models", model=None))
         if isinstance(opened, Refused):
             return refuse(codec, _refusal(codec, opened))
-        passing = _Passing(opened, codec, None, self._tap, stream=False)
+        passing = _Passing(opened, codec, None, self._tap, self._price_of, stream=False)
         try:
             reply = await self._inner.list_models(codec, request)
         except BaseException as error:
@@ -133,11 +139,12 @@ class ObservedBackend:
         redactor = self._redactor_for(request)
         own = await self._tap.own_texts()
         async with self._studying:  # the splitter takes one request of a session at a time
-            split, exact = await asyncio.to_thread(self._study, ask, request, redactor, own)
+            splits, exact = await asyncio.to_thread(self._study, ask, request, redactor, own)
             stored = await self._tap.taken(request_id, exact)
             if self._keeps:
                 self.stored[number] = stored
-            self._splitter.kept(split)
+            for split in splits:
+                self._splitter.kept(split)
 
     def _redactor_for(self, request: RawRequest) -> Redactor:
         """Return the session's redactor.
@@ -154,8 +161,9 @@ class ObservedBackend:
 
     def _study(
         self, ask: Ask, request: RawRequest, redactor: Redactor, own: OwnTexts
-    ) -> tuple[Split, ExactInput]:
+    ) -> tuple[list[Split], ExactInput]:
         split = self._splitter.split(ask.wire, request.body, redactor)
+        asked = None if request.own is None else self._splitter.split(ask.wire, request.own, redactor)
         files = {label: redactor.data(data) for label, data in self._read_files().items()}
         clean = _clean_ask(ask, request, redactor)
         tools = [
@@ -163,10 +171,12 @@ class ObservedBackend:
             for block in blocks_of(clean)
             if block.part == "tool" and block.tool
         ]
-        return split, ExactInput(
+        splits = [split] if asked is None else [split, asked]
+        return splits, ExactInput(
             wire=ask.wire,
             fields=split.fields,
             parts=split.parts,
+            own=None if asked is None else SplitInput(fields=asked.fields, parts=asked.parts),
             tools=tools,
             estimated_tokens=split.message_bytes // 4,
             overhead_tokens=(len(request.body) - split.message_bytes) // 4,
@@ -181,9 +191,17 @@ class _Passing:
     """
 
     def __init__(
-        self, request_id: str, codec: Codec, model: str | None, tap: ModelTap, *, stream: bool
+        self,
+        request_id: str,
+        codec: Codec,
+        model: str | None,
+        tap: ModelTap,
+        price_of: FindPrice,
+        *,
+        stream: bool,
     ) -> None:
-        self._id = request_id
+        self.request_id = request_id
+        self._price_of = price_of
         self._wire: Wire = codec.wire
         self._decoder = None if model is None else codec.decoder()
         self._model = model
@@ -217,7 +235,7 @@ class _Passing:
         model = seen.model or self._model
         tokens, estimated = self._count(seen, status)
         self._tap.closed(
-            self._id,
+            self.request_id,
             ModelAnswered(
                 status=status,
                 duration_ms=self._elapsed_ms(),
@@ -226,7 +244,8 @@ class _Passing:
                 model=model,
                 usage=tokens,
                 estimated=estimated,
-                cost_usd=None if tokens is None else prices.price_of(self._wire, model or "", tokens),
+                cost_usd=None if tokens is None else self._price_of(self._wire, model or "", tokens),
+                error=seen.error,
             ),
         )
 
@@ -260,9 +279,10 @@ def _watch(reply: Reply, passing: _Passing) -> Reply:
     if isinstance(reply.body, bytes):
         passing.take(reply.body)
         passing.end("completed")
+        reply.request_id = passing.request_id
         return reply
     body = Watched(reply.body, passing.take, lambda ending: passing.end(_STATUSES[ending]))
-    return Reply(status=reply.status, headers=reply.headers, body=body)
+    return Reply(status=reply.status, headers=reply.headers, body=body, request_id=passing.request_id)
 
 
 def _refusal(codec: Codec, refused: Refused) -> Fault:

@@ -17,6 +17,7 @@ _SIGNS: tuple[tuple[Purpose, tuple[str, ...]], ...] = (
             "concise title",
             "short title",
             "summarize this coding conversation in under",
+            "naming a coding session",
         ),
     ),
     ("router", ("task routing", "task router", "model_choice", "complexity_score", "routing ai")),

@@ -54,7 +54,11 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A model request and its answer, redacted. `status` is None if the client left before there was one."""
+    """A model request and its answer, redacted. `status` is None if the client left before there was one.
+
+    `request` is what the agent asked, by which replay finds it; the answer is the model's, before the acts of the
+    gateway, which it passes again.
+    """
 
     number: int
     wire: Wire
@@ -64,6 +68,10 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     hash: str
     purpose: Purpose
     request: dict[str, Any]
+    sent: dict[str, Any] | None = None
+    """What the model was asked, if the gateway changed it."""
+    step: int = 0
+    """How often the model was asked before for the same answer to the agent."""
     status: int | None = None
     headers: dict[str, str] = {}
     chunks: list[Chunk] = []
@@ -75,9 +83,17 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.ending in ("complete", "reset") and self.status is not None
 
 
-def request_hash(wire: Wire, method: str, path: str, query: str, body: dict[str, Any]) -> str:
-    """Return the hash by which replay matches requests. `body` must be redacted already."""
-    value = {"wire": wire, "method": method, "path": path, "query": query, "body": normalize(body)}
+def request_hash(wire: Wire, method: str, path: str, query: str, body: dict[str, Any], step: int = 0) -> str:
+    """Return the hash by which replay matches requests. `body` is the agent's, and must be redacted already."""
+    value: dict[str, Any] = {
+        "wire": wire,
+        "method": method,
+        "path": path,
+        "query": query,
+        "body": normalize(body),
+    }
+    if step:
+        value["step"] = step
     try:
         return hash_json(value)
     except CanonicalError:  # such as a huge integer, which providers accept nevertheless

@@ -9,6 +9,8 @@ import re
 import time
 from collections.abc import Callable, Iterable
 
+import msgspec
+
 from codesdk.contract.errors import CodeSDKError
 from codesdk.gateway.capture.purpose import purpose_of
 from codesdk.gateway.cassettes.cassette import Chunk, Ending, Exchange, request_hash
@@ -127,7 +129,8 @@ class _Taken:
             ending = "complete"
         ask, request = self._ask, self.request
         path, query = redactor.text(request.path), clean_query(request.query)
-        body = redactor.value(ask.body)
+        sent = redactor.value(ask.body)
+        body = sent if request.own is None else redactor.value(msgspec.json.decode(request.own))
         cleaned = clean_chunks(self._chunks, redactor)
         return Exchange(
             number=self.number,
@@ -135,9 +138,11 @@ class _Taken:
             method=request.method,
             path=path,
             query=query,
-            hash=request_hash(ask.wire, request.method, path, query, body),
+            hash=request_hash(ask.wire, request.method, path, query, body, request.step),
             purpose=purpose_of(ask),
             request=body,
+            sent=None if request.own is None else sent,
+            step=request.step,
             status=self._status,
             headers=clean_headers(self._headers, redactor),
             chunks=[_chunk(ms, piece) for ms, piece in zip(self._times, cleaned, strict=True) if piece],

@@ -7,6 +7,9 @@ ever contacted.
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any
+
+import msgspec
 
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.payloads import Purpose
@@ -53,8 +56,8 @@ class ReplayBackend:
         redactor = self._scrubber.for_request(request)
         path, query = redactor.text(request.path), clean_query(request.query)
         try:
-            body = redactor.value(ask.body)
-            key = request_hash(ask.wire, request.method, path, query, body)
+            body = redactor.value(_asked(ask, request))
+            key = request_hash(ask.wire, request.method, path, query, body, request.step)
         except (InvalidRequest, RecursionError):
             return self._miss(codec, "The request is nested too deeply to be compared.")
         waiting = self._waiting.get(key)
@@ -125,10 +128,9 @@ class LenientReplay(ReplayBackend):
         self._asked += 1
         redactor = self._scrubber.for_request(request)
         try:
-            body = redactor.value(ask.body)
-            key = request_hash(
-                ask.wire, request.method, redactor.text(request.path), clean_query(request.query), body
-            )
+            body = redactor.value(_asked(ask, request))
+            path, query = redactor.text(request.path), clean_query(request.query)
+            key = request_hash(ask.wire, request.method, path, query, body, request.step)
             asked = flatten(normalize(body))
         except (InvalidRequest, RecursionError):
             return self._miss(codec, "The request is nested too deeply to be compared.")
@@ -189,9 +191,16 @@ async def _pour(chunks: Sequence[Chunk], *, was_reset: bool, pace: bool) -> Asyn
         raise Reset
 
 
+def _asked(ask: Ask, request: RawRequest) -> dict[str, Any]:
+    """Return what the agent asked."""
+    return ask.body if request.own is None else msgspec.json.decode(request.own)
+
+
 def _hash_of(exchange: Exchange) -> str:
     """Compute the hash again: since it was written, the rules may have changed or the body been edited."""
     try:
-        return request_hash(exchange.wire, exchange.method, exchange.path, exchange.query, exchange.request)
+        return request_hash(
+            exchange.wire, exchange.method, exchange.path, exchange.query, exchange.request, exchange.step
+        )
     except RecursionError:
         raise InvalidRequest(f"exchange {exchange.number} is nested too deeply to be compared") from None

@@ -45,8 +45,9 @@ async def session_cassette(stored: Stored, session_id: str) -> list[Exchange]:
 
 async def _read(blobs: Blobs, content_hash: str) -> Exchange:
     plain: dict[str, Any] = msgspec.json.decode(await blobs.get(content_hash))
-    reference = plain.pop("request_ref", None)
-    if reference is not None:
-        document = msgspec.json.decode(await blobs.get(reference))
-        plain["request"] = join(document, {name: await blobs.get(name) for name in hashes_of(document)})
+    for field in ("request", "sent"):
+        reference = plain.pop(f"{field}_ref", None)
+        if reference is not None:
+            document = msgspec.json.decode(await blobs.get(reference))
+            plain[field] = join(document, {name: await blobs.get(name) for name in hashes_of(document)})
     return msgspec.convert(plain, type=Exchange)

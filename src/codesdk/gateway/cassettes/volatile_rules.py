@@ -9,6 +9,8 @@ import re
 
 import msgspec
 
+from codesdk.contract.ownership import MARK_START, MARKED
+
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of volatile text, what it becomes, and an example before and after."""
@@ -41,6 +43,14 @@ def _rule(
 
 
 WORDY_RULES: tuple[Rule, ...] = (
+    _rule(
+        "mark",
+        MARKED.pattern,
+        "<denied>",
+        "[codesdk:denied:call_01jqe8p1v0000000000000000a]",
+        "<denied>",
+        (MARK_START,),
+    ),
     _rule(
         "billing",
         r"x-anthropic-billing-header:[^\n]*",

@@ -4,8 +4,17 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from codesdk.contract.entry import MARK, InstructionFiles, McpClient, ProgramEntry, RuntimeEntry
+from codesdk.contract.entry import (
+    MARK,
+    InstructionFiles,
+    McpClient,
+    ProgramEntry,
+    PythonPackage,
+    RuntimeEntry,
+)
 from codesdk.contract.options import RuntimeOptions
+from codesdk.contract.ownership import SideMark, ToolNaming
+from codesdk.tools import PREFIX
 
 NAME = "claude-agent-sdk"
 
@@ -31,19 +40,26 @@ ENTRY = RuntimeEntry(
         command="claude",
         version="2.1.325",
         markers=("claude.version",),
-        package="claude-agent-sdk",
-        extra="claude",
-        bundled="codesdk.runtimes.claude.options:bundled",
+        source=PythonPackage(
+            name="claude-agent-sdk",
+            extra="claude",
+            bundled="codesdk.runtimes.claude.options:bundled",
+        ),
         # Not through the gateway: its provider does not let others carry its accounts' credentials.
         logins=("beside",),
     ),
-    wire="anthropic",
+    wires=("anthropic",),
     provider="anthropic",
     options=ClaudeOptions,
     mcp=McpClient(
         call_id_key="claudecode/toolUseId",
         # Up to where claude hands a result on. It puts a longer one into a file, of which the model can read nothing.
         tool_meta={"anthropic/maxResultSizeChars": 500_000},
+    ),
+    naming=ToolNaming(prefix=PREFIX),
+    side=(
+        SideMark(text="[suggestion mode:"),
+        SideMark(text="you are a security monitor for autonomous ai coding agents"),
     ),
     instructions=InstructionFiles(
         captured=("CLAUDE.md",),

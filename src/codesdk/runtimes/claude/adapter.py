@@ -26,7 +26,7 @@ from codesdk.contract.runtime import (
 )
 from codesdk.contract.tools import ToolIdentity
 from codesdk.runtimes.claude import ENTRY, NAME, ClaudeOptions
-from codesdk.runtimes.claude.input import Content, content_of, retold
+from codesdk.runtimes.claude.input import content_of, retold
 from codesdk.runtimes.claude.live import Live, begin, in_own_copy, launch_of
 from codesdk.runtimes.claude.login import find_login, log_in, renewed
 from codesdk.runtimes.claude.native import NATIVE_TOOLS, question
@@ -35,6 +35,7 @@ from codesdk.runtimes.program import PROGRAM_CAPABILITIES
 from codesdk.runtimes.program.access import availability, login_notice, status_of
 from codesdk.runtimes.program.finding import Program, find_program, notices_about
 from codesdk.runtimes.program.logins import Login, traffic_of
+from codesdk.runtimes.program.retelling import Content
 from codesdk.tools import PREFIX, by_wire_name
 
 INTERRUPT_S = 2.0
@@ -98,7 +99,7 @@ class ClaudeRuntime:
             live = self._live[task.session_id] = await begin(host, task, launch, program, self._max_retries)
         tools = by_wire_name((spec.name for spec in task.tools), PREFIX)
         state = ClaudeState(tools, task.native_tools, task.env.cwd, login=login is not None)
-        notices = [] if login is None else [login_notice(login, "beside")]
+        notices = [] if login is None else [login_notice(login.label, "beside")]
         started = ClaudeTask(live, state, host, lambda: self._forget(task.session_id, live), notices)
         await started.say(content)
         return started
@@ -225,7 +226,7 @@ class ClaudeTask:
 
     async def _decide(self, request: Frame) -> str | None:
         """Ask whether a tool of claude's own may run."""
-        return await self._host.may_run(question(request, self._state.workspace))
+        return (await self._host.may_run(question(request, self._state.workspace))).denied
 
     async def _withdraw(self) -> None:
         """Take back input that claude has not taken up; else it would begin another turn with it."""

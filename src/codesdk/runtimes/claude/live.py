@@ -23,7 +23,6 @@ from codesdk.runtimes.claude.process import ClaudeProcess, start_claude
 from codesdk.runtimes.program.environment import Places, make_places, variables
 from codesdk.runtimes.program.finding import Program
 from codesdk.runtimes.program.logins import folder_of, traffic_of
-from codesdk.runtimes.program.workspace import framed
 
 START_S = 50.0
 LOGIN_RETRIES = 2
@@ -70,7 +69,9 @@ def launch_of(task: TaskInput) -> Launch:
     wishes = read_options(ClaudeOptions, task.runtime_config, NAME)
     return Launch(
         model=task.model,
-        system_prompt="\n\n".join(filter(None, [wishes.system_prompt, *framed(task.instructions)])),
+        system_prompt="\n\n".join(
+            filter(None, [wishes.system_prompt, *(file.framed for file in task.instructions)])
+        ),
         effort=wishes.effort,
         login=None if traffic_of(ENTRY, task.env) is None else folder_of(ENTRY, task.env),
         permission_mode=task.permission_mode,
@@ -112,7 +113,8 @@ async def _starter(
     places = folders.places
     tool_url = await host.tool_endpoint(ENTRY.mcp)
     if launch.login is None:
-        model_url = await host.model_endpoint(ENTRY.sources(str(places.home), str(config)))
+        sources, rules = ENTRY.sources(str(places.home), str(config)), ENTRY.rules(launch.native_tools)
+        model_url = await host.model_endpoint(sources, rules=rules)
         secrets, models = [_last(model_url)], key_variables(model_url)
     else:
         # By itself claude would go on asking for minutes; a login that is refused stays refused.

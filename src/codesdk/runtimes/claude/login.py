@@ -17,11 +17,11 @@ from codesdk.contract.access import LoginDialog, LoginOutcome, LoginPrompt
 from codesdk.contract.errors import InvalidRequest, TaskFailure
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.contract.workspace import Workspace
+from codesdk.processes import SEARCH_PATH, start_child
 from codesdk.runtimes.claude import ENTRY, NAME
 from codesdk.runtimes.claude.options import QUIET
-from codesdk.runtimes.program.environment import SEARCH_PATH, network_variables
+from codesdk.runtimes.program.environment import network_variables
 from codesdk.runtimes.program.logins import Login, folder_of, prompt_in, read_json, required, run_login, tidy
-from codesdk.runtimes.program.process import start_child
 
 FILE = ".credentials.json"
 RENEW_S = 20.0
@@ -41,7 +41,7 @@ def find_login(env: RuntimeEnv) -> Login | None:
         return None
     plan, expires = found.get("subscriptionType"), found.get("expiresAt")
     return Login(
-        folder=folder,
+        file=folder / FILE,
         label=f"claude.ai ({plan})" if isinstance(plan, str) and plan else "claude.ai",
         secrets=tuple(map(str, secrets)),
         expired=isinstance(expires, int | float) and expires <= time.time() * 1000,
@@ -65,7 +65,7 @@ async def renewed(program: str, env: RuntimeEnv) -> Login:
     """
     login = await asyncio.to_thread(find_login, env)
     if login is not None and login.expired:
-        if not await _look(program, login.folder):
+        if not await _look(program, login.file.parent):
             raise TaskFailure(
                 f"Claude's login has expired and was not renewed within {RENEW_S:g} s. Try again.",
                 code="AUTH_FAILED",

@@ -16,11 +16,11 @@ import msgspec
 
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.runtime import RuntimeEnv
+from codesdk.processes import Child, start_child
 from codesdk.runtimes.claude import NAME
 from codesdk.runtimes.claude.native import ASK, hooks, inputs_of
 from codesdk.runtimes.claude.normalize import Frame
 from codesdk.runtimes.program.framing import TooLong, read_lines
-from codesdk.runtimes.program.process import Child, start_child
 from codesdk.tools import PREFIX
 
 MAX_UNREAD = 1024

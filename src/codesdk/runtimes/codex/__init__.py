@@ -4,8 +4,17 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from codesdk.contract.entry import MARK, InstructionFiles, McpClient, ProgramEntry, RuntimeEntry
+from codesdk.contract.entry import (
+    MARK,
+    InstructionFiles,
+    McpClient,
+    ProgramEntry,
+    PythonPackage,
+    RuntimeEntry,
+)
 from codesdk.contract.options import RuntimeOptions
+from codesdk.contract.ownership import SideMark, ToolNaming
+from codesdk.tools import NAMESPACE
 
 NAME = "codex-sdk"
 
@@ -31,16 +40,25 @@ ENTRY = RuntimeEntry(
         command="codex",
         version="0.163.0",
         markers=("codex-package.json",),
-        package="openai-codex-cli-bin",
-        extra="codex",
-        bundled="codesdk.runtimes.codex.adapter:bundled",
+        source=PythonPackage(
+            name="openai-codex-cli-bin",
+            extra="codex",
+            bundled="codesdk.runtimes.codex.adapter:bundled",
+        ),
         # Not beside the gateway: only there do sessions that renew one login at once not use up each other's token.
         logins=("through",),
     ),
-    wire="responses",
+    wires=("responses",),
     provider="openai",
     options=CodexOptions,
     mcp=McpClient(call_id_key="callId"),
+    naming=ToolNaming(namespace=NAMESPACE),
+    # Its reviewer, its titles and its memory: all of them come with tools, where they are not switched off.
+    side=(
+        SideMark(text="you are judging one planned coding-agent action"),
+        SideMark(text="single-line task title"),
+        SideMark(text="memory writing agent"),
+    ),
     instructions=InstructionFiles(
         captured=("AGENTS.md",),
         others=("AGENTS.override.md", "SKILL.md"),

@@ -36,7 +36,7 @@ from codesdk.runtimes.codex import ENTRY, NAME, CodexOptions
 from codesdk.runtimes.codex.config import DEFAULT_MODEL, INSTRUCTIONS, check_effort, list_models
 from codesdk.runtimes.codex.errors import is_dead
 from codesdk.runtimes.codex.input import history, split, turn_input
-from codesdk.runtimes.codex.login import KIND, find_login, log_in, mark_refused
+from codesdk.runtimes.codex.login import KIND, find_login, log_in
 from codesdk.runtimes.codex.native import ASK, NATIVE_TOOLS, QUESTIONS, USER_INPUT, asked
 from codesdk.runtimes.codex.normalize import cut_off, normalize
 from codesdk.runtimes.codex.rollout import in_rollout
@@ -47,8 +47,7 @@ from codesdk.runtimes.program.access import availability, login_notice, status_o
 from codesdk.runtimes.program.environment import Places, make_places
 from codesdk.runtimes.program.finding import Program, find_program, notices_about
 from codesdk.runtimes.program.jsonrpc import Garbage, Gone
-from codesdk.runtimes.program.logins import Login, folder_of, required, traffic_of
-from codesdk.runtimes.program.workspace import framed
+from codesdk.runtimes.program.logins import Login, folder_of, mark_refused, required, traffic_of
 from codesdk.tools import by_wire_name
 
 INTERRUPT_S = 2.0
@@ -56,6 +55,7 @@ INTERRUPT_S = 2.0
 _CAPABILITIES = msgspec.structs.replace(
     PROGRAM_CAPABILITIES,
     supports_artifacts=False,
+    output_schema="native",
     auth_model="both",
     login_traffic=list(ENTRY.logins),
     native_tools=NATIVE_TOOLS,
@@ -101,12 +101,12 @@ class CodexRuntime:
         if task.history == "native":
             if server.thread_id is None and not await server.resume_thread(task.runtime_session_id):
                 raise HistoryLost("codex did not resume its thread")
-            turn_id = await server.start_turn(await turn_input(task.messages, host.read_artifact))
+            first = await turn_input(task.messages, host.read_artifact)
         else:
             before, new = split(task.messages)
             first = await turn_input(new, host.read_artifact)
             await server.start_thread(history(before))
-            turn_id = await server.start_turn(first)
+        turn_id = await server.start_turn(first, task.output_schema)
         tools = by_wire_name(tool.name for tool in task.tools)
         state = State(
             turn_id=turn_id,
@@ -118,7 +118,7 @@ class CodexRuntime:
         )
         notices = [*notices_about(ENTRY, program)]
         if login is not None:
-            notices.append(login_notice(login, "through"))
+            notices.append(login_notice(login.label, "through"))
         return CodexTask(server, state, host, notices, login)
 
     async def recall(self, host: Host, task: TaskInput, tail: Sequence[Message]) -> int | None:
@@ -161,7 +161,8 @@ class CodexRuntime:
             server = None
         if server is None:
             secrets = () if login is None else login.secrets
-            server = await CodexServer.start(setup, places, task.env, models, secrets)
+            server = await CodexServer.start(setup, places, task.env, models, host, secrets)
+        server.host = host
         self._servers[task.session_id] = server
         return server
 
@@ -178,15 +179,19 @@ class CodexRuntime:
         options = read_options(CodexOptions, task.runtime_config, NAME)
         sources = ENTRY.sources(str(places.home), str(home_of(places)))
         login = None if traffic_of(ENTRY, task.env) is None else folder_of(ENTRY, task.env)
+        rules = ENTRY.rules(sorted(set(task.native_tools)))
         return Setup(
             program=program.path,
             cwd=task.env.workspace,
             model=task.model or DEFAULT_MODEL,
-            model_url=await host.model_endpoint(sources, None if login is None else KIND),
+            model_url=await host.model_endpoint(sources, None if login is None else KIND, rules),
             tool_url=await host.tool_endpoint(ENTRY.mcp),
             login=login,
             native_tools=tuple(sorted(set(task.native_tools))),
-            instructions=(options.system_prompt or INSTRUCTIONS, *framed(task.instructions)),
+            instructions=(
+                options.system_prompt or INSTRUCTIONS,
+                *(file.framed for file in task.instructions),
+            ),
             effort=options.effort,
         )
 
@@ -297,7 +302,7 @@ class CodexTask:
         """Answer codex's question. An unknown question, and any failure, is a no."""
         reason: str | None = "There is no such call."
         try:
-            reason = reason if call is None else await self._host.may_run(call)
+            reason = reason if call is None else (await self._host.may_run(call)).denied
         except Exception:  # noqa: BLE001 - codex waits for an answer
             reason = "Nobody decided about this call."
         finally:

@@ -14,6 +14,7 @@ from typing import Any
 from codesdk.contract.errors import InvalidRequest, TaskFailure
 from codesdk.redaction import Redactor
 from codesdk.runtimes.codex import NAME
+from codesdk.runtimes.codex.features import OFF
 from codesdk.runtimes.codex.native import ASK, running
 from codesdk.runtimes.program.finding import told_by
 from codesdk.tools import SERVER
@@ -77,31 +78,8 @@ exclude_slash_tmp = true
 """
 """Codex's own sandbox, for what it runs itself."""
 
-_OFF = (
-    "shell_tool",
-    "unified_exec",
-    "view_image",
-    "multi_agent",
-    "multi_agent_v2",
-    "goals",
-    "image_generation",
-    "apps",
-    "plugins",
-    "remote_plugin",
-    "tool_suggest",
-    "skill_search",
-    "sleep_tool",
-    "hooks",
-    "memories",
-    "shell_snapshot",
-    "code_mode",
-    "code_mode_only",
-    "code_mode_host",
-    "default_mode_request_user_input",
-    "instant_interrupt",
-    "unbounded_connection_retries",
-)
-"""The last two are not tools: input for a running turn must wait for its place, and a lost gateway must be an error."""
+_OFF = (*OFF, "instant_interrupt")
+"""The last one is not a tool either: input for a running turn must wait for its place."""
 
 _DIRECT: dict[str, Any] = {
     "tool_mode": "direct",

@@ -4,9 +4,8 @@ from typing import Any, NamedTuple, cast
 
 from codesdk.contract.errors import COMPACT, ErrorCode, ErrorInfo
 from codesdk.runtimes.codex import NAME
+from codesdk.runtimes.program.endings import shorten
 from codesdk.runtimes.program.jsonrpc import as_dict
-
-_LONGEST = 1_000
 
 
 class _Kind(NamedTuple):
@@ -77,11 +76,6 @@ def error_of(error: Any, *, login: bool = False) -> ErrorInfo:
 def is_dead(error: ErrorInfo) -> bool:
     """Return whether a turn failed because its login is not renewed any more: codex has a name for that alone."""
     return error.code == "AUTH_FAILED" and (error.details or {}).get("codex_error") == "unauthorized"
-
-
-def shorten(message: str) -> str:
-    """Return a message short enough to read: providers put whole documents there."""
-    return message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…"
 
 
 def _kind(name: str, status: int | None, text: str) -> _Kind:

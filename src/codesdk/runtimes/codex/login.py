@@ -5,7 +5,6 @@ renewed through the gateway, which keeps sessions that do so at once from using 
 """
 
 import base64
-import contextlib
 import re
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,19 @@ from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.models import LoginKind
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.runtimes.codex import ENTRY, NAME
-from codesdk.runtimes.program.logins import Login, folder_of, prompt_in, read_json, run_login, tidy
+from codesdk.runtimes.program.logins import (
+    REFUSED,
+    Login,
+    folder_of,
+    is_refused,
+    prompt_in,
+    read_json,
+    run_login,
+    tidy,
+)
 
 KIND: LoginKind = "chatgpt"
 FILE = "auth.json"
-REFUSED = "refused"
-"""Beside the login: which state of it the provider refused. Codex itself keeps one that is dead."""
 _CLAIMS = "https://api.openai.com/auth"
 _CODE = re.compile(r"\b([A-Z0-9]{4,8}-[A-Z0-9]{4,8})\b")
 _MESSAGE = "Open this address, log in there, and type in the code. Only go on if you asked for this yourself."
@@ -31,7 +37,7 @@ _MESSAGE = "Open this address, log in there, and type in the code. Only go on if
 def find_login(env: RuntimeEnv) -> Login | None:
     """Return the namespace's login, unless the provider has refused it. Blocking, but short."""
     folder = folder_of(ENTRY, env)
-    if folder is None or _is_refused(folder):
+    if folder is None or is_refused(folder / FILE):
         return None
     tokens: Any = read_json(folder / FILE).get("tokens")
     if not isinstance(tokens, dict):
@@ -42,7 +48,7 @@ def find_login(env: RuntimeEnv) -> Login | None:
         return None
     plan = _claims(str(found["id_token"])).get("chatgpt_plan_type")
     label = f"ChatGPT ({plan})" if isinstance(plan, str) and plan else "ChatGPT"
-    return Login(folder=folder, label=label, secrets=tuple(map(str, secrets)))
+    return Login(file=folder / FILE, label=label, secrets=tuple(map(str, secrets)))
 
 
 def link_login(home: Path, login: Path | None) -> None:
@@ -52,14 +58,6 @@ def link_login(home: Path, login: Path | None) -> None:
         link.unlink()
     if login is not None:
         link.symlink_to(login / FILE)
-
-
-def mark_refused(login: Login) -> None:
-    """Note that the provider refused a login, unless somebody has renewed it since. Blocking; must not raise."""
-    path = login.folder / FILE
-    with contextlib.suppress(OSError):
-        if login.secrets[1].encode() in path.read_bytes():
-            (login.folder / REFUSED).write_text(str(path.stat().st_mtime_ns))
 
 
 async def log_in(program: str, env: RuntimeEnv, dialog: LoginDialog) -> LoginOutcome:
@@ -85,14 +83,6 @@ async def log_in(program: str, env: RuntimeEnv, dialog: LoginDialog) -> LoginOut
 
 def _prompt(text: str) -> LoginPrompt | None:
     return prompt_in(text, _MESSAGE, _CODE)
-
-
-def _is_refused(folder: Path) -> bool:
-    """Return whether the login is just the one that was refused. A new or renewed one is another state of the file."""
-    try:
-        return (folder / REFUSED).read_text() == str((folder / FILE).stat().st_mtime_ns)
-    except OSError:
-        return False
 
 
 def _claims(token: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from codesdk.contract.events import OutputDelta, OutputRetracted, RuntimeNotice, UsageReported
 from codesdk.contract.models import MAX_TOKENS
+from codesdk.contract.plans import entries_in, plan_notice
 from codesdk.contract.runtime import (
     Draft,
     Failed,
@@ -19,9 +20,10 @@ from codesdk.contract.runtime import (
     ToolAnnouncement,
     ToolDropped,
 )
-from codesdk.runtimes.codex.errors import error_of, shorten
+from codesdk.runtimes.codex.errors import error_of
 from codesdk.runtimes.codex.native import ASK, KINDS, QUESTIONS, USER_INPUT, OwnCall, ended, violating
 from codesdk.runtimes.codex.state import QUIET, BlockKind, State
+from codesdk.runtimes.program.endings import shorten
 from codesdk.runtimes.program.jsonrpc import Frame, as_dict
 from codesdk.tools import SERVER
 
@@ -261,6 +263,15 @@ def _question(state: State, method: str, params: Frame, frame: Frame) -> Items:
     return _violation(state, f"{method}, which was declined", frame)
 
 
+def _plan(state: State, params: Frame, frame: Frame) -> Items:
+    """Return codex's plan. It says `inProgress`, and knows no priorities."""
+    steps = [
+        {"content": step["step"], "status": str(step["status"]).replace("inProgress", "in_progress")}
+        for step in params["plan"]
+    ]
+    return [Draft(plan_notice(entries_in(steps)), frame)]
+
+
 _HANDLERS: dict[str, Callable[[State, Frame, Frame], Items]] = {
     "item/started": _item_started,
     "item/completed": _item_completed,
@@ -270,6 +281,7 @@ _HANDLERS: dict[str, Callable[[State, Frame, Frame], Items]] = {
     "item/reasoning/summaryTextDelta": _delta("reasoning"),
     "thread/tokenUsage/updated": _usage,
     "turn/completed": _turn_completed,
+    "turn/plan/updated": _plan,
     "error": _error,
     "model/rerouted": _rerouted,
 }

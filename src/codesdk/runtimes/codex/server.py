@@ -4,7 +4,6 @@ It outlives a task, because starting it takes most of a second. One that was kil
 thread from the file in which codex keeps it.
 """
 
-import asyncio
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,17 +13,17 @@ import msgspec
 
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.models import STAND_IN
-from codesdk.contract.runtime import RuntimeEnv
+from codesdk.contract.runtime import AppServerMessage, Host, RuntimeEnv
 from codesdk.contract.workspace import Workspace
+from codesdk.processes import Child, start_child
 from codesdk.runtimes.codex import ENTRY, NAME
 from codesdk.runtimes.codex.config import forget_tokens, thread_options, write_config
-from codesdk.runtimes.codex.errors import shorten
 from codesdk.runtimes.codex.login import link_login
 from codesdk.runtimes.codex.native import QUESTIONS, USER_INPUT, running
 from codesdk.runtimes.codex.rollout import find_rollout
-from codesdk.runtimes.program.environment import Places, variables
+from codesdk.runtimes.program.endings import crash_of, shorten
+from codesdk.runtimes.program.environment import Places, tokens_in, variables
 from codesdk.runtimes.program.jsonrpc import Connection, Frame, RequestFailed, as_dict
-from codesdk.runtimes.program.process import Child, start_child
 from codesdk.tools import SERVER
 
 REQUEST_S = 50.0
@@ -52,11 +51,13 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 class CodexServer:
     """A running program and its thread."""
 
-    def __init__(self, setup: Setup, places: Places, child: Child) -> None:
+    def __init__(self, setup: Setup, places: Places, child: Child, host: Host) -> None:
         self.setup = setup
         self.places = places
         self.child = child
-        self.connection = Connection(child, answer_later if setup.native_tools else answer)
+        self.host = host
+        """That of the newest task."""
+        self.connection = Connection(child, answer_later if setup.native_tools else answer, tap=self._show)
         self.thread_id: str | None = None
 
     @classmethod
@@ -66,6 +67,7 @@ class CodexServer:
         places: Places,
         env: RuntimeEnv,
         models: list[dict[str, Any]],
+        host: Host,
         secrets: Sequence[str] = (),
     ) -> "CodexServer":
         """Start the program and initialize the connection. `secrets` are the tokens of its login."""
@@ -82,7 +84,7 @@ class CodexServer:
             secrets=[*_tokens(setup), *secrets],
             state_dir=env.state_dir,
         )
-        server = cls(setup, places, child)
+        server = cls(setup, places, child, host)
         try:
             await server._introduce()
         except BaseException:
@@ -115,10 +117,16 @@ class CodexServer:
         if items:
             await self._request("thread/inject_items", {"threadId": self.thread_id, "items": items})
 
-    async def start_turn(self, given: list[dict[str, Any]]) -> str:
-        """Start a turn and return its id."""
-        effort = {} if self.setup.effort is None else {"effort": self.setup.effort}
-        started = await self._request("turn/start", {"threadId": self.thread_id, "input": given, **effort})
+    async def start_turn(
+        self, given: list[dict[str, Any]], output_schema: dict[str, Any] | None = None
+    ) -> str:
+        """Start a turn, whose answer must fit a schema if one is given, and return its id."""
+        params: dict[str, Any] = {"threadId": self.thread_id, "input": given}
+        if self.setup.effort is not None:
+            params["effort"] = self.setup.effort
+        if output_schema is not None:
+            params["outputSchema"] = output_schema
+        started = await self._request("turn/start", params)
         return str(started["turn"]["id"])
 
     async def steer(self, turn_id: str, given: list[dict[str, Any]]) -> None:
@@ -137,19 +145,7 @@ class CodexServer:
 
     async def crash(self) -> TaskFailure:
         """Return the error of a program that ended, with the end of its stderr."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(STOP_S):
-                await self.child.wait()
-        code, tail = self.child.exit_code, shorten(self.child.stderr_tail())
-        how = f" with code {code}" if code is not None else ""
-        words = f" It wrote: {tail}" if tail else ""
-        return TaskFailure(
-            f"codex ended in the middle of its work{how}. Start the task again.{words}",
-            code="RUNTIME_CRASHED",
-            retryable=True,
-            runtime=NAME,
-            details={"exit_code": code, "stderr": tail},
-        )
+        return await crash_of(self.child, "codex", NAME, STOP_S)
 
     async def stop(self) -> None:
         """End the program with all it started, and remove the session's tokens from its files. Must not raise."""
@@ -157,6 +153,12 @@ class CodexServer:
         await self.connection.close()
         with contextlib.suppress(OSError):
             forget_tokens(home_of(self.places), _tokens(self.setup))
+
+    def _show(self, frame: Frame, size: int) -> None:
+        """Show extensions what codex says by itself, where one wants it."""
+        take = self.host.app_server(str(frame["method"]), is_request=_number(frame) is not None)
+        if take is not None:
+            take(told(frame, size))
 
     async def _introduce(self) -> None:
         client = {"name": "codesdk", "title": "CodeSDK", "version": "1"}
@@ -219,11 +221,33 @@ def answer(method: str, params: Any) -> Frame:
             return {"error": {"code": _NOT_FOUND, "message": f"CodeSDK does not answer {method}."}}
 
 
+def told(frame: Frame, size: int) -> AppServerMessage:
+    """Return what codex said as it is shown to extensions, with the thread and the turn that it is about."""
+    params: Any = frame.get("params")
+    given = as_dict(params)
+    return AppServerMessage(
+        method=str(frame["method"]),
+        params=params,
+        request_id=_number(frame),
+        thread_id=_named(given.get("threadId") or as_dict(given.get("thread")).get("id")),
+        turn_id=_named(given.get("turnId") or as_dict(given.get("turn")).get("id")),
+        size_bytes=size,
+    )
+
+
+def _number(frame: Frame) -> int | str | None:
+    number: Any = frame.get("id")
+    return number if isinstance(number, int | str) else None
+
+
+def _named(found: Any) -> str | None:
+    return found if isinstance(found, str) else None
+
+
 def answer_later(method: str, params: Any) -> Frame | None:
     """Answer a request of codex, except questions about tools of its own, which the running task answers."""
     return None if method in QUESTIONS or method == USER_INPUT else answer(method, params)
 
 
 def _tokens(setup: Setup) -> list[str]:
-    urls = f"{setup.model_url}/{setup.tool_url or ''}"
-    return [part for part in urls.split("/") if len(part) >= 24]
+    return tokens_in(setup.model_url, setup.tool_url)

@@ -1,18 +1,15 @@
-"""What is remembered between the frames of one codex turn: the message that is being put together, and open calls. Pure.
-
-A frame without an event of ours becomes a notice of kind `signal` with the frame as raw, for whoever wants more:
-bounded for each turn, in number and in size.
-"""
+"""What is remembered between the frames of one codex turn: the message that is being put together, and open calls. Pure."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-from codesdk.contract.events import OutputCompleted, RuntimeNotice
+from codesdk.contract.events import OutputCompleted
 from codesdk.contract.messages import AssistantBlock, Reasoning, Text
 from codesdk.contract.runtime import Draft
 from codesdk.runtimes.codex.native import Frame, OwnCall
+from codesdk.runtimes.program.signals import Signals
 
 BlockKind = Literal["text", "reasoning"]
 QUIET = frozenset(
@@ -39,27 +36,6 @@ QUIET = frozenset(
     }
 )
 """Known frames that no event would be made of."""
-MAX_OF_ONE = 20
-"""How many frames of one method are kept of a turn."""
-MAX_OF_ALL = 200
-MAX_BYTES = 64 * 1024
-"""A longer frame is kept by its size and its beginning."""
-_SHOWN = 4 * 1024
-
-
-class Signals(msgspec.Struct):
-    """How many were kept of a turn, by method."""
-
-    counts: dict[str, int] = {}
-
-    def keep(self, method: str, frame: dict[str, Any]) -> list[Draft]:
-        """Return a frame as a signal, or nothing if enough were kept. The last of a method says so."""
-        count = self.counts.get(method, 0) + 1
-        if count > MAX_OF_ONE or sum(self.counts.values()) >= MAX_OF_ALL:
-            return []
-        self.counts[method] = count
-        details: dict[str, Any] = {"method": method} | ({"last": True} if count == MAX_OF_ONE else {})
-        return [Draft(RuntimeNotice(kind="signal", message=f"codex: {method}", details=details), _cut(frame))]
 
 
 class Block(msgspec.Struct):
@@ -82,7 +58,7 @@ class State(msgspec.Struct, kw_only=True):
     calls: int = 0
     completed: bool = False
     open_calls: set[str] = set()
-    signals: Signals = msgspec.field(default_factory=Signals)
+    signals: Signals = msgspec.field(default_factory=lambda: Signals("codex"))
     natives: frozenset[str] = frozenset()
     """Codex's own tools that the session enables. If there are any, codex asks about calls of all of them."""
     workspace: str = ""
@@ -130,14 +106,3 @@ class State(msgspec.Struct, kw_only=True):
         self.blocks = {}
         self.calls = 0
         self.completed = False
-
-
-def _cut(frame: dict[str, Any]) -> dict[str, Any]:
-    data = msgspec.json.encode(frame)
-    if len(data) <= MAX_BYTES:
-        return frame
-    return {
-        "method": frame.get("method"),
-        "size": len(data),
-        "start": data[:_SHOWN].decode("utf-8", "replace"),
-    }

@@ -5,19 +5,19 @@ What all runtimes with a program answer for `check_available`, `auth_status` and
 
 from collections.abc import Awaitable
 
-from codesdk.contract.access import KEY_VARIABLES, PROVIDER_OF, AuthStatus, Availability
+from codesdk.contract.access import PROVIDER_OF, AuthStatus, Availability, sentence_of, ways_to_a_key
 from codesdk.contract.capabilities import InputCapture, LoginTraffic
 from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.events import RuntimeNotice
 from codesdk.contract.runtime import Draft, RuntimeEnv
-from codesdk.runtimes.program.finding import Program, certify_command
+from codesdk.runtimes.program.finding import Program, certify_command, install_words
 from codesdk.runtimes.program.logins import Login, command_of
 
 
 async def availability(entry: RuntimeEntry, finding: Awaitable[Program], env: RuntimeEnv) -> Availability:
     """Return whether a runtime's program, found in any version, may be driven. Must not raise."""
-    install = f"codesdk runtimes install {entry.alias or entry.name}"
+    install = install_words(entry)
     try:
         program = await finding
     except TaskFailure as error:
@@ -46,13 +46,7 @@ def status_of(entry: RuntimeEntry, env: RuntimeEnv, login: Login | None) -> Auth
             ok=True, logged_in=True, auth_model="both", account_label=login.label, traffic=env.login
         )
     provider, payer = PROVIDER_OF[entry.wire], env.payer
-    variable = KEY_VARIABLES[provider]
-    command = f"codesdk keys add {provider}"
-    if payer.operator:
-        to_do = [f"set {variable} where CodeSDK runs", f"store a key: {command}"]
-    else:
-        command += f" --principal {payer.principal}"
-        to_do = [f"store a key: {command}", f"have the operator share {variable}: codesdkd --share-keys"]
+    to_do = ways_to_a_key([provider], payer)
     if env.login is not None:
         to_do.insert(1, f"log in: {command_of(entry)}")
     whose = "" if payer.operator else f" that {payer.principal} may use"
@@ -62,14 +56,14 @@ def status_of(entry: RuntimeEntry, env: RuntimeEnv, login: Login | None) -> Auth
         logged_in=found,
         auth_model="both",
         problem=f"There is no key for {provider}{whose}, and {entry.name} {unused}.",
-        to_do=f"{to_do[0][0].upper()}{'; or '.join(to_do)[1:]}.",
+        to_do=sentence_of(to_do),
     )
 
 
-def login_notice(login: Login, traffic: LoginTraffic) -> Draft:
+def login_notice(label: str, traffic: LoginTraffic) -> Draft:
     """Return what the log says of a task that uses a login: how its requests go, and what is known of them."""
-    message = f"The program uses its own account, {login.label}. {_WAYS[traffic]}"
-    details = {"account": login.label, "traffic": traffic, "input_capture": _CAPTURES[traffic]}
+    message = f"The program uses its own account, {label}. {_WAYS[traffic]}"
+    details = {"account": label, "traffic": traffic, "input_capture": _CAPTURES[traffic]}
     return Draft(RuntimeNotice(kind="login", message=message, details=details))
 
 

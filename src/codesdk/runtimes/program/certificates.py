@@ -19,8 +19,10 @@ from typing import Literal
 import msgspec
 
 from codesdk.contract.canonical import hash_json
-from codesdk.contract.entry import ProgramEntry, RuntimeEntry
+from codesdk.contract.entry import NpmPackage, ProgramEntry, PythonTool, RuntimeEntry
 from codesdk.contract.errors import CodeSDKError, StorageFailure
+from codesdk.runtimes.program.environment import operator_folder
+from codesdk.runtimes.program.pinned.versions import needed_by
 from codesdk.runtimes.program.tree import hash_tree, tree_of
 from codesdk.store import write_file
 
@@ -29,10 +31,14 @@ OWNERSHIP_ROWS = (
     "tool deny with reason",
     "non-interactive ask",
     "forbidden tool does not run",
+    "no native tool in the exact input",
+    "every native name called, none run",
+    "hostile workspace runs nothing",
     "native tool attempt does not run",
 )
 """The rows of the matrix that show who decides about tools. No certificate without all of them."""
 _TREES = "trees.json"
+_VENV = ("pyvenv.cfg",)
 _FORMAT = "codesdk-certificate-1"
 _LOOSE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -94,16 +100,17 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 def certificate_folder() -> Path:
     """Return the operator's folder for certificates. It need not exist."""
-    home = os.environ.get("XDG_DATA_HOME", "")
-    # A relative one would depend on where we are, which may be a workspace.
-    base = Path(home) if Path(home).is_absolute() else Path.home() / ".local" / "share"
-    return base / "codesdk" / "certificates"
+    return operator_folder() / "certificates"
 
 
 def program_tree(program: ProgramEntry, path: str) -> str:
     """Return the hash of an installed program. Blocking. Raise `OSError` or `Conflict` if it has none now."""
     folder = certificate_folder()
-    return hash_tree(tree_of(path, program.markers), folder / _TREES if _is_private(folder) else None)
+    markers = _VENV if isinstance(program.source, PythonTool) else program.markers
+    root = tree_of(path, markers)
+    # A package of npm finds what it needs beside itself, among what others need.
+    beside = needed_by(root) if isinstance(program.source, NpmPackage) else ()
+    return hash_tree(root, folder / _TREES if _is_private(folder) else None, beside)
 
 
 def standing_of(entry: RuntimeEntry, program: ProgramEntry, path: str, found: str) -> Standing:

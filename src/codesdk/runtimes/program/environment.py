@@ -8,8 +8,6 @@ import contextlib
 import hashlib
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,9 +18,10 @@ from codesdk.contract.errors import StorageFailure
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.redaction import Redactor
 
-SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
 LOGIN = "login"
 """Where a namespace's login to a program is, in place of a session's id."""
+_SHORTEST_TOKEN = 24
+"""All other parts of an address are shorter."""
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
@@ -50,11 +49,30 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
     def remove(self) -> None:
         """Delete everything that was made for one session only. Must not raise."""
         if not self.lasting:
-            shutil.rmtree(self.root, ignore_errors=True)
+            _remove(self.root)
+
+
+def operator_folder() -> Path:
+    """Return the folder of whoever runs CodeSDK, for what belongs to no data directory. It need not exist."""
+    home = os.environ.get("XDG_DATA_HOME", "")
+    # A relative one would depend on where we are, which may be a workspace.
+    base = Path(home) if Path(home).is_absolute() else Path.home() / ".local" / "share"
+    return base / "codesdk"
+
+
+def search_path_outside(workspace: str | None = None) -> str:
+    """Return the folders of our own search path that are absolute and outside of a workspace."""
+    inside = None if workspace is None else Path(workspace).resolve()
+    folders = [Path(folder) for folder in os.get_exec_path() if Path(folder).is_absolute()]
+    return os.pathsep.join(
+        str(folder) for folder in folders if inside is None or not folder.resolve().is_relative_to(inside)
+    )
 
 
 def make_places(env: RuntimeEnv, runtime: str, session_id: str) -> Places:
     """Make the folders of a session's runtime, or find those that an earlier task left. Blocking, but short."""
+    import tempfile
+
     lasting = env.isolation.level != "ephemeral" and env.state_dir != ""
     try:
         root = _root(env, runtime, session_id) if lasting else Path(tempfile.mkdtemp(prefix="codesdk-"))
@@ -71,7 +89,14 @@ def make_places(env: RuntimeEnv, runtime: str, session_id: str) -> Places:
 def forget_session(state_dir: str, session_id: str) -> None:
     """Delete what the runtimes of a session kept. Blocking; must not raise."""
     for root in session_folders(state_dir, session_id):
-        shutil.rmtree(root, ignore_errors=True)
+        _remove(root)
+
+
+def _remove(root: Path) -> None:
+    """Delete a folder, as far as that can be done."""
+    import shutil
+
+    shutil.rmtree(root, ignore_errors=True)
 
 
 def clean_session(state_dir: str, session_id: str, redactor: Redactor) -> None:
@@ -83,7 +108,7 @@ def clean_session(state_dir: str, session_id: str, redactor: Redactor) -> None:
     for root in session_folders(state_dir, session_id):
         with contextlib.suppress(OSError):
             if any(redactor.finds(_told_by(path, root)) for path in root.rglob("*")):
-                shutil.rmtree(root, ignore_errors=True)
+                _remove(root)
 
 
 def login_folder(state_dir: str, namespace: str, entry: RuntimeEntry) -> Path:
@@ -106,6 +131,8 @@ def session_folders(state_dir: str, session_id: str) -> list[Path]:
 
 def variables(places: Places, env: RuntimeEnv, own: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment of a program: the folders, the session's variables, then the runtime's own."""
+    from codesdk.processes import SEARCH_PATH  # of no use to whoever only looks at the runtimes
+
     plain = {
         "PATH": SEARCH_PATH,
         "LANG": "C.UTF-8",
@@ -163,3 +190,8 @@ def _segment(name: str) -> str:
     if _SAFE.fullmatch(name):
         return name
     return "x-" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def tokens_in(*urls: str | None) -> list[str]:
+    """Return the tokens in the addresses that a session has here: whoever has one can use the session."""
+    return [part for url in urls if url for part in url.split("/") if len(part) >= _SHORTEST_TOKEN]

@@ -1,7 +1,8 @@
 """A runtime's entry → the program that it drives: where it is, whether its version may be used, what installs it.
 
 A version is `tested` if it is the pinned one, `certified` if the operator had it checked (`certificates`), and
-otherwise `untested`, which only the operator can allow.
+otherwise `untested`, which only the operator can allow. Programs of npm and tools of Python are never started for
+that: their packages say the version.
 """
 
 import asyncio
@@ -17,13 +18,18 @@ from pathlib import Path
 import msgspec
 
 from codesdk.contract.access import VersionState
-from codesdk.contract.entry import ProgramEntry, RuntimeEntry
+from codesdk.contract.entry import NpmPackage, ProgramEntry, PythonPackage, RuntimeEntry
 from codesdk.contract.errors import CodeSDKError, InvalidRequest, TaskFailure
 from codesdk.contract.payloads import RuntimeNotice
 from codesdk.contract.runtime import Draft
 from codesdk.doors import load
+from codesdk.processes import SEARCH_PATH
 from codesdk.runtimes.program.certificates import standing_of
-from codesdk.runtimes.program.environment import SEARCH_PATH
+from codesdk.runtimes.program.environment import search_path_outside
+from codesdk.runtimes.program.pinned.folders import Pinned, installed_program, python_of
+from codesdk.runtimes.program.pinned.node import find_node, why_no_node
+from codesdk.runtimes.program.pinned.pythons import install_packages
+from codesdk.runtimes.program.pinned.versions import UNKNOWN, needs_node, version_of
 
 _ASK_S = 20.0
 # With what follows it: 1.2.3-alpha.1 is not the tested 1.2.3.
@@ -34,10 +40,18 @@ class Program(msgspec.Struct, frozen=True):
     """A program that was found, its version, and whether that may be used."""
 
     path: str
+    """Its file: what a certificate is for, and what people are shown."""
     version: str
     state: VersionState = "tested"
     doubt: str = ""
     """Why it is not certified, as a sentence; empty unless it is untested."""
+    launcher: tuple[str, ...] = ()
+    """What runs the file: a node or a Python. Empty if it runs by itself."""
+
+    @property
+    def argv(self) -> list[str]:
+        """The beginning of the command that starts it."""
+        return [*self.launcher, self.path]
 
 
 async def find_program(
@@ -47,7 +61,7 @@ async def find_program(
     workspace: str | None = None,
     allow_untested: bool = False,
 ) -> Program:
-    """Return the program: the one given, else the one of the package, else the one on the search path.
+    """Return the program: the one given, else the one that CodeSDK brought, else the one on the search path.
 
     None of a workspace: a search path may lead into it, by a relative folder or by `node_modules/.bin`.
     Raise `TaskFailure` with RUNTIME_UNAVAILABLE if there is none, or if its version is neither tested nor
@@ -61,9 +75,8 @@ async def find_program(
     if standing.certificate is not None:
         return msgspec.structs.replace(found, state="certified")
     problem = f", but {standing.problem}" if standing.problem else ""
-    doubt = (
-        f"{found.path} is version {found.version}, and {wanted.version} is the one that was tested{problem}"
-    )
+    said = "of an unknown version" if found.version == UNKNOWN else f"version {found.version}"
+    doubt = f"{found.path} is {said}, and {wanted.version} is the one that was tested{problem}"
     if allow_untested:
         return msgspec.structs.replace(found, state="untested", doubt=f"{doubt}.")
     raise _untested(entry, found, doubt)
@@ -85,13 +98,22 @@ def certify_command(entry: RuntimeEntry) -> str:
     return f"codesdk runtimes certify {entry.alias or entry.name}"
 
 
+def install_words(entry: RuntimeEntry) -> str:
+    """Return the command of ours that installs the tested version of a runtime's program."""
+    source = _program_of(entry).source
+    return (
+        f"codesdk runtimes install {entry.alias or entry.name}"
+        if isinstance(source, PythonPackage)
+        else entry.install
+    )
+
+
 def install_command(entry: RuntimeEntry, python: str = sys.executable) -> list[str]:
-    """Return the command that installs a runtime's program for an interpreter: uv where there is one, else pip."""
-    wanted = _requirements(_program_of(entry).extra)
-    uv = shutil.which("uv", path=str(Path(python).parent)) or shutil.which("uv")
-    if uv is not None:
-        return [uv, "pip", "install", "--python", python, *wanted]
-    return [python, "-m", "pip", "install", *wanted]
+    """Return the command that installs the package of Python with a runtime's program for an interpreter."""
+    source = _program_of(entry).source
+    if not isinstance(source, PythonPackage):
+        raise InvalidRequest(f"The program of {entry.name} is no package of this Python: {entry.install}")
+    return [*install_packages(python), *_requirements(source.extra)]
 
 
 def _program_of(entry: RuntimeEntry) -> ProgramEntry:
@@ -103,28 +125,56 @@ def _program_of(entry: RuntimeEntry) -> ProgramEntry:
 async def _look(
     entry: RuntimeEntry, wanted: ProgramEntry, given: str | None, workspace: str | None
 ) -> Program:
+    source = wanted.source
+    if not isinstance(source, PythonPackage):
+        return await asyncio.to_thread(_look_at_files, entry, wanted, source, given, workspace)
     if given is None:
-        bundled: Program | None = load(wanted.bundled)()
+        bundled: Program | None = load(source.bundled)()
         if bundled is not None:
             return bundled
-        given = shutil.which(wanted.command, path=_search_path(workspace))
-        if given is None:
-            raise _unavailable(entry, f"the program {wanted.command} is not installed")
-    elif not os.access(given, os.X_OK):
-        raise _unavailable(entry, f"there is no program at {given}")
+    given = _given_or_found(entry, wanted, given, workspace)
     version = _NUMBER.search(await told_by(given, "--version", timeout_s=_ASK_S))
     if version is None:
         raise _unavailable(entry, f"{given} does not say its version, so it is not the program")
     return Program(given, version.group().decode())
 
 
-def _search_path(workspace: str | None) -> str:
-    """Return the folders of our own search path that are absolute and outside of a workspace."""
-    inside = None if workspace is None else Path(workspace).resolve()
-    folders = [Path(folder) for folder in os.get_exec_path() if Path(folder).is_absolute()]
-    return os.pathsep.join(
-        str(folder) for folder in folders if inside is None or not folder.resolve().is_relative_to(inside)
-    )
+def _look_at_files(
+    entry: RuntimeEntry, wanted: ProgramEntry, source: Pinned, given: str | None, workspace: str | None
+) -> Program:
+    """Return a program of npm or a tool of Python, and what runs it, without starting it."""
+    try:
+        ours = installed_program(wanted, source) if given is None else None
+    except InvalidRequest as error:
+        raise _unavailable(entry, error.message.rstrip(".")) from None
+    path = ours or Path(_given_or_found(entry, wanted, given, workspace))
+    version = version_of(path, source)
+    if isinstance(source, NpmPackage):
+        # What a package of another version wants is its own business, but it will not be less.
+        launcher = _node_for(entry, source.node or 0, workspace) if needs_node(path) else ()
+    else:
+        launcher = () if ours is None else (str(python_of(ours)),)
+    return Program(str(path), version, launcher=launcher)
+
+
+def _node_for(entry: RuntimeEntry, oldest: int, workspace: str | None) -> tuple[str, ...]:
+    search_path = search_path_outside(workspace)
+    node = find_node(oldest, search_path)
+    if node is None:
+        raise _unavailable(entry, why_no_node(oldest, search_path))
+    return (node,)
+
+
+def _given_or_found(
+    entry: RuntimeEntry, wanted: ProgramEntry, given: str | None, workspace: str | None
+) -> str:
+    if given is None:
+        given = shutil.which(wanted.command, path=search_path_outside(workspace))
+        if given is None:
+            raise _unavailable(entry, f"the program {wanted.command} is not installed")
+    elif not Path(given).is_file() or not (os.access(given, os.X_OK) or needs_node(Path(given))):
+        raise _unavailable(entry, f"there is no program at {given}")
+    return given
 
 
 async def told_by(*argv: str, timeout_s: float, homes: Sequence[str] = ("HOME",)) -> bytes:
@@ -159,13 +209,13 @@ def _untested(entry: RuntimeEntry, found: Program, doubt: str) -> TaskFailure:
     program, certify = _program_of(entry), certify_command(entry)
     return TaskFailure(
         f"The runtime {entry.name} cannot run: {doubt}. Check this version with: {certify}"
-        f" - or install the tested one with: {program.install} - or allow it unchecked: --allow-untested,"
+        f" - or install the tested one with: {entry.install} - or allow it unchecked: --allow-untested,"
         " CodeSDK.open(allow_untested=True).",
         code="RUNTIME_UNAVAILABLE",
         runtime=entry.name,
         details={
             "wanted": program.version,
-            "install": program.install,
+            "install": entry.install,
             "found": found.version,
             "certify": certify,
         },
@@ -175,10 +225,10 @@ def _untested(entry: RuntimeEntry, found: Program, doubt: str) -> TaskFailure:
 def _unavailable(entry: RuntimeEntry, problem: str) -> TaskFailure:
     program = _program_of(entry)
     return TaskFailure(
-        f"The runtime {entry.name} cannot run: {problem}. Install it with: {program.install}",
+        f"The runtime {entry.name} cannot run: {problem}. Install it with: {entry.install}",
         code="RUNTIME_UNAVAILABLE",
         runtime=entry.name,
-        details={"wanted": program.version, "install": program.install},
+        details={"wanted": program.version, "install": entry.install},
     )
 
 

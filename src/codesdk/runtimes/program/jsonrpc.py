@@ -1,7 +1,7 @@
 """A child that speaks JSON-RPC in lines → requests with answers, and a queue of what it says by itself.
 
 One task reads, and waits only for whoever takes the messages. A request of the child is answered at once by a plain
-function, or later by whoever takes it. What is not JSON becomes `Garbage`. The field "jsonrpc" is not required.
+function, or later by whoever takes it. What is not JSON becomes `Garbage`. The field "jsonrpc" is not required, and sent to children that want it.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from typing import Any, cast
 import msgspec
 
 from codesdk.contract.errors import TaskFailure
+from codesdk.processes import Child
 from codesdk.runtimes.program.framing import MAX_LINE_BYTES, TooLong, read_lines
-from codesdk.runtimes.program.process import Child
 
 MAX_WAITING = 1_000
 _SHOWN = 200
@@ -26,6 +26,9 @@ Answer = Callable[[str, Any], Frame | None]
 
 None if whoever takes the message answers it, with `respond`.
 """
+
+Tap = Callable[[Frame, int], None]
+"""Sees a notification or a request of the child, and about how many bytes it has. Must not raise, must not wait."""
 
 
 class Garbage(msgspec.Struct, frozen=True):
@@ -52,11 +55,23 @@ class RequestFailed(Exception):
 class Connection:
     """The connection to one child."""
 
-    def __init__(self, child: Child, answer: Answer, *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
+    def __init__(
+        self,
+        child: Child,
+        answer: Answer,
+        *,
+        versioned: bool = False,
+        max_line_bytes: int = MAX_LINE_BYTES,
+        tap: Tap | None = None,
+    ) -> None:
+        """Begin to read. `tap` sees what the child says by itself before it is queued."""
         self._child = child
         self._answer = answer
+        self._tap = tap
+        self._head: Frame = {"jsonrpc": "2.0"} if versioned else {}
         self._max_line_bytes = max_line_bytes
         self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._asked: dict[int, str] = {}
         self._number = 0
         self._writing = asyncio.Lock()
         self._gone = False
@@ -69,8 +84,8 @@ class Connection:
         """Whether the child may still say something."""
         return not self._gone
 
-    async def request(self, method: str, params: Any, *, timeout_s: float) -> Any:
-        """Ask, and return the answer. Raise `RequestFailed`, `TimeoutError`, or `TaskFailure` if the child is gone."""
+    async def request(self, method: str, params: Any, *, timeout_s: float | None) -> Any:
+        """Ask, and return the answer; without a timeout if the child may take as long as it likes. Raise `RequestFailed`, `TimeoutError`, or `TaskFailure` if the child is gone."""
         self._number += 1
         number = self._number
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -82,14 +97,23 @@ class Connection:
         finally:
             self._waiting.pop(number, None)
 
-    async def notify(self, method: str) -> None:
+    async def ask(self, method: str, params: Any) -> None:
+        """Ask what may take long. The answer comes among the messages, after all that was said before it.
+
+        It is a frame with the method, and its result or error. Raise `TaskFailure` if the child is gone.
+        """
+        self._number += 1
+        self._asked[self._number] = method
+        await self._write({"id": self._number, "method": method, "params": params})
+
+    async def notify(self, method: str, params: Any = None) -> None:
         """Send a message that gets no answer."""
-        await self._write({"method": method})
+        await self._write({"method": method} if params is None else {"method": method, "params": params})
 
     def respond(self, number: Any, answer: Frame) -> None:
         """Answer a request of the child. Answers are small: they go into the pipe's buffer without a wait."""
         with contextlib.suppress(ConnectionError, RuntimeError):
-            self._child.stdin.write(msgspec.json.encode({"id": number, **answer}) + b"\n")
+            self._child.stdin.write(msgspec.json.encode({**self._head, "id": number, **answer}) + b"\n")
 
     async def close(self) -> None:
         """Stop reading. Requests that still wait for an answer fail."""
@@ -101,7 +125,7 @@ class Connection:
         if self._gone:
             raise _no_child()
         async with self._writing, asyncio.timeout(_WRITE_S):
-            self._child.stdin.write(msgspec.json.encode(frame) + b"\n")
+            self._child.stdin.write(msgspec.json.encode({**self._head, **frame}) + b"\n")
             try:
                 await self._child.stdin.drain()
             except (ConnectionError, RuntimeError):
@@ -110,27 +134,38 @@ class Connection:
     async def _read(self) -> None:
         try:
             async for line in read_lines(self._child.stdout, self._max_line_bytes):
-                if line:
-                    await self._take(_decode(line))
+                message = self._sort(line) if line else None
+                if message is None:
+                    continue
+                if self.messages.full():
+                    await self.messages.put(message)
+                else:  # the common case, without a coroutine
+                    self.messages.put_nowait(message)
         except (ConnectionError, OSError):
             pass
         self._end()
         await self.messages.put(Gone())
 
-    async def _take(self, message: Frame | Garbage) -> None:
-        if isinstance(message, Garbage):
-            await self.messages.put(message)
-        elif "method" not in message:
+    def _sort(self, line: bytes | TooLong) -> Frame | Garbage | None:
+        """Return a message as it is taken from the queue, None if it is an answer that somebody waits for."""
+        message = _decode(line)
+        if isinstance(message, Garbage) or isinstance(line, TooLong):
+            return message
+        if "method" not in message:
+            method = self._asked.pop(_number_of(message), None)
+            if method is not None:
+                return {"method": method, **_outcome_of(message)}
             self._settle(message)
-        else:
-            if "id" in message:
-                self._reply(message)
-            await self.messages.put(message)
+            return None
+        if "id" in message:
+            self._reply(message)
+        if self._tap is not None:
+            self._tap(message, len(line))
+        return message
 
     def _settle(self, reply: Frame) -> None:
         """Hand an answer to whoever waits for it. One that comes too late is dropped."""
-        number: Any = reply.get("id")
-        waiting = self._waiting.pop(number, None) if isinstance(number, int) else None
+        waiting = self._waiting.pop(_number_of(reply), None)
         if waiting is not None and not waiting.done():
             waiting.set_result(reply)
 
@@ -166,6 +201,15 @@ def _decode(line: bytes | TooLong) -> Frame | Garbage:
         return msgspec.json.decode(line, type=dict[str, Any])
     except (ValueError, RecursionError):
         return Garbage(len(line), line[:_SHOWN].decode("utf-8", "replace"))
+
+
+def _number_of(reply: Frame) -> int:
+    number: Any = reply.get("id")
+    return number if isinstance(number, int) else 0
+
+
+def _outcome_of(reply: Frame) -> Frame:
+    return {"error": reply["error"]} if "error" in reply else {"result": reply.get("result")}
 
 
 def _result(method: str, reply: Frame) -> Any:

@@ -5,6 +5,7 @@ login command makes one. It is run without a browser; what it asks of a person g
 """
 
 import asyncio
+import contextlib
 import re
 import shutil
 import tempfile
@@ -20,9 +21,11 @@ from codesdk.contract.entry import RuntimeEntry
 from codesdk.contract.errors import TaskFailure
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.contract.workspace import Workspace
-from codesdk.runtimes.program.environment import SEARCH_PATH, login_folder, make_folder, network_variables
-from codesdk.runtimes.program.process import Child, start_child
+from codesdk.processes import SEARCH_PATH, Child, start_child
+from codesdk.runtimes.program.environment import login_folder, make_folder, network_variables
 
+REFUSED = "refused"
+"""Beside the login: which state of it the provider refused, for programs that keep one that is dead."""
 LOGIN_S = 15 * 60.0
 """How long a login may take. The codes of the providers are good for no longer."""
 _MAX_TEXT = 64 * 1024
@@ -34,7 +37,7 @@ _ADDRESS = re.compile(r"https://[^\s\x1b]+")
 class Login(msgspec.Struct, frozen=True, kw_only=True):
     """A login that a program left in its folder. The provider may still refuse it."""
 
-    folder: Path
+    file: Path
     label: str
     """For people: what kind of account it is. Names nobody."""
     secrets: tuple[str, ...]
@@ -47,6 +50,22 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
 def folder_of(entry: RuntimeEntry, env: RuntimeEnv) -> Path | None:
     """Return where the login of a namespace is kept; None if nothing is kept here."""
     return login_folder(env.state_dir, env.credential_namespace, entry) if env.state_dir else None
+
+
+def mark_refused(login: Login) -> None:
+    """Note that the provider refused a login, unless somebody has renewed it since. Blocking; must not raise."""
+    with contextlib.suppress(OSError):
+        kept = login.file.read_bytes()
+        if all(secret.encode() in kept for secret in login.secrets):
+            login.file.with_name(REFUSED).write_text(str(login.file.stat().st_mtime_ns))
+
+
+def is_refused(file: Path) -> bool:
+    """Return whether a login is just the one that was refused. A new or renewed one is another state of its file."""
+    try:
+        return file.with_name(REFUSED).read_text() == str(file.stat().st_mtime_ns)
+    except OSError:
+        return False
 
 
 def traffic_of(entry: RuntimeEntry, env: RuntimeEnv) -> LoginTraffic | None:
@@ -100,7 +119,8 @@ async def run_login(
 ) -> str | None:
     """Run a program's login command, with its folder and a scratch one. Return why it failed, or None.
 
-    `answers`: the person brings a code back, and the program reads it. Ended by force if it is cancelled.
+    `answers`: the person brings a code back, and the program reads it; it may ask again. Ended by force if it is
+    cancelled.
     """
     make_folder(folder)
     with tempfile.TemporaryDirectory(prefix="codesdk-") as scratch:
@@ -134,12 +154,14 @@ async def _converse(
         asked = None if shown else prompt(said)
         if asked is None:
             continue
-        shown = True
         if answers:
             answer = (await dialog.ask(asked)).strip()
-            child.stdin.write(f"{answer}\n".encode())
-            await child.stdin.drain()
+            said = ""
+            with contextlib.suppress(ConnectionError):  # it did not wait for the answer
+                child.stdin.write(f"{answer}\n".encode())
+                await child.stdin.drain()
         else:
+            shown = True
             await dialog.show(asked)
     code = await child.wait()
     if code == 0:

@@ -53,20 +53,20 @@ def tree_of(program: str, markers: Sequence[str]) -> Path:
     return path
 
 
-def hash_tree(root: Path, kept: Path | None = None) -> str:
-    """Return the hash of a file, or of all files below a folder. Blocking.
+def hash_tree(root: Path, kept: Path | None = None, beside: Sequence[Path] = ()) -> str:
+    """Return the hash of a file, or of all files below a folder and the folders that belong to it. Blocking.
 
     `kept` is a file in which hashes are kept by their stamps. Raise `OSError` if something cannot be read, and
     `Conflict` if it changes meanwhile.
     """
-    stamps, newest_s = _stamps(root)
+    stamps, newest_s = _stamps(root, beside)
     known = _read(kept)
     found = known.get(str(root))
     if found is not None and found.stamps == stamps:
         return found.hash
     began_s = time.time()
-    hashed = hash_json([_described(root, name, status) for name, status in _entries(root)])
-    if _stamps(root)[0] != stamps:
+    hashed = hash_json([_described(root, name, status) for name, status in _all_entries(root, beside)])
+    if _stamps(root, beside)[0] != stamps:
         raise Conflict(f"{root} changed while it was being read. Try again when nothing installs there.")
     if kept is not None and newest_s < began_s - SETTLED_S:
         _keep(kept, known, str(root), Known(stamps, hashed))
@@ -85,10 +85,17 @@ def _entries(root: Path, below: str = "") -> Iterator[_Entry]:
             yield from _entries(root, f"{below}/{name}" if below else name)
 
 
-def _stamps(root: Path) -> tuple[str, float]:
+def _all_entries(root: Path, beside: Sequence[Path]) -> Iterator[_Entry]:
+    """Give every file below the root and below the folders that belong to it, by its path from the root."""
+    yield from _entries(root)
+    for folder in beside:
+        yield from _entries(root, os.path.relpath(folder, root))
+
+
+def _stamps(root: Path, beside: Sequence[Path]) -> tuple[str, float]:
     """Return one hash of the stamps of all files, and when the youngest of them changed."""
     digest, newest_ns = hashlib.sha256(), 0
-    for name, status in _entries(root):
+    for name, status in _all_entries(root, beside):
         times = (status.st_mtime_ns, status.st_ctime_ns)
         newest_ns = max(newest_ns, *times)
         digest.update(

@@ -1,14 +1,19 @@
 """Two system calls that Python does not offer: `openat2` and `renameat2`.
 
-Each raises `Unsupported` where the system lacks the call, so that the caller can use another way.
+Each raises `Unsupported` where the system lacks the call, so that the caller can use another way. ctypes is
+loaded with the first call: a process at rest opens no workspace.
 """
 
-import ctypes
 import errno
 import functools
 import os
+import struct
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import ctypes
 
 _OPENAT2 = 437  # the same on every architecture that Linux runs on but alpha
 _RESOLVE_NO_MAGICLINKS = 0x02
@@ -17,14 +22,12 @@ _RESOLVE_BENEATH = 0x08
 _NO_REPLACE = 1
 _EXCHANGE = 2
 _UNSUPPORTED = frozenset({errno.ENOSYS, errno.EINVAL, errno.E2BIG, errno.EOPNOTSUPP})
+_HOW = struct.Struct("=QQQ")
+"""`struct open_how`: flags, mode, resolve."""
 
 
 class Unsupported(Exception):
     """The kernel or the file system does not support the call."""
-
-
-class _OpenHow(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
 def open_beneath(directory: int, path: str, flags: int) -> int:
@@ -33,14 +36,9 @@ def open_beneath(directory: int, path: str, flags: int) -> int:
     if call is None:
         raise Unsupported
     name = _name(path)
-    how = _OpenHow(flags | os.O_CLOEXEC, 0, _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS)
-    fd = call(
-        ctypes.c_long(_OPENAT2),
-        ctypes.c_int(directory),
-        ctypes.c_char_p(name),
-        ctypes.byref(how),
-        ctypes.c_size_t(ctypes.sizeof(how)),
-    )
+    resolve = _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
+    how = _HOW.pack(flags | os.O_CLOEXEC, 0, resolve)
+    fd = call(_OPENAT2, directory, name, how, len(how))
     # A filter that does not know the call may refuse it with EPERM, which opening a path never gives.
     _require(fd, _UNSUPPORTED | {errno.EPERM})
     return fd
@@ -60,13 +58,7 @@ def _rename(directory: int, old: str, new: str, flags: int) -> None:
     call = _renameat2()
     if call is None:
         raise Unsupported
-    done = call(
-        ctypes.c_int(directory),
-        ctypes.c_char_p(_name(old)),
-        ctypes.c_int(directory),
-        ctypes.c_char_p(_name(new)),
-        ctypes.c_uint(flags),
-    )
+    done = call(directory, _name(old), directory, _name(new), flags)
     _require(done, _UNSUPPORTED)
 
 
@@ -81,6 +73,8 @@ def _name(path: str) -> bytes:
 def _require(result: int, unsupported: frozenset[int]) -> None:
     if result >= 0:
         return
+    import ctypes
+
     number = ctypes.get_errno()
     if number in unsupported:
         raise Unsupported
@@ -88,18 +82,41 @@ def _require(result: int, unsupported: frozenset[int]) -> None:
 
 
 @functools.cache
-def _library() -> ctypes.CDLL | None:
+def _library() -> "ctypes.CDLL | None":
+    import ctypes
+
     return ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 @functools.cache
 def _syscall() -> Callable[..., int] | None:
+    """Return `syscall` as `openat2` is called by it."""
+    import ctypes
+
     call = getattr(_library(), "syscall", None)
     if call is not None:
         call.restype = ctypes.c_long
+        call.argtypes = (
+            ctypes.c_long,
+            ctypes.c_int,
+            ctypes.c_char_p,
+            ctypes.c_char_p,
+            ctypes.c_size_t,
+        )
     return call
 
 
 @functools.cache
 def _renameat2() -> Callable[..., int] | None:
-    return getattr(_library(), "renameat2", None)
+    import ctypes
+
+    call = getattr(_library(), "renameat2", None)
+    if call is not None:
+        call.argtypes = (
+            ctypes.c_int,
+            ctypes.c_char_p,
+            ctypes.c_int,
+            ctypes.c_char_p,
+            ctypes.c_uint,
+        )
+    return call

@@ -99,11 +99,22 @@ def open_workspace(workspace: Workspace) -> int:
 
 def identify(workspace: Workspace) -> Workspace:
     """Return a workspace with the identity of the directory that is there now. Raise `PathRefused`."""
+    if workspace.identity is not None and _is_there(workspace):
+        return workspace
     fd = open_workspace(workspace)
     try:
         return Workspace(workspace.path, _identity(fd))
     finally:
         os.close(fd)
+
+
+def _is_there(workspace: Workspace) -> bool:
+    """Return whether the known directory is at its path. Who opens it still looks for links on the way."""
+    try:
+        info = os.lstat(workspace.path)
+    except OSError:
+        return False
+    return (info.st_dev, info.st_ino) == workspace.identity
 
 
 def _open_from_root(folders: Sequence[str]) -> int:

@@ -6,14 +6,15 @@ of prompts, inputs and outputs stay in the log; an entry names their event (`ses
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
 from codesdk.contract import events as ev
-from codesdk.contract.actions import LOCAL
+from codesdk.contract.actions import LOCAL, Caller
 from codesdk.contract.errors import CodeSDKError
 from codesdk.contract.events import Event
+from codesdk.contract.jobs import JobRow
 from codesdk.contract.tools import Actor, PolicySnapshot
 from codesdk.store.audit.chain import AuditEntry, Category, Who, now, storage_entry
 
@@ -47,6 +48,7 @@ OfSession = (
     | ev.GrantRevoked
     | ev.FilesUndone
 )
+Beside = ev.TranscriptSupplemented | ev.SuggestRequested | ev.SuggestAnswered
 OfTask = (
     ev.TaskQueued
     | ev.TaskStarted
@@ -103,6 +105,44 @@ def deletion_entry(principal: str, session_id: str) -> AuditEntry:
         outcome="ok",
         who=Who(principal=principal),
         what={"session_id": session_id},
+    )
+
+
+def extension_entry(
+    principal: str, extension: str, action_type: str, status: str, what: Mapping[str, Any], reason: str | None
+) -> AuditEntry:
+    """Return the entry for an action that an extension asked for, whatever became of it."""
+    return AuditEntry(
+        time=now(),
+        category="request",
+        action=f"extension.{action_type}",
+        outcome=status,
+        who=Who(principal=principal, kind="extension", id=extension),
+        what=_trimmed(what),
+        why=_trimmed({"reason": reason}),
+    )
+
+
+def job_entry(caller: Caller, verb: Literal["cancel", "retry"], job: JobRow) -> AuditEntry:
+    """Return the entry for a job that somebody has called off, or had run again."""
+    return AuditEntry(
+        time=now(),
+        category="request",
+        action=f"job.{verb}",
+        outcome="ok",
+        who=Who(
+            principal=caller.principal,
+            kind=caller.actor.kind,
+            id=caller.actor.id,
+            client_id=caller.client_id,
+            request_id=caller.request_id,
+        ),
+        what={
+            "session_id": job.source_session_id,
+            "job_id": job.job_id,
+            "job_type": job.type,
+            "extension": job.extension,
+        },
     )
 
 
@@ -177,6 +217,20 @@ def _of_session(payload: OfSession) -> _Said:
             return _Said("request", "session.undo", "ok", what, by=payload.by)
 
 
+def _beside(payload: Beside) -> _Said:
+    match payload:
+        case ev.TranscriptSupplemented():
+            what = {"supplement_id": payload.supplement_id, "task_id": payload.task_id}
+            return _Said("request", "transcript.supplement", "ok", what, by=payload.by)
+        case ev.SuggestRequested():
+            return _Said(
+                "request", "suggest.request", "ok", {"suggest_id": payload.suggest_id}, by=payload.by
+            )
+        case ev.SuggestAnswered():
+            what = {"suggest_id": payload.suggest_id, "results": len(payload.results)}
+            return _Said("request", "suggest.answer", "ok", what, by=payload.by)
+
+
 def _of_task(payload: OfTask) -> _Said | None:
     match payload:
         case ev.TaskQueued():
@@ -189,7 +243,8 @@ def _of_task(payload: OfTask) -> _Said | None:
             by = (resumed.by if resumed else None) or _USER
             return _Said("request", "task.start", "ok" if payload.executed else "dropped", what, by=by)
         case ev.TaskSteered():
-            return _Said("request", "task.steer", "ok", {"messages": len(payload.messages)})
+            by, what = payload.by or _USER, {"messages": len(payload.messages)}
+            return _Said("request", "task.steer", "ok", what, by=by)
         case ev.TaskStopRequested():
             return _Said("request", "task.stop", "asked", {}, {"reason": payload.reason}, payload.by)
         case ev.TaskStopped():
@@ -238,7 +293,12 @@ def _of_call(payload: OfCall) -> _Said:
 
 _TELL: dict[str, Callable[[Any], _Said | None]] = {
     ev.TYPE_OF[kind]: tell
-    for group, tell in ((OfSession, _of_session), (OfTask, _of_task), (OfCall, _of_call))
+    for group, tell in (
+        (OfSession, _of_session),
+        (Beside, _beside),
+        (OfTask, _of_task),
+        (OfCall, _of_call),
+    )
     for kind in get_args(group)
 }
 RELEVANT = frozenset(_TELL)

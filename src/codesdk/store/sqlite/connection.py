@@ -16,6 +16,8 @@ _BUSY_MS = 5_000
 _READER_BUSY_MS = 2_000
 _WAL_LIMIT_BYTES = 64 * 1024 * 1024
 _CACHE_KIB = 16 * 1024
+_READER_CACHE_KIB = 512
+"""Readers go through a session in order and mostly once: more would only be held."""
 
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR})
 
@@ -72,6 +74,7 @@ def _require_readable(db: sqlite3.Connection, path: Path, known: int) -> sqlite3
     """Return the connection if its file is one that we can read; else close it and raise."""
     try:
         db.execute(f"PRAGMA busy_timeout = {_READER_BUSY_MS}")
+        db.execute(f"PRAGMA cache_size = -{_READER_CACHE_KIB}")
         version = version_of(db, path)
         check_version(version, known, path)
         if version < known:

@@ -11,6 +11,7 @@ from codesdk.contract.ports import Blobs
 from codesdk.contract.records import ArtifactRow, Changes, KeyRow, SessionRow
 from codesdk.store.sqlite import reading
 from codesdk.store.sqlite.database import Database
+from codesdk.store.sqlite.jobs import SqliteJobs
 from codesdk.store.sqlite.requests import Append, Delete
 from codesdk.store.sqlite.split_blobs import SplitBlobs
 
@@ -30,7 +31,7 @@ def _asks(
     return ask
 
 
-class SqliteLog(Database):
+class SqliteLog(SqliteJobs):
     """A `StoredLog` in a file."""
 
     def blobs(self, files: Blobs) -> Blobs:
@@ -93,6 +94,7 @@ class SqliteLog(Database):
     read = _asks(reading.read)
     read_all = _asks(reading.read_all)
     cursor_of = _asks(reading.cursor_of)
+    last_cursor = _asks(reading.last_cursor)
     session = _asks(reading.session)
     sessions = _asks(reading.sessions)
     count_sessions = _asks(reading.count_sessions)

@@ -23,7 +23,7 @@ from codesdk.contract.records import (
 )
 from codesdk.store.rows import R, unpack
 from codesdk.store.sqlite.connection import is_damage
-from codesdk.store.sqlite.tables import cursor_name
+from codesdk.store.sqlite.tables import cursor_name, find_last_cursor
 from codesdk.store.sqlite.vacuum import free_bytes
 
 _LARGEST = 2**63 - 1
@@ -87,10 +87,15 @@ def read_all(
     return [_frame(row, row[4]) for row in rows], len(rows)
 
 
-def cursor_of(db: sqlite3.Connection, subscriber: str) -> tuple[int, int]:
-    """Return a subscriber's stored cursor, 0 if none."""
+def cursor_of(db: sqlite3.Connection, subscriber: str) -> tuple[int | None, int]:
+    """Return a subscriber's stored cursor, None if it has none yet."""
     found = db.execute("SELECT value FROM meta WHERE name = ?", (cursor_name(subscriber),)).fetchone()
-    return (0 if found is None else int(found[0])), 1
+    return (None if found is None else int(found[0])), 1
+
+
+def last_cursor(db: sqlite3.Connection) -> tuple[int, int]:
+    """Return the cursor of what was committed last. Where that was deleted, a greater one than any that is left."""
+    return find_last_cursor(db), 1
 
 
 def _read_narrowly(
@@ -340,6 +345,7 @@ def bytes_of(db: sqlite3.Connection, session_id: str) -> tuple[int, int]:
         ("SELECT total(length(frame)) FROM events WHERE session = ?", key),
         ("SELECT total(length(row)) FROM messages WHERE session = ?", key),
         ("SELECT total(length(state)) FROM snapshots WHERE session = ?", key),
+        ("SELECT total(length(row) + length(payload)) FROM jobs WHERE session = ?", key),
         (
             "SELECT total(json_extract(CAST(row AS TEXT), '$.ref.size_bytes')) FROM artifacts WHERE scope = ?",
             session_id,

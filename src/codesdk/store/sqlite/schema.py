@@ -102,7 +102,29 @@ _TABLES: Migration = (
     f"PRAGMA application_id = {APPLICATION_ID}",
 )
 
-MIGRATIONS: Sequence[Migration] = (_TABLES,)
+_JOBS: Migration = (
+    # The payload comes last, so that looking at the other columns does not read it.
+    """CREATE TABLE jobs (
+        place INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        session INTEGER NOT NULL,
+        principal TEXT NOT NULL,
+        project TEXT NOT NULL,
+        type TEXT NOT NULL,
+        identity TEXT NOT NULL,
+        state TEXT NOT NULL,
+        run_at TEXT NOT NULL,
+        ended_at TEXT,
+        row BLOB NOT NULL,
+        payload BLOB NOT NULL,
+        UNIQUE (principal, project, type, identity)
+    )""",
+    "CREATE INDEX jobs_by_session ON jobs (session)",
+    "CREATE INDEX jobs_by_state ON jobs (principal, state, ended_at)",
+    "CREATE INDEX jobs_due ON jobs (type, run_at) WHERE state = 'queued'",
+)
+
+MIGRATIONS: Sequence[Migration] = (_TABLES, _JOBS)
 """The step from version n to n + 1, at index n."""
 UNRELEASED = 4
 """The last version from before the first release. Files that old are refused, and numbers go on from there."""

@@ -5,8 +5,8 @@ after a rollback.
 """
 
 import sqlite3
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -34,7 +34,9 @@ _KEY = """INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT (principal, route, key) DO UPDATE SET row = excluded.row,
     session = CASE WHEN session = excluded.session AND body_hash = excluded.body_hash THEN session END"""
 
-_TABLES_OF_SESSION = ("snapshots", "tasks", "messages", "approvals", "keys")
+_TABLES_OF_SESSION = ("snapshots", "tasks", "messages", "approvals", "keys", "jobs")
+
+T = TypeVar("T")
 
 
 class _Known(msgspec.Struct):
@@ -66,7 +68,7 @@ class Tables:
         self._known: dict[str, _Known] = {}
         self._pending = _Pending()
         self._size = 0
-        self._cursor = self._last_cursor()
+        self._cursor = find_last_cursor(db)
 
     def forget(self) -> None:
         """Drop what was not committed or is remembered of it. Must not raise. Cursors may have gaps."""
@@ -154,6 +156,10 @@ class Tables:
             many(_KEY, pending.keys)
         except sqlite3.IntegrityError as error:
             raise refusals.key_taken(str(pending.keys[0][2])) from error
+
+    def run(self, change: Callable[[sqlite3.Connection], T]) -> T:
+        """Make a change of tables that nothing is remembered of here."""
+        return change(self._db)
 
     def create(self, row: SessionRow, owner: str) -> int:
         """Add a session and return its epoch."""
@@ -264,11 +270,13 @@ class Tables:
                 self._known[session_id] = known
         return known
 
-    def _last_cursor(self) -> int:
-        found = self._db.execute(
-            "SELECT max(value, (SELECT ifnull(max(cursor), 0) FROM events)) FROM meta WHERE name = 'cursor_floor'"
-        ).fetchone()
-        return int(found[0])
+
+def find_last_cursor(db: sqlite3.Connection) -> int:
+    """Return the greatest cursor that was given to an event, including those of deleted sessions."""
+    found = db.execute(
+        "SELECT max(value, (SELECT ifnull(max(cursor), 0) FROM events)) FROM meta WHERE name = 'cursor_floor'"
+    ).fetchone()
+    return int(found[0])
 
 
 def cursor_name(subscriber: str) -> str:

@@ -66,7 +66,7 @@ async def memory_sdk(
         return found[name]
 
     permits = Permits(allow_yolo=True, allow_untested=True)
-    engine = Engine(ports, find, owner="test", secrets=secrets, permits=permits)
+    engine = Engine(ports, find, runtimes=lambda: found, owner="test", secrets=secrets, permits=permits)
     await engine.open()
     try:
         yield CodeSDK(EngineService(engine, Caller()), engine, gateway=door)

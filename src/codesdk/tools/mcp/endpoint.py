@@ -12,7 +12,7 @@ from codesdk.contract.entry import McpClient
 from codesdk.contract.ports import ToolCalls
 from codesdk.serving import Message, Receive, Send
 from codesdk.tools.mcp.server import GONE, ToolServer
-from codesdk.tools.mcp.session_tools import SessionTools
+from codesdk.tools.mcp.session_tools import Heard, SessionTools
 
 MAX_CLIENTS = 4_096
 IDLE_S = 4 * 3600.0
@@ -23,9 +23,16 @@ class Endpoint:
     """An ASGI application for one session. Start and close it on the same loop."""
 
     def __init__(
-        self, session_id: str, calls: ToolCalls, client: McpClient, *, progress_s: float, max_body_bytes: int
+        self,
+        session_id: str,
+        calls: ToolCalls,
+        client: McpClient,
+        *,
+        progress_s: float,
+        max_body_bytes: int,
+        heard: Heard | None = None,
     ) -> None:
-        self._server = ToolServer(SessionTools(calls, session_id, client), progress_s)
+        self._server = ToolServer(SessionTools(calls, session_id, client, heard), progress_s)
         self._sessions = StreamableHTTPSessionManager(
             self._server.mcp,
             session_idle_timeout=IDLE_S,

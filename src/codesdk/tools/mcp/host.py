@@ -20,6 +20,7 @@ from codesdk.contract.ports import ToolCalls
 if TYPE_CHECKING:
     from codesdk.serving import Message, Receive, Send, Serving
     from codesdk.tools.mcp.endpoint import Endpoint
+    from codesdk.tools.mcp.session_tools import Heard
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 PROGRESS_S = 5.0
@@ -51,12 +52,24 @@ class McpHost:
         """The server's address, without a token. Valid after the first `admit`."""
         return f"http://127.0.0.1:{self._port}"
 
-    async def admit(self, session_id: str, calls: ToolCalls, client: McpClient = ANY_CLIENT) -> str:
-        """Serve a session. Return the URL to give its runtime as an MCP server."""
+    async def admit(
+        self,
+        session_id: str,
+        calls: ToolCalls,
+        client: McpClient = ANY_CLIENT,
+        *,
+        heard: "Heard | None" = None,
+    ) -> str:
+        """Serve a session. Return the URL to give its runtime as an MCP server. `heard` is told of each call's marks."""
         await self._start()
         found = await _load("codesdk.tools.mcp.endpoint")
         endpoint: Endpoint = found.Endpoint(
-            session_id, calls, client, progress_s=self._progress_s, max_body_bytes=self._max_body_bytes
+            session_id,
+            calls,
+            client,
+            progress_s=self._progress_s,
+            max_body_bytes=self._max_body_bytes,
+            heard=heard,
         )
         await endpoint.start()
         token = secrets.token_urlsafe(24)

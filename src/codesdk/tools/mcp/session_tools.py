@@ -1,7 +1,7 @@
 """A session's tools → MCP tools, and a tool's reply → content that a model reads."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import mcp_types as types
@@ -13,12 +13,22 @@ from codesdk.contract.runtime import ToolReply
 from codesdk.contract.tools import ToolSpec
 from codesdk.tools.names import wire_name
 
+Heard = Callable[[str, Mapping[str, str]], None]
+"""Is told of each call's name and of the texts in its `_meta`, before the call is made."""
+
 
 class SessionTools:
     """The tools of one session, offered under names that providers allow and mapped back in calls."""
 
-    def __init__(self, calls: ToolCalls, session_id: str, client: McpClient = ANY_CLIENT) -> None:
+    def __init__(
+        self,
+        calls: ToolCalls,
+        session_id: str,
+        client: McpClient = ANY_CLIENT,
+        heard: Heard | None = None,
+    ) -> None:
         self._calls = calls
+        self._heard = heard
         self._client = client
         self._session_id = session_id
         self._offered: dict[str, ToolSpec] = {}
@@ -34,6 +44,8 @@ class SessionTools:
 
         An unknown name is passed on as it is, so that the attempt is recorded.
         """
+        if self._heard is not None:
+            self._heard(name, marks)
         if name not in self._offered:  # it may be offered since the client last listed the tools
             self._look()
         spec = self._offered.get(name)

@@ -23,10 +23,10 @@ from codesdk.tools.workspace.file_work import (
     changing_tool,
     encode,
     encoding_of,
-    in_thread,
     opened,
     touches,
 )
+from codesdk.tools.workspace.unsaved import Unsaved, as_seen, change_files
 
 _TOLD = 10
 
@@ -49,7 +49,9 @@ async def apply(args: PatchInput, context: ToolContext) -> ToolRun:
 
     The lines of a hunk must be in the file exactly; its line numbers may be off.
     """
-    return await in_thread(lambda go_on: _apply(context.call.workspace, args, go_on))
+    paths = _subjects(args).paths
+    place = context.call.workspace
+    return await change_files(context.call, paths, lambda unsaved, go_on: _apply(place, args, unsaved, go_on))
 
 
 def patch_tools() -> list[Tool]:
@@ -68,13 +70,13 @@ def _subjects(args: PatchInput) -> Subjects:
     )
 
 
-def _apply(workspace: Workspace, args: PatchInput, go_on: GoOn) -> ToolRun:
+def _apply(workspace: Workspace, args: PatchInput, unsaved: Unsaved, go_on: GoOn) -> ToolRun:
     try:
         wanted = parse(encode(args.patch, "patch"))
     except BadPatch as error:
         raise ToolError(f"The patch cannot be read: {error}. Nothing was changed.") from None
     with opened(workspace) as files:
-        plan = _Plan(files)
+        plan = _Plan(files, unsaved)
         problems = [problem for file in wanted if (problem := plan.add(file)) is not None]
         if problems:  # all of them are reported at once, so that a model can fix them in one go
             more = [f"and {len(problems) - _TOLD} more"] if len(problems) > _TOLD else []
@@ -84,9 +86,10 @@ def _apply(workspace: Workspace, args: PatchInput, go_on: GoOn) -> ToolRun:
 
 
 class _File(msgspec.Struct):
-    """A file during a patch: as it is on disk, and as it will be."""
+    """A file during a patch: as it is on disk, as it is seen, and as it will be."""
 
     before: Opened | None
+    seen: Opened | None
     data: bytes | None
     mode: int | None = None
     executable: bool | None = None
@@ -103,8 +106,9 @@ class _File(msgspec.Struct):
 class _Plan:
     """The result of a patch on the files it names, computed before anything is changed."""
 
-    def __init__(self, files: Beneath) -> None:
+    def __init__(self, files: Beneath, unsaved: Unsaved) -> None:
         self._files = files
+        self._unsaved = unsaved
         self._planned: dict[str, _File] = {}
 
     def add(self, wanted: FilePatch) -> str | None:
@@ -133,7 +137,7 @@ class _Plan:
                 return STOPPED
         return ToolRun(
             result="\n".join(f"{file.words}." for file in changing.values()),
-            changes=[change(path, file.before, after) for path, file, after in done],
+            changes=[change(path, file.seen, after) for path, file, after in done],
         )
 
     def _prepare(self, batch: Batch, path: str, file: _File) -> Written | None:
@@ -152,7 +156,7 @@ class _Plan:
         file.executable, file.words = wanted.executable, f"Created {path}"
 
     def _remove(self, wanted: FilePatch) -> None:
-        path, file = self._present(wanted.old or "")
+        path, file = self._saved(wanted.old or "")
         left, _ = self._result(file.data or b"", wanted)
         if left:
             raise DoesNotApply("it should be removed, but the hunks keep some of its lines")
@@ -166,7 +170,7 @@ class _Plan:
         file.words = f"{file.words}; changed" if file.words else f"Changed {path}{_moved(offsets)}"
 
     def _move(self, wanted: FilePatch) -> None:
-        old, source = self._present(wanted.old or "")
+        old, source = self._saved(wanted.old or "")
         new, target = self._absent(wanted.new or "")
         # git means the file before the patch, which may have changed it already in an earlier part.
         copied = source.before.data if wanted.copy and source.before else source.data
@@ -178,6 +182,13 @@ class _Plan:
             # The source becomes absent in the plan, so that a later part of the patch may create it again.
             source.data, source.words = None, f"Removed {old}"
             target.words = f"Renamed {old} to {new}{_moved(offsets)}"
+
+    def _saved(self, name: str) -> tuple[str, _File]:
+        """Return a file that is to go. An editor could not be told of that, and would write it again."""
+        path, file = self._present(name)
+        if path in self._unsaved:
+            raise DoesNotApply("the editor has changes in it that are not saved; ask the user to save first")
+        return path, file
 
     def _present(self, name: str) -> tuple[str, _File]:
         path, file = self._look(name)
@@ -201,7 +212,8 @@ class _Plan:
                 before = self._files.read(path, MAX_FILE_BYTES)
             except Missing:
                 before = None
-            self._planned[path] = _File(before, before.data if before else None)
+            seen = before and as_seen(path, before, self._unsaved)
+            self._planned[path] = _File(before, seen, seen.data if seen else None)
         return path, self._planned[path]
 
     def _result(self, data: bytes, wanted: FilePatch) -> tuple[bytes, list[int]]:

@@ -1,7 +1,5 @@
 """Two versions of a file, as bytes → a unified diff that `patch`, `git apply` and `patch.apply` accept."""
 
-import difflib
-
 _CONTEXT = 3
 _MAX_COMPARED = 4_000
 
@@ -59,6 +57,8 @@ def _groups(old: list[bytes], new: list[bytes]) -> list[list[Opcode]]:
     if len(a) + len(b) > _MAX_COMPARED:
         middle: list[Opcode] = [("replace", 0, len(a), 0, len(b))]
     else:
+        import difflib
+
         middle = list(difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes())
     codes = [(tag, a1 + head, a2 + head, b1 + head, b2 + head) for tag, a1, a2, b1, b2 in middle]
     first, (_, _, a_end, _, b_end) = max(0, head - _CONTEXT), codes[-1]

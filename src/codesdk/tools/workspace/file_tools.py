@@ -31,6 +31,7 @@ from codesdk.tools.workspace.file_work import (
 )
 from codesdk.tools.workspace.matching import find_all, line_of, no_match
 from codesdk.tools.workspace.search_tools import finding_tools
+from codesdk.tools.workspace.unsaved import NOTE, NOTHING, Unsaved, as_seen, change_files, unsaved_in
 
 MAX_LINE_CHARS = 2_000
 MAX_SHOWN_CHARS = 200_000
@@ -67,7 +68,8 @@ class EditInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def read(args: ReadInput, context: ToolContext) -> str:
     """Read a text file of the workspace. Lines come with their numbers, which are not part of the file."""
-    return await in_thread(lambda _: _read(context.call.workspace, args))
+    unsaved = await unsaved_in(context.call, [args.path])
+    return await read_file(context.call.workspace, args.path, args.offset, args.limit, unsaved=unsaved)
 
 
 async def write(args: WriteInput, context: ToolContext) -> ToolRun:
@@ -75,12 +77,44 @@ async def write(args: WriteInput, context: ToolContext) -> ToolRun:
 
     To change a part of a file use workspace.edit.
     """
-    return await in_thread(lambda go_on: _write(context.call.workspace, args, go_on))
+    place = context.call.workspace
+    return await change_files(
+        context.call,
+        [args.path],
+        lambda unsaved, go_on: _write(place, args.path, args.content, unsaved, go_on),
+    )
 
 
 async def edit(args: EditInput, context: ToolContext) -> ToolRun:
     """Replace a text that occurs exactly once in a file of the workspace. Include enough lines around it."""
-    return await in_thread(lambda go_on: _edit(context.call.workspace, args, go_on))
+    place = context.call.workspace
+    return await change_files(
+        context.call,
+        [args.path],
+        lambda unsaved, go_on: _edit(place, args.path, args.old, args.new, unsaved, go_on),
+    )
+
+
+async def read_file(
+    workspace: Workspace,
+    path: str,
+    offset: int,
+    limit: int,
+    max_chars: int = MAX_SHOWN_CHARS,
+    unsaved: Unsaved = NOTHING,
+) -> str:
+    """Return lines of a text file with their numbers, as many as fit. Raise `ToolError`."""
+    return await in_thread(lambda _: _read(workspace, path, offset, limit, max_chars, unsaved))
+
+
+async def write_file(workspace: Workspace, path: str, content: str) -> ToolRun:
+    """Create a text file with the directories it needs, or replace a whole one. Raise `ToolError`."""
+    return await in_thread(lambda go_on: _write(workspace, path, content, NOTHING, go_on))
+
+
+async def edit_file(workspace: Workspace, path: str, old: str, new: str) -> ToolRun:
+    """Replace a text that occurs exactly once in a file. Raise `ToolError`."""
+    return await in_thread(lambda go_on: _edit(workspace, path, old, new, NOTHING, go_on))
 
 
 def workspace_tools() -> list[Tool]:
@@ -97,18 +131,20 @@ def builtin_registry() -> ToolRegistry:
     return ToolRegistry([*workspace_tools(), *finding_tools(), *patch_tools(), ask_tool()])
 
 
-def _read(workspace: Workspace, args: ReadInput) -> str:
-    with opened(workspace, args.path) as files:
-        data = files.read(args.path, MAX_FILE_BYTES).data
-    text, notes = _as_text(args.path, data)
+def _read(workspace: Workspace, path: str, offset: int, limit: int, max_chars: int, unsaved: Unsaved) -> str:
+    with opened(workspace, path) as files:
+        data = as_seen(path, files.read(path, MAX_FILE_BYTES), unsaved).data
+    text, notes = _as_text(path, data)
+    if unsaved:
+        notes.append(NOTE)
     if not text:
-        return f"({args.path} is empty)"
+        return f"({path} is empty)"
     lines = text.removesuffix("\n").split("\n")
-    if args.offset > len(lines):
-        raise ToolError(f"{args.path} has only {len(lines)} lines; there is no line {args.offset}.")
-    shown, last = _number(lines, args)
+    if offset > len(lines):
+        raise ToolError(f"{path} has only {len(lines)} lines; there is no line {offset}.")
+    shown, last = _number(lines[offset - 1 : offset - 1 + limit], offset, max_chars)
     if last < len(lines):
-        notes.insert(0, f"(lines {args.offset}-{last} of {len(lines)}; for more use offset {last + 1})")
+        notes.insert(0, f"(lines {offset}-{last} of {len(lines)}; for more use offset {last + 1})")
     return "\n".join([*shown, *notes])
 
 
@@ -122,7 +158,7 @@ def _as_text(path: str, data: bytes) -> tuple[str, list[str]]:
             raise ToolError(
                 f"{path} has a {encoding} byte order mark, but is not valid {encoding}."
             ) from None
-        return text, [f"(the file is {encoding}; workspace.edit and patch.apply only change UTF-8)"]
+        return text, [f"(the file is {encoding}; edits and patches only change UTF-8)"]
     if b"\0" in data:
         raise ToolError(f"{path} is a binary file of {len(data)} bytes, not text.")
     text = data.decode("utf-8", "replace")
@@ -133,34 +169,34 @@ def _as_text(path: str, data: bytes) -> tuple[str, list[str]]:
     return text.removeprefix("\ufeff"), []
 
 
-def _number(lines: list[str], args: ReadInput) -> tuple[list[str], int]:
+def _number(lines: list[str], offset: int, max_chars: int) -> tuple[list[str], int]:
     """Return the numbered lines that fit, and the number of the last one."""
     shown: list[str] = []
     size = 0
-    last = args.offset
-    for number, line in enumerate(lines[args.offset - 1 : args.offset - 1 + args.limit], start=args.offset):
+    last = offset
+    for number, line in enumerate(lines, start=offset):
         line = line.removesuffix("\r")
         if len(line) > MAX_LINE_CHARS:
             line = f"{line[:MAX_LINE_CHARS]}… ({len(line) - MAX_LINE_CHARS} more characters)"
         size += len(line) + 8
-        if shown and size > MAX_SHOWN_CHARS:
+        if shown and size > max_chars:
             break
         shown.append(f"{number:>6}\t{line}")
         last = number
     return shown, last
 
 
-def _write(workspace: Workspace, args: WriteInput, go_on: GoOn) -> ToolRun:
-    data = encode(args.content, "content")
-    _require_size(args.path, data)
-    path = args.path
+def _write(workspace: Workspace, path: str, content: str, unsaved: Unsaved, go_on: GoOn) -> ToolRun:
+    data = encode(content, "The content")
+    _require_size(path, data)
     with opened(workspace, path) as files:
         before = _existing(files, path)
         path = "/".join(split(path))
         # Not an error: the file is as the model wants it. But without a change there is nothing to undo.
-        if before is not None and before.data == data:
+        if before is not None and before.data == data and not unsaved:
             return ToolRun(result=f"{path} already has this content; nothing was changed.")
-        return _put(files, path, before, data, go_on, "Replaced" if before else "Created")
+        seen = before and as_seen(path, before, unsaved)
+        return _put(files, path, before, seen, data, go_on, "Replaced" if before else "Created")
 
 
 def _existing(files: Beneath, path: str) -> Opened | None:
@@ -170,33 +206,42 @@ def _existing(files: Beneath, path: str) -> Opened | None:
         return None
 
 
-def _edit(workspace: Workspace, args: EditInput, go_on: GoOn) -> ToolRun:
-    if args.old == args.new:
-        raise ToolError("old and new are the same text; nothing would change.")
-    old, new = encode(args.old, "old"), encode(args.new, "new")
-    with opened(workspace, args.path) as files:
-        before = files.read(args.path, MAX_FILE_BYTES)
-        _require_same_encoding(args, before.data)
-        places = find_all(before.data, old)
+def _edit(workspace: Workspace, path: str, old: str, new: str, unsaved: Unsaved, go_on: GoOn) -> ToolRun:
+    if old == new:
+        raise ToolError("The old text and the new one are the same; nothing would change.")
+    wanted, instead = encode(old, "The old text"), encode(new, "The new text")
+    with opened(workspace, path) as files:
+        before = files.read(path, MAX_FILE_BYTES)
+        seen = as_seen(path, before, unsaved)
+        _require_same_encoding(path, old + new, seen.data)
+        places = find_all(seen.data, wanted)
         if not places:
-            raise ToolError(no_match(args.path, before.data, args.old))
+            raise ToolError(no_match(path, seen.data, old))
         if len(places) > 1:
-            raise ToolError(_several(args.path, before.data, places))
-        data = before.data[: places[0]] + new + before.data[places[0] + len(old) :]
-        _require_size(args.path, data)
+            raise ToolError(_several(path, seen.data, places))
+        data = seen.data[: places[0]] + instead + seen.data[places[0] + len(wanted) :]
+        _require_size(path, data)
         words = f"at line {line_of(data, places[0])}"
-        return _put(files, "/".join(split(args.path)), before, data, go_on, "Edited", words)
+        return _put(files, "/".join(split(path)), before, seen, data, go_on, "Edited", words)
 
 
 def _put(
-    files: Beneath, path: str, before: Opened | None, data: bytes, go_on: GoOn, verb: str, where: str = ""
+    files: Beneath,
+    path: str,
+    before: Opened | None,
+    seen: Opened | None,
+    data: bytes,
+    go_on: GoOn,
+    verb: str,
+    where: str = "",
 ) -> ToolRun:
+    """Put a file in place of the one on disk, `before`. What an undo brings back is `seen`."""
     with Batch(files) as batch:
         after = batch.write(path, before, data)
         if not batch.commit(go_on):
             return STOPPED
     words = where or f"({len(data):,} bytes)"
-    return ToolRun(result=f"{verb} {path} {words}.", changes=[change(path, before, after)])
+    return ToolRun(result=f"{verb} {path} {words}.", changes=[change(path, seen, after)])
 
 
 def _require_size(path: str, data: bytes) -> None:
@@ -204,15 +249,15 @@ def _require_size(path: str, data: bytes) -> None:
         raise ToolError(f"{path} would have {len(data)} bytes; files over {MAX_FILE_BYTES} are not written.")
 
 
-def _require_same_encoding(args: EditInput, data: bytes) -> None:
+def _require_same_encoding(path: str, text: str, data: bytes) -> None:
     """Raise `ToolError` if the edit would mix two encodings in one file."""
     encoding = encoding_of(data)
-    if encoding is None and not (args.old + args.new).isascii() and not is_utf8(data):
+    if encoding is None and not text.isascii() and not is_utf8(data):
         encoding = "not UTF-8 (it may be Latin-1 or similar)"
     if encoding is not None:
         raise ToolError(
-            f"{args.path} is {encoding}, and this edit is UTF-8. Nothing was changed."
-            " Convert the file to UTF-8 first, or replace it with workspace.write."
+            f"{path} is {encoding}, and this edit is UTF-8. Nothing was changed."
+            " Convert the file to UTF-8 first, or write all of it."
         )
 
 
@@ -220,6 +265,6 @@ def _several(path: str, data: bytes, places: list[int]) -> str:
     numbers = [str(line_of(data, place)) for place in places[:10]]
     more = f" and {len(places) - 10} more" if len(places) > 10 else ""
     return (
-        f"old occurs {len(places)} times in {path}, on lines {', '.join(numbers)}{more}."
+        f"The old text occurs {len(places)} times in {path}, on lines {', '.join(numbers)}{more}."
         " Nothing was changed. Add lines around it until it occurs once."
     )

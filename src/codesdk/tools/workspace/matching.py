@@ -23,11 +23,11 @@ def line_of(data: bytes, at: int) -> int:
 
 def no_match(path: str, data: bytes, old: str) -> str:
     """Return, for the model, why its text was not found."""
-    start = f"old was not found in {path}. Nothing was changed."
+    start = f"The old text was not found in {path}. Nothing was changed."
     if b"\r\n" in data and "\n" in old and "\r\n" not in old:
-        return f"{start} The file has Windows line ends (\\r\\n) and old has \\n; use \\r\\n in old and new."
+        return f"{start} The file has Windows line ends (\\r\\n) and the old text has \\n; use \\r\\n in both texts."
     lines = old.split("\n")
-    if all(_NUMBERED.match(line) for line in lines if line):  # copied from the output of workspace.read
+    if all(_NUMBERED.match(line) for line in lines if line):  # copied from what reading it showed
         return f"{start} Leave out the line numbers: they are not part of the file."
     similar = _similar(data, lines)
     if similar:

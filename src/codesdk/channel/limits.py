@@ -1,0 +1,45 @@
+"""How long, how many: what an arbiter waits for, and how much it bears."""
+
+from typing import Annotated
+
+import msgspec
+
+from codesdk.channel.framing import MAX_LINE_BYTES
+from codesdk.channel.protocol import Action
+
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class ArbiterLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of one wrapped program."""
+
+    decision_s: Seconds = 300.0
+    """How long a decision may take, a person included. After that the call is denied."""
+    execution_s: Seconds | None = None
+    """How long an allowed call may run. None: as long as it likes."""
+    silence_s: Seconds | None = None
+    """How long the program may print nothing while no call of it waits. None: as long as it likes."""
+    probe_s: Seconds = 5.0
+    """How long a program in trouble has to show that it lives."""
+    grace_s: Seconds = 2.0
+    """How long it has to end by itself after `policy.abort`, and again after SIGTERM."""
+    write_s: Seconds = 30.0
+    """How long it may leave its stdin unread."""
+    max_line_bytes: int = MAX_LINE_BYTES
+    max_parse_errors: int = 100
+    """How many lines may want to be events and be none. More: the two sides do not mean the same protocol."""
+    max_waiting: int = 10_000
+    max_waiting_bytes: int = 64 * 1024 * 1024
+    """How many requests may wait for a decision, and how large they may be together. Others are denied at once."""
+    require_control: bool = False
+    """End a program that does not wait for decisions. Otherwise that is only reported."""
+    abort_on: tuple[Action, ...] = ()
+    """End a program that does one of these without waiting for a decision."""
+    expires_in_ms: float | None = None
+    """How long a program may make use of an allow. None: the program decides."""
+
+
+MAX_JUDGED = 64
+"""How many requests are put to the judge at once; the others wait their turn."""
+REMEMBERED_IDS = 100_000
+"""How many ids of completed calls are remembered, so that a repeated one is recognized."""

@@ -1,0 +1,17 @@
+"""Children of this process: started with an environment of their own, supervised, and ended with all that they started."""
+
+from typing import TYPE_CHECKING
+
+from codesdk.doors import open_door
+
+if TYPE_CHECKING:
+    from codesdk.processes.child import (
+        SEARCH_PATH as SEARCH_PATH,
+        Child as Child,
+        has_namespaces as has_namespaces,
+        start_child as start_child,
+    )
+    from codesdk.processes.guard import Guard as Guard, start_guard as start_guard
+    from codesdk.processes.notes import sweep as sweep
+
+__getattr__, __dir__ = open_door(__name__, __file__)

@@ -1,0 +1,78 @@
+"""The Gemini CLI: an admin policy, which beats every mode, allows tools of MCP servers and denies all others."""
+
+from codesdk.contract.entry import MARK, InstructionFiles
+from codesdk.contract.ownership import ToolNaming
+from codesdk.runtimes.acp.row import AgentRow, Known, Launch, Reading, SessionFile
+from codesdk.runtimes.program import pinned
+from codesdk.tools import SERVER
+
+_SHELL = {"command": f"touch {MARK}", "description": "Leave a mark"}
+
+GEMINI = Known(
+    row=AgentRow(
+        name="gemini",
+        wire="gemini",
+        model="gemini-2.5-flash",
+        launch=Launch(
+            arguments=(
+                "--acp",
+                "-m",
+                "${model}",
+                "--admin-policy",
+                "${root}/policy.toml",
+                "--allowed-mcp-server-names",
+                "${server}",
+                "-e",
+                "none",
+            ),
+            environment={
+                "GEMINI_CLI_HOME": "${home}",
+                "GEMINI_CLI_NO_RELAUNCH": "true",
+                "GEMINI_API_KEY": "${key}",
+                "GOOGLE_GEMINI_BASE_URL": "${model_url}",
+                "GEMINI_SYSTEM_MD": "${root}/system.md",
+            },
+            files={
+                "system.md": "${instructions}\n",
+                "policy.toml": (
+                    '[[rule]]\ntoolName = "*"\nmcpName = "*"\ndecision = "allow"\npriority = 800\n'
+                    '[[rule]]\ntoolName = "*"\ndecision = "deny"\npriority = 1\n'
+                ),
+                "home/.gemini/settings.json": {
+                    "security": {
+                        "auth": {"selectedType": "gemini-api-key"},
+                        "folderTrust": {"enabled": False},
+                    },
+                    "tools": {"core": []},
+                    "general": {"enableAutoUpdate": False, "maxAttempts": 3},
+                    "privacy": {"usageStatisticsEnabled": False},
+                    "telemetry": {"enabled": False},
+                    "context": {"fileName": "no-such-file", "includeDirectoryTree": False},
+                    "model": {"skipNextSpeakerCheck": True, "disableLoopDetection": True},
+                },
+            },
+        ),
+        naming=ToolNaming(prefix=f"mcp_{SERVER}_"),
+        reading=Reading(
+            names=("toolCallId", "title"),
+            spelled=(f"mcp_{SERVER}_${{name}}",),
+            inputs=("rawInput", "content.0.content.text"),
+            dropped=("[MODE_UPDATE]",),
+        ),
+        call_id="after_name",
+        session_file=SessionFile(
+            pattern="home/.gemini/tmp/*/chats/session-*-${start}.jsonl",
+            name="session-2020-01-01T00-00-${start}.jsonl",
+        ),
+        reasoning=False,
+        parallel=False,
+        exit="term",
+        commands=("/", "$"),
+    ),
+    program=pinned.GEMINI,
+    instructions=InstructionFiles(captured=("GEMINI.md",), folders=(".gemini",)),
+    own_tools={
+        "run_shell_command": _SHELL,
+        "write_file": {"file_path": MARK, "content": "x"},
+    },
+)

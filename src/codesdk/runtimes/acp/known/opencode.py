@@ -1,0 +1,123 @@
+"""opencode, and kilo, which was made from it: an agent of ours, to which everything but our tools is denied."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from codesdk.contract.entry import MARK, InstructionFiles, ProgramEntry
+from codesdk.contract.ownership import ToolNaming
+from codesdk.runtimes.acp.row import AgentRow, Known, Launch, Reading
+from codesdk.runtimes.program import pinned
+from codesdk.tools import SERVER
+
+_SHELL = {"command": f"touch {MARK}", "description": "Leave a mark"}
+
+
+def _opencode() -> dict[str, Any]:
+    """Return the configuration of opencode, which kilo shares."""
+    return {
+        "autoupdate": False,
+        "share": "disabled",
+        "snapshot": False,
+        "model": "codesdk/${model}",
+        "small_model": "codesdk/${model}",
+        "enabled_providers": ["codesdk"],
+        "default_agent": "codesdk",
+        "compaction": {"auto": False, "prune": False},
+        "experimental": {"continue_loop_on_deny": True},
+        "provider": {
+            "codesdk": {
+                "npm": "@ai-sdk/openai-compatible",
+                "options": {"baseURL": "${model_url}/v1", "apiKey": "${key}"},
+                "models": {
+                    "${model}": {
+                        "tool_call": True,
+                        "reasoning": True,
+                        "attachment": True,
+                        "modalities": {"input": ["text", "image"], "output": ["text"]},
+                        "limit": {"context": 200000, "output": 32000},
+                    }
+                },
+            }
+        },
+        "agent": {
+            "codesdk": {
+                "mode": "primary",
+                "prompt": "${instructions}",
+                "permission": {"*": "deny", "doom_loop": "allow", f"{SERVER}_*": "allow"},
+            },
+            "title": {"disable": True},
+        },
+    }
+
+
+_OPENCODE_OFF = (
+    "AUTOUPDATE",
+    "MODELS_FETCH",
+    "LSP_DOWNLOAD",
+    "SHARE",
+    "DEFAULT_PLUGINS",
+    "CLAUDE_CODE",
+    "EXTERNAL_SKILLS",
+    "PROJECT_CONFIG",
+)
+
+
+def _opencode_like(
+    name: str, folder: str, vendor: str, program: ProgramEntry, more: Mapping[str, str] = {}
+) -> Known:
+    variable = folder.upper()
+    plugin = {"dependencies": {f"@{vendor}/plugin": program.version}}
+    return Known(
+        row=AgentRow(
+            name=name,
+            wire="chat",
+            model="gpt-5.5",
+            launch=Launch(
+                arguments=("acp",),
+                environment={
+                    **{f"{variable}_DISABLE_{what}": "1" for what in _OPENCODE_OFF},
+                    f"{variable}_PURE": "1",
+                    **more,
+                    "NPM_CONFIG_OFFLINE": "true",
+                    f"{variable}_SERVER_PASSWORD": "${password}",
+                },
+                files={
+                    f"config/{folder}/{folder}.json": _opencode(),
+                    # Else it fetches a package for plugins, which nobody uses here.
+                    f"config/{folder}/node_modules": None,
+                    f"config/{folder}/package.json": plugin,
+                    f"config/{folder}/package-lock.json": {
+                        "lockfileVersion": 3,
+                        "requires": True,
+                        "packages": {"": plugin},
+                    },
+                },
+            ),
+            naming=ToolNaming(prefix=f"{SERVER}_"),
+            reading=Reading(names=("title",), spelled=(f"{SERVER}_${{name}}",)),
+        ),
+        program=program,
+        instructions=InstructionFiles(captured=("AGENTS.md",), folders=(f".{folder}",)),
+        own_tools={
+            "bash": _SHELL,
+            "write": {"filePath": MARK, "content": "x"},
+        },
+    )
+
+
+OPENCODE = _opencode_like("opencode", "opencode", "opencode-ai", pinned.OPENCODE)
+KILO = _opencode_like(
+    "kilo",
+    "kilo",
+    "kilocode",
+    pinned.KILO,
+    {
+        "KILO_TELEMETRY_LEVEL": "off",
+        "KILO_DISABLE_SESSION_INGEST": "1",
+        # Whatever else it asks its maker, it asks the gateway, which has no such thing.
+        "KILO_API_URL": "${model_url}",
+        "KILO_SESSION_INGEST_URL": "${model_url}",
+        "KILO_EVENT_SERVICE_URL": "${model_url}",
+        "KILO_MODELS_URL": "${model_url}",
+    },
+)

@@ -1,0 +1,82 @@
+"""Opencode's own copy of a conversation: what it has of ours, and no token in it when opencode has ended."""
+
+import contextlib
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from codesdk.contract.messages import Message, Text, ToolUse
+from codesdk.redaction import MARKER
+from codesdk.runtimes.program.jsonrpc import Frame, as_dict, as_list
+
+
+def in_copy(kept: Sequence[Frame], tail: Sequence[Message]) -> int | None:
+    """Return how many of the last messages opencode has, or None if it may miss more than users' words.
+
+    A text is written down when it has ended, so an answer that was cut off is not there; with the last answer it has
+    everything before. An answer with a tool call may lack the result: opencode was cut off there.
+    """
+    answer, *since = tail
+    cut_off = any(isinstance(block, ToolUse) for block in answer.content)
+    if cut_off or answer.message_id is None or any(message.role != "user" for message in since):
+        return None
+    wanted = answer.message_id.partition(".")[0]
+    place = next((n for n, each in enumerate(kept) if _info(each).get("id") == wanted), None)
+    if place is None or any(text not in _texts(kept[place]) for text in _said(answer)):
+        return None
+    told = [text for each in kept[place + 1 :] if _info(each).get("role") == "user" for text in _texts(each)]
+    return 1 + _count_told(since, told)
+
+
+def _count_told(messages: Sequence[Message], told: list[str]) -> int:
+    """Return how many of these messages were told, the first ones. Each text counts once; one without any was not."""
+    for count, message in enumerate(messages):
+        texts = _said(message)
+        if not texts or any(text not in told for text in texts):
+            return count
+        for text in texts:
+            told.remove(text)
+    return len(messages)
+
+
+def _info(kept: Frame) -> Frame:
+    return as_dict(kept.get("info"))
+
+
+def _texts(kept: Frame) -> list[Any]:
+    return [
+        as_dict(part).get("text")
+        for part in as_list(kept.get("parts"))
+        if as_dict(part).get("type") == "text"
+    ]
+
+
+def _said(message: Message) -> list[str]:
+    return [block.text for block in message.content if isinstance(block, Text) and block.text]
+
+
+def forget(database: Path, secrets: Sequence[str]) -> None:
+    """Take secrets out of opencode's database, when it has ended. Blocking; must not raise.
+
+    An error of a provider is written down with the address that was asked, which holds the session's token.
+    """
+    if not database.exists():
+        return
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA secure_delete = ON")  # else the old words stay in pages that are free
+        for table, column in _columns(connection):
+            for secret in secrets:
+                changed = (
+                    f'UPDATE "{table}" SET "{column}" = replace("{column}", ?, ?) WHERE instr("{column}", ?)'
+                )
+                connection.execute(changed, (secret, MARKER, secret))
+        connection.commit()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _columns(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    """Return the columns that hold text."""
+    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    found = [(table, row) for table in tables for row in connection.execute(f'PRAGMA table_info("{table}")')]
+    return [(table, row[1]) for table, row in found if row[2].upper().startswith(("TEXT", "JSON"))]

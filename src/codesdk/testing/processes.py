@@ -1,0 +1,37 @@
+"""The processes below this one: what was started, what is left, and a way to kill it."""
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+
+def children() -> dict[int, str]:
+    """Return all processes below this one that are alive, by id, with their names."""
+    parents: dict[int, tuple[int, str, str]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                name, _, rest = (entry / "stat").read_text().partition("(")[2].rpartition(")")
+                state, parent = rest.split()[:2]
+                parents[int(entry.name)] = int(parent), state, name
+    below, found = {os.getpid()}, dict[int, str]()
+    for _ in parents:  # a process may have a smaller id than its parent, so one pass is not enough
+        new = {pid for pid, (parent, _, _) in parents.items() if parent in below} - below
+        if not new:
+            break
+        below |= new
+        found |= {pid: parents[pid][2] for pid in new if parents[pid][1] != "Z"}
+    return found
+
+
+def kill(pid: int) -> None:
+    """Kill a process, if it is still there."""
+    with contextlib.suppress(ProcessLookupError):  # it ended together with its parent
+        os.kill(pid, signal.SIGKILL)
+
+
+def kill_since(before: dict[int, str]) -> None:
+    """Kill what was started below this process since `before` was looked at."""
+    for pid in children().keys() - before.keys():
+        kill(pid)

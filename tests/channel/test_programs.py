@@ -1,0 +1,205 @@
+"""Real programs that misbehave, each against the arbiter: how it ends, and that nothing ran that was not allowed."""
+
+import asyncio
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import pytest
+from tests.channel import programs
+from tests.channel.judges import Judge
+from tests.channel.requirements import shows
+from tests.counts import COUNTS
+
+from codesdk.channel import Arbiter, ArbiterLimits, Launch, Outcome, ProcessRunner
+from codesdk.contract.errors import TaskFailure
+
+LIMITS = ArbiterLimits(grace_s=0.3, probe_s=0.1, write_s=0.5)
+
+
+class Kept:
+    """A sink that keeps what passes through, and may be slow."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    async def write(self, data: bytes) -> None:
+        self.data += data
+
+
+class Ran(NamedTuple):
+    outcome: Outcome
+    judge: Judge
+    out: bytes
+    err: bytes
+    executed: list[str]
+
+
+def gone(pid: int) -> None:
+    """Wait until a process has ended. Its parent is gone, so somebody else may take a while to reap it."""
+    with contextlib.suppress(OSError):
+        handle = os.pidfd_open(pid)
+        try:
+            assert select.select([handle], [], [], 20)[0], "it lives"
+        finally:
+            os.close(handle)
+
+
+def command(name: str, folder: Path, *more: str) -> list[str]:
+    return [sys.executable, "-S", programs.__file__, name, str(folder / "ran"), *more]
+
+
+async def run(name: str, folder: Path, *more: str, limits: ArbiterLimits = LIMITS, **options: Any) -> Ran:
+    judge, out, err = Judge(), Kept(), Kept()
+    arbiter = Arbiter(ProcessRunner(out, err, limits), judge, limits, **options)
+    await arbiter.start_session(Launch(argv=command(name, folder, *more), cwd=str(folder)))
+    outcome = await asyncio.wait_for(arbiter.serve(), 60)
+    file = folder / "ran"
+    executed = file.read_text().splitlines() if file.exists() else []
+    return Ran(outcome, judge, bytes(out.data), bytes(err.data), executed)
+
+
+@shows("2.1-stdout", "2.1-stderr", "2.1-stdin", "5.1-one-writer", "5.1-two-readers", "5.3-stderr")
+async def test_a_good_program_is_decided_and_its_output_passes(tmp_path: Path):
+    ran = await run("good", tmp_path)
+    assert (ran.out, ran.err) == (b"before\nafter\n", b"a word on stderr\n")
+    assert (ran.executed, ran.judge.asked) == (["ok.read"], ["a", "b"])
+    assert (ran.outcome.exit_code, ran.outcome.abort, ran.outcome.controlled) == (7, None, True)
+
+
+class Ending(NamedTuple):
+    """How a program that misbehaves ends."""
+
+    exit_code: int
+    abort: str | None = None
+    executed: tuple[str, ...] = ()
+    controlled: bool = True
+    tally: Mapping[str, int] = MappingProxyType({})
+
+
+MATRIX = {
+    "flood": Ending(0, executed=("ok.read",), tally={"allowed": 1, "denied": 1}),
+    "flood_of_requests": Ending(0, tally={"requests": 3000, "denied": 3000}),
+    "partial_lines": Ending(0, executed=("ok",), tally={"allowed": 1, "parse_errors": 1}),
+    "invalid_utf8": Ending(0, tally={"parse_errors": 1, "denied": 1}),
+    "long_lines": Ending(0, tally={"parse_errors": 1, "denied": 1}),
+    "closes_stdin": Ending(40, "fatal_error"),
+    "exits_while_pending": Ending(4, tally={"denied": 1}),
+    "ignores_denial": Ending(40, "policy_violation", tally={"ignored_denials": 1}),
+    "duplicate_ids": Ending(0, executed=("ok",), tally={"requests": 1, "ignored": 3}),
+    "unknown_ids": Ending(0, tally={"ignored": 1, "denied": 1}),
+    "does_not_wait": Ending(0, controlled=False, tally={"watched": 1}),
+    "lies_about_waiting": Ending(0, controlled=False, tally={"unasked": 1, "denied": 1}),
+    "broken_requests": Ending(40, "fatal_error", tally={"parse_errors": 101}),
+    "never_reads": Ending(40, "fatal_error"),
+    "outputs_closed": Ending(40, "fatal_error"),
+}
+
+
+@pytest.mark.parametrize("name", MATRIX)
+async def test_a_program_that_misbehaves_ends_as_it_should(name: str, tmp_path: Path):
+    expected = MATRIX[name]
+    ran = await run(name, tmp_path)
+    outcome = ran.outcome
+    abort = None if outcome.abort is None else outcome.abort.code
+    assert (outcome.exit_code, abort, tuple(ran.executed), outcome.controlled) == expected[:4]
+    if name != "broken_requests":
+        assert {field: getattr(outcome.tally, field) for field in expected.tally} == expected.tally
+    else:
+        assert outcome.tally.parse_errors >= expected.tally["parse_errors"]
+
+
+async def test_output_passes_byte_for_byte_however_odd(tmp_path: Path):
+    assert (await run("long_lines", tmp_path)).out == (
+        b"x" * 10_000_000
+        + b'\n{"v":1,"type":"tool.request","pad":"'
+        + b"y" * 10_000_000
+        + b'"}\n@@MEM_TOOL_EVENT@@ '
+        + b"z" * 10_000_000
+        + b"\n"
+    )
+    odd = await run("invalid_utf8", tmp_path)
+    assert odd.out == b'\xff\xfe\x00 raw \x80\n@@MEM_TOOL_EVENT@@ {"v":1,"type":"tool.request","id":"\xff"}\n'
+    assert odd.err == b'{"v":1,"type":"\xc3\x28"}\n'
+    assert (await run("partial_lines", tmp_path)).out == b'@@MEM_TOOL_EVENT@@ {"v":1,"type":"tool.req'
+
+
+async def test_an_abort_ends_what_the_program_started(tmp_path: Path):
+    ran = await run("leaves_a_child", tmp_path)
+    assert ran.outcome.exit_code == 40
+    (line,) = ran.executed
+    pid = int(line.removeprefix("pid "))
+    gone(pid)
+
+
+async def test_many_requests_are_each_decided_once(tmp_path: Path):
+    count = COUNTS.channel_requests
+    ran = await run("many", tmp_path, str(count))
+    assert ran.out == f"allowed {count}\n".encode()
+    assert (ran.outcome.tally.requests, ran.outcome.tally.allowed) == (count, count)
+    assert (len(ran.judge.asked), len(ran.judge.ended), ran.outcome.tally.ignored) == (count, count, 0)
+
+
+@pytest.mark.parametrize("argv", [["no-such-program-here"], ["/"], ["/etc/hostname"], ["a\0b"]])
+async def test_a_program_that_cannot_be_started_says_why(argv: list[str]):
+    arbiter = Arbiter(ProcessRunner(Kept(), Kept(), LIMITS), Judge(), LIMITS)
+    with pytest.raises(TaskFailure, match="cannot be started") as caught:
+        await arbiter.start_session(Launch(argv=argv))
+    assert caught.value.code == "RUNTIME_UNAVAILABLE"
+
+
+async def test_a_program_that_died_of_a_signal_has_the_code_of_a_shell(tmp_path: Path):
+    arbiter = Arbiter(ProcessRunner(Kept(), Kept(), LIMITS), Judge(), LIMITS)
+    await arbiter.start_session(Launch(argv=["sh", "-c", "kill -9 $$"]))
+    assert (await arbiter.serve()).exit_code == 128 + signal.SIGKILL
+
+
+def test_a_program_whose_arbiter_is_killed_runs_nothing_that_waits(tmp_path: Path):
+    for number in range(COUNTS.arbiter_kills):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        argv = [sys.executable, "-m", "tests.channel.killed", *command("waits", folder)]
+        root = Path(__file__).parents[2]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=root) as arbiter:
+            assert arbiter.stdout is not None
+            child = int(arbiter.stdout.readline())
+            assert arbiter.stdout.readline() == b"waiting\n"
+            arbiter.send_signal(signal.SIGKILL)
+            arbiter.wait()
+            # The program sees the end of its stdin, takes it for a no, and ends; its outputs close with it.
+            arbiter.stdout.read()
+            gone(child)
+        assert not (folder / "ran").exists()
+
+
+def test_a_program_that_ignores_the_end_of_its_stdin_does_not_outlive_an_arbiter_that_is_killed(
+    tmp_path: Path,
+):
+    argv = [sys.executable, "-m", "tests.channel.killed", *command("outlives", tmp_path)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as arbiter:
+        assert arbiter.stdout is not None
+        arbiter.stdout.readline()
+        assert arbiter.stdout.readline() == b"waiting\n"
+        while len(lines := (tmp_path / "ran").read_text().splitlines()) < 2:
+            os.sched_yield()
+        arbiter.send_signal(signal.SIGKILL)
+        arbiter.wait()
+        for line in lines:
+            gone(int(line.removeprefix("pid ")))
+
+
+async def test_nothing_waits_beside_a_program_that_has_ended(tmp_path: Path):
+    before = children()
+    await run("good", tmp_path)
+    assert children() == before
+
+
+def children() -> list[str]:
+    return Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()

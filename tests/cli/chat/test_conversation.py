@@ -1,0 +1,324 @@
+"""A conversation over a real engine in memory, with a sheet of paper in place of a terminal."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+from tests.cli.conftest import EDIT
+
+from codesdk import CodeSDK
+from codesdk.cli.chat.commands import COMMANDS, command_in, summaries
+from codesdk.cli.chat.complete import ChatCompleter
+from codesdk.cli.chat.conversation import Conversation, New
+from codesdk.cli.chat.paint import Painter
+from codesdk.cli.chat.pastes import Pastes
+from codesdk.contract.actions import Caller
+from codesdk.contract.capabilities import Capabilities
+from codesdk.runtimes import ScriptedRuntime
+from codesdk.script import Script, parse_script
+
+PATIENCE_S = 30.0
+MORE = "▌   … there is more: s shows all of it"
+TWO = "turns: [{steps: [{text: First.}, {await_steer: true}, {text: Heard.}]}, {steps: [{text: Second.}]}]"
+ASKS = """
+turns:
+  - steps: [{call: {tool: workspace.write, input: {path: a.txt, content: x}}}]
+  - steps: [{text: First.}]
+  - steps: [{text: Second.}]
+"""
+
+
+class Paper:
+    """Takes down what is shown."""
+
+    columns = 80
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.given_back: list[str] = []
+        self.left = False
+        self._changed = asyncio.Event()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Return when something holds: it is looked at whenever something was shown."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not holds():
+                await self._changed.wait()
+                self._changed.clear()
+
+    def show(self, lines: list[str]) -> None:
+        self.lines += lines
+        self._changed.set()
+
+    def refresh(self) -> None:
+        self._changed.set()
+
+    def put(self, text: str) -> None:
+        self.given_back.append(text)
+        self._changed.set()
+
+    def leave(self) -> None:
+        self.left = True
+
+    def fail(self, error: BaseException) -> None:
+        self.lines.append(f"a bug: {error!r}")
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+
+class Unsteered(ScriptedRuntime):
+    """A runtime that takes nothing while it works."""
+
+    def capabilities(self) -> Capabilities:
+        return msgspec.structs.replace(super().capabilities(), supports_steer=False)
+
+
+def read(text: str) -> Script:
+    return parse_script(text, "test")
+
+
+@asynccontextmanager
+async def talking(
+    root: Path, script: str, runtime: type[ScriptedRuntime] = ScriptedRuntime
+) -> AsyncIterator[tuple[Conversation, Paper, CodeSDK]]:
+    async with CodeSDK.open(runtimes={"scripted": runtime(read(script))}) as sdk:
+        mine = sdk.as_caller(Caller().called("chat-1", "chat"))
+        paper = Paper()
+        new = New(workspace=str(root), runtime="scripted", mode="auto")
+        talk = Conversation(mine, "chat-1", paper, new, Painter(80, styled=False), Pastes())
+        try:
+            yield talk, paper, sdk
+        finally:
+            await talk.close()
+
+
+def do(talk: Conversation, line: str) -> None:
+    command = command_in(line, talk)
+    talk.spawn(talk.send(line) if command is None else command, line)
+
+
+async def test_where_a_runtime_cannot_be_steered_a_message_is_queued(tmp_path: Path):
+    async with talking(tmp_path, ASKS, Unsteered) as (talk, paper, _):
+        do(talk, "One")
+        await paper.until(lambda: talk.desk.front is not None)
+        do(talk, "Two")
+        await paper.until(lambda: "queued" in paper.text)
+        talk.answers.press("y")
+        await paper.until(lambda: paper.text.count("✓ completed") == 2)
+        assert talk.steers is False
+        assert "▌ ❯ queued: Two" in paper.text
+        assert "steered" not in paper.text
+
+
+async def test_where_it_can_be_it_is_and_a_queue_is_asked_for(tmp_path: Path):
+    async with talking(tmp_path, TWO) as (talk, paper, _):
+        do(talk, "One")
+        await paper.until(lambda: "First." in "".join(talk.story.live(9)))
+        do(talk, "/queue Later")
+        await paper.until(lambda: "queued: Later" in paper.text)
+        do(talk, "Now")
+        await paper.until(lambda: paper.text.count("✓ completed") == 2)
+        assert "▌ ❯ steered: Now" in paper.text
+
+
+async def test_a_change_is_approved_shown_and_undone(tmp_path: Path):
+    file = tmp_path / "hello.txt"
+    file.write_text("Helo, world\n")
+    async with talking(tmp_path, EDIT) as (talk, paper, _):
+        do(talk, "Fix it")
+        await paper.until(lambda: talk.desk.front is not None)
+        panel = talk.answers.panel(20, "")
+        assert panel[1:3] == ["  - Helo", "  + Hello"]
+        short = talk.answers.panel(4, "")
+        assert short[1:] == [MORE, panel[-1]]
+        talk.answers.press("y")
+        await paper.until(lambda: "✓ completed" in paper.text)
+        assert file.read_text() == "Hello, world\n"
+        assert "    +Hello, world" in paper.lines
+        do(talk, "/undo")
+        await paper.until(lambda: "files.undone hello.txt by user chat" in paper.text)
+        assert file.read_text() == "Helo, world\n"
+        do(talk, "/tools")
+        await paper.until(lambda: "  workspace.edit" in paper.lines)
+        do(talk, "/cost")
+        await paper.until(lambda: "310 tokens" in paper.text)
+
+
+async def test_who_comes_later_is_asked_with_what_it_is_about_in_view(tmp_path: Path):
+    async with talking(tmp_path, ASKS) as (talk, paper, _):
+        do(talk, "One")
+        await paper.until(lambda: talk.desk.front is not None)
+        panel = talk.answers.panel(20, "")
+        session_id = talk.required().id
+        talk.start_new()
+        assert talk.answers.panel(20, "") == []
+        seen: list[list[str]] = []
+
+        def asked() -> bool:
+            seen.append(talk.answers.panel(20, ""))
+            return bool(seen[-1])
+
+        do(talk, f"/sessions {session_id}")
+        await paper.until(asked)
+        assert [lines[1:2] for lines in seen if lines] == [["  + x"]] == [panel[1:2]]
+
+
+@pytest.mark.parametrize("content", ["x" * 5_000, "x\n" * 1_000, "x" * 70 + "\n" * 30])
+async def test_a_panel_never_hides_that_there_is_more_to_a_call(tmp_path: Path, content: str):
+    call = {"tool": "workspace.write", "input": {"path": "a.txt", "content": content}}
+    script = json.dumps({"turns": [{"steps": [{"call": call}]}, {"steps": [{"text": "Done."}]}]})
+    async with talking(tmp_path, script) as (talk, paper, _):
+        do(talk, "Write")
+        await paper.until(lambda: talk.desk.front is not None)
+        for most in (5, 12, 25):
+            panel = talk.answers.panel(most, "")
+            assert len(panel) <= most
+            assert panel[-2] == MORE
+        assert MORE not in talk.answers.panel(100_000, "")
+        talk.answers.press("s")
+        assert "".join(paper.lines).count("x") >= content.count("x")
+
+
+async def test_what_another_client_does_is_shown_with_its_name(tmp_path: Path):
+    async with talking(tmp_path, TWO) as (talk, paper, sdk):
+        do(talk, "One")
+        await paper.until(lambda: "First." in "".join(talk.story.live(9)))
+        other = sdk.as_caller(Caller().called("zed-7", "zed"))
+        session = await other.session(talk.required().id)
+        await session.steer("From an editor")
+        await paper.until(lambda: "✓ completed" in paper.text)
+        assert "▌ zed-7 ❯ steered: From an editor" in paper.text
+
+
+async def test_an_error_gives_back_what_was_typed(tmp_path: Path):
+    async with talking(tmp_path, TWO) as (talk, paper, _):
+        for line in ("/undo", "/nonsense", "/policy wild", "/compact wildly", "/rewind 5", "/queue"):
+            do(talk, line)
+        await paper.until(lambda: len(paper.given_back) == 6)
+        assert paper.given_back == [
+            "/undo",
+            "/nonsense",
+            "/policy wild",
+            "/compact wildly",
+            "/rewind 5",
+            "/queue",
+        ]
+        assert "There is no command /nonsense." in paper.text
+        assert talk.session is None
+
+
+@pytest.mark.parametrize("line", ["/etc/hosts is wrong", " /help", "/ no", "plain"])
+async def test_what_is_no_command_is_a_message(tmp_path: Path, line: str):
+    async with talking(tmp_path, TWO) as (talk, _, _):
+        assert command_in(line, talk) is None
+
+
+async def test_actions_of_plugins_are_commands_and_what_they_say_is_cleaned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    plugin = tmp_path / "greeter.py"
+    plugin.write_text(
+        "from codesdk.minicode.plugins import Action, Contribution, Plugin\n"
+        "async def greet(context):\n    return f'\\x1b[31m▌ ❯ {context.arguments}'\n"
+        "def plugin(config):\n"
+        "    action = Action(id='greet', title='Greet somebody', run=greet, aliases=('hi',))\n"
+        "    return Plugin(id='greeter', setup=lambda context: Contribution(actions=[action]))\n"
+    )
+    folder = tmp_path / "config" / "minicode"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"plugins": {plugin.as_uri(): {}}}))
+    (folder / "config.json").chmod(0o600)
+    monkeypatch.setitem(os.environ, "XDG_CONFIG_HOME", str(tmp_path / "config"))
+    async with talking(tmp_path, TWO) as (talk, paper, _):
+        await talk.actions.load(COMMANDS)
+        assert summaries(talk)["greet"] == "Greet somebody"
+        do(talk, "/hi you")
+        await paper.until(lambda: "you" in paper.text)
+        assert paper.lines[-1] == "  ␛[31m| ❯ you"
+
+
+async def test_a_stored_session_is_shown_from_its_last_tasks_on(tmp_path: Path):
+    script = "loop: true\nturns: [{steps: [{text: An answer.}]}]"
+    async with talking(tmp_path, script) as (talk, paper, _):
+        for number in range(5):
+            do(talk, f"Message {number}")
+            await paper.until(lambda number=number: paper.text.count("✓ completed") == number + 1)
+        session = talk.required()
+        talk.start_new()
+        paper.lines.clear()
+        do(talk, "/sessions 1")
+        await paper.until(lambda: paper.text.count("✓ completed") == 3)
+        assert "Message 1" not in paper.text.partition("\n")[2]
+        assert "▌ ❯ Message 2" in paper.text
+        assert talk.required().id == session.id
+        do(talk, "/rewind 2")
+        await paper.until(lambda: paper.given_back == ["Message 1"])
+        assert len(await talk.required().transcript()) == 2
+
+
+async def test_what_stands_beside_a_conversation_is_shown_and_exported(tmp_path: Path):
+    script = "loop: true\nturns: [{steps: [{text: An answer.}]}]"
+    async with talking(tmp_path, script) as (talk, paper, _):
+        do(talk, "Hello")
+        await paper.until(lambda: "✓ completed" in paper.text)
+        await talk.required().supplement("review", "It is\x1b[31m fine.", data={"score": 1})
+        await paper.until(lambda: "transcript.supplemented review by user" in paper.text)
+        assert "\x1b[31m" not in paper.text
+        file = tmp_path / "talk.md"
+        do(talk, f"/export {file}")
+        await paper.until(lambda: "Written to" in paper.text)
+        text = file.read_text()
+    assert text.index("An answer.") < text.index("## beside it: review, by user")
+    assert '"score": 1' in text
+    assert "\x1b" not in text
+
+
+async def test_a_copy_a_new_session_and_a_shorter_conversation(tmp_path: Path):
+    script = "loop: true\nturns: [{steps: [{text: An answer.}]}]"
+    async with talking(tmp_path, script) as (talk, paper, sdk):
+        for number in range(3):
+            do(talk, f"Message {number}")
+            await paper.until(lambda number=number: paper.text.count("✓ completed") == number + 1)
+        first = talk.required().id
+        do(talk, "/compact")
+        await paper.until(lambda: "session.compacted window" in paper.text)
+        do(talk, "/fork The copy")
+        await paper.until(lambda: "This is a copy." in paper.text)
+        copy = await talk.required().info()
+        assert (copy.parent_session_id, copy.title) == (first, "The copy")
+        do(talk, "/model other")
+        await paper.until(lambda: talk.facts.model == "other")
+        do(talk, "/new")
+        await paper.until(lambda: talk.session is None)
+        assert len(await sdk.sessions()) == 2
+        do(talk, "/quit")
+        await paper.until(lambda: paper.left)
+
+
+async def test_commands_their_arguments_and_files_are_completed(tmp_path: Path):
+    (tmp_path / "notes.md").write_text("")
+    async with talking(tmp_path, TWO) as (talk, _, _):
+        completer = ChatCompleter(tmp_path)
+
+        def after(typed: str) -> list[str]:
+            found = completer.get_completions(Document(typed), CompleteEvent())
+            return [completion.text for completion in found]
+
+        assert after("/") == [], "there is no conversation yet"
+        completer.talk = talk
+        assert after("/") == [f"/{name} " for name in COMMANDS]
+        assert after("/co") == ["/compact ", "/cost "]
+        assert after("/policy a") == ["ask", "auto"]
+        assert "minicode" in after("/runtime m")
+        assert after("see @not") == ["notes.md"]
+        assert after("mail me@not") == []
+        assert after("plain") == []

@@ -1,0 +1,54 @@
+"""Announcements and calls that meet while one of them is still on its way."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from codesdk.contract.runtime import ToolAnnouncement
+from codesdk.contract.tools import ToolIdentity
+from codesdk.engine.calls.inputs import Arrival, LiveCall, take
+from codesdk.engine.calls.matching import Matching
+from codesdk.engine.log.state import CallState
+from codesdk.redaction import Redactor
+
+IDENTITY = ToolIdentity(tool_call_id="call_1", attempt=1, input_hash="sha256:1")
+
+
+def arrival(runtime_id: str | None = None) -> Arrival:
+    item = ToolAnnouncement(name="fake.read", input={"path": "a"}, runtime_tool_call_id=runtime_id)
+    return take(Redactor(), item, "mcp")
+
+
+def opened(given: Arrival) -> LiveCall:
+    state = CallState(identity=IDENTITY, name=given.name, tool_class="read_only")
+    judged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    return LiveCall(state=state, origin="mcp", input=given.input, judged=judged)
+
+
+async def test_an_announcement_that_comes_while_its_call_is_being_opened_is_of_that_call():
+    matching, gate = Matching(), asyncio.Event()
+
+    async def opening(given: Arrival) -> LiveCall:
+        await gate.wait()
+        return opened(given)
+
+    calling = asyncio.create_task(matching.open_early(arrival(), opening))
+    await asyncio.sleep(0)
+    telling = asyncio.create_task(matching.take_early(arrival("c1")))
+    await asyncio.sleep(0)
+    gate.set()
+    assert await telling == (await calling).state.identity == IDENTITY
+    assert await matching.take_early(arrival("c1")) is None
+
+
+async def test_a_call_that_could_not_be_opened_has_no_announcement():
+    matching = Matching()
+
+    async def opening(given: Arrival) -> Any:
+        raise ValueError("no room")
+
+    with pytest.raises(ValueError, match="no room"):
+        await matching.open_early(arrival(), opening)
+    assert matching.early == []
+    assert await matching.take_early(arrival("c1")) is None
