@@ -25,7 +25,7 @@ from codesdk.contract.ownership import GO_ON
 from codesdk.contract.runtime import RuntimeEnv
 from codesdk.runtimes.opencode import OpencodeOptions
 from codesdk.runtimes.opencode.adapter import OpencodeRuntime, choose_dialect
-from codesdk.runtimes.opencode.config import WAYS, configuration, make_folders, own_variables
+from codesdk.runtimes.opencode.config import WAYS, configuration, make_folders, own_variables, working_folder
 from codesdk.runtimes.opencode.copy import forget, in_copy
 from codesdk.runtimes.opencode.input import parts_of, retold
 from codesdk.runtimes.program.environment import make_places
@@ -159,11 +159,11 @@ def test_the_directory_it_works_in_is_private_and_empty_and_stays_the_same(tmp_p
         state_dir=str(tmp_path / "state"),
     )
     places = make_places(env, "opencode-server", "ses_1")
-    work = make_folders(places, "1.2.3")
+    make_folders(places, "1.2.3")
+    work = working_folder(places)
     assert list(work.iterdir()) == []
     assert work.stat().st_mode & 0o777 == 0o700
     assert work.is_relative_to(tmp_path / "state")
-    assert make_folders(places, "1.2.3") == work
 
 
 @pytest.mark.parametrize(

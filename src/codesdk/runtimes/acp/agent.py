@@ -7,6 +7,7 @@ again where the agent can.
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from codesdk.contract.errors import Conflict, InvalidRequest, TaskFailure
@@ -30,6 +31,7 @@ from codesdk.runtimes.acp.row import fill
 from codesdk.runtimes.program.endings import crash_of, shorten
 from codesdk.runtimes.program.environment import Places
 from codesdk.runtimes.program.jsonrpc import Connection, Frame, Garbage, Gone, RequestFailed, as_dict
+from codesdk.runtimes.program.occupancy import Occupancy, occupy
 
 VERSION = 1
 """The version of the protocol that is spoken. Version 2 is a draft."""
@@ -49,7 +51,7 @@ Listed = Callable[[], Coroutine[Any, Any, object]]
 class Agent:
     """A running agent and its session."""
 
-    def __init__(self, name: str, setup: Setup, places: Places, child: Child) -> None:
+    def __init__(self, name: str, setup: Setup, places: Places, child: Child, occupancy: Occupancy) -> None:
         self.name = name
         self.setup = setup
         self.places = places
@@ -58,6 +60,7 @@ class Agent:
         self.session_id: str | None = None
         self.version: str | None = None
         """As the agent itself says it."""
+        self._occupancy = occupancy
         self._mode: str | None = None
         self._can: Frame = {}
 
@@ -66,7 +69,7 @@ class Agent:
         cls, name: str, setup: Setup, places: Places, env: RuntimeEnv, secrets: Sequence[str] = ()
     ) -> "Agent":
         """Start the program and initialize the connection."""
-        await asyncio.to_thread(write_files, setup, places)
+        occupancy = await asyncio.to_thread(occupy, places, partial(write_files, setup, places))
         child = await start_child(
             command_line(setup, places),
             cwd=Workspace(str(working_folder(places))),
@@ -74,7 +77,7 @@ class Agent:
             secrets=[*setup.tokens, *secrets],
             state_dir=env.state_dir,
         )
-        agent = cls(name, setup, places, child)
+        agent = cls(name, setup, places, child, occupancy)
         try:
             await agent._introduce()
             for method, params in agent._filled(setup.row.greets).items():
@@ -160,8 +163,8 @@ class Agent:
                     await self.child.wait()
         await self.child.stop(0 if force else STOP_S)
         await self.connection.close()
-        with contextlib.suppress(OSError):
-            await asyncio.to_thread(forget_files, self.setup, self.places)
+        clean = partial(forget_files, self.setup, self.places)
+        await asyncio.to_thread(self._occupancy.leave, clean)
 
     # --- inside -----------------------------------------------------------------------------------------
 

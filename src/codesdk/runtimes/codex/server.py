@@ -4,8 +4,9 @@ It outlives a task, because starting it takes most of a second. One that was kil
 thread from the file in which codex keeps it.
 """
 
-import contextlib
+import asyncio
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from codesdk.runtimes.codex.rollout import find_rollout
 from codesdk.runtimes.program.endings import crash_of, shorten
 from codesdk.runtimes.program.environment import Places, tokens_in, variables
 from codesdk.runtimes.program.jsonrpc import Connection, Frame, RequestFailed, as_dict
+from codesdk.runtimes.program.occupancy import Occupancy, occupy
 from codesdk.tools import SERVER
 
 REQUEST_S = 50.0
@@ -51,7 +53,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 class CodexServer:
     """A running program and its thread."""
 
-    def __init__(self, setup: Setup, places: Places, child: Child, host: Host) -> None:
+    def __init__(self, setup: Setup, places: Places, child: Child, host: Host, occupancy: Occupancy) -> None:
         self.setup = setup
         self.places = places
         self.child = child
@@ -59,6 +61,7 @@ class CodexServer:
         """That of the newest task."""
         self.connection = Connection(child, answer_later if setup.native_tools else answer, tap=self._show)
         self.thread_id: str | None = None
+        self._occupancy = occupancy
 
     @classmethod
     async def start(
@@ -73,8 +76,12 @@ class CodexServer:
         """Start the program and initialize the connection. `secrets` are the tokens of its login."""
         home = home_of(places)
         login, address = setup.login, setup.model_url
-        write_config(home, address, setup.model, models, setup.native_tools, login=login is not None)
-        link_login(home, login)
+
+        def write() -> None:
+            write_config(home, address, setup.model, models, setup.native_tools, login=login is not None)
+            link_login(home, login)
+
+        occupancy = await asyncio.to_thread(occupy, places, write)
         own = {"CODEX_HOME": str(home)}
         own |= {"CODESDK_MODEL_KEY": STAND_IN} if login is None else {_RENEWAL: f"{address}/oauth/token"}
         child = await start_child(
@@ -84,7 +91,7 @@ class CodexServer:
             secrets=[*_tokens(setup), *secrets],
             state_dir=env.state_dir,
         )
-        server = cls(setup, places, child, host)
+        server = cls(setup, places, child, host, occupancy)
         try:
             await server._introduce()
         except BaseException:
@@ -151,8 +158,8 @@ class CodexServer:
         """End the program with all it started, and remove the session's tokens from its files. Must not raise."""
         await self.child.stop(STOP_S)
         await self.connection.close()
-        with contextlib.suppress(OSError):
-            forget_tokens(home_of(self.places), _tokens(self.setup))
+        clean = partial(forget_tokens, home_of(self.places), _tokens(self.setup))
+        await asyncio.to_thread(self._occupancy.leave, clean)
 
     def _show(self, frame: Frame, size: int) -> None:
         """Show extensions what codex says by itself, where one wants it."""

@@ -116,13 +116,19 @@ def own_variables(configured: Mapping[str, Any], password: str) -> dict[str, str
     }
 
 
-def make_folders(places: Places, version: str) -> Path:
-    """Make what opencode must find, and return the directory that it works in, private and empty. Blocking, but short.
+def working_folder(places: Places) -> Path:
+    """Return the directory that opencode works in, private and empty."""
+    return places.folder("work")
+
+
+def make_folders(places: Places, version: str) -> None:
+    """Make what opencode must find. Blocking, but short.
 
     At each start it installs a package for plugins beside its configuration, from the registry. It has no switch for
     that, but does not if it finds the package installed and locked.
     """
     make_folder(places.tmp)  # it goes when the program ends
+    working_folder(places)
     # It looks for a repository around its directory, for its root to be named to the model. The search ends here.
     (places.root / ".git").write_text("")
     config = make_folder(places.root / "config" / "opencode")
@@ -131,7 +137,6 @@ def make_folders(places: Places, version: str) -> Path:
     (config / "package.json").write_text(json.dumps(wanted))
     lock = {"lockfileVersion": 3, "requires": True, "packages": {"": wanted}}
     (config / "package-lock.json").write_text(json.dumps(lock))
-    return places.folder("work")
 
 
 def _provider(way: Way, model: str, model_url: str, max_output_tokens: int) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import re
 import secrets
 import shutil
 from collections.abc import AsyncGenerator, Sequence
+from functools import partial
 
 import msgspec
 
@@ -18,13 +19,21 @@ from codesdk.contract.runtime import RuntimeEnv
 from codesdk.contract.workspace import Workspace
 from codesdk.processes import Child, start_child
 from codesdk.runtimes.opencode import NAME, Dialect
-from codesdk.runtimes.opencode.config import AGENT, PERMISSION, configuration, make_folders, own_variables
+from codesdk.runtimes.opencode.config import (
+    AGENT,
+    PERMISSION,
+    configuration,
+    make_folders,
+    own_variables,
+    working_folder,
+)
 from codesdk.runtimes.opencode.copy import forget
 from codesdk.runtimes.opencode.wire_v1 import Refused, Unreachable, WireV1
 from codesdk.runtimes.program.endings import crash_of, shorten
 from codesdk.runtimes.program.environment import Places, tokens_in, variables
 from codesdk.runtimes.program.framing import TooLong, read_lines
 from codesdk.runtimes.program.jsonrpc import Frame, Garbage, Gone, as_dict, as_list
+from codesdk.runtimes.program.occupancy import Occupancy, occupy
 from codesdk.tools import SERVER
 
 START_S = 50.0
@@ -65,7 +74,9 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 class OpencodeServer:
     """A running program, the connection to it, and its conversation."""
 
-    def __init__(self, setup: Setup, places: Places, child: Child, password: str) -> None:
+    def __init__(
+        self, setup: Setup, places: Places, child: Child, password: str, occupancy: Occupancy
+    ) -> None:
         self.setup = setup
         self.child = child
         self.session_id: str | None = None
@@ -74,6 +85,7 @@ class OpencodeServer:
         self.listening = False
         self._places = places
         self._password = password
+        self._occupancy = occupancy
         self._wire: WireV1 | None = None
         self._gone = False
         self._noise: list[Garbage] = []
@@ -85,7 +97,8 @@ class OpencodeServer:
     async def start(cls, setup: Setup, places: Places, env: RuntimeEnv) -> "OpencodeServer":
         """Start the program, and check that it is what it should be and does what it was told."""
         password = secrets.token_urlsafe(32)
-        cwd = await asyncio.to_thread(make_folders, places, setup.version)
+        write = partial(make_folders, places, setup.version)
+        occupancy = await asyncio.to_thread(occupy, places, write)
         configured = configuration(
             setup.dialect,
             setup.model,
@@ -96,12 +109,12 @@ class OpencodeServer:
         )
         child = await start_child(
             [*setup.program, "serve", "--hostname", "127.0.0.1", "--port", "0", "--log-level", "ERROR"],
-            cwd=Workspace(str(cwd)),
+            cwd=Workspace(str(working_folder(places))),
             env=variables(places, env, own_variables(configured, password)),
             secrets=[*_tokens(setup), password],
             state_dir=env.state_dir,
         )
-        server = cls(setup, places, child, password)
+        server = cls(setup, places, child, password, occupancy)
         try:
             async with _failing_as(server), asyncio.timeout(START_S):
                 await server._connect()
@@ -159,7 +172,8 @@ class OpencodeServer:
         if self._wire is not None:
             await self._wire.close()
         self._gone = True
-        await asyncio.to_thread(_remove_leftovers, self._places, _tokens(self.setup))
+        clean = partial(_remove_leftovers, self._places, _tokens(self.setup))
+        await asyncio.to_thread(self._occupancy.leave, clean)
 
     async def _connect(self) -> None:
         """Wait until it listens, and look at what it has read. An unknown setting is ignored, a wrong one refused late."""
