@@ -1,31 +1,100 @@
 """The arguments of `CodeSDK.open`, checked before anything is opened: one error each, which names the argument."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import msgspec
 
 from codesdk.contract.arguments import path_text, texts
 from codesdk.contract.errors import InvalidRequest
-from codesdk.contract.ports import Policy
+from codesdk.contract.ports import Observer, Policy, Subscriber, ToolRunner
+from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import Limits
 from codesdk.contract.validation import checked
 from codesdk.engine import Permits
 from codesdk.gateway import Provider
 
+if TYPE_CHECKING:
+    from codesdk.extensions import ExtensionOptions
+    from codesdk.gateway import Wire
+    from codesdk.tools import ExecOptions, FetchOptions
 
-def check_opening(**given: Any) -> None:
-    """Raise `InvalidRequest` for an argument of another kind than expected. None is what is not given."""
-    for name, value in given.items():
-        wanted, fits = _EXPECTED[name]
-        if value is not None and not fits(value):
-            raise InvalidRequest(
-                f"Invalid argument: {name}: expected {wanted}, got `{type(value).__name__}`."
-            )
-    for settings in (given.get("limits"), given.get("permits")):
-        if settings is not None:
-            checked(settings)
+Hosting = Literal["in_process", "subprocess"]
+"""Where the runtimes of this package run: in the process of the engine, or each session's in one of its own."""
+Synchronous = Literal["auto", "full", "normal"]
 
 
-def chosen_policy(policy: Policy | str | None) -> Policy | None:
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """What `CodeSDK.open` was given. Its docstring says what each argument means."""
+
+    data_dir: str | os.PathLike[str] | None
+    runtimes: Mapping[str, Runtime] | None
+    external: Mapping[str, Sequence[str] | str] | None
+    hosting: Hosting
+    tools: ToolRunner | None
+    run: "ExecOptions | None"
+    fetch: "FetchOptions | None"
+    policy: Policy | str | None
+    limits: Limits | None
+    secrets: Iterable[str]
+    providers: "Mapping[Wire, Provider] | None"
+    synchronous: Synchronous
+    principal: str
+    allow_yolo: bool
+    logins: Sequence[str]
+    allow_untested: bool
+    permits: Permits | None
+    observers: Sequence[Observer]
+    subscribers: Sequence[Subscriber]
+    extensions: "ExtensionOptions | None"
+    share: bool
+    goes_on: bool
+    rules: Policy | None = None
+    """The policy, once it is checked."""
+
+    @property
+    def shapes_engine(self) -> bool:
+        """Whether something is given that the engine of another process would not heed: secrets that it does not know, say."""
+        plain = self.hosting == "in_process" and self.synchronous == "auto"
+        return not plain or any(getattr(self, name) for name in _SHAPING)
+
+    def checked(self) -> "Opening":
+        """Return the same with secrets as texts and the policy chosen. Raise `InvalidRequest` for what is not as expected."""
+        given = msgspec.structs.replace(self, secrets=tuple(texts(self.secrets, "secrets")))
+        for name, (wanted, fits) in _EXPECTED.items():
+            value = getattr(given, name)
+            if value is not None and not fits(value):  # None is what is not given
+                raise InvalidRequest(
+                    f"Invalid argument: {name}: expected {wanted}, got `{type(value).__name__}`."
+                )
+        for settings in (given.limits, given.permits):
+            if settings is not None:
+                checked(settings)
+        return msgspec.structs.replace(given, rules=_chosen_policy(given.policy))
+
+
+_SHAPING = (
+    "runtimes",
+    "external",
+    "tools",
+    "run",
+    "fetch",
+    "policy",
+    "limits",
+    "secrets",
+    "providers",
+    "allow_yolo",
+    "logins",
+    "allow_untested",
+    "permits",
+    "observers",
+    "subscribers",
+    "extensions",
+)
+
+
+def _chosen_policy(policy: Policy | str | None) -> Policy | None:
     """Return a policy, which may be given by the name of a preset. A path is neither: no file is read here."""
     if isinstance(policy, str):
         from codesdk.policy import preset_policy

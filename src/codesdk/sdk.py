@@ -1,4 +1,4 @@
-"""`CodeSDK`: the public face, and the place where all parts are put together.
+"""`CodeSDK`: the public face. `assembly` puts together what is behind it.
 
 async with CodeSDK.open(data_dir=".codesdk") as sdk:
     session = await sdk.create_session(workspace=".")
@@ -9,63 +9,39 @@ async with CodeSDK.open(data_dir=".codesdk") as sdk:
 import asyncio
 import contextlib
 import copy
-import functools
-import logging
 import os
-import secrets as random_names
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-import msgspec
-
-from codesdk.contract.actions import LOCAL, Action, Caller, CancelJob
-from codesdk.contract.arguments import texts
-from codesdk.contract.entry import EXTERNAL, WRAPPED
+from codesdk.assembly import assemble
+from codesdk.contract.actions import LOCAL, Caller
 from codesdk.contract.errors import Conflict, InvalidRequest, NotFound, StorageFailure
 from codesdk.contract.ports import Observer, Policy, Subscriber, ToolRunner
 from codesdk.contract.runtime import Runtime
 from codesdk.contract.settings import GatewayMode, Limits
-from codesdk.engine import Archive, Editors, Engine, EngineService, Permits, Ports, SystemStamper, unseal
-from codesdk.equipment import SessionEquipper
-from codesdk.gateway import Accounts, GatewayService, Provider, providers_from
+from codesdk.engine import Archive, Engine, EngineService, Permits, unseal
+from codesdk.gateway import GatewayService, Provider
 from codesdk.handles import Handles, Session, Task, TaskResult
-from codesdk.local import AUDIT, RUNTIMES, DataDir, HolderService, KeyFile, is_held
-from codesdk.opening import check_opening, chosen_policy
-from codesdk.policy import ModePolicy
-from codesdk.processes import sweep
+from codesdk.local import DataDir, HolderService, KeyFile, is_held
+from codesdk.opening import Hosting, Opening, Synchronous
 from codesdk.redaction import Redactor
-from codesdk.runtimes import (
-    clean_session,
-    create_runtime,
-    forget_session,
-    logins_from,
-    read_logins,
-    resolve,
-    runtime_names,
-    session_folders,
-)
-from codesdk.store import MemoryBlobs, MemoryEquipment, MemoryLog, MemoryUndo
+from codesdk.runtimes import session_folders
 
 __all__ = ["CodeSDK", "Session", "Task", "TaskResult"]
 
 if TYPE_CHECKING:
     from codesdk.bundle import Manifest
     from codesdk.contract.api import RuntimeAuth
-    from codesdk.contract.jobs import JobRow
     from codesdk.contract.retention import GcReport, Progress, Retention
-    from codesdk.extending import Extending
     from codesdk.extensions import ExtensionHost, ExtensionOptions
     from codesdk.gateway import Source, Wire
     from codesdk.store import Audit
-    from codesdk.tools import ExecOptions, FetchOptions, ToolRegistry
+    from codesdk.tools import ExecOptions, FetchOptions
 
-Hosting = Literal["in_process", "subprocess"]
-"""Where the runtimes of this package run: in the process of the engine, or each session's in one of its own."""
 TRIES = 50
 PAUSE_S = 0.1
-_log = logging.getLogger("codesdk.sdk")
 
 
 class CodeSDK(Handles):
@@ -132,7 +108,7 @@ class CodeSDK(Handles):
         limits: Limits | None = None,
         secrets: Iterable[str] = (),
         providers: "Mapping[Wire, Provider] | None" = None,
-        synchronous: Literal["auto", "full", "normal"] = "auto",
+        synchronous: Synchronous = "auto",
         principal: str = LOCAL,
         allow_yolo: bool = False,
         logins: Sequence[str] = (),
@@ -166,8 +142,7 @@ class CodeSDK(Handles):
         Leaving the block stops what runs and waits until all is stored. A session with the setting
         `on_interrupt="resume"` is interrupted instead, and goes on at the next start, unless that says `goes_on=False`.
         """
-        secrets = tuple(texts(secrets, "secrets"))
-        check_opening(
+        opening = Opening(
             data_dir=data_dir,
             runtimes=runtimes,
             external=external,
@@ -175,116 +150,42 @@ class CodeSDK(Handles):
             tools=tools,
             run=run,
             fetch=fetch,
+            policy=policy,
             limits=limits,
             secrets=secrets,
             providers=providers,
             synchronous=synchronous,
             principal=principal,
             allow_yolo=allow_yolo,
-            allow_untested=allow_untested,
             logins=logins,
+            allow_untested=allow_untested,
             permits=permits,
             observers=observers,
             subscribers=subscribers,
             extensions=extensions,
             share=share,
             goes_on=goes_on,
-        )
-        rules = chosen_policy(policy)
+        ).checked()
         caller = Caller.of(principal)
-        shaping = (
-            runtimes,
-            external,
-            hosting != "in_process",
-            tools,
-            run,
-            fetch,
-            policy,
-            limits,
-            secrets,
-            providers,
-            allow_yolo,
-            logins,
-        )
-        # What the holder's engine would not heed must not be accepted: least of all secrets that it does not know.
-        shaped = (
-            any((*shaping, allow_untested, permits, observers, subscribers, extensions))
-            or synchronous != "auto"
-        )
         async with AsyncExitStack() as stack:
             directory: DataDir | None = None
             if data_dir is not None:
-                directory, held = await _enter(Path(data_dir), synchronous, may_share=share and not shaped)
+                may_share = share and not opening.shapes_engine
+                directory, held = await _enter(Path(data_dir), synchronous, may_share=may_share)
                 stack.push_async_callback(directory.close)
                 if held:
                     yield cls(HolderService(directory, caller), directory=directory)
                     return
-            known = providers_from() if providers is None else providers
-            keys = KeyFile(directory.path if directory else None)
-            gateway = GatewayService(Accounts(known, keys))
-            # The gateway puts the keys into requests; no event, log or artifact may hold one.
-            own = {provider.key for provider in known.values() if provider.key}
-            hidden = [*secrets, *sorted({*own, *keys.secrets()})]
-            audit = await _audit(directory, hidden, stack)
-            ports = await _ports(
-                directory,
-                audit,
-                gateway,
-                keys,
-                stack,
-                tools,
-                run,
-                fetch,
-                rules,
-                limits,
-                observers,
-                subscribers,
-            )
-            added: Mapping[str, Runtime] = await _added(external, stack) if external else {}
-            extending = None
-            if extensions is not None:
-                from codesdk.extending import Extending
-
-                path = directory.path if directory else None
-                extending = Extending(
-                    extensions, ports.log, path, [*added, *(runtimes or {})], audit, ports.stamper
-                )
-                ports = msgspec.structs.replace(
-                    ports, observers=[*ports.observers, extending.subscription], listeners=extending
-                )
-            known = _Runtimes({**added, **(runtimes or {})}, hosting)
-            engine = Engine(
-                ports,
-                known.find,
-                runtimes=known.names,
-                owner=directory.owner if directory else random_names.token_hex(8),
-                secrets=hidden,
-                permits=permits or _own_permits(allow_yolo, allow_untested, logins),
-                goes_on=goes_on,
-            )
-            await engine.open()
-            if audit is not None:  # made before the engine, which is one of its sources
-                audit.catch_up = engine.settle_subscribers
-            stack.push_async_callback(engine.close)
-            engine.watch_jobs(functools.partial(_tell_of_job, audit, extending))
-            if extending is not None:
-                stack.push_async_callback(extending.close)
-                await extending.start(engine)
-            if directory is not None:
-                from codesdk.local import ControlServer
-
-                control = ControlServer(engine, directory.path)
-                await control.start()
-                stack.push_async_callback(control.close)
+            parts = await assemble(opening, directory, stack)
             yield cls(
-                EngineService(engine, caller),
-                engine,
-                gateway=gateway,
-                audit=audit,
+                EngineService(parts.engine, caller),
+                parts.engine,
+                gateway=parts.gateway,
+                audit=parts.audit,
                 directory=directory,
-                keys=keys,
-                external=added,
-                extensions=None if extending is None else extending.host,
+                keys=parts.keys,
+                external=parts.external,
+                extensions=parts.extensions,
             )
 
     def as_caller(self, caller: Caller) -> "CodeSDK":
@@ -409,67 +310,7 @@ def _is_script(plays: "Source") -> bool:
     return isinstance(plays, Script)
 
 
-def _own_permits(allow_yolo: bool, allow_untested: bool, logins: Sequence[str]) -> Permits:
-    """Return what an application permits itself: it is its own operator. Logins are switched on on purpose only."""
-    return Permits(
-        allow_yolo=allow_yolo,
-        allow_untested=allow_untested,
-        script_files=True,
-        agent_commands=True,
-        share_keys=True,
-        isolation=("namespaced", "ephemeral", "shared"),
-        namespaces=("*",),
-        logins=read_logins(",".join(logins)) if logins else logins_from(),
-    )
-
-
-class _Runtimes:
-    """Runtimes by name: the given ones first, built-in ones made when first used."""
-
-    def __init__(self, given: Mapping[str, Runtime], hosting: "Hosting") -> None:
-        self._known = dict(given)
-        self._hosting = hosting
-
-    def names(self) -> list[str]:
-        return list(dict.fromkeys((*runtime_names(), *self._known)))
-
-    def find(self, name: str) -> Runtime:
-        if name not in self._known:
-            name = resolve(name)
-        if name not in self._known and name.startswith(EXTERNAL):
-            raise InvalidRequest(
-                f"There is no runtime {name} here. The operator adds it: --external {name.removeprefix(EXTERNAL)}=COMMAND, or"
-                " CodeSDK.open(external=…)."
-            )
-        if name not in self._known:
-            self._known[name] = self._made(name)
-        return self._known[name]
-
-    def _made(self, name: str) -> Runtime:
-        if name == WRAPPED:
-            from codesdk.runtimes import WrappedRuntime
-
-            return WrappedRuntime()
-        if self._hosting == "in_process":
-            return create_runtime(name)
-        from codesdk.runtimes import hosted_runtime
-
-        return hosted_runtime(name)
-
-
-async def _added(commands: Mapping[str, Sequence[str] | str], stack: AsyncExitStack) -> Mapping[str, Runtime]:
-    """Have executables say what they are. One that does not keeps nobody else from working."""
-    from codesdk.runtimes import external_runtimes, introduced
-
-    made = external_runtimes(commands)
-    for problem in await stack.enter_async_context(introduced([*made.values()])):
-        _log.warning("%s", problem.message)
-    return made
-
-
-async def _enter(
-    path: Path, synchronous: Literal["auto", "full", "normal"], *, may_share: bool
-) -> tuple[DataDir, bool]:
+async def _enter(path: Path, synchronous: Synchronous, *, may_share: bool) -> tuple[DataDir, bool]:
     """Return a directory to write, or to work in through its holder, and which of the two it is.
 
     A process that is about to open or close the directory holds it without listening, so try for a while.
@@ -484,100 +325,3 @@ async def _enter(
             return await DataDir.open_reader(path), True
         await asyncio.sleep(PAUSE_S)
     raise AssertionError("the last try returns or raises")
-
-
-async def _audit(directory: DataDir | None, secrets: Iterable[str], stack: AsyncExitStack) -> "Audit | None":
-    if directory is None:
-        return None
-    from codesdk.store import Audit
-
-    audit = await Audit.open(directory.path / AUDIT, Redactor(secrets))
-    stack.push_async_callback(audit.close)
-    return audit
-
-
-def _tell_of_job(
-    audit: "Audit | None", extending: "Extending | None", action: Action[Any], caller: Caller, row: "JobRow"
-) -> None:
-    """Record that somebody has changed a job, and tell whoever runs it."""
-    if audit is not None:
-        from codesdk.store import job_entry
-
-        audit.note(job_entry(caller, "cancel" if isinstance(action, CancelJob) else "retry", row))
-    if extending is not None:
-        extending.host.jobs.changed(row)
-
-
-async def _ports(
-    directory: DataDir | None,
-    audit: "Audit | None",
-    gateway: GatewayService,
-    keys: KeyFile,
-    stack: AsyncExitStack,
-    tools: ToolRunner | None,
-    run: "ExecOptions | None",
-    fetch: "FetchOptions | None",
-    policy: Policy | None,
-    limits: Limits | None,
-    observers: Sequence[Observer],
-    subscribers: Sequence[Subscriber],
-) -> Ports:
-    """Put together what an engine is built on."""
-    from codesdk.tools import EXEC, McpHost  # whoever works through a holder runs no tools
-
-    state_dir = ""
-    if directory is not None:
-        state_dir = str(directory.path.resolve() / RUNTIMES)
-        await asyncio.to_thread(sweep, state_dir)
-    # Closed after the engine, whose runtimes still talk to both while they end.
-    stack.push_async_callback(gateway.aclose)
-    host = McpHost()
-    stack.push_async_callback(host.close)
-    log = directory.log if directory else MemoryLog()
-    blobs = directory.blobs if directory else MemoryBlobs()
-    offered = tools or await stack.enter_async_context(_offered(run, fetch))
-
-    async def forget(caller: Caller, session_id: str) -> None:
-        if state_dir:
-            await asyncio.to_thread(forget_session, state_dir, session_id)
-        if audit is not None and caller.actor.kind == "user":
-            from codesdk.store import deletion_entry
-
-            audit.note(deletion_entry(caller.principal, session_id))
-
-    return Ports(
-        log=log,
-        blobs=blobs,
-        tools=offered,
-        policy=policy or ModePolicy(),
-        stamper=SystemStamper(),
-        limits=limits or Limits(),
-        models=gateway,
-        keys=keys,
-        mcp=host,
-        undo=directory.undo if directory else MemoryUndo(),
-        equipment=directory.equipment if directory else MemoryEquipment(),
-        state_dir=state_dir,
-        clean=functools.partial(clean_session, state_dir) if state_dir else None,
-        observers=[*observers, audit] if audit else observers,
-        subscribers=[*subscribers, audit] if audit else subscribers,
-        equipper=SessionEquipper(gateway, offered, Archive(log, blobs)),
-        forget=forget,
-        # An editor opens files by their names, outside of any sandbox. What a command put in the place of one while
-        # it is asked would be read and written there: so where commands run, no editor is asked.
-        editors=None if any(spec.name == EXEC for spec in offered.specs()) else Editors(),
-    )
-
-
-@asynccontextmanager
-async def _offered(run: "ExecOptions | None", fetch: "FetchOptions | None") -> AsyncGenerator["ToolRegistry"]:
-    """Give the tools that are offered. What runs programs is loaded only if it is switched on."""
-    if run is None and fetch is None:
-        from codesdk.tools import builtin_registry
-
-        yield builtin_registry()
-        return
-    from codesdk.tools import offered_tools
-
-    async with offered_tools(run, fetch) as registry:
-        yield registry
