@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from codesdk.contract.actions import Action, AnswerSuggestRequest, Caller
+from codesdk.contract.entry import WRAPPED
 from codesdk.contract.errors import CodeSDKError, StorageFailure
 from codesdk.contract.events import CONTRACT_VERSION
 from codesdk.contract.ports import AppServerSignal, EventLog, Stamper
 from codesdk.contract.tools import Actor
 from codesdk.engine import Engine, Subscription
 from codesdk.extensions import (
+    PAGES_AHEAD,
     ActionResult,
     AgentEventEmitResult,
     AgentRuntimeProfile,
@@ -54,7 +56,7 @@ class Extending:
         jobs = JobQueue(log, self._redact, stamper)
         actions = EngineActions(self._execute, self._values, self._note, jobs, options.actions)
         self.host = ExtensionHost(options, log, Pins(data_dir), profiles(runtimes), actions, jobs)
-        self.subscription = Subscription(log, self.host, from_start=False)
+        self.subscription = Subscription(log, self.host, from_start=False, ahead=PAGES_AHEAD)
         self.host.settle = self.subscription.settle
         self.host.backlog = self._backlog
         self.host.suggested = self._suggested
@@ -137,7 +139,7 @@ class Extending:
 
 def profiles(others: Iterable[str] = ()) -> list[AgentRuntimeProfile]:
     """Return the runtimes that extensions can be bound to: those of this version, and some by name."""
-    names = dict.fromkeys([*runtime_names(), *others])
+    names = dict.fromkeys([*runtime_names(), WRAPPED, *others])
     return [
         AgentRuntimeProfile(runtime_profile_id=name, runtime_profile_version=PROFILE_VERSION)
         for name in names

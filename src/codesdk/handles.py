@@ -108,6 +108,7 @@ class Session:
         *,
         reason: str | None = None,
         scope: Scope = "once",
+        task_id: str | None = None,
         attempt: int | None = None,
         input_hash: str | None = None,
         idempotency_key: str | None = None,
@@ -116,6 +117,7 @@ class Session:
         action = act.ApproveCall(
             session_id=self.id,
             tool_call_id=tool_call_id,
+            task_id=task_id,
             attempt=attempt,
             input_hash=input_hash,
             scope=scope,
@@ -128,6 +130,7 @@ class Session:
         tool_call_id: str,
         reason: str = "denied by the user",
         *,
+        task_id: str | None = None,
         attempt: int | None = None,
         input_hash: str | None = None,
         idempotency_key: str | None = None,
@@ -137,6 +140,7 @@ class Session:
             session_id=self.id,
             tool_call_id=tool_call_id,
             reason=reason,
+            task_id=task_id,
             attempt=attempt,
             input_hash=input_hash,
         )

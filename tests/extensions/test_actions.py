@@ -1,14 +1,16 @@
 """What handlers ask for, carried out by a real engine: within their event, once, in their name, and only if they may."""
 
+import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.extensions import probe
 from tests.extensions.requirements import shows
-from tests.extensions.rig import ASKS, Emitted, Extensions, extended, session_in, settle
+from tests.extensions.rig import ASKS, WRITES, Emitted, Extensions, extended, session_in, settle
 
-from codesdk import CodeSDK, Session
+from codesdk import CodeSDK, NotFound, Session
 from codesdk.contract import events as ev
 from codesdk.contract.errors import Forbidden
 from codesdk.contract.tools import Actor
@@ -161,6 +163,31 @@ async def test_a_call_that_the_event_is_not_about_must_wait_for_an_answer(ext: E
         await (await session.start("Go.")).result()
         await settle(sdk)
         assert actions(emitted, "turn.completed") == [("helper", "not_eligible")]
+
+
+async def test_a_call_of_another_task_is_not_answered(ext: Extensions, tmp_path: Path):
+    """The event is of the first task, the call that its handler names waits in the second."""
+    named = tmp_path / "named"
+    os.mkfifo(named)
+    source = decides(
+        kind="turn.completed", more=f'"tool_call_id": __import__("pathlib").Path({str(named)!r}).read_text()'
+    )
+    ext.write("helper", source.replace("async def", "def").replace(", 100)", ", 100, 60_000)"))
+    async with extended(ext, tmp_path, [[{"text": "Hi."}], *WRITES]) as sdk:
+        emitted = Emitted(sdk)
+        session = await session_in(sdk, tmp_path)
+        await (await session.start("Go.")).result()
+        second = await session.start("Go on.")
+        async for event in second.events():
+            if isinstance(event.payload, ev.ApprovalRequested):
+                call_id = event.payload.tool_call_id or ""
+                await asyncio.to_thread(named.write_text, call_id)
+                await settle(sdk)
+                assert actions(emitted, "turn.completed") == [("helper", "not_eligible")]
+                with pytest.raises(NotFound, match="of task task_other"):
+                    await session.approve(call_id, task_id="task_other")
+                await session.deny(call_id, "Not now.", task_id=second.id)
+        assert await problems(sdk, session) == []
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,44 @@ def register(registry): registry.on("task.started", handle, timeout_ms=60_000)
         assert isinstance(result, HandlerResult)
 
 
+@both
+async def test_a_handler_that_waits_holds_up_its_own_session_and_no_other(ext: Extensions, tmp_path: Path):
+    """Sessions that begin after the handler hangs are told of all their events, and then those of its own follow."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    source = f"""
+import asyncio
+def wait():
+    with open({str(gate)!r}) as file:
+        file.read()
+async def handle(event, tools):
+    if event.payload["session"]["title"] == "slow":
+        await asyncio.to_thread(wait)
+    return event.payload["session"]["id"]
+def register(registry):
+    registry.on("task.started", handle, timeout_ms=60_000)
+    registry.on("turn.completed", handle, timeout_ms=60_000)
+"""
+    ext.write("one", source)
+    async with extended(ext, tmp_path, TALK, stored=True) as sdk:
+        told: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+        sdk.extensions.on_emitted = lambda signal, _: told.put_nowait(
+            (signal.origin.session_id, signal.event.type)
+        )
+        slow = await session_in(sdk, tmp_path, title="slow")
+        await (await slow.start("Go.")).result()
+        for _ in range(3):  # more than one page of the log at a time
+            other = await session_in(sdk, tmp_path)
+            await (await other.start("Go.")).result()
+            assert await told.get() == (other.id, "task.started")
+            assert await told.get() == (other.id, "turn.completed")
+        await asyncio.to_thread(gate.write_text, "")
+        assert await told.get() == (slow.id, "task.started")
+        await asyncio.to_thread(gate.write_text, "")
+        assert await told.get() == (slow.id, "turn.completed")
+        await settle(sdk)
+
+
 # --- tools ---------------------------------------------------------------------------------------
 
 

@@ -332,6 +332,7 @@ class SyncSession:
         *,
         reason: str | None = None,
         scope: Scope = "once",
+        task_id: str | None = None,
         attempt: int | None = None,
         input_hash: str | None = None,
         idempotency_key: str | None = None,
@@ -342,6 +343,7 @@ class SyncSession:
                 tool_call_id,
                 reason=reason,
                 scope=scope,
+                task_id=task_id,
                 attempt=attempt,
                 input_hash=input_hash,
                 idempotency_key=idempotency_key,
@@ -353,6 +355,7 @@ class SyncSession:
         tool_call_id: str,
         reason: str = "denied by the user",
         *,
+        task_id: str | None = None,
         attempt: int | None = None,
         input_hash: str | None = None,
         idempotency_key: str | None = None,
@@ -360,7 +363,12 @@ class SyncSession:
         """Refuse a waiting tool call. The reason is told to the model."""
         self._loop.wait(
             self._inner.deny(
-                tool_call_id, reason, attempt=attempt, input_hash=input_hash, idempotency_key=idempotency_key
+                tool_call_id,
+                reason,
+                task_id=task_id,
+                attempt=attempt,
+                input_hash=input_hash,
+                idempotency_key=idempotency_key,
             )
         )
 

@@ -197,7 +197,7 @@ class StopTask(Action[TaskRow], frozen=True, kw_only=True, tag="stop"):
 class ApproveCall(Action[None], frozen=True, kw_only=True, tag="approve"):
     """Let a waiting tool call run, once or for the session; or raise a budget, named by its approval.
 
-    `attempt` and `input_hash` are those that the person has seen. If they have changed, this is refused.
+    `task_id`, `attempt` and `input_hash` are those that the person has seen. If they have changed, this is refused.
     """
 
     needs: ClassVar[TokenScope] = "approve"
@@ -205,6 +205,7 @@ class ApproveCall(Action[None], frozen=True, kw_only=True, tag="approve"):
 
     session_id: str
     tool_call_id: str
+    task_id: str | None = None
     attempt: Count | None = None
     input_hash: str | None = None
     scope: Scope = "once"
@@ -220,6 +221,7 @@ class DenyCall(Action[None], frozen=True, kw_only=True, tag="deny"):
     session_id: str
     tool_call_id: str
     reason: str = "denied by the user"
+    task_id: str | None = None
     attempt: Count | None = None
     input_hash: str | None = None
 

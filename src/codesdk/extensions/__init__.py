@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from codesdk.extensions.actions import EngineActions as EngineActions
     from codesdk.extensions.dispatch import ActionExecutor as ActionExecutor, Dispatcher as Dispatcher
     from codesdk.extensions.example import write_example as write_example
-    from codesdk.extensions.host import ExtensionHost as ExtensionHost
+    from codesdk.extensions.host import PAGES_AHEAD as PAGES_AHEAD, ExtensionHost as ExtensionHost
     from codesdk.extensions.jobs import JobQueue as JobQueue
     from codesdk.extensions.loading import (
         AppAction as AppAction,

@@ -180,13 +180,7 @@ def key_of(place: Place, origin: Origin, request: ActionRequest) -> str:
     name = place.extension.manifest.name
     parts = [name, "given", request.idempotency_key]
     if request.idempotency_key is None:
-        parts = [
-            name,
-            place.registration.label,
-            origin.session_id,
-            origin.signal_id or origin.seq,
-            request.action_type,
-        ]
+        parts = [name, place.registration.label, origin.session_id, origin.signal_id or origin.seq]
     # Hashed, and with the name of the extension in it: none can use another's key, or a person's.
     return f"extension-{hashlib.sha256(msgspec.json.encode(parts)).hexdigest()}"
 
@@ -218,6 +212,7 @@ def _decision(wanted: _Decide, origin: Origin) -> Action[Any]:
         return act.ApproveCall(
             session_id=origin.session_id,
             tool_call_id=call_id,
+            task_id=origin.task_id,
             attempt=attempt,
             input_hash=input_hash,
             reason=wanted.reason,
@@ -225,6 +220,7 @@ def _decision(wanted: _Decide, origin: Origin) -> Action[Any]:
     return act.DenyCall(
         session_id=origin.session_id,
         tool_call_id=call_id,
+        task_id=origin.task_id,
         attempt=attempt,
         input_hash=input_hash,
         reason=wanted.reason or "denied by an extension",

@@ -1,12 +1,14 @@
 """`ExtensionHost`: the loaded extensions of one process, as a durable subscriber of the log.
 
 Events come from the store, after they were committed and at their own pace, so no session waits for a handler. The
-events of one session are dispatched in order, several sessions side by side.
+events of one session are dispatched in order, several sessions side by side: one that waits for a slow handler does
+not hold up the others.
 """
 
 import asyncio
 import contextlib
 import logging
+import weakref
 from collections.abc import Awaitable, Callable, Sequence
 
 from codesdk.contract import events as ev
@@ -26,6 +28,8 @@ from codesdk.extensions.sources import Pins
 
 LANES = 16
 """How many sessions' events are dispatched side by side."""
+PAGES_AHEAD = 20
+"""How many pages of the log may be behind the event that takes longest: 2,000 events."""
 SETTLE_S = 10.0
 """How long a reload waits for the old extensions to take what was committed before it."""
 _PAGE = 200
@@ -33,6 +37,15 @@ _log = logging.getLogger("codesdk.extensions")
 
 Emitted = Callable[[Signal, Sequence[AgentEventEmitResult]], None]
 Suggested = Callable[[Signal, Sequence[AgentEventEmitResult]], Awaitable[None]]
+
+
+class _Lane:
+    """The events of one session, page after page. It lives as long as some of them are dispatched."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.failed = False
+        """Whether some come again, so that those behind them must not be dispatched yet."""
 
 
 class ExtensionHost:
@@ -73,7 +86,8 @@ class ExtensionHost:
         self._replaced: list[ExtensionSet] = []
         self._subscribed: frozenset[str] = frozenset()
         self._types: frozenset[str] = frozenset()
-        self._lanes = asyncio.Semaphore(LANES)
+        self._side_by_side = asyncio.Semaphore(LANES)
+        self._lanes: weakref.WeakValueDictionary[str, _Lane] = weakref.WeakValueDictionary()
         self._reloading = False
         self.app_server = AppServerSignals(log, self.hears, self._emit_live)
         """Messages of runtimes' app servers, which are not in the log."""
@@ -140,25 +154,31 @@ class ExtensionHost:
 
     async def take(self, events: Sequence[Event]) -> None:
         """Dispatch a page of events. Handlers cannot make this raise; a store that fails can, and the page comes again."""
-        self.figures.in_hand = len(events)
+        self.figures.in_hand += len(events)
         try:
-            await self._take(events)
+            sessions: dict[str, list[Event]] = {}
+            for event in events:
+                sessions.setdefault(event.trace.session_id, []).append(event)
+            async with asyncio.TaskGroup() as group:
+                for session_id, own in sessions.items():
+                    group.create_task(self._in_turn(session_id, own))
         finally:
-            self.figures.in_hand = 0
+            self.figures.in_hand -= len(events)
 
-    async def _take(self, events: Sequence[Event]) -> None:
-        lanes: dict[str, list[Event]] = {}
-        for event in events:
-            lanes.setdefault(event.trace.session_id, []).append(event)
-        if len(lanes) == 1:
-            await self._dispatch(events)
-            return
-        async with asyncio.TaskGroup() as group:
-            for lane in lanes.values():
-                group.create_task(self._dispatch(lane))
+    async def _in_turn(self, session_id: str, events: Sequence[Event]) -> None:
+        """Dispatch a session's events of one page after those of the pages before."""
+        lane = self._lanes.setdefault(session_id, _Lane())
+        async with lane.turn:
+            if lane.failed:
+                raise StorageFailure("Earlier events of the session come again, so these do, too.")
+            try:
+                await self._dispatch(events)
+            except BaseException:
+                lane.failed = True
+                raise
 
     async def _dispatch(self, events: Sequence[Event]) -> None:
-        async with self._lanes:
+        async with self._side_by_side:
             for event in events:
                 loaded = self._set.retain()
                 try:

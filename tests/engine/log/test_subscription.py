@@ -167,3 +167,103 @@ async def test_from_now_on_is_the_moment_that_it_was_placed():
     await subscription.place()
     assert await log.cursor_of("collector") == await log.last_cursor() == 0
     assert await log.cursor_of("nobody") is None
+
+
+class Sorter(Collector):
+    """Takes pages side by side, each when it is let go, except for those that fail."""
+
+    def __init__(self, *fails: int) -> None:
+        super().__init__()
+        self.gates: list[asyncio.Event] = []
+        self.fails = fails
+
+    async def take(self, events: Sequence[Event]) -> None:
+        number = len(self.gates)
+        self.gates.append(asyncio.Event())
+        self.asked.set()
+        await self.gates[number].wait()
+        if number in self.fails:
+            raise StorageFailure("not now")
+        self.pages.append(list(events))
+        self.asked.set()
+
+    async def begun(self, count: int, taken: int = 0) -> None:
+        """Wait until so many pages were given in all, and so many of them were taken."""
+        while len(self.gates) < count or len(self.pages) < taken:
+            self.asked.clear()
+            await self.asked.wait()
+
+
+async def log_of_pages(count: int) -> MemoryLog:
+    """Return a log with so many whole pages of events."""
+    log = MemoryLog()
+    await log.create(session_row(), "me")
+    async with CodeSDK.open(runtimes={"scripted": runtime()}) as sdk:
+        await one_task(sdk, Path.cwd())
+        (started,) = [event for event in await stored(sdk) if event.type == "task.started"]
+        frame = next(f.data for f in await sdk.archive.log.read_all(0, 99) if decode(f.data) == started)
+    await log.append("ses_1", 1, 1, [frame] * (count * PAGE_FRAMES), durable=False)
+    return log
+
+
+async def test_pages_side_by_side_and_the_cursor_waits_for_the_first_of_them():
+    log, sorter = await log_of_pages(3), Sorter()
+    feeding = Subscription(log, sorter, ahead=3)
+    feeding.start()
+    await sorter.begun(3)
+    settled = asyncio.create_task(feeding.settle())
+    for gate in sorter.gates[1:]:
+        gate.set()
+    await sorter.begun(3, taken=2)
+    assert (feeding.cursor, settled.done()) == (0, False)
+    sorter.gates[0].set()
+    await settled
+    assert await log.cursor_of("collector") == 3 * PAGE_FRAMES
+    await feeding.close()
+
+
+async def test_no_more_pages_side_by_side_than_allowed():
+    log, sorter = await log_of_pages(3), Sorter()
+    feeding = Subscription(log, sorter, ahead=2)
+    feeding.start()
+    await sorter.begun(2)
+    sorter.gates[1].set()
+    await sorter.begun(2, taken=1)
+    assert len(sorter.gates) == 2
+    sorter.gates[0].set()
+    await sorter.begun(3)
+    sorter.gates[2].set()
+    await feeding.settle()
+    await feeding.close()
+
+
+async def test_after_a_page_that_fails_all_that_follow_it_come_again(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "RETRY_S", 0.0)
+    log, sorter = await log_of_pages(3), Sorter(1)
+    feeding = Subscription(log, sorter, ahead=3)
+    feeding.start()
+    await sorter.begun(3)
+    for gate in sorter.gates:
+        gate.set()
+    await sorter.begun(5)
+    assert feeding.cursor == PAGE_FRAMES
+    for gate in sorter.gates:
+        gate.set()
+    await feeding.settle()
+    assert [len(page) for page in sorter.pages] == [PAGE_FRAMES] * 4
+    assert await log.cursor_of("collector") == 3 * PAGE_FRAMES
+    await feeding.close()
+
+
+async def test_what_is_under_way_when_it_is_closed_comes_after_the_next_start():
+    log, sorter, later = await log_of_pages(2), Sorter(), Collector()
+    feeding = Subscription(log, sorter, ahead=2)
+    feeding.start()
+    await sorter.begun(2)
+    sorter.gates[1].set()
+    await feeding.close(timeout_s=0.0)
+    again = Subscription(log, later)
+    again.start()
+    await again.settle()
+    await again.close()
+    assert len(later.taken) == 2 * PAGE_FRAMES

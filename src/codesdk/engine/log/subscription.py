@@ -1,6 +1,6 @@
 """Committed events to a durable subscriber: at least once, in commit order, from a stored cursor.
 
-A subscription pages from the store in its own task and holds no more than a page, so however slow the
+A subscription pages from the store in its own task and holds no more than a few pages, so however slow the
 subscriber is, no session waits for it. Commits only wake it, and it takes those of a moment together.
 """
 
@@ -27,14 +27,24 @@ _log = logging.getLogger("codesdk.subscribers")
 class Subscription:
     """Feeds one subscriber from one log. An `Observer`, so that it knows when there is something to read.
 
-    A subscriber without a cursor begins at the start of the log, or with what is committed from now on.
+    A subscriber without a cursor begins at the start of the log, or with what is committed from now on. With `ahead`
+    it is given so many pages at once: one that it takes long for does not hold up what comes after. Then the order is
+    its own affair, and more than one page may come again.
     """
 
-    def __init__(self, log: EventLog, subscriber: Subscriber, *, from_start: bool = True) -> None:
+    def __init__(
+        self, log: EventLog, subscriber: Subscriber, *, from_start: bool = True, ahead: int = 1
+    ) -> None:
         self._log = log
         self._subscriber = subscriber
         self._from_start = from_start
+        self._ahead = ahead
         self._cursor: int | None = None
+        self._read = 0
+        """Up to where it has read. The pages between the cursor and this are under way."""
+        self._pages: deque[tuple[int, asyncio.Task[None]]] = deque()
+        self._reached: deque[tuple[int, int]] = deque()
+        """Which requests of `settle` are answered when the cursor has come to where."""
         self._woken = asyncio.Event()
         self._hurried = asyncio.Event()
         self._asked = 0
@@ -57,7 +67,7 @@ class Subscription:
 
     async def place(self) -> None:
         """Fix where it begins, so that "from now on" is this moment and not when its task first runs."""
-        self._cursor = await self._first_cursor()
+        self._cursor = self._read = await self._first_cursor()
 
     def start(self) -> None:
         """Deliver what was committed since the cursor, and from now on."""
@@ -83,8 +93,10 @@ class Subscription:
             async with asyncio.timeout(timeout_s):
                 await self.settle()
         self._task = None
-        task.cancel()
-        await asyncio.wait([task])
+        tasks = [task, *(page for _, page in self._pages)]
+        for one in tasks:
+            one.cancel()
+        await asyncio.wait(tasks)
         self._answer(self._asked, StorageFailure(f"The subscriber {self._subscriber.name} is closed."))
 
     async def _run(self) -> None:
@@ -96,11 +108,14 @@ class Subscription:
             try:
                 await self._catch_up()
             except Exception as error:  # noqa: BLE001 - whatever a subscriber raises, its page comes again
+                await self._start_over()
                 self._answer(asked, self._refused(error))
                 await asyncio.sleep(RETRY_S)
                 continue
-            self._failing = False
-            self._answer(asked)
+            self._reached.append((asked, self._read))
+            while self._reached and self._cursor is not None and self._reached[0][1] <= self._cursor:
+                self._failing = False
+                self._answer(self._reached.popleft()[0])
             await self._woken.wait()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._subscriber.gather_s):
@@ -108,18 +123,43 @@ class Subscription:
 
     async def _catch_up(self) -> None:
         """Deliver page by page. The cursor is stored after each, so a crash repeats a page but skips none."""
-        log, name = self._log, self._subscriber.name
         if self._cursor is None:
-            self._cursor = await self._first_cursor()
-        while frames := await log.read_all(self._cursor, PAGE_FRAMES, deltas=False):
+            await self.place()
+        await self._finish_pages()
+        while frames := await self._log.read_all(self._read, PAGE_FRAMES, deltas=False):
             types = self._subscriber.types
             events = [event for frame in frames if (event := _read(frame)) and event.type in types]
-            if events:
-                await call(self._subscriber.take, events)
-            await log.keep_cursor(name, frames[-1].cursor)
-            self._cursor = frames[-1].cursor
+            self._read = frames[-1].cursor
+            if self._ahead == 1:
+                if events:
+                    await call(self._subscriber.take, events)
+                await self._keep(self._read)
+            else:
+                page = asyncio.create_task(call(self._subscriber.take, events))
+                page.add_done_callback(lambda _: self._woken.set())
+                self._pages.append((self._read, page))
+                await self._finish_pages()
             if len(frames) < PAGE_FRAMES:
                 break
+
+    async def _finish_pages(self) -> None:
+        """Move the cursor over pages that were taken. If there is no room for another, wait for the oldest."""
+        while self._pages and (self._pages[0][1].done() or len(self._pages) >= self._ahead):
+            cursor, page = self._pages[0]
+            await page
+            await self._keep(cursor)
+            self._pages.popleft()
+
+    async def _keep(self, cursor: int) -> None:
+        await self._log.keep_cursor(self._subscriber.name, cursor)
+        self._cursor = cursor
+
+    async def _start_over(self) -> None:
+        """Go back to the cursor once the pages that are under way have ended, one way or another."""
+        await asyncio.gather(*(page for _, page in self._pages), return_exceptions=True)
+        self._pages.clear()
+        self._reached.clear()
+        self._read = self._cursor or 0
 
     async def _first_cursor(self) -> int:
         """Return where to begin: where it was, or for somebody new at the start of the log or at its end."""

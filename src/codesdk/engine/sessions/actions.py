@@ -320,6 +320,7 @@ class SessionActions:
             by=caller.actor,
             scope=action.scope if approves else "once",
             reason=action.reason,
+            task_id=action.task_id,
             attempt=action.attempt,
             input_hash=action.input_hash,
             key=key,

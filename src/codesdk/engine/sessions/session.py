@@ -172,6 +172,7 @@ class LiveSession:
         by: Actor,
         scope: Scope = "once",
         reason: str | None = None,
+        task_id: str | None = None,
         attempt: int | None = None,
         input_hash: str | None = None,
         key: KeyRow | None = None,
@@ -183,6 +184,10 @@ class LiveSession:
         if reason is not None:
             reason = take_words(self.scope, reason)
         carried = next((c for c in self.state.carried if c.tool_call_id == tool_call_id), None)
+        run = self.queue.run
+        asking = self.state.interrupted_task if carried is not None else run and run.task_id
+        if task_id is not None and task_id != asking:
+            raise NotFound(f"No call {tool_call_id} of task {task_id} waits for an answer.")
         if by.kind == "extension" and (
             scope == "session"
             or carried is not None
@@ -197,19 +202,19 @@ class LiveSession:
             or (carried is not None and carried.question is not None)
         ):
             raise unanswerable(tool_call_id)
-        if tool_call_id in self.state.server_questions and self.queue.run is not None:
-            self.queue.run.calls.approvals.answer_server(tool_call_id, None, by, reason)
+        if tool_call_id in self.state.server_questions and run is not None:
+            run.calls.approvals.answer_server(tool_call_id, None, by, reason)
         elif tool_call_id in self.state.budget_questions:
             ledger.answer_question(self.recorder.journal, tool_call_id, decision, by, reason)
-            if self.queue.run is not None:
-                self.queue.run.calls.approvals.wake(tool_call_id)
+            if run is not None:
+                run.calls.approvals.wake(tool_call_id)
         elif carried is not None:
             check_identity(carried.identity, attempt, input_hash)
             if carried.approved is None:
                 ledger.answer_question(self.recorder.journal, carried.approval_id, decision, by, reason)
             elif decision == "deny":
                 raise Conflict(f"Call {tool_call_id} was already approved; resume the session to run it.")
-        elif (run := self.queue.run) is not None:
+        elif run is not None:
             await run.calls.approvals.answer(tool_call_id, decision, by, scope, reason, attempt, input_hash)
         else:
             raise NotFound(f"No call {tool_call_id} waits for an answer in session {self.session_id}.")
