@@ -74,6 +74,8 @@ def _beginnings(words: tuple[str, ...]) -> tuple[str, ...]:
 
 _BEGINNINGS = _beginnings((*_HEADS, _PEM))
 _LONGEST_BEGINNING = max(map(len, _BEGINNINGS))
+LAST_TWO = frozenset(word[-2:] for word in _BEGINNINGS)
+"""How a text ends that may end in the beginning of a secret: with one of these characters or pairs."""
 _BEGUN = rf"""
     {_EDGE}(?:{"|".join(map(re.escape, _beginnings(_HEADS)))})\Z
   | (?:{"|".join(map(re.escape, _beginnings((_PEM,))))})\Z

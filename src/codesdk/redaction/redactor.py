@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from codesdk.contract.errors import InvalidRequest
 from codesdk.redaction.encodings import any_percent_escape, by_telling_character
-from codesdk.redaction.patterns import FINISHED, MARKER, find_unfinished, may_contain, rest_of
+from codesdk.redaction.patterns import FINISHED, LAST_TWO, MARKER, find_unfinished, may_contain, rest_of
 from codesdk.redaction.spellings import Spelling
 
 _FEW = 24  # up to this many needles, one `in` each is faster than an expression of all of them
@@ -108,11 +108,13 @@ class Redactor:
 
     def find_cut(self, text: str, start: int, suspected: bool) -> int:
         """Return where a secret cut off by the end of the text may begin, or the text's length."""
-        cut = find_unfinished(text, start, suspected)
-        size = len(text)
-        for word in self._by_pair.get(text[-2:], ()):
+        cut = size = len(text)
+        last, one = text[-2:], text[-1:]
+        if suspected or last in LAST_TWO or one in LAST_TWO:  # every delta comes here, and most end otherwise
+            cut = find_unfinished(text, start, suspected)
+        for word in self._by_pair.get(last, ()):
             cut = min(cut, _find_begun(word, text, start))
-        if cut == size > start and text[-1] in self._openings:
+        if cut == size > start and one in self._openings:
             cut = size - 1
         if self._spellings and ("\\" in text or "%" in text):
             cut = min(cut, self._find_escaped(text, start))

@@ -7,8 +7,6 @@ point, which encodes it. The recorder stores what its `sink` gets; replay compar
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from codesdk.contract.actions import LOCAL
 from codesdk.contract.events import (
     EVENT_OF,
@@ -98,9 +96,14 @@ class Journal:
             time = self.stamper.now()
         if time < state.time:
             time = self._keep_order(time)
-        if in_task and task_id is None and state.task is not None:
-            task_id = state.task.task_id
-        trace, sender = self._trace, self._sender_of(payload, task_id)
+        task = state.task
+        if in_task and task_id is None and task is not None:
+            task_id = task.task_id
+        trace = self._trace
+        if type(payload) is OutputDelta and task is not None and task.task_id == task_id:
+            sender = task.sender  # the most frequent, and no action writes one
+        else:
+            sender = self._sender_of(payload, task_id)
         if trace is None or trace.task_id != task_id or sender is not self._traced:
             trace = self._trace_for(task_id, sender)
         event = (make or EVENT_OF[type(payload)])(
@@ -133,8 +136,6 @@ class Journal:
     def _sender_of(self, payload: Any, task_id: str | None) -> Sender | None:
         """Return the request behind an event: the one that acts now, or else the one that started the task."""
         state = self.state
-        if type(payload) is OutputDelta and state.task is not None and state.task.task_id == task_id:
-            return state.task.sender  # the most frequent, and no action writes one
         if task_id is not None and (state.task is None or state.task.task_id != task_id):
             # A task that leaves the queue was requested when it came in, whoever makes it leave.
             waiting = next((entry for entry in state.queue if entry.task_id == task_id), None)
@@ -188,4 +189,10 @@ class Journal:
             self._info = info
         if raw is None and raw_ref is None:
             return info
-        return msgspec.structs.replace(info, raw=raw, raw_ref=raw_ref)
+        return RuntimeInfo(
+            name=info.name,
+            model=info.model,
+            runtime_session_id=info.runtime_session_id,
+            raw=raw,
+            raw_ref=raw_ref,
+        )

@@ -261,7 +261,7 @@ class Intake:
         if kind not in _DRAFTS:
             raise _Malformed(f"a runtime may not draft {TYPE_OF.get(kind, kind.__name__)}.")
         try:
-            data = msgspec.json.encode(mend(msgspec.to_builtins(payload)))
+            data = _encode_mended(payload)
             stored = msgspec.json.decode(data, type=kind)
         except (TypeError, ValueError, RecursionError, OverflowError) as error:
             raise _Malformed(mend(f"{TYPE_OF[kind]}: {error}.")) from None
@@ -282,6 +282,13 @@ class Intake:
 
 class _Malformed(Exception):
     """An item that does not fit the contract. The message says why."""
+
+
+def _encode_mended(payload: Any) -> bytes:
+    try:
+        return msgspec.json.encode(payload)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(mend(msgspec.to_builtins(payload)))
 
 
 def _as_json(raw: Any) -> tuple[Any, bytes]:

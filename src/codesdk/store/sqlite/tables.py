@@ -104,7 +104,8 @@ class Tables:
             cursor += 1
             seq += 1
             size += len(frame)
-            take((cursor, key, seq, is_delta(frame), crc32(frame), frame))
+            # An int, because SQLite's module looks for an adapter for every bool.
+            take((cursor, key, seq, 1 if is_delta(frame) else 0, crc32(frame), frame))
         self._cursor, known.head, self._size = cursor, seq, size
         if packed is not None:
             self._change(known, packed)
