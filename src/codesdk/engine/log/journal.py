@@ -99,14 +99,14 @@ class Journal:
         task = state.task
         if in_task and task_id is None and task is not None:
             task_id = task.task_id
-        trace = self._trace
-        if type(payload) is OutputDelta and task is not None and task.task_id == task_id:
+        trace, kind = self._trace, type(payload)
+        if kind is OutputDelta and task is not None and task.task_id == task_id:
             sender = task.sender  # the most frequent, and no action writes one
         else:
             sender = self._sender_of(payload, task_id)
         if trace is None or trace.task_id != task_id or sender is not self._traced:
             trace = self._trace_for(task_id, sender)
-        event = (make or EVENT_OF[type(payload)])(
+        event = (make or EVENT_OF[kind])(
             schema_version=SCHEMA_VERSION,
             seq=state.seq + 1,
             time=time,
