@@ -99,7 +99,8 @@ class Journal:
         task = state.task
         if in_task and task_id is None and task is not None:
             task_id = task.task_id
-        trace, kind = self._trace, type(payload)
+        trace = self._trace
+        kind: type[Any] = type(payload)
         if kind is OutputDelta and task is not None and task.task_id == task_id:
             sender = task.sender  # the most frequent, and no action writes one
         else:
