@@ -6,6 +6,7 @@ import functools
 import gc
 import importlib
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,14 @@ import codesdk
 from codesdk import doors
 
 ROOT = Path(codesdk.__file__ or "").parent
+PROJECT = Path(__file__).parents[1] / "pyproject.toml"
 DOORS = sorted(path.parent.name for path in ROOT.glob("*/__init__.py") if "open_door(" in path.read_text())
+WITHOUT_A_DOOR = {"cli", "contract", "testing"}
+"""Nobody imports the first, everybody all of the second, and the command line alone the third."""
+NAMED_BY_TEXT = {
+    ("runtimes.registry", "codesdk.minicode.runtime"),  # the registry names the package of each runtime
+    ("runtimes.acp.launch", "codesdk.cli.main"),  # the command that a program is to start
+}
 
 
 @functools.cache
@@ -28,9 +36,37 @@ def asked_for() -> dict[str, set[str]]:
     return found
 
 
-def test_the_packages_with_a_door_are_these():
-    wanted = {"client", "daemon", "engine", "gateway", "local", "observe", "policy", "redaction", "runtimes"}
-    assert wanted | {"sandbox", "serving", "store", "tools"} <= set(DOORS)
+def test_every_package_with_a_door_is_protected_whole():
+    """A contract that lists modules would let the next one through."""
+    contracts = tomllib.loads(PROJECT.read_text())["tool"]["importlinter"]["contracts"]
+    found = {
+        contract["id"].removesuffix("-door"): (contract["protected_modules"], contract["allowed_importers"])
+        for contract in contracts
+        if contract["id"].endswith("-door")
+    }
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - WITHOUT_A_DOOR
+    assert found == {name: ([f"codesdk.{name}.*"], [f"codesdk.{name}"]) for name in packages}
+    assert set(DOORS) <= packages
+
+
+def test_no_module_behind_a_door_is_named_by_a_text():
+    """Import-linter does not see what `import_module` is given."""
+    found: set[tuple[str, str]] = set()
+    for path in ROOT.rglob("*.py"):
+        here = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found |= {(here, name) for name in _behind_a_door(node.value, here)}
+    assert found == NAMED_BY_TEXT
+
+
+def _behind_a_door(text: str, here: str) -> list[str]:
+    name = text.partition(":")[0]
+    parts = name.split(".")
+    inside = ROOT.joinpath(*parts[1:])
+    if parts[0] != "codesdk" or len(parts) < 3 or parts[1] == here.partition(".")[0]:
+        return []
+    return [name] if inside.is_dir() or inside.with_suffix(".py").is_file() else []
 
 
 @pytest.mark.parametrize("package", DOORS)

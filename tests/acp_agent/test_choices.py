@@ -10,11 +10,13 @@ from tests.acp_agent.editor import ALLOW, Refused, call, connected, local, playi
 from codesdk import CodeSDK
 from codesdk.acp_agent import Offer
 from codesdk.contract.capabilities import Capabilities
+from codesdk.contract.entry import DEFAULT_RUNTIME
 from codesdk.contract.messages import ArtifactBlock, Text
 from codesdk.contract.settings import SessionSettings
 from codesdk.runtimes import ScriptedRuntime
 
 WRITE = call("workspace.write", path="made.txt", content="x")
+KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENAI_COMPATIBLE_BASE_URL")
 PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n pixel").decode()
 
 
@@ -82,18 +84,23 @@ async def test_a_model_is_chosen_from_those_that_are_offered_or_named(tmp_path: 
             assert refused.value.code == -32602
 
 
-async def test_where_no_program_is_ready_and_there_is_a_model_an_editor_gets_minicode(
+async def test_an_editor_that_names_no_runtime_gets_the_default_whatever_else_is_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv("CODESDK_PROGRAMS", str(tmp_path / "none"))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"):
+    """The engine has the one rule (tests/sdk/test_default_runtime.py); without a model, it says what else there is."""
+    for name in KEYS:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("OPENAI_COMPATIBLE_BASE_URL", "http://127.0.0.1:1/v1")
     async with CodeSDK.open() as sdk, connected(local(sdk), Offer()) as editor:
         await editor.hello()
+        with pytest.raises(Refused, match=f"No runtime is named, and {DEFAULT_RUNTIME}") as refused:
+            await editor.new(tmp_path)
+        assert refused.value.code == -32602
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-test")
+    async with CodeSDK.open() as sdk, connected(local(sdk), Offer()) as editor:
+        await editor.hello()
+        assert (await sdk.runtime_auth("claude")).ready
         session = await editor.new(tmp_path)
-        assert (await sdk.service.session(session)).runtime == "minicode"
+        assert (await sdk.service.session(session)).runtime == DEFAULT_RUNTIME
 
 
 async def test_a_session_is_moved_to_another_runtime_that_is_offered(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+from collections.abc import Collection, Mapping
 from typing import Any, get_args
 
 import msgspec
@@ -18,7 +19,11 @@ from codesdk.contract.tools import Actor
 from codesdk.daemon.app import OPERATIONS
 from codesdk.daemon.routing import Router
 from codesdk.engine.sessions.actions import SessionActions
+from codesdk.engine.sessions.registry import SessionRegistry
+from codesdk.engine.sessions.scope import SessionScope
+from codesdk.engine.sessions.session import LiveSession
 from codesdk.handles import Handles, Session
+from codesdk.testing.fakes import FakeRuntime, memory_sdk
 
 SESSION = SessionRow(
     session_id="ses_1",
@@ -233,13 +238,63 @@ def test_there_is_a_command_for_it_where_that_makes_sense(kind: type[Action[Any]
     assert command is None or command in {name for group in GROUPS.values() for name in group}
 
 
-def test_whatever_changes_a_session_goes_through_execute():
-    """The engine's door gives out no live session, and inside only `SessionActions` has one to act on."""
-    import codesdk.engine
-
-    assert not {"LiveSession", "SessionRegistry", "undo"} & set(codesdk.engine.__all__)
+def test_every_action_has_its_handler():
     handlers = inspect.getsource(SessionActions.__init__)
     assert all(f"act.{kind.__name__}: " in handlers for kind in ACTIONS)
+
+
+INSIDE = (LiveSession, SessionRegistry, SessionActions, SessionScope)
+"""What could change a session without an action."""
+
+
+def test_no_name_at_the_engines_door_promises_a_live_session():
+    import codesdk.engine
+
+    public = {name: getattr(codesdk.engine, name) for name in codesdk.engine.__all__}
+    assert not [name for name, value in public.items() if value in INSIDE]
+    members = [
+        member for value in public.values() for member in (value, *getattr(value, "__dict__", {}).values())
+    ]
+    functions = [member.fget if isinstance(member, property) else member for member in members]
+    promised = {
+        function.__qualname__: str(inspect.signature(function).return_annotation)
+        for function in functions
+        if inspect.isfunction(function) and not function.__name__.startswith("_")
+    }
+    assert len(promised) > 40, "the methods of what the door names are among them"
+    assert not [what for what in promised.items() if any(kind.__name__ in what[1] for kind in INSIDE)]
+
+
+async def test_whatever_changes_a_session_goes_through_execute():
+    """Nobody who has an engine can reach a live session by public names, while one runs and its tools are called."""
+    runtime = FakeRuntime()
+    async with memory_sdk(runtimes=[runtime]) as sdk:
+        session = await sdk.create_session(runtime="fake")
+        await session.start("Go")
+        await runtime.started()
+        seen = reachable(sdk.engine)
+        assert {type(value).__name__ for value in seen} >= {"Ports", "Permits", "Archive", "MemoryLog"}
+        assert [type(value).__name__ for value in seen if isinstance(value, INSIDE)] == []
+
+
+def reachable(value: object) -> list[object]:
+    """Return everything of CodeSDK that public attributes lead to."""
+    found: list[object] = []
+    ahead = [value]
+    while ahead:
+        here = ahead.pop()
+        if any(here is other for other in found):
+            continue
+        if isinstance(here, Mapping):
+            ahead += here.values()
+        elif isinstance(here, Collection) and not isinstance(here, (str, bytes)):
+            ahead += here
+        elif type(here).__module__.startswith("codesdk."):
+            found.append(here)
+            ahead += [getattr(here, name) for name in dir(here) if not name.startswith("_")]
+        elif inspect.ismethod(here):
+            ahead.append(here.__self__)  # a bound method gives away whose it is
+    return found
 
 
 def test_the_repr_of_equipment_names_its_kinds_and_shows_none_of_it():

@@ -110,6 +110,11 @@ def test_what_is_installed_is_the_whole_package(checkout: Path, env: dict[str, s
     assert ran.stdout.startswith(str(packages)), ran.stderr
 
 
+def test_its_table_has_every_page() -> None:
+    listed = set(re.findall(r"^\| \[docs/([\w-]+\.md)\]", README, re.MULTILINE))
+    assert listed == {path.name for path in (ROOT / "docs").glob("*.md")}
+
+
 def test_every_document_it_links_to_is_there() -> None:
     linked = [target for target in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in target]
     assert linked

@@ -84,7 +84,7 @@ async def test_the_other_engine_reads_follows_and_lists_without_touching_the_epo
         assert (await elsewhere.task(task.id).result()).text == "Hello"
         await asyncio.wait_for(following, 30)
         assert seen == list(range(1, await writer.handles.service.head(session.id) + 1))
-        assert reader.engine.loaded.__len__() == 0, "nothing was taken over"
+        assert reader.engine.loaded.sessions == 0, "nothing was taken over"
 
 
 async def test_an_action_takes_a_session_over_and_the_one_who_had_it_can_write_no_more(log: EventLog):

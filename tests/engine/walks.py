@@ -1,16 +1,18 @@
 """The walks of docs/architecture.md that are not tool calls, traced: a delta, a model request, a start, a resume. Run as a program it prints them."""
 
 import asyncio
+import contextlib
 import shutil
 import sys
 import tempfile
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 from tests.engine.calls.walk import GROUND, Tracer, idle
 
 from codesdk import CodeSDK
-from codesdk.contract.events import OutputDelta
+from codesdk.contract.events import Event, OutputDelta, UsageReportedEvent
 from codesdk.contract.runtime import Draft
 from codesdk.daemon.sse import EventStream
 from codesdk.script import parse_object
@@ -63,18 +65,20 @@ async def walk_model(ground: tuple[str, ...]) -> Tracer:
     import httpx2
 
     runtime = FakeRuntime()
-    async with memory_sdk(runtimes=[runtime]) as sdk:
-        session = await sdk.create_session(runtime="fake", plays=HELLO)
+    async with CodeSDK.open(runtimes={"fake": runtime}) as sdk:
+        session = await sdk.create_session(runtime="fake", workspace=".", plays=HELLO)
         await session.start("Go")
         task = await runtime.started()
         url = await task.host.model_endpoint() + "/v1/messages"
         body: dict[str, Any] = {"model": "claude-sonnet-4-5", "max_tokens": 10, "stream": True}
-        async with httpx2.AsyncClient() as client:
+        async with httpx2.AsyncClient() as client, contextlib.aclosing(session.events()) as events:
             await client.post(url, json=body | {"messages": [{"role": "user", "content": "hi"}]})
-            await asyncio.sleep(0.3)
+            await _used(events)
+            await idle()
             with Tracer(ground) as tracer:
                 await client.post(url, json=body | {"messages": [{"role": "user", "content": "ho"}]})
-                await asyncio.sleep(0.3)
+                await _used(events)
+                await idle()
         await _end(task)
     return tracer
 
@@ -121,6 +125,12 @@ async def _trace_delta(task: FakeTask, seen: asyncio.Queue[Any], ground: tuple[s
         task.emit(_delta("b "))
         await asyncio.wait_for(seen.get(), 5)
     return tracer
+
+
+async def _used(events: AsyncIterator[Event]) -> None:
+    """Read up to the last event of a model request."""
+    while not isinstance(await anext(events), UsageReportedEvent):
+        pass
 
 
 async def _end(task: FakeTask) -> None:

@@ -15,6 +15,7 @@ from codesdk.observe import Traces
 from codesdk.runtimes import create_runtime, registry, resolve, runtime_table
 from codesdk.script import parse_object
 from codesdk.testing.program_checks import instruction_paths, native_calls
+from codesdk.testing.traps import traps
 
 ENTRY = """
 from codesdk.contract.entry import MARK, InstructionFiles, ProgramEntry, PythonPackage, RuntimeEntry
@@ -109,7 +110,9 @@ def test_the_conformance_run_plays_the_matrix_with_it(capfd: pytest.CaptureFixtu
 
 
 def test_the_conformance_run_sets_its_traps():
-    assert {"TOY.md", ".toy/TOY.md", ".toy/skills/evil/SKILL.md"} <= instruction_paths()
+    files = {"TOY.md", ".toy/TOY.md", ".toy/skills/evil/SKILL.md"}
+    assert files <= instruction_paths()
+    assert files <= traps(str).keys()
     assert "Play" in native_calls()
 
 

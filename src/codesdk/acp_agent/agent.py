@@ -45,7 +45,7 @@ from pydantic import BaseModel
 from codesdk import __version__
 from codesdk.acp_agent.attachment import Attachment
 from codesdk.acp_agent.channel import Channel
-from codesdk.acp_agent.errors import AUTH_REQUIRED, INVALID_PARAMS
+from codesdk.acp_agent.errors import INVALID_PARAMS
 from codesdk.acp_agent.files import AttachedFiles, Lending
 from codesdk.acp_agent.options import Options
 from codesdk.acp_agent.peer import Peer, Reply, Route
@@ -53,7 +53,6 @@ from codesdk.acp_agent.place import Client, Offer, Place
 from codesdk.acp_agent.requests import Choose, Fork, Load, New, Resume
 from codesdk.acp_agent.servers import GivenServer, servers_of
 from codesdk.contract.actions import CreateSession, DeleteSession, EquipSession, ForkSession
-from codesdk.contract.entry import DEFAULT_RUNTIME
 from codesdk.contract.errors import InvalidRequest
 from codesdk.contract.records import SessionRow
 from codesdk.contract.service import SessionService
@@ -65,8 +64,6 @@ STOP_S = 10.0
 """How long a session that is closed waits for the end of what was stopped."""
 _SEARCHED = 1000
 """How many sessions are looked at for one page of those in a directory."""
-KNOWN_RUNTIMES = ("claude", "codex", "gemini", "opencode", DEFAULT_RUNTIME)
-"""Tried in this order where none is chosen."""
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -98,7 +95,6 @@ class EditorAgent:
         self._service: SessionService | None = None
         self._has_forms = False
         self._able: ClientCapabilities | None = None
-        self._runtime: str | None = offer.runtimes[0] if offer.runtimes else None
         self._attached: dict[str, Attachment] = {}
         method = AGENT_METHODS
         self._peer = Peer(
@@ -176,7 +172,7 @@ class EditorAgent:
             settings = msgspec.structs.replace(settings, gateway="scripted")
         row = await service.execute(
             CreateSession(
-                runtime=wishes.runtime or await self._default_runtime(),
+                runtime=wishes.runtime or next(iter(offer.runtimes), None),
                 workspace=request.cwd,
                 permission_mode=wishes.permission_mode or offer.mode,
                 model=wishes.model or next(iter(offer.models), None),
@@ -305,23 +301,6 @@ class EditorAgent:
             "modes": self._options.modes(attachment.chosen),
             "config_options": self._options.options(attachment.chosen),
         }
-
-    async def _default_runtime(self) -> str:
-        """Return the runtime of a new session: the chosen one, or the first that could begin a task."""
-        if self._runtime is not None:
-            return self._runtime
-        for name in KNOWN_RUNTIMES:
-            try:
-                found = await self._place.runtime_auth(name)
-            except InvalidRequest:
-                continue  # one that this release does not have
-            if found.ready:
-                self._runtime = name
-                return name
-        raise RequestError(
-            AUTH_REQUIRED,
-            "No runtime is ready: `codesdk runtimes` says what each one lacks. `codesdk acp --runtime NAME` chooses one.",
-        )
 
 
 def _check_place(row: SessionRow, cwd: str) -> None:

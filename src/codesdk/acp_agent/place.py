@@ -13,7 +13,6 @@ import msgspec
 
 from codesdk.client import CodeSDKClient
 from codesdk.contract.actions import Action, Caller, new_key
-from codesdk.contract.api import RuntimeAuth
 from codesdk.contract.messages import ArtifactRef
 from codesdk.contract.sender import Sender
 from codesdk.contract.service import Published, SessionService
@@ -35,7 +34,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """What an editor can choose from, and what its new sessions are given."""
 
     runtimes: tuple[str, ...] = ()
-    """The first one is that of a new session; sessions can be moved to the others. Empty: the first that is ready."""
+    """The first one is that of a new session; sessions can be moved to the others. Empty: the engine's default."""
     models: tuple[str, ...] = ()
     """The first one is that of a new session. Empty: the runtime's own choice."""
     mode: PermissionMode = "ask"
@@ -84,10 +83,6 @@ class Place(Protocol):
         """Where the editors of tasks are known; None if the tools there cannot ask one, or have other files."""
         ...
 
-    async def runtime_auth(self, name: str) -> RuntimeAuth:
-        """Return whether a task on a runtime could begin there."""
-        ...
-
 
 def _permitted(sdk: CodeSDK) -> Sequence[PermissionMode]:
     """Return the modes that an engine permits. What another process permits is not known: it refuses by itself."""
@@ -119,10 +114,6 @@ class EnginePlace:
         service = self._sdk.as_caller(client.caller(self._caller)).service
         return service if self._before is None else cast("SessionService", _Watched(service, self._before))
 
-    async def runtime_auth(self, name: str) -> RuntimeAuth:
-        """Return whether a task on a runtime could begin."""
-        return await self._sdk.as_caller(self._caller).runtime_auth(name)
-
 
 class _Watched:
     """A `SessionService` whose actions are looked at first."""
@@ -151,10 +142,6 @@ class HttpPlace:
     def service(self, client: Client) -> SessionService:
         """Return the sessions, as one client uses them. The daemon names it, after the token."""
         return self._client.service.traced(Sender(client_id=client.client_id))
-
-    async def runtime_auth(self, name: str) -> RuntimeAuth:
-        """Ask the daemon."""
-        return await self._client.runtime_auth(name)
 
 
 class SharedPlace:
@@ -195,10 +182,6 @@ class SharedPlace:
     def service(self, client: Client) -> SessionService:
         """Return the sessions, as one client uses them, whoever holds the directory."""
         return cast("SessionService", _Succeeding(self, client.caller(Caller())))
-
-    async def runtime_auth(self, name: str) -> RuntimeAuth:
-        """Return whether a task on a runtime could begin where the sessions run."""
-        return await self.sdk.runtime_auth(name)
 
     async def succeed(self, gone: CodeSDK) -> None:
         """Open the directory again, as its holder or through the next one."""

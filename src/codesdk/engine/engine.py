@@ -5,7 +5,7 @@ The package's front. `sessions.registry` holds the sessions in memory; `sessions
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from types import CoroutineType
 from typing import Any, TypeVar
 
@@ -36,7 +36,6 @@ from codesdk.engine.sessions.registry import SessionRegistry
 from codesdk.engine.sessions.scope import Ports, store_artifact
 from codesdk.engine.sessions.sealing import sweep, unseal
 from codesdk.engine.sessions.secrets import SessionSecrets
-from codesdk.engine.sessions.session import LiveSession
 from codesdk.engine.tasks import lifecycle
 from codesdk.redaction import Redactor
 
@@ -45,6 +44,14 @@ READY_S = 10.0
 """How long a runtime may take to say whether it is ready, when all of them are asked."""
 
 R = TypeVar("R")
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of the sessions in memory."""
+
+    sessions: int
+    queued_tasks: int
+    waiting_approvals: int
 
 
 class Engine:
@@ -84,7 +91,7 @@ class Engine:
         self.keys = self._actions.keys
         self.logins = Logins()
         self.slots = self._registry.slots
-        self.tool_calls: ToolCalls = self._registry
+        self.tool_calls: ToolCalls = self._registry.tool_calls
 
     async def open(self) -> None:
         """Close what a crash left open in this owner's sessions, then start the subscriptions."""
@@ -273,9 +280,14 @@ class Engine:
         return self._actions.open_sessions
 
     @property
-    def loaded(self) -> Collection[LiveSession]:
-        """The sessions in memory: all that have work to do, and some that were used recently."""
-        return self._registry.sessions
+    def loaded(self) -> Loaded:
+        """What is known of the sessions in memory: all that have work to do, and some that were used recently."""
+        states = [live.state for live in self._registry.sessions]
+        return Loaded(
+            sessions=len(states),
+            queued_tasks=sum(len(state.queue) for state in states),
+            waiting_approvals=sum(state.waiting_approvals for state in states),
+        )
 
 
 class EngineService(Archive):

@@ -29,8 +29,7 @@ from codesdk.gateway.wires.exchange import (
     TextChunk,
     Tokens,
 )
-from codesdk.script import expect, model
-from codesdk.script.model import Script, Turn
+from codesdk.script import Script, Seen, Turn, model, unmet
 from codesdk.tools import offered_as
 
 SILENCE_S = 3600.0
@@ -109,8 +108,8 @@ class ScriptedModel:
             return None
         wanted = {*turn.expect.offered, *turn.expect.not_offered}
         own = {name for name in wanted if offered_as(name, ask.tools)}
-        seen = expect.Seen(user=_last_user(ask), results=_results(ask), offered=own | set(ask.tools))
-        return expect.unmet(turn.expect, seen)
+        seen = Seen(user=_last_user(ask), results=_results(ask), offered=own | set(ask.tools))
+        return unmet(turn.expect, seen)
 
     def _fail(self, codec: Codec, problem: str) -> Reply:
         self.problems.append(problem)

@@ -190,13 +190,11 @@ class Metrics:
         engine = self._engine
         if engine is None:
             return
-        waiting = self._waiting_approvals
-        if waiting is None:
-            waiting = sum(live.state.waiting_approvals for live in engine.loaded)
+        loaded = engine.loaded
+        waiting = loaded.waiting_approvals if self._waiting_approvals is None else self._waiting_approvals
         yield gauge("active_sessions", "Sessions that are not closed.", engine.open_sessions)
         yield gauge("active_tasks", "Tasks that run.", engine.slots.running)
-        queued = sum(len(live.state.queue) for live in engine.loaded)
-        yield gauge("task_queue_depth", "Tasks that wait for their turn.", queued)
+        yield gauge("task_queue_depth", "Tasks that wait for their turn.", loaded.queued_tasks)
         yield gauge("approvals_waiting", "Questions that nobody has answered yet.", waiting)
         strain = engine.ports.strain
         waits = {("recorder",): strain.recorder_waits}

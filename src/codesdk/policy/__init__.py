@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from codesdk.policy.load import load_policy as load_policy, parse_policy as parse_policy
     from codesdk.policy.modes import MODE as MODE, ModePolicy as ModePolicy
     from codesdk.policy.presets import (
+        PRESET_PREFIX as PRESET_PREFIX,
         PRESETS as PRESETS,
         choose_policy as choose_policy,
         preset_of as preset_of,

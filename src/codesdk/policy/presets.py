@@ -12,7 +12,7 @@ from codesdk.contract.errors import InvalidRequest
 from codesdk.policy.load import load_policy, parse_policy
 from codesdk.policy.rules import RulePolicy
 
-PREFIX = "preset:"
+PRESET_PREFIX = "preset:"
 """Before a name, it says that the preset is meant, whatever files there are."""
 
 _READING = """
@@ -86,12 +86,12 @@ PRESETS: dict[str, Preset] = {
 @functools.cache
 def preset_policy(name: str) -> RulePolicy:
     """Return the policy of a preset. Raise `InvalidRequest` if there is none of this name."""
-    return parse_policy(preset_of(name).text, f"{PREFIX}{name}")
+    return parse_policy(preset_of(name).text, f"{PRESET_PREFIX}{name}")
 
 
 def preset_of(name: str) -> Preset:
     """Return a preset, by its name or with the prefix. Raise `InvalidRequest` if there is none of this name."""
-    found = PRESETS.get(name.removeprefix(PREFIX))
+    found = PRESETS.get(name.removeprefix(PRESET_PREFIX))
     if found is None:
         raise InvalidRequest(
             f"There is no policy {name[:100]!r}. Presets: {', '.join(PRESETS)}."
@@ -106,13 +106,13 @@ def choose_policy(given: str) -> RulePolicy:
     A preset's name never means a file. Where a file has the same name, it is refused: someone who wrote that file
     would otherwise be given rules that are not theirs.
     """
-    if given.startswith(PREFIX):
-        return preset_policy(given.removeprefix(PREFIX))
+    if given.startswith(PRESET_PREFIX):
+        return preset_policy(given.removeprefix(PRESET_PREFIX))
     if given not in PRESETS:
         return load_policy(given)
     if Path(given).is_file():
         raise InvalidRequest(
             f"{given} is the name of a preset, and there is a file of that name here."
-            f" Write ./{given} for the file, or {PREFIX}{given} for the preset."
+            f" Write ./{given} for the file, or {PRESET_PREFIX}{given} for the preset."
         )
     return preset_policy(given)

@@ -33,6 +33,7 @@ GROUND = tuple(
         "doors",
         "testing",
         "sdk",
+        "assembly",
     )
 )
 HYBRID = msgspec.structs.replace(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="NAME",
     help="What runs the tasks. Given several times: the editor can move a session to the others."
-    " [default: the first that is ready]",
+    " [default: minicode]",
 )
 @click.option(
     "--model",

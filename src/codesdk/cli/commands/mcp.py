@@ -1,7 +1,6 @@
 """`codesdk mcp`: an MCP server on stdin and stdout, for a session's tools or for those on a directory."""
 
 import signal
-from importlib import import_module
 from pathlib import Path
 
 import click
@@ -51,11 +50,12 @@ def mcp(url: str | None, workspace: str | None, permission_mode: PermissionMode)
         raise click.UsageError("Say what to serve: --mcp-url (or CODESDK_MCP_URL) or --workspace.")
     # The thread that waits for stdin would delay an orderly exit, and nothing here needs one.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    served = import_module("codesdk.tools.mcp.stdio")
+    from codesdk.tools import bridge_stdio, serve_stdio  # they load `mcp`, which takes a second
+
     if url is not None:
-        run_async(served.bridge(url, PROGRESS_S))
+        run_async(bridge_stdio(url, PROGRESS_S))
     else:
-        run_async(served.serve(_directory(workspace or ".", permission_mode), "", PROGRESS_S))
+        run_async(serve_stdio(_directory(workspace or ".", permission_mode), "", PROGRESS_S))
     return OK
 
 

@@ -116,6 +116,6 @@ def _placed(setting: Setting, value: Any, directory: Path) -> Any:
 
 
 def _is_preset(name: str) -> bool:
-    from codesdk.policy.presets import PREFIX, PRESETS
+    from codesdk.policy import PRESET_PREFIX, PRESETS
 
-    return name in PRESETS or name.startswith(PREFIX)
+    return name in PRESETS or name.startswith(PRESET_PREFIX)

@@ -47,7 +47,7 @@ RETRY_S = 5.0
 
 
 class SessionRegistry:
-    """Holds every `LiveSession` of an engine. Implements `ToolCalls` for their runtimes' calls over MCP."""
+    """Holds every `LiveSession` of an engine, and gives them to nobody outside of it."""
 
     def __init__(
         self,
@@ -71,6 +71,7 @@ class SessionRegistry:
         self._loading: dict[str, asyncio.Task[LiveSession]] = {}
         self._unstored: set[str] = set()
         self._recovering: set[asyncio.Task[None]] = set()
+        self.tool_calls = SessionCalls(self._require)
         self.on_loaded: Callable[[LiveSession], None] = lambda live: None
         """Called for each stored session that was loaded, after what a crash left open in it is closed."""
 
@@ -178,25 +179,6 @@ class SessionRegistry:
             recovering.cancel()
         self._live.clear()
 
-    def specs(self, session_id: str) -> Sequence[ToolSpec]:
-        """Return the tools that a session offers."""
-        return self._require(session_id).scope.offered()
-
-    def call(
-        self, session_id: str, name: str, arguments: Any, *, runtime_tool_call_id: str | None = None
-    ) -> "asyncio.Future[ToolReply]":
-        """Decide a call of the running task, and run it if it may run."""
-        try:
-            live = self._require(session_id)
-            run = live.queue.run
-            if run is None or live.state.task is None:
-                raise Conflict(f"Session {session_id} has no running task, so no tool can be called.")
-            return run.calls.request(name, arguments, runtime_tool_call_id)
-        except CodeSDKError as error:
-            refused: asyncio.Future[ToolReply] = asyncio.get_running_loop().create_future()
-            refused.set_exception(error)
-            return refused
-
     async def _load(self, session_id: str) -> LiveSession:
         try:
             row = await self.ports.log.session(session_id)
@@ -241,7 +223,7 @@ class SessionRegistry:
             workspace=Workspace(state.config.workspace),
             permits=self._permits,
         )
-        live = LiveSession(scope, self.slots, self.find_runtime, self._spending, self, held)
+        live = LiveSession(scope, self.slots, self.find_runtime, self._spending, self.tool_calls, held)
         recorder.on_broken = lambda error: self._drop(live, error)
         if held.equipment.secrets:
             self.secrets.keep(state.session_id, state.principal, tuple(held.equipment.secrets))
@@ -286,3 +268,29 @@ class SessionRegistry:
         if live is None:
             raise unknown_session(session_id)
         return live
+
+
+class SessionCalls:
+    """Implements `ToolCalls` for calls over MCP. Whoever has it can call tools of running tasks, and nothing else."""
+
+    def __init__(self, require: Callable[[str], LiveSession]) -> None:
+        self._require = require
+
+    def specs(self, session_id: str) -> Sequence[ToolSpec]:
+        """Return the tools that a session offers."""
+        return self._require(session_id).scope.offered()
+
+    def call(
+        self, session_id: str, name: str, arguments: Any, *, runtime_tool_call_id: str | None = None
+    ) -> "asyncio.Future[ToolReply]":
+        """Decide a call of the running task, and run it if it may run."""
+        try:
+            live = self._require(session_id)
+            run = live.queue.run
+            if run is None or live.state.task is None:
+                raise Conflict(f"Session {session_id} has no running task, so no tool can be called.")
+            return run.calls.request(name, arguments, runtime_tool_call_id)
+        except CodeSDKError as error:
+            refused: asyncio.Future[ToolReply] = asyncio.get_running_loop().create_future()
+            refused.set_exception(error)
+            return refused

@@ -7,7 +7,6 @@ here.
 
 import asyncio
 import hashlib
-import importlib
 import secrets
 import socket
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ import msgspec
 
 from codesdk.contract.entry import ANY_CLIENT, McpClient
 from codesdk.contract.ports import ToolCalls
+from codesdk.doors import load
 
 if TYPE_CHECKING:
     from codesdk.serving import Message, Receive, Send, Serving
@@ -62,8 +62,8 @@ class McpHost:
     ) -> str:
         """Serve a session. Return the URL to give its runtime as an MCP server. `heard` is told of each call's marks."""
         await self._start()
-        found = await _load("codesdk.tools.mcp.endpoint")
-        endpoint: Endpoint = found.Endpoint(
+        make: type[Endpoint] = await _load("codesdk.tools.mcp.endpoint:Endpoint")
+        endpoint = make(
             session_id,
             calls,
             client,
@@ -95,10 +95,11 @@ class McpHost:
         async with self._starting:  # two sessions may be admitted at once
             if self._serving is not None:
                 return
-            found = await _load("codesdk.serving.server")
-            listener: socket.socket = found.listen(("127.0.0.1", self._wanted_port))
+            listen = await _load("codesdk.serving:listen")
+            serve: type[Serving] = await _load("codesdk.serving:Serving")
+            listener: socket.socket = listen(("127.0.0.1", self._wanted_port))
             self._port = listener.getsockname()[1]
-            self._serving = found.Serving(self._handle, listener)
+            self._serving = serve(self._handle, listener)
 
     async def _handle(self, scope: "Message", receive: "Receive", send: "Send") -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -128,9 +129,9 @@ def bearer(url: str) -> str:
     return url.removesuffix(SUFFIX).rpartition("/")[2]
 
 
-async def _load(module: str) -> Any:
-    """Import a module that needs `mcp` or the HTTP server, without blocking the loop."""
-    return await asyncio.to_thread(importlib.import_module, module)
+async def _load(place: str) -> Any:
+    """Return what `module:name` names and needs `mcp` or the HTTP server, without blocking the loop."""
+    return await asyncio.to_thread(load, place)
 
 
 async def _refuse(send: "Send", status: int, message: str) -> None:

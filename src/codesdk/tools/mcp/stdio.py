@@ -58,7 +58,7 @@ class RemoteTools:
             return failed(str(error))
 
 
-async def bridge(url: str, progress_s: float) -> None:
+async def bridge_stdio(url: str, progress_s: float) -> None:
     """Serve the tools behind a session's address. Raise `NotFound` if it does not answer."""
     connection = Connection(SERVER, HttpServer(url=url, timeout_s=PATIENCE_S), lambda: None)
     try:
@@ -70,7 +70,7 @@ async def bridge(url: str, progress_s: float) -> None:
         await connection.close()
 
 
-async def serve(calls: ToolCalls, session_id: str, progress_s: float) -> None:
+async def serve_stdio(calls: ToolCalls, session_id: str, progress_s: float) -> None:
     """Serve the tools of a session, or of a stand-in such as `DirectoryTools`."""
     await _serve(SessionTools(calls, session_id), progress_s)
 

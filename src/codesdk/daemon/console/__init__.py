@@ -1,1 +1,0 @@
-"""Where the browser console will be."""
