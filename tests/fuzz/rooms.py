@@ -134,17 +134,18 @@ class _Pipe:
     def close(self) -> None: ...
 
 
-class _Child:
-    """A program that has said everything and left."""
+class Child:
+    """A program that has said everything and, if it has ended, left."""
 
     exit_code = None
     pid = 0
 
-    def __init__(self, said: bytes) -> None:
+    def __init__(self, said: bytes, *, ended: bool = True) -> None:
         self.stdin = _Pipe()
         self.stdout = asyncio.StreamReader()
         self.stdout.feed_data(said)
-        self.stdout.feed_eof()
+        if ended:
+            self.stdout.feed_eof()
 
     async def wait(self) -> int:
         return 0
@@ -157,7 +158,7 @@ class _Child:
 
 async def claude_items(data: bytes) -> list[Any]:
     """Return what claude's lines mean, with the process that answers its questions."""
-    child: Any = _Child(data)
+    child: Any = Child(data)
     process = ClaudeProcess(child, ("Bash", "Read"))
     process.decide = _no_objection
     state = ClaudeState({"mcp__codesdk__workspace_read": "workspace.read"}, ("Bash", "Read"), "/w")
@@ -176,7 +177,7 @@ async def _no_objection(request: Mapping[str, Any]) -> str | None:
 
 async def codex_items(data: bytes) -> list[Any]:
     """Return what codex's lines mean, with the connection that answers its requests."""
-    child: Any = _Child(data)
+    child: Any = Child(data)
     connection = Connection(child, answer_later)
     tools = {"workspace_read": "workspace.read"}
     state = State(turn_id=TURN, model="m", tools=tools, natives=frozenset({"exec_command"}), workspace="/w")

@@ -72,6 +72,11 @@ def codex_lines() -> list[bytes]:
     return [_of_one_turn(raw) for raw in _small("golden/codex-sdk/*/raw.jsonl", under=ROOT / "tests")]
 
 
+def golden_lines(under: Path, pattern: str) -> list[list[Any]]:
+    """Return the lines of recordings, read."""
+    return [[json.loads(line) for line in raw.splitlines()] for raw in _small(pattern, under=under)]
+
+
 def _of_one_turn(raw: bytes) -> bytes:
     lines = [json.loads(line) for line in raw.splitlines()]
     return _lines([line["frame"] for line in lines]).replace(lines[0]["turn"].encode(), TURN.encode())

@@ -16,7 +16,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from tests.fuzz import adapter_rooms, http_rooms, mcp_rooms, owned, rooms, seeds
+from tests.fuzz import (
+    adapter_rooms,
+    agent_rooms,
+    http_rooms,
+    mcp_rooms,
+    minicode_rooms,
+    owned,
+    pipe_rooms,
+    rooms,
+    seeds,
+)
 from tests.fuzz.mutations import Shape
 
 from codesdk import prices
@@ -24,7 +34,7 @@ from codesdk.bundle import read_bundle
 from codesdk.cli.commands.bundle import _explain
 from codesdk.client.stream import Parser
 from codesdk.contract.codec import decode, encode
-from codesdk.contract.errors import CodeSDKError, InvalidRequest
+from codesdk.contract.errors import CodeSDKError, InvalidRequest, StorageFailure
 from codesdk.contract.models import Wire
 from codesdk.contract.ports import PolicyQuestion
 from codesdk.contract.records import Changes, StoredFrame
@@ -254,6 +264,10 @@ def _audit(line: bytes) -> None:
     assert record is None or parse_record(line) == record
 
 
+_MANIFESTS: tuple[tuple[str, Shape, Callable[[], Sequence[bytes]]], ...] = (
+    ("toml", "text", pipe_rooms.toml_manifests),
+    ("json", "json", pipe_rooms.json_manifests),
+)
 TARGETS = (
     *(
         Target(
@@ -302,8 +316,41 @@ TARGETS = (
     Target("framing", "lines", seeds.codex_lines, _plain(_framing)),
     Target("claude", "lines", seeds.claude_lines, _in(rooms.program(rooms.claude_items)), cost=10),
     Target("codex", "lines", seeds.codex_lines, _in(rooms.program(rooms.codex_items)), cost=10),
+    Target("acp", "lines", agent_rooms.acp_lines, _in(rooms.program(agent_rooms.acp_items)), cost=10),
+    Target(
+        "opencode",
+        "lines",
+        agent_rooms.opencode_lines,
+        _in(rooms.program(agent_rooms.opencode_items)),
+        cost=10,
+    ),
+    Target("editor", "lines", agent_rooms.editor_lines, _in(agent_rooms.editor_heard), cost=5),
     Target("adapter-heard", "lines", adapter_rooms.adapter_lines, _in(adapter_rooms.adapter_heard), cost=10),
     Target("engine-heard", "lines", adapter_rooms.engine_lines, _in(adapter_rooms.engine_heard), cost=5),
+    Target("policy-heard", "lines", pipe_rooms.policy_events, _in(pipe_rooms.policy_heard), cost=5),
+    Target("policy-told", "lines", pipe_rooms.policy_commands, _in(pipe_rooms.policy_told)),
+    Target("extension", "lines", pipe_rooms.reports, _in(pipe_rooms.extension_heard), cost=3),
+    *(
+        Target(
+            f"extension-{kind}",
+            shape,
+            given,
+            _plain(partial(pipe_rooms.manifest, f"extension.{kind}")),
+            (InvalidRequest,),
+        )
+        for kind, shape, given in _MANIFESTS
+    ),
+    Target(
+        "minicode-config",
+        "json",
+        minicode_rooms.configs,
+        minicode_rooms.configured,
+        (InvalidRequest,),
+        cost=3,
+    ),
+    Target(
+        "minicode-session", "json", minicode_rooms.sessions, minicode_rooms.stored, (StorageFailure,), cost=3
+    ),
     Target("mcp-served", "json", seeds.mcp_requests, _in(mcp_rooms.mcp_served), cost=3),
     Target(
         "mcp-attached",

@@ -1,5 +1,6 @@
 """A client of the daemon that may only work: whatever runs outside of the sandbox, or is somebody else's, is out of reach."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,9 @@ class House:
         answer = self.running.http.post(path, json=body, headers=self.headers[who])
         assert SECRET not in answer.text
         return answer.status_code, answer.json()["code"]
+
+    def read(self, who: str, path: str) -> Any:
+        return self.running.http.get(path, headers=self.headers[who]).json()
 
     def sealed(self) -> dict[str, bytes]:
         folder = self.running.data_dir / "equipment"
@@ -97,6 +101,30 @@ def test_a_session_that_exists_gets_nothing_of_the_kind_later(
     before = house.sealed()
     assert house.ask("worker", f"/v1/sessions/{house.session}/{verb}", body) == refused
     assert (house.sealed(), house.mark.exists()) == (before, False)
+
+
+@pytest.mark.parametrize("who", ["worker", "ann"])
+@pytest.mark.parametrize("runtime", ["acp", "scripted"])
+@pytest.mark.parametrize("command", ["touch {mark}", ["touch", "{mark}"], None])
+def test_nobody_names_the_command_of_an_agent(house: House, who: str, runtime: str, command: Any):
+    """Not even an administrator: what runs as the daemon's user is the operator's to say, when it is started."""
+    touch = json.loads(json.dumps(command).replace("{mark}", str(house.mark)))
+    config = {"command": touch, "row": {"wire": "chat", "model": "m"}}
+    new = {"runtime": runtime, "workspace": house.workspace, "settings": {"runtime_config": config}}
+    assert house.ask(who, "/v1/sessions", new) == (403, "FORBIDDEN")
+    place = f"/v1/sessions/{house.session}"
+    before = house.read(who, place)
+    move = {"runtime": runtime, "runtime_config": config}
+    assert house.ask(who, f"{place}/move", move) == (403, "FORBIDDEN")
+    for verb, body in (
+        ("settings", {"settings": {"runtime_config": config}}),
+        ("fork", {"runtime": runtime, "runtime_config": config}),
+        ("fork", {"settings": {"runtime_config": config}}),
+        ("tasks", {"message": "Go", "settings": {"runtime_config": config}}),
+    ):
+        assert house.ask(who, f"{place}/{verb}", body)[0] in (400, 403)
+    assert house.read(who, place) == before
+    assert not house.mark.exists()
 
 
 @pytest.mark.parametrize(

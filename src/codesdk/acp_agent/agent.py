@@ -20,7 +20,6 @@ from acp.schema import (
     DeleteSessionRequest,
     ForkSessionResponse,
     Implementation,
-    InitializeRequest,
     InitializeResponse,
     ListSessionsRequest,
     ListSessionsResponse,
@@ -50,7 +49,7 @@ from codesdk.acp_agent.files import AttachedFiles, Lending
 from codesdk.acp_agent.options import Options
 from codesdk.acp_agent.peer import Peer, Reply, Route
 from codesdk.acp_agent.place import Client, Offer, Place
-from codesdk.acp_agent.requests import Choose, Fork, Load, New, Resume
+from codesdk.acp_agent.requests import Choose, Fork, Initialize, Load, New, Resume
 from codesdk.acp_agent.servers import GivenServer, servers_of
 from codesdk.contract.actions import CreateSession, DeleteSession, EquipSession, ForkSession
 from codesdk.contract.errors import InvalidRequest
@@ -100,7 +99,7 @@ class EditorAgent:
         self._peer = Peer(
             channel,
             {
-                method["initialize"]: Route(InitializeRequest, self._initialize),
+                method["initialize"]: Route(Initialize, self._initialize),
                 method["session_new"]: Route(New, self._known(self._new)),
                 method["session_load"]: Route(Load, self._known(self._load)),
                 method["session_resume"]: Route(Resume, self._known(self._resume)),
@@ -135,7 +134,7 @@ class EditorAgent:
 
         return handled
 
-    async def _initialize(self, request: InitializeRequest) -> Reply:
+    async def _initialize(self, request: Initialize) -> Reply:
         client = Client.of(request.client_info and request.client_info.name, self._connection)
         self._service = self._place.service(client)
         able = self._able = request.client_capabilities

@@ -1,4 +1,4 @@
-"""Requests that open a session, read strictly: the library's types leave out what they cannot read, and say nothing.
+"""Requests whose types in the library are not enough: it leaves out what it cannot read, and says nothing.
 
 An editor that passes on a server must not end up without its tools and without a word.
 """
@@ -7,17 +7,33 @@ from typing import Any, cast
 
 from acp.schema import (
     AcpMcpServer,
+    ClientCapabilities,
+    FileSystemCapabilities,
     ForkSessionRequest,
     HttpMcpServer,
+    InitializeRequest,
     LoadSessionRequest,
     McpServerStdio,
     NewSessionRequest,
     ResumeSessionRequest,
     SseMcpServer,
 )
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 _SERVER: TypeAdapter[Any] = TypeAdapter(HttpMcpServer | SseMcpServer | AcpMcpServer | McpServerStdio)
+
+
+class Initialize(InitializeRequest):
+    """`initialize`. Capabilities that cannot be read are none; the library has plain dicts in their place."""
+
+    @field_validator("client_capabilities", mode="after")
+    @classmethod
+    def _read(cls, able: Any) -> ClientCapabilities:
+        if not isinstance(able, ClientCapabilities):
+            return ClientCapabilities()
+        if not isinstance(able.fs, FileSystemCapabilities):
+            able.fs = FileSystemCapabilities()
+        return able
 
 
 class _Opening(BaseModel):

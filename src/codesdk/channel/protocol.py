@@ -150,7 +150,7 @@ def read_event(line: bytes) -> tuple[ToolEvent | None, ParseError | None]:
         missing = "v" if probe.v is msgspec.UNSET else "type"
         problem = ParseError(kind="missing_field", problem=f"it has no `{missing}`")
         return (None, problem) if marked else _ORDINARY
-    if probe.type not in _KNOWN:
+    if not isinstance(probe.type, str) or probe.type not in _KNOWN:
         # Programs have JSON of their own, which is theirs to print.
         problem = ParseError(kind="invalid_field", problem="nobody knows its `type`")
         return (None, problem) if marked else _ORDINARY
@@ -182,9 +182,9 @@ def now() -> str:
 
 def moment_of(ts: Time) -> float | None:
     """Return the time of a message in seconds since 1970; None if it is in no known form. A number is milliseconds."""
-    if isinstance(ts, int | float):
-        return ts / 1000
     try:
+        if isinstance(ts, int | float):
+            return ts / 1000
         return datetime.fromisoformat(ts).timestamp()
     except (ValueError, OverflowError):
         return None

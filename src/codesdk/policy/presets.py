@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from codesdk.contract.errors import InvalidRequest
+from codesdk.contract.obeyed import OBEYED_ROOTS
 from codesdk.policy.load import load_policy, parse_policy
 from codesdk.policy.rules import RulePolicy
 
@@ -24,13 +25,17 @@ match = [{{ tool = "workspace.read", path = "src/main.py" }}]
 not_match = [{{ tool = "http.fetch", host = "example.com" }}]
 """
 
+# At any depth: somebody may work in a folder of the workspace as if it were one.
+_MACHINERY = "\n    ".join(f'"**/{root}/**",' for root in OBEYED_ROOTS)
 _EDITS = f"""
 # What others run or obey later is asked about, although it lies in the workspace.
 [[rules]]
 id = "edits.machinery-asks"
 result = "ask"
 tool = ["workspace.write", "workspace.edit", "patch.apply"]
-path = ["**/.git/**", ".codesdk/**", "codesdk.toml", ".claude/**", ".codex/**", ".agents/**", ".vscode/**", ".idea/**"]
+path = [
+    {_MACHINERY}
+]
 reason = "This file is run or obeyed by other programs, such as git or an editor."
 match = [
     {{ tool = "workspace.write", path = ".git/hooks/pre-commit" }},

@@ -1,4 +1,4 @@
-"""Places in a workspace whose content programs outside of the sandbox run: how they look, and which ones changed.
+"""Places in a workspace that programs outside of the sandbox run or obey: how they look, and which ones changed.
 
 A command cannot be kept from making them: to cover a name in a bind mount, it must exist on the host first. So
 they are looked at before and after a command, and what changed is told. Blocking, but a few dozen `stat` calls.
@@ -7,35 +7,12 @@ they are looked at before and after a command, and what changed is told. Blockin
 import contextlib
 import os
 import stat
-from collections.abc import Mapping
 from itertools import islice
 
+from codesdk.contract.obeyed import OBEYED
 from codesdk.contract.workspace import Workspace
 from codesdk.sandbox.files.paths import PathRefused, open_workspace
 
-TRIGGERS: Mapping[str, str] = {
-    ".git": "git",
-    ".git/config": "git",
-    ".git/hooks/": "git",
-    ".husky/": "git",
-    ".envrc": "direnv",
-    ".vscode/tasks.json": "VS Code",
-    ".vscode/settings.json": "VS Code",
-    ".vscode/launch.json": "VS Code",
-    ".devcontainer.json": "VS Code",
-    ".devcontainer/": "VS Code",
-    ".idea/runConfigurations/": "JetBrains IDEs",
-    ".cursor/": "Cursor",
-    ".mcp.json": "agents",
-    ".claude/": "claude",
-    ".claude/hooks/": "claude",
-    ".codex/": "codex",
-    ".gemini/": "gemini",
-}
-"""Each place, and what runs or obeys it when somebody works in the workspace. With a slash: what is in that directory.
-
-Not here is what people run on purpose, as a part of the work: Makefile, package.json, tests.
-"""
 MAX_ENTRIES = 256
 
 
@@ -52,7 +29,7 @@ class TriggerWatch:
         places = [place for place in now if now[place] != self._before.get(place)]
         if not places:
             return None
-        programs = ", ".join(sorted({TRIGGERS[place] for place in places}))
+        programs = ", ".join(sorted({OBEYED[place] for place in places}))
         return (
             "Warning: while this ran, there was a change to what programs outside of the sandbox run or obey:"
             f" {', '.join(places)}. Look at it before {programs} is used in this workspace."
@@ -66,7 +43,7 @@ def _look_at_all(workspace: Workspace) -> dict[str, object]:
     except PathRefused:
         return {}
     try:
-        looks = {place: _look(fd, place) for place in TRIGGERS}
+        looks = {place: _look(fd, place) for place in OBEYED}
     finally:
         os.close(fd)
     return {place: found for place, found in looks.items() if found}

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from codesdk.contract.events import OutputDelta, RuntimeNotice, UsageReported
+from codesdk.contract.models import MAX_TOKENS
 from codesdk.contract.plans import entries_in, plan_notice
 from codesdk.contract.runtime import (
     Draft,
@@ -264,6 +265,8 @@ def _used(state: State, frame: Frame) -> Items:
     counts = {name: count for name, count in told.items() if isinstance(count, int)}
     if not counts:
         return []
+    if not all(0 <= count <= MAX_TOKENS for count in counts.values()):
+        return _unknown(state, "counts that cannot be", frame)
     used = UsageReported(
         model=state.model,
         input=counts.get("input", 0),

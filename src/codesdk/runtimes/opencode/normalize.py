@@ -67,7 +67,7 @@ def normalize(state: State, frame: Frame) -> Items:
         handler = _HANDLERS.get(kind)
         if handler is not None:
             return handler(state, properties, frame)
-    except (KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError, ValueError):
         return _unknown(state, f"a {kind} of another shape", frame)
     return (
         [*state.signals.keep(kind, frame)] if kind in _QUIET else _unknown(state, f"the event {kind}", frame)
@@ -249,7 +249,12 @@ def _status(state: State, properties: Frame, frame: Frame) -> Items:
     if status["type"] != "retry":
         return [*state.signals.keep(f"{frame['type']} {status['type']}", frame)]
     message = shorten(str(status.get("message")))
-    state.retry = Retry(int(status["attempt"]), message, int(status.get("next") or 0))
+    attempt, next_ms = int(status["attempt"]), int(status.get("next") or 0)
+    if (
+        max(abs(attempt), abs(next_ms)) > MAX_TOKENS
+    ):  # no time and no count, and the driver calculates with it
+        return _unknown(state, "numbers that cannot be", frame)
+    state.retry = Retry(attempt, message, next_ms)
     unfinished = [part for part, block in state.blocks.items() if not block.done and block.text]
     retracted = _retract(state, unfinished, frame) if unfinished and not state.completed else []
     details = {"attempt": state.retry.attempt}
