@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, strategies as st
 from tests.channel.requirements import shows
 
-from codesdk.channel.json_prefix import ObjectPrefix
 from codesdk.channel.framing import Candidate, Framing, Overlong, Piece
+from codesdk.channel.json_prefix import ObjectPrefix
 from codesdk.channel.protocol import MARKER, read_event
 
 EVENT = b'{"v":1,"type":"tool.result","ts":1,"id":"a","ok":true}'
