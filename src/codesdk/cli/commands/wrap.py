@@ -14,7 +14,7 @@ import click
 
 from codesdk.channel import ArbiterLimits, Descriptor, Diagnostics, Launch, ProcessRunner, WrappedProgram
 from codesdk.cli.app import Setup
-from codesdk.cli.exits import report, report_failure
+from codesdk.cli.exits import report, report_bug, report_failure
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import Real, whole
 from codesdk.cli.settings.flags import flags
@@ -23,6 +23,7 @@ from codesdk.cli.settings.table import EXTENSIONS, POLICY, YOLO
 from codesdk.cli.settings.use import extensions
 from codesdk.cli.target.place import open_sdk, runner
 from codesdk.cli.target.rules import refuse_rules
+from codesdk.cli.view.out import Interrupted, ReaderGone
 from codesdk.cli.view.prompting import Prompting
 from codesdk.contract.capabilities import OF_WRAPPED
 from codesdk.contract.entry import WRAPPED
@@ -68,6 +69,11 @@ class WrapCommand(click.Command):
         except OSError as error:
             report_failure(error, as_json=False)
             return NOT_RUN
+        except (click.exceptions.Exit, click.Abort, Interrupted, ReaderGone):
+            raise
+        except Exception as error:  # noqa: BLE001 - a bug must not look like a code of the program's own
+            report_bug(error, as_json=False)
+            return INTERNAL
 
 
 def _misused(error: click.UsageError) -> int:
