@@ -43,9 +43,9 @@ class Counts(NamedTuple):
     channel_requests: int
     """Requests of one wrapped program: tests/channel."""
     arbiter_kills: int
-    """Kills of an arbiter while a call of its program waits: tests/channel."""
+    """Kills of an arbiter at moments drawn by chance: tests/channel."""
     extension_histories: int
-    """Histories of handlers, tasks and kills: tests/extensions."""
+    """Histories of handlers and tasks, with reloads, and as many with kills: tests/extensions."""
     examples: int
     """What hypothesis tries where a test says nothing else."""
 

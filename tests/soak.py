@@ -106,8 +106,17 @@ ROWS = (
     ),
     Row(
         "channel",
-        f"{SOAK.channel_requests:,} requests through one wrapped program; {SOAK.arbiter_kills} kills of an arbiter",
-        ("tests/channel/test_programs.py", "tests/cli/test_wrap.py"),
+        f"{SOAK.channel_requests:,} requests through one wrapped program; {SOAK.arbiter_kills} kills of an arbiter, half of them of a whole `codesdk wrap`, at moments drawn by chance",
+        ("tests/channel/test_programs.py", "tests/channel/test_kills.py", "tests/cli/test_wrap.py"),
+    ),
+    Row(
+        "extensions",
+        f"{SOAK.extension_histories} histories of handlers over reloads and {SOAK.extension_histories} over kills; {5 * len(SOAK.kill_seeds)} kills among jobs, and one at each step of a job and of a dispatch",
+        (
+            "tests/extensions/test_properties.py",
+            "tests/extensions/test_restart.py",
+            "tests/extensions/test_job_kills.py",
+        ),
     ),
     Row(
         "crowd",
@@ -141,7 +150,19 @@ ROWS = (
     Row(
         "examples",
         f"{SOAK.examples:,} examples of each property",
-        ("tests/contract", "tests/store", "tests/tools", "tests/redaction", "tests/policy"),
+        (
+            "tests/contract",
+            "tests/store",
+            "tests/tools",
+            "tests/redaction",
+            "tests/policy",
+            "tests/channel/test_framing.py",
+            "tests/channel/test_json_prefix.py",
+            "tests/channel/test_protocol.py",
+            "tests/extensions/test_answers.py",
+            "tests/extensions/test_outcomes.py",
+            "tests/extensions/test_versions.py",
+        ),
     ),
     Row("pythons", "`make check` on every Python that pyproject.toml names and that is found", ()),
 )

@@ -189,6 +189,14 @@ def never_reads() -> None:
     signal.pause()
 
 
+def never_done() -> None:
+    """Run what is allowed, and never say that it is over."""
+    request("a", "ok.read")
+    if decision("a") == "allow":
+        execute("ok.read")
+    signal.pause()
+
+
 def outputs_closed() -> None:
     os.close(1)
     os.close(2)
@@ -213,13 +221,21 @@ def waits() -> None:
     call("a", "wait")
 
 
+def walks() -> None:
+    """Make two calls that may run, and one that waits."""
+    for name, tool in (("a", "ok.a"), ("b", "ok.b"), ("c", "wait")):
+        call(name, tool)
+
+
 def outlives() -> None:
-    """Ask, and go on whatever becomes of stdin, with a child that does the same. Neither heeds a signal."""
+    """Do the same, and go on whatever becomes of stdin, with a child that goes on as well. Neither heeds a signal."""
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-    os.fork()
-    execute(f"pid {os.getpid()}")
-    request("a", "wait") if os.getpid() == os.getpgrp() else None
+    if os.fork() != 0:
+        try:
+            walks()
+        except OSError:
+            pass  # nobody reads what it prints
     while True:
         time.sleep(60)
 

@@ -6,7 +6,8 @@ from hypothesis import given, strategies as st
 from tests.channel.requirements import shows
 
 from codesdk.channel.framing import Candidate, Framing, Overlong, Piece
-from codesdk.channel.protocol import MARKER
+from codesdk.channel.json_prefix import ObjectPrefix
+from codesdk.channel.protocol import MARKER, read_event
 
 EVENT = b'{"v":1,"type":"tool.result","ts":1,"id":"a","ok":true}'
 LINES = st.lists(
@@ -34,12 +35,12 @@ def joined(pieces: list[Piece]) -> bytes:
 
 
 def telling(pieces: list[Piece]) -> list[Piece]:
-    """Return what could be an event. A line that only begins like the marker is offered or passed on, as it comes."""
+    """Return the events, and what wants to be one. Other lines are offered whole or passed on, as they come."""
     return [
         piece
         for piece in pieces
         if isinstance(piece, Overlong)
-        or (isinstance(piece, Candidate) and piece.line.startswith((b"{", MARKER)))
+        or (isinstance(piece, Candidate) and read_event(piece.line) != (None, None))
     ]
 
 
@@ -55,7 +56,7 @@ def test_no_byte_is_lost_added_or_moved_however_the_output_is_cut(
     pieces = through(framing, chunks)
     assert joined(pieces) == data
     assert all(len(piece.line) <= limit for piece in pieces if isinstance(piece, Candidate))
-    # However it is cut, the same lines may be events.
+    # However it is cut, the same lines are events.
     assert telling(pieces) == telling(through(Framing(limit), [data]))
 
 
@@ -67,7 +68,13 @@ def test_every_line_that_begins_like_an_event_is_offered_whole(lines: list[bytes
     assert [line for line in offered if line.startswith((b"{", MARKER))] == wanted
 
 
-@pytest.mark.parametrize("text", [b"Name: ", b"@ home", b"@@ diff", b"50% ", b"\x1b[2K{"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(b"Name: ", b"@ home", b"@@ diff", b"50% ", b"\x1b[2K{"),
+        *(b"{y/n} ", b'{"y": no', b"{} ", b'{"v": 1} > ', b'{"v":1,"type":"log"}', b"{'a'", b"{,", b'{"a"}'),
+    ],
+)
 def test_a_prompt_without_an_end_of_line_leaves_at_once(text: bytes):
     framing = Framing()
     assert framing.feed(text) == [text]
@@ -82,6 +89,40 @@ def test_bytes_are_held_only_while_their_line_may_be_an_event():
     assert framing.feed(b"@@MEM_TOOL") == []
     assert framing.feed(b"BOX") == [b"@@MEM_TOOLBOX"]
     assert framing.held == 0
+
+
+def test_an_event_without_its_end_of_line_waits_for_it():
+    framing = Framing()
+    assert framing.feed(EVENT) == []
+    assert framing.feed(b" \r") == []
+    assert framing.feed(b"\n") == [Candidate(EVENT + b" \r\n")]
+    assert framing.feed(EVENT) == []
+    assert framing.feed(b" x") == [EVENT + b" x"]
+
+
+def test_every_line_is_looked_at_from_its_own_beginning():
+    framing = Framing()
+    assert framing.feed(b'{"a":[') == []
+    assert framing.feed(b'1]}\n{"b"') == [Candidate(b'{"a":[1]}\n')]
+    assert framing.feed(b"]") == [b'{"b"]']
+
+
+def test_every_byte_of_a_line_that_comes_in_pieces_is_looked_at_once(monkeypatch: pytest.MonkeyPatch):
+    looked: list[bytes] = []
+
+    class Noting(ObjectPrefix):
+        def feed(self, data: bytes) -> bool:
+            looked.append(data)
+            return super().feed(data)
+
+    monkeypatch.setattr("codesdk.channel.framing.ObjectPrefix", Noting)
+    framing, line = Framing(), json.dumps({"a": "x" * 2000, "b": [1.5] * 200}).encode()
+    for place in range(len(line) - 1):
+        assert framing.feed(line[place : place + 1]) == []
+    assert b"".join(looked) == line[:-1]
+    looked.clear()
+    assert framing.feed(b"}\n" + line + b"\n") == [Candidate(line + b"\n")] * 2
+    assert looked == []  # a line that is whole in its chunk is not looked at
 
 
 @pytest.mark.slow

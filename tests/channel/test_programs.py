@@ -5,7 +5,6 @@ import contextlib
 import os
 import select
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -159,40 +158,6 @@ async def test_a_program_that_died_of_a_signal_has_the_code_of_a_shell(tmp_path:
     arbiter = Arbiter(ProcessRunner(Kept(), Kept(), LIMITS), Judge(), LIMITS)
     await arbiter.start_session(Launch(argv=["sh", "-c", "kill -9 $$"]))
     assert (await arbiter.serve()).exit_code == 128 + signal.SIGKILL
-
-
-def test_a_program_whose_arbiter_is_killed_runs_nothing_that_waits(tmp_path: Path):
-    for number in range(COUNTS.arbiter_kills):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        argv = [sys.executable, "-m", "tests.channel.killed", *command("waits", folder)]
-        root = Path(__file__).parents[2]
-        with subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=root) as arbiter:
-            assert arbiter.stdout is not None
-            child = int(arbiter.stdout.readline())
-            assert arbiter.stdout.readline() == b"waiting\n"
-            arbiter.send_signal(signal.SIGKILL)
-            arbiter.wait()
-            # The program sees the end of its stdin, takes it for a no, and ends; its outputs close with it.
-            arbiter.stdout.read()
-            gone(child)
-        assert not (folder / "ran").exists()
-
-
-def test_a_program_that_ignores_the_end_of_its_stdin_does_not_outlive_an_arbiter_that_is_killed(
-    tmp_path: Path,
-):
-    argv = [sys.executable, "-m", "tests.channel.killed", *command("outlives", tmp_path)]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as arbiter:
-        assert arbiter.stdout is not None
-        arbiter.stdout.readline()
-        assert arbiter.stdout.readline() == b"waiting\n"
-        while len(lines := (tmp_path / "ran").read_text().splitlines()) < 2:
-            os.sched_yield()
-        arbiter.send_signal(signal.SIGKILL)
-        arbiter.wait()
-        for line in lines:
-            gone(int(line.removeprefix("pid ")))
 
 
 async def test_nothing_waits_beside_a_program_that_has_ended(tmp_path: Path):

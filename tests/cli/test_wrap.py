@@ -64,12 +64,33 @@ def test_a_wrapped_program_is_a_session_like_any_other(shell: Shell):
     assert seen[-1]["type"] == "task.failed"  # the program ended with 7
     for check in ("verify", "replay"):
         assert shell.codesdk(check, "last").code == 0
-    audited = shell.codesdk("audit", "--json").out
-    assert "shell" in audited
+    session = seen[0]["trace"]["session_id"]
+    audited = shell.codesdk("audit", "--json").lines
+    assert {record["what"]["session_id"] for record in audited} == {session}
+    assert [(r["action"], r["outcome"], r["what"].get("tool")) for r in audited] == [
+        ("session.create", "ok", None),
+        ("task.start", "ok", None),
+        ("tool.decision", "allowed", "ok.read"),
+        ("tool.start", "started", "ok.read"),
+        ("tool.end", "ok", "ok.read"),
+        ("tool.decision", "denied", "shell"),
+        ("task.fail", "failed", None),
+    ]
+    denied = next(record for record in audited if record["outcome"] == "denied")
+    assert (denied["who"]["kind"], denied["why"]["reason"]) == ("policy", "No shells here.")
+    assert denied["why"]["sources"][-1]["rule"] == "no-shell"
     bundle = shell.codesdk("bundle", "last", "--output", "b.tgz")
     assert bundle.code == 0, bundle.err
     with tarfile.open(shell.home / "b.tgz") as packed:
-        assert packed.getnames()
+        files = {name.partition("/")[2]: packed.extractfile(name) for name in packed.getnames()}
+        held = {name: file.read() for name, file in files.items() if file is not None}
+    assert [json.loads(line) for line in held["events/00000001.jsonl"].splitlines()] == seen
+    records = [json.loads(line) for line in held["audit.jsonl"].splitlines()]
+    assert [record["n"] for record in records] == [record["n"] for record in audited]
+    calls = [json.loads(held[name]) for name in sorted(held) if name.startswith("tools/")]
+    assert [(call["name"], call.get("is_error")) for call in calls] == [("ok.read", False), ("shell", None)]
+    assert [len(calls[0]["approved"]), calls[1]["denied"][0]["reason"]] == [1, "No shells here."]
+    assert json.loads(held["verify.json"])["ok"] is True
 
 
 def test_without_a_terminal_what_has_to_be_asked_is_denied(shell: Shell):

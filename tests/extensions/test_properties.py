@@ -43,7 +43,7 @@ WORKER = str(Path(__file__).with_name("kill_worker.py"))
 
 @pytest.mark.slow
 @pytest.mark.process
-@settings(max_examples=15)
+@settings(max_examples=max(15, COUNTS.extension_histories))
 @given(hosting=hostings, first=sets, second=sets, tasks=st.integers(1, 3))
 def test_whatever_handlers_do_the_contract_holds(hosting: Hosting, first: Chosen, second: Chosen, tasks: int):
     with tempfile.TemporaryDirectory() as home:

@@ -8,7 +8,8 @@ import re
 
 import msgspec
 
-from codesdk.channel.protocol import MARKER
+from codesdk.channel.json_prefix import ObjectPrefix
+from codesdk.channel.protocol import MARKER, read_event
 
 MAX_LINE_BYTES = 1024 * 1024
 _BEGINS = re.compile(rb"\n(?=[{@])")
@@ -34,6 +35,7 @@ class Framing:
     def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
         self._limit = limit
         self._held = bytearray()
+        self._object = ObjectPrefix()
         self._at_start = True
 
     @property
@@ -76,12 +78,14 @@ class Framing:
             self._held = bytearray()
             self._at_start = found >= 0
             return end
+        if not self._held:
+            self._object = ObjectPrefix()
         self._held += chunk[place:end]
         if found >= 0:
             pieces.append(Candidate(bytes(self._held)))
             self._held = bytearray()
             self._at_start = True
-        elif not self._may_be_event():
+        elif not self._may_be_event(chunk[place:end]):
             pieces.append(bytes(self._held))
             self._held = bytearray()
             self._at_start = False
@@ -90,7 +94,12 @@ class Framing:
     def _is_marked(self, chunk: bytes, place: int) -> bool:
         return (bytes(self._held[: len(MARKER)]) + chunk[place : place + len(MARKER)]).startswith(MARKER)
 
-    def _may_be_event(self) -> bool:
-        if self._held.startswith(b"{"):
-            return True
-        return bytes(self._held[: len(MARKER)]) == MARKER[: len(self._held)]
+    def _may_be_event(self, added: bytes) -> bool:
+        if not self._held.startswith(b"{"):
+            return bytes(self._held[: len(MARKER)]) == MARKER[: len(self._held)]
+        was_whole = self._object.is_whole
+        if not self._object.feed(added):
+            return False
+        # A whole object is an event or none, whatever blanks follow: read once, and never again.
+        is_new = self._object.is_whole and not was_whole
+        return not is_new or read_event(bytes(self._held)) != (None, None)

@@ -4,7 +4,6 @@ import functools
 import os
 import shlex
 import sys
-import traceback
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +12,15 @@ from typing import Any, NamedTuple
 import click
 
 from codesdk import __version__
-from codesdk.cli.exits import BAD_INPUT, INTERRUPTED, MEANINGS, READER_GONE, report, report_failure
+from codesdk.cli.exits import (
+    BAD_INPUT,
+    INTERRUPTED,
+    MEANINGS,
+    READER_GONE,
+    report,
+    report_bug,
+    report_failure,
+)
 from codesdk.cli.options import DATA_DIR_HELP, DEFAULT_DATA_DIR
 from codesdk.cli.view.out import Interrupted, ReaderGone
 from codesdk.contract.errors import CodeSDKError, ErrorInfo, InvalidRequest
@@ -287,7 +294,7 @@ def run(args: list[str]) -> int:
     except SystemExit as error:  # how click exits after completion, and when a pipe breaks
         return error.code if isinstance(error.code, int) else 1
     except Exception as error:  # noqa: BLE001 - the last stop: a bug must be reported like every other error
-        return _report_bug(error, as_json)
+        return report_bug(error, as_json=as_json)
 
 
 def _run(args: list[str], as_json: bool) -> int:
@@ -311,13 +318,6 @@ def _report_usage(error: click.ClickException, as_json: bool) -> int:
         message += f" See `{context.command_path} --help`."
     report(ErrorInfo(code="INVALID_REQUEST", message=message, retryable=False), as_json=as_json)
     return BAD_INPUT
-
-
-def _report_bug(error: Exception, as_json: bool) -> int:
-    if os.environ.get("CODESDK_DEBUG"):
-        traceback.print_exc()
-    words = f"{type(error).__name__}: {error}. This is a bug. CODESDK_DEBUG=1 shows where."
-    return report(ErrorInfo(code="INTERNAL", message=words, retryable=False), as_json=as_json)
 
 
 def _open_missing_streams() -> None:

@@ -1,6 +1,8 @@
 """Errors → exit codes and words on stderr. The one table of exit codes, and the text of it in `--help`."""
 
+import os
 import sys
+import traceback
 from typing import Final
 
 import msgspec
@@ -85,3 +87,11 @@ def report_failure(error: CodeSDKError | OSError, *, as_json: bool) -> int:
     where = f": {error.filename}" if error.filename else ""
     words = f"{error.strerror or error}{where}."
     return report(ErrorInfo(code="STORAGE_FAILED", message=words, retryable=False), as_json=as_json)
+
+
+def report_bug(error: Exception, *, as_json: bool) -> int:
+    """Report an error that nobody expected, and return the exit code."""
+    if os.environ.get("CODESDK_DEBUG"):
+        traceback.print_exception(error)
+    words = f"{type(error).__name__}: {error}. This is a bug. CODESDK_DEBUG=1 shows where."
+    return report(ErrorInfo(code="INTERNAL", message=words, retryable=False), as_json=as_json)

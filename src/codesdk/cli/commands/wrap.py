@@ -14,14 +14,16 @@ import click
 
 from codesdk.channel import ArbiterLimits, Descriptor, Diagnostics, Launch, ProcessRunner, WrappedProgram
 from codesdk.cli.app import Setup
-from codesdk.cli.exits import report, report_failure
+from codesdk.cli.exits import report, report_bug, report_failure
 from codesdk.cli.loop import run_async
 from codesdk.cli.options import Real, whole
 from codesdk.cli.settings.flags import flags
 from codesdk.cli.settings.resolved import Resolved, resolve
-from codesdk.cli.settings.table import POLICY, YOLO
+from codesdk.cli.settings.table import EXTENSIONS, POLICY, YOLO
+from codesdk.cli.settings.use import extensions
 from codesdk.cli.target.place import open_sdk, runner
 from codesdk.cli.target.rules import refuse_rules
+from codesdk.cli.view.out import Interrupted, ReaderGone
 from codesdk.cli.view.prompting import Prompting
 from codesdk.contract.capabilities import OF_WRAPPED
 from codesdk.contract.entry import WRAPPED
@@ -40,6 +42,7 @@ USAGE, CONFIGURATION, NOT_RUN, POLICY_FAILURE, INTERNAL = 10, 11, 20, 40, 50
 DIAGNOSTICS = "diagnostics"
 _OUTCOME_S = 5.0
 _SHORT = 60
+_OPENING = (POLICY, YOLO, *EXTENSIONS)
 _SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 _SECRET_CHARS = 8
 
@@ -66,6 +69,11 @@ class WrapCommand(click.Command):
         except OSError as error:
             report_failure(error, as_json=False)
             return NOT_RUN
+        except (click.exceptions.Exit, click.Abort, Interrupted, ReaderGone):
+            raise
+        except Exception as error:  # noqa: BLE001 - a bug must not look like a code of the program's own
+            report_bug(error, as_json=False)
+            return INTERNAL
 
 
 def _misused(error: click.UsageError) -> int:
@@ -81,7 +89,7 @@ def _misused(error: click.UsageError) -> int:
     default="ask",
     help="ask before every call, auto: before all but reading, yolo: never; audit: only record. [default: ask]",
 )
-@flags([POLICY, YOLO])
+@flags(_OPENING)
 @click.option("--workspace", metavar="DIR", help="The directory that the program works in. [default: .]")
 @click.option("--title", metavar="TEXT", help="A name for the session. [default: the program's]")
 @click.option(
@@ -143,7 +151,7 @@ def wrap(setup: Setup, program: tuple[str, ...], mode: str, **options: Any) -> i
         raise click.UsageError(
             "--require-control has no meaning in the mode audit. Leave out one of the two."
         )
-    rules = resolve((POLICY, YOLO), click.get_current_context())
+    rules = resolve(_OPENING, click.get_current_context())
     workspace = Path(options["workspace"] or ".").resolve()
     if not workspace.is_dir():
         raise InvalidRequest(f"The workspace {options['workspace']} is not a directory.")
@@ -221,7 +229,12 @@ async def _opened(setup: Setup, rules: Resolved) -> AsyncGenerator[Handles]:
 
     policy = None if rules["policy"] is None else rules.use("policy", choose_policy)
     async with CodeSDK.open(
-        setup.data_dir, policy=policy, allow_yolo=rules["allow_yolo"], share=False, goes_on=False
+        setup.data_dir,
+        policy=policy,
+        allow_yolo=rules["allow_yolo"],
+        extensions=extensions(rules),
+        share=False,
+        goes_on=False,
     ) as sdk:
         yield sdk
 
