@@ -100,7 +100,8 @@ class Journal:
         if in_task and task_id is None and task is not None:
             task_id = task.task_id
         trace = self._trace
-        kind: type[Any] = type(payload)
+        source: object = payload
+        kind = type(source)
         if kind is OutputDelta and task is not None and task.task_id == task_id:
             sender = task.sender  # the most frequent, and no action writes one
         else:
