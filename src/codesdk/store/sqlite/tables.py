@@ -49,7 +49,7 @@ class _Known(msgspec.Struct):
 class _Pending(msgspec.Struct):
     """Rows that wait for `flush`. Of a session and its snapshot only the last counts."""
 
-    events: list[tuple[int, int, int, bool, int, bytes]] = []
+    events: list[tuple[int, int, int, int, int, bytes]] = []
     sessions: dict[int, tuple[Any, ...]] = {}
     snapshots: dict[int, tuple[int, int, bytes]] = {}
     tasks: list[tuple[Any, ...]] = []
