@@ -1,43 +1,26 @@
 """Facts are events that the engine alone writes: whatever a runtime says changes no state and names nobody."""
 
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
+from tests.contract.examples import EVENTS
 from tests.engine.acting import live_session
+from tests.engine.notice_kinds import notice_kinds
 from tests.engine.rig import rig
 
 from codesdk.contract import events as ev
-from codesdk.contract.runtime import Draft
-from codesdk.contract.tools import Actor, UndoneFile
+from codesdk.contract.runtime import Draft, DraftPayload
 from codesdk.engine.log.state import decode_state, encode_state
 from codesdk.store.audit.entries import RELEVANT, entry_of
 from codesdk.testing.fakes import call, done
 
-EVE = Actor(kind="user", id="eve")
-KINDS = ("stop_requested", "recovered", "grant_revoked", "undone", "settings_changed", "retry", "violation")
-OTHERS = (
-    "compaction",
-    "hidden_input",
-    "hidden_request",
-    "late_event",
-    "mode",
-    "native_tool",
-    "subagent",
-    "unknown_frame",
-    "warning",
-)
-"""The other kinds that runtimes and the engine write."""
-FACTS = (
-    "task.stop_requested",
-    "session.recovered",
-    "grant.revoked",
-    "files.undone",
-    "session.settings_changed",
-    "session.clock_changed",
-    "session.compacted",
-)
+FORMER = ("stop_requested", "recovered", "grant_revoked", "undone", "settings_changed")
+"""What were kinds of notices before they were facts."""
+DRAFTED = get_args(DraftPayload)
+FACTS = [name for name, payload in ev.EVENT_TYPES.items() if payload not in DRAFTED]
+"""The types of events that only the engine writes."""
 DETAILS: dict[str, Any] = {
     "by": {"kind": "user", "id": "eve"},
     "tool": "fake.write",
@@ -50,7 +33,12 @@ DETAILS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *OTHERS, *FACTS])
+def test_the_kinds_are_found_wherever_a_notice_is_made():
+    """By its class, by functions of the engine, of runtimes and of the channel, from a constant, a table, a condition."""
+    assert {"idle", "late_event", "mode", "signal", "plan", "compaction", "warning"} <= notice_kinds()
+
+
+@pytest.mark.parametrize("kind", [*FORMER, *sorted(notice_kinds()), *FACTS, "of nobody's"])
 def test_a_notice_of_a_runtime_is_kept_and_changes_nothing_and_no_record_of_the_audit_comes_from_it(
     kind: str,
 ):
@@ -72,27 +60,19 @@ def test_a_notice_of_a_runtime_is_kept_and_changes_nothing_and_no_record_of_the_
         assert "runtime.notice" not in RELEVANT
 
 
-@pytest.mark.parametrize(
-    "payload",
-    [
-        ev.TaskStopRequested(reason="stop", by=EVE),
-        ev.SessionRecovered(task_id="task_1", cause="INTERRUPTED", open_calls=[]),
-        ev.GrantRevoked(tool="fake.write", by=EVE),
-        ev.SettingsChanged(by=EVE, permission_mode="yolo"),
-        ev.SessionCompacted(
-            by=EVE, strategy="window", reason="", first=9, previews_before=0, tokens_before=1, tokens_after=0
-        ),
-        ev.FilesUndone(by=EVE, restored=[UndoneFile(path="a", tool_call_id="c", attempt=1)], refused=[]),
-    ],
-)
-def test_a_runtime_cannot_draft_a_fact(payload: Any):
+@pytest.mark.parametrize("name", FACTS)
+def test_a_runtime_cannot_draft_a_fact(name: str):
     with rig() as r:
         session = r.open()
         r.start(session)
-        r.emit(Draft(payload))
+        live = r.get(live_session(r.engine, session.id))
+        before = decode_state(encode_state(live.state))
+        r.emit(Draft(EVENTS[name].payload))  # pyright: ignore[reportArgumentType]
         refused = r.last(session).payload
         assert isinstance(refused, ev.RuntimeNotice)
-        assert refused.message.endswith(f"a runtime may not draft {ev.TYPE_OF[type(payload)]}.")
+        assert refused.message.endswith(f"a runtime may not draft {name}.")
+        after = msgspec.structs.replace(before, seq=before.seq + 1, time=r.last(session).time)
+        assert decode_state(encode_state(live.state)) == after
         r.emit(done())
         assert [type(payload) for payload in r.ended(session)] == [ev.TaskCompleted]
 

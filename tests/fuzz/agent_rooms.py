@@ -1,9 +1,11 @@
-"""Rooms for what agents and editors say: frames of ACP agents, opencode's events, and the requests of an editor."""
+"""Rooms for what agents and editors say: frames of ACP agents, opencode's events, agents' own files, an editor's requests."""
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -15,14 +17,18 @@ from tests.runtimes.opencode.goldens import GOLDENS as OPENCODE, fresh
 
 from codesdk.acp_agent.agent import EditorAgent
 from codesdk.acp_agent.place import Offer
+from codesdk.contract.messages import Message, Text, user
 from codesdk.runtimes.acp import ROWS
 from codesdk.runtimes.acp.agent import _answer
 from codesdk.runtimes.acp.normalize import PROMPT, cut_off as cut_acp, normalize as normalize_acp
 from codesdk.runtimes.acp.state import State
+from codesdk.runtimes.claude.copy import in_copy as in_claude
+from codesdk.runtimes.codex.rollout import in_rollout
 from codesdk.runtimes.gemini.login import login_row
+from codesdk.runtimes.opencode.copy import in_copy as in_opencode
 from codesdk.runtimes.opencode.normalize import ANSWERED, cut_off as cut_opencode, normalize
 from codesdk.runtimes.opencode.wire_v1 import Refused, WireV1
-from codesdk.runtimes.program.jsonrpc import Connection, Garbage, Gone
+from codesdk.runtimes.program.jsonrpc import Connection, Garbage, Gone, _decode
 from codesdk.script import parse_object
 from codesdk.testing.fakes import FakeTools, memory_sdk
 
@@ -123,6 +129,58 @@ async def _pieces(data: bytes) -> AsyncGenerator[bytes]:
     size = 7 + len(data) // 64
     for at in range(0, len(data), size):
         yield data[at : at + size]
+
+
+# --- an agent's own copy of a conversation ----------------------------------------------------------
+
+_TAIL = [
+    Message(role="assistant", content=[Text(text="Hi.")], message_id="m1"),
+    user("And then?"),
+    user("Go on."),
+]
+
+
+def copied_lines() -> list[bytes]:
+    """Return what claude, codex and opencode keep of a conversation that ended with `_TAIL`, a record a line."""
+    text: dict[str, Any] = {"type": "text", "text": "Hi."}
+    claude = [
+        {"type": "assistant", "message": {"id": "m1", "content": [text]}},
+        {"type": "user", "message": {"content": "And then?"}},
+        {"type": "user", "message": {"content": [{"type": "text", "text": "Go on."}]}},
+    ]
+    codex = [
+        {"type": "response_item", "payload": {"type": "message", "role": role, "content": [{"text": said}]}}
+        for role, said in (("assistant", "Hi."), ("user", "And then?"), ("user", "Go on."))
+    ]
+    opencode = [
+        {"info": {"id": "m1", "role": "assistant"}, "parts": [text]},
+        {"info": {"id": "m2", "role": "user"}, "parts": [{"type": "text", "text": "And then?"}]},
+    ]
+    return [_lines(claude), _lines(codex), _lines(opencode)]
+
+
+@contextmanager
+def copied() -> Iterator[Callable[[bytes], None]]:
+    """A file of claude's and one of codex's with the input, and an answer of opencode's: it has so much of ours, or none."""
+    with tempfile.TemporaryDirectory(prefix="codesdk-fuzz-") as folder:
+        home = Path(folder)
+        files = (home / "projects/p/c.jsonl", home / "sessions/1/1/1/rollout-1-t.jsonl")
+        for file in files:
+            file.parent.mkdir(parents=True)
+
+        def run(data: bytes) -> None:
+            for file in files:
+                file.write_bytes(data)
+            decoded = map(_decode, data.split(b"\n"))
+            kept = [frame for frame in decoded if not isinstance(frame, Garbage)]
+            for count in (
+                in_claude(home, "c", _TAIL),
+                in_rollout(home, "t", _TAIL),
+                in_opencode(kept, _TAIL),
+            ):
+                assert count is None or 1 <= count <= len(_TAIL)
+
+        yield run
 
 
 # --- an editor --------------------------------------------------------------------------------------

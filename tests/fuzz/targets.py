@@ -324,6 +324,7 @@ TARGETS = (
         _in(rooms.program(agent_rooms.opencode_items)),
         cost=10,
     ),
+    Target("copies", "lines", agent_rooms.copied_lines, agent_rooms.copied, cost=3),
     Target("editor", "lines", agent_rooms.editor_lines, _in(agent_rooms.editor_heard), cost=5),
     Target("adapter-heard", "lines", adapter_rooms.adapter_lines, _in(adapter_rooms.adapter_heard), cost=10),
     Target("engine-heard", "lines", adapter_rooms.engine_lines, _in(adapter_rooms.engine_heard), cost=5),

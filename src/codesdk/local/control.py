@@ -18,7 +18,7 @@ from codesdk.contract.errors import Busy, CodeSDKError, ErrorInfo, InvalidReques
 from codesdk.contract.validation import explain
 from codesdk.engine import Engine
 from codesdk.local.directory import SOCKET, bind_socket
-from codesdk.serving import COUNTS, Acceptor, Limits, Seat
+from codesdk.serving import COUNTS, Acceptor, Limits, Seat, as_streams
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
 
@@ -90,7 +90,7 @@ class ControlServer:
         except OSError as error:
             raise StorageFailure(f"The control socket cannot be made: {error.strerror}.") from error
         refusal = msgspec.json.encode(_REFUSAL) + b"\n"
-        self._acceptor = Acceptor(listener, self._connection, self._limits, refusal)
+        self._acceptor = Acceptor(listener, as_streams(self._serve, MAX_LINE_BYTES), self._limits, refusal)
 
     async def close(self) -> None:
         """Stop listening, remove the socket and close all connections."""
@@ -99,17 +99,6 @@ class ControlServer:
             (self._directory / SOCKET).unlink(missing_ok=True)
         for client in list(self._clients):
             client.close()
-
-    def _connection(self, seat: Seat) -> asyncio.StreamReaderProtocol:
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            seat.transport = writer.transport
-            seat.wait()
-            try:
-                await self._serve(seat, reader, writer)
-            finally:
-                seat.leave()
-
-        return asyncio.StreamReaderProtocol(asyncio.StreamReader(limit=MAX_LINE_BYTES), serve)
 
     async def _serve(self, seat: Seat, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._clients.add(writer)

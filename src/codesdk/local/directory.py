@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
+from codesdk import serving
 from codesdk.contract.errors import Conflict, NotFound, StorageFailure
 from codesdk.contract.ports import StoredLog
-from codesdk.serving import socket_path
 from codesdk.store import FileBlobs, FileEquipment, FileUndo, find_backend, write_file
 
 DATABASE = "codesdk.db"
@@ -88,7 +88,7 @@ def equipment_in(path: Path) -> FileEquipment:
 
 def socket_address(path: Path) -> contextlib.AbstractContextManager[str]:
     """Return an address, inside a `with`, to bind or connect the control socket of a directory."""
-    return socket_path(path, SOCKET)
+    return serving.socket_path(path, SOCKET)
 
 
 def bind_socket(path: Path) -> socket.socket:
@@ -97,16 +97,7 @@ def bind_socket(path: Path) -> socket.socket:
     A socket file of an earlier writer is replaced: since we hold the lock, nobody listens there.
     """
     (path / SOCKET).unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        with socket_address(path) as address:
-            listener.bind(address)
-        (path / SOCKET).chmod(0o600)
-        listener.listen()
-    except BaseException:
-        listener.close()
-        raise
-    return listener
+    return serving.bind_socket(path, SOCKET)
 
 
 class _Lock:

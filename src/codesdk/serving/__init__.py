@@ -10,9 +10,10 @@ if TYPE_CHECKING:
         Acceptor as Acceptor,
         Limits as Limits,
         Seat as Seat,
+        as_streams as as_streams,
         capacity as capacity,
     )
-    from codesdk.serving.addresses import socket_path as socket_path
+    from codesdk.serving.addresses import bind_socket as bind_socket, socket_path as socket_path
     from codesdk.serving.asgi import (
         Gone as Gone,
         Message as Message,

@@ -1,6 +1,6 @@
 """A listening socket → connections, no more of them than the process can afford.
 
-Every listener of CodeSDK accepts here: the HTTP servers and the control socket. When it gets crowded, the
+Every listener of CodeSDK accepts here: the HTTP servers, the control socket and those of wrapped programs. When it gets crowded, the
 connection that has waited longest without a request makes room; when nobody only waits, a newcomer is
 refused. Descriptors are kept back for the store and the runtimes.
 """
@@ -11,7 +11,7 @@ import math
 import resource
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import cast
 from weakref import WeakKeyDictionary
 
@@ -99,6 +99,26 @@ class Seat:
     def leave(self) -> None:
         """Give the place back. Further calls have no effect."""
         self._acceptor.release(self)
+
+
+Serve = Callable[[Seat, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def as_streams(serve: Serve, max_line_bytes: int) -> Callable[[Seat], asyncio.StreamReaderProtocol]:
+    """Return what makes the protocol of a connection that is read as a stream: it waits until `serve` says it works."""
+
+    def connection(seat: Seat) -> asyncio.StreamReaderProtocol:
+        async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            seat.transport = writer.transport
+            seat.wait()
+            try:
+                await serve(seat, reader, writer)
+            finally:
+                seat.leave()
+
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(limit=max_line_bytes), serve_one)
+
+    return connection
 
 
 class Acceptor:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import socket
 from collections.abc import Generator
 from pathlib import Path
 
@@ -30,3 +31,17 @@ def socket_path(directory: Path, name: str) -> Generator[str]:
         yield short
     finally:
         os.close(handle)
+
+
+def bind_socket(directory: Path, name: str) -> socket.socket:
+    """Return a listening socket in a directory, for its owner only. There must be no file of that name."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with socket_path(directory, name) as address:
+            listener.bind(address)
+        (directory / name).chmod(0o600)
+        listener.listen()
+    except BaseException:
+        listener.close()
+        raise
+    return listener

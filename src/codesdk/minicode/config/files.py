@@ -55,7 +55,8 @@ def _parse(path: Path, data: bytes) -> dict[str, Any]:
         found: object = json.loads(
             data.decode("utf-8-sig"), object_pairs_hook=_once, parse_constant=_no_constant
         )
-        json.dumps(found, ensure_ascii=False).encode()  # an escape may stand for half a character, which is no text
+        # An escape may stand for half a character, which is no text.
+        json.dumps(found, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"{path}: this is not valid JSON: {error or 'nested too deeply'}.") from None
     if not isinstance(found, dict):

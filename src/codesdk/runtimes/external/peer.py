@@ -40,7 +40,7 @@ from codesdk.runtimes.external.messages import (
     Method,
     Nothing,
 )
-from codesdk.runtimes.program.framing import MAX_LINE_BYTES, TooLong, read_lines
+from codesdk.runtimes.program.framing import MAX_LINE_BYTES, Source, TooLong, read_lines
 
 MAX_OPEN_CALLS = 256
 """How many requests of the other side may wait for an answer."""
@@ -93,7 +93,7 @@ class Peer:
 
     def __init__(
         self,
-        reader: asyncio.StreamReader,
+        reader: Source,
         writer: asyncio.StreamWriter,
         handler: Handler,
         known: Mapping[str, Method],

@@ -59,6 +59,7 @@ from codesdk.runtimes.external.messages import (
     ToolsRead,
 )
 from codesdk.runtimes.external.peer import Noise, Peer, Violation
+from codesdk.runtimes.program.framing import Source
 
 _DONE = Nothing()
 _ENDINGS = (Finished, Failed)
@@ -79,7 +80,7 @@ def serve(runtime: Runtime, *, wire: Wire | None = None, version: str = "0") -> 
 
 async def serve_streams(
     runtime: Runtime,
-    reader: asyncio.StreamReader,
+    reader: Source,
     writer: asyncio.StreamWriter,
     *,
     wire: Wire | None = None,

@@ -25,11 +25,12 @@ from codesdk.runtimes.external.process import AdapterProcess, Launch
 from codesdk.runtimes.external.runtime import ExternalRuntime
 from codesdk.runtimes.external.server import serve_streams
 from codesdk.runtimes.program.framing import MAX_LINE_BYTES
-from codesdk.serving import socket_path
+from codesdk.serving import COUNTS, Acceptor, Limits, Seat, as_streams, bind_socket, socket_path
 
 FOLDER = "wrapped"
 _NAME = re.compile("[0-9a-f]{32}")
 _CONNECT_S = 5.0
+_LIMITS = Limits(connections=16)  # one is served; the others have a moment to say something
 _LAUNCH = Launch(runtime=WRAPPED, argv=(WRAPPED,), folder=WRAPPED)
 
 
@@ -124,37 +125,71 @@ async def _connect(env: RuntimeEnv, channel: str) -> AdapterProcess:
     return process
 
 
+class _Begun:
+    """A stream whose first line was read already."""
+
+    def __init__(self, first: bytes, reader: asyncio.StreamReader) -> None:
+        self._first = first
+        self._reader = reader
+
+    async def read(self, n: int = -1) -> bytes:
+        first, self._first = self._first, b""
+        return first or await self._reader.read(n)
+
+
+class _Place:
+    """The one place at a wrapped program: for the first who says something."""
+
+    def __init__(self, runtime: Runtime, path: Path, limits: Limits) -> None:
+        self._runtime = runtime
+        self._path = path
+        self._limits = limits
+        self._clients: set[asyncio.StreamWriter] = set()
+        self._serving: asyncio.Task[None] | None = None
+
+    async def serve(self, seat: Seat, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._clients.add(writer)
+        try:
+            async with asyncio.timeout(self._limits.head_s):
+                first = await reader.readuntil(b"\n")
+            if self._serving is None:
+                seat.work()
+                self._path.unlink(missing_ok=True)
+                # A task of its own: cancelling the one of the connection would be reported as a fault.
+                serving = serve_streams(self._runtime, _Begun(first, reader), writer)
+                self._serving = asyncio.create_task(serving)
+                await asyncio.wait([self._serving])
+        except TimeoutError:
+            COUNTS.timed_out += 1
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
+            pass  # it is gone, or says what is no message
+        finally:
+            self._clients.discard(writer)
+            writer.close()
+
+    async def close(self) -> None:
+        """Hang up on everybody. Must not raise."""
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.wait([self._serving])
+        for client in list(self._clients):
+            client.close()
+
+
 @contextlib.asynccontextmanager
-async def offered(runtime: Runtime, data_dir: Path) -> AsyncGenerator[str]:
+async def offered(runtime: Runtime, data_dir: Path, limits: Limits = _LIMITS) -> AsyncGenerator[str]:
     """Serve a wrapped program to whoever holds a data directory. Give the name under which it is reached.
 
-    Only the first who connects is served: the name is said to one session.
+    Only the first who says something is served: the name is said to one session.
     """
     folder = data_dir / FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     name = secrets.token_hex(16)
-    serving: list[asyncio.Task[None]] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if serving:
-            writer.close()
-            return
-        (folder / name).unlink(missing_ok=True)
-        # A task of its own: cancelling the one of the connection would be reported as a fault.
-        task = asyncio.create_task(serve_streams(runtime, reader, writer))
-        serving.append(task)
-        await asyncio.wait([task])
-        writer.close()
-
-    with socket_path(folder, name) as address:
-        server = await asyncio.start_unix_server(serve, address, limit=MAX_LINE_BYTES)
+    place = _Place(runtime, folder / name, limits)
+    acceptor = Acceptor(bind_socket(folder, name), as_streams(place.serve, MAX_LINE_BYTES), limits, b"")
     try:
-        (folder / name).chmod(0o600)
         yield name
     finally:
-        server.close()
+        acceptor.close()
         (folder / name).unlink(missing_ok=True)
-        for task in serving:
-            task.cancel()
-        if serving:
-            await asyncio.wait(serving)
+        await place.close()

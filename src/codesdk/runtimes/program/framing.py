@@ -3,8 +3,8 @@ r"""A stream of bytes → lines, split on `\n` and nothing else, of bounded leng
 A line that is too long is dropped while it comes in; only its length and its beginning are kept.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
+from typing import Protocol
 
 import msgspec
 
@@ -59,9 +59,15 @@ class LineSplitter:
         return line
 
 
-async def read_lines(
-    stream: asyncio.StreamReader, max_bytes: int = MAX_LINE_BYTES
-) -> AsyncIterator[bytes | TooLong]:
+class Source(Protocol):
+    """What lines are read from: a stream, or one whose beginning was read already."""
+
+    async def read(self, n: int = -1) -> bytes:
+        """Return what there is, at most so many bytes; nothing at the end."""
+        ...
+
+
+async def read_lines(stream: Source, max_bytes: int = MAX_LINE_BYTES) -> AsyncIterator[bytes | TooLong]:
     """Yield the lines of a stream until it ends, the unfinished last one too."""
     splitter = LineSplitter(max_bytes)
     while data := await stream.read(_CHUNK):
