@@ -143,7 +143,7 @@ async def _talk(setup: Setup, wish: Wish, rules: Resolved) -> None:
     if (session := chatting.session_id) is not None:
         from codesdk.cli.target.lookup import short
 
-        write_line(f"{MARK} to go on: codesdk chat{setup.shown} --session {short(session)}")
+        write_line(f"{MARK} to continue: codesdk chat{setup.shown} --session {short(session)}")
 
 
 async def _print(
