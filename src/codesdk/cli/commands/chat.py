@@ -47,8 +47,8 @@ class Wish(NamedTuple):
 )
 @click.option("--workspace", metavar="DIR", default=".", show_default=True, help="The directory to work in.")
 @click.option("--script", metavar="FILE", help="A script to play in place of a model, in new sessions.")
-@click.option("--continue", "continues", is_flag=True, help="Go on in the last session of this workspace.")
-@click.option("--session", metavar="SESSION", help="Go on in this session.")
+@click.option("--continue", "continues", is_flag=True, help="Continue the last session of this workspace.")
+@click.option("--session", metavar="SESSION", help="Continue this session.")
 @click.option(
     "-p",
     "--print",

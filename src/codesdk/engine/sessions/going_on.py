@@ -117,7 +117,7 @@ class GoingOn:
     async def _leave(
         self, live: LiveSession, cause: Literal["attempts", "equipment", "refused"], message: str
     ) -> None:
-        """Say in the log that a task does not go on by itself, and why."""
+        """Record that a task does not continue by itself, and why."""
         task_id = live.state.next_task
         assert task_id is not None, "only a session with something to do is due"
         live.recorder.journal.write(
