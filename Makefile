@@ -72,7 +72,7 @@ bench: $(READY) ## the measurements; ARGS go to the bench
 demo: $(READY) ## a short tour that needs no network and no account
 	@$(BIN)/codesdk demo $(ARGS)
 
-record: $(READY) ## what real programs say, recorded anew for the tests: ARGS="claude|codex|opencode [CASE...]"; needs root
+record: $(READY) ## record what real programs say again, for the tests: ARGS="claude|codex|opencode [CASE...]"; needs root
 	@$(BIN)/python scripts/record-runtime $(ARGS)
 
 lock: $(VENV)/.installer ## remake the lock files; UPGRADE=1 takes newer versions

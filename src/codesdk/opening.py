@@ -55,7 +55,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shapes_engine(self) -> bool:
-        """Whether something is given that the engine of another process would not heed: secrets that it does not know, say."""
+        """Whether something is given that the engine of another process would ignore, such as secrets that it does not know."""
         plain = self.hosting == "in_process" and self.synchronous == "auto"
         return not plain or any(getattr(self, name) for name in _SHAPING)
 

@@ -238,7 +238,7 @@ Let me read it.
 ● workspace.edit
   ✗ denied by engine: The process ended before anyone answered; the question is kept for a resume.
 
-✗ failed · INTERRUPTED: The process ended while this task ran. Resume the session to go on. · 905 tokens in, 31 out · $0.0019 · 10.0 s
+✗ failed · INTERRUPTED: The process ended while this task ran. Resume the session to continue. · 905 tokens in, 31 out · $0.0019 · 10.0 s
 
 · session.settings_changed title=Greeting and scale permission_mode=ask values={"ticket":12} by user ada
 · grant.revoked workspace.edit by user ada

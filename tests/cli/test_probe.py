@@ -32,9 +32,9 @@ def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (["cat"], "The program repeats what it is told, so it is no agent."),
+        (["cat"], "The program repeats what it is told, so it is not an agent."),
         (["false"], "The program ended with code 1 before it answered initialize."),
-        ([sys.executable, "-c", FLOOD], "The program writes without end, and nothing of it is a message."),
+        ([sys.executable, "-c", FLOOD], "The program writes without end, and none of it is a message."),
         (pretending("silent"), "The program did not answer initialize within 0.5 s."),
         (
             pretending("v2"),

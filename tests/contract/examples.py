@@ -186,7 +186,7 @@ TRANSCRIPT = [
 
 ERROR = ErrorInfo(
     code="INTERRUPTED",
-    message="The process ended while this task ran. Resume the session to go on.",
+    message="The process ended while this task ran. Resume the session to continue.",
     retryable=True,
 )
 
@@ -452,7 +452,7 @@ _EVENTS = [
         ev.SessionNotResumed(
             task_id=THIRD,
             cause="attempts",
-            message="It went on by itself 3 times in a row and was interrupted each time. Look at why, then resume it.",
+            message="It continued by itself 3 times in a row and was interrupted each time. Look at why, then resume it.",
             attempts=3,
         ),
         task=None,

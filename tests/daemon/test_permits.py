@@ -1,4 +1,4 @@
-"""What an operator allows holds for every way to a session: made anew, forked from another, moved to another runtime, or given work."""
+"""What an operator allows holds for every way to a session: newly made, forked from another, moved to another runtime, or given work."""
 
 from collections.abc import Iterator
 from pathlib import Path

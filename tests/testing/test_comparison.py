@@ -216,7 +216,7 @@ async def test_what_cannot_be_played_again_says_why(tmp_path: Path):
     natively = msgspec.structs.replace(created, native_tools=["Bash"])
     assert obstacle_of(natively, 1) == "it has tools of its runtime's own, which would run"
     forked = msgspec.structs.replace(created, parent=PARENT)
-    assert obstacle_of(forked, 1) == "it is a fork, and goes on from another session"
+    assert obstacle_of(forked, 1) == "it is a fork, and continues another session"
 
 
 async def test_a_session_without_a_recording_cannot_be_compared(tmp_path: Path):

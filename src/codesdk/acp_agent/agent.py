@@ -1,7 +1,7 @@
 """An editor's requests → what CodeSDK does: one `EditorAgent` for each connection.
 
-It holds the sessions that the editor has open (`attachment`) and lets go of them when the connection ends. What runs
-then goes on.
+It holds the sessions that the editor has open (`attachment`) and releases them when the connection ends. What runs
+then continues.
 """
 
 import secrets
@@ -257,7 +257,7 @@ class EditorAgent:
         return Reply(ListSessionsResponse(sessions=found, next_cursor=following))
 
     async def _close(self, service: SessionService, request: CloseSessionRequest) -> None:
-        """Let go of a session, after stopping what this editor started. It can be loaded again."""
+        """Release a session, after stopping what this editor started. It can be loaded again."""
         attachment = self._find(request.session_id)
         await attachment.cancel_own(wait_s=STOP_S)
         self._attached.pop(request.session_id, None)

@@ -82,7 +82,7 @@ def _some(words: str, command: str) -> str:
 COMMANDS: dict[str, Command] = {
     "compact": Command("Give the runtime less of the conversation", _compact, "window or summary"),
     "undo": Command("Put files back as they were before tools changed them", _undo, "the id of one call"),
-    "resume": Command("Go on with a task that was interrupted", _resume, "a message to go on with"),
+    "resume": Command("Resume a task that was interrupted", _resume, "a message to continue with"),
     "steer": Command("Add a message to the running task", _steer, "the message"),
     "title": Command("Give the session a title", _title, "the title"),
     "close": Command("End the session; its log stays", _close),

@@ -92,7 +92,7 @@ class Lending:
             self._tasks[task_id] = editors
 
     def end(self, task_id: str | None = None) -> None:
-        """Let the tools of a task ask no more; without a name those of all tasks."""
+        """Stop letting the tools of a task ask; without a name, those of all tasks."""
         for known in [task_id] if task_id is not None else list(self._tasks):
             editors = self._tasks.pop(known, None)
             if editors is not None:

@@ -101,7 +101,7 @@ class Options:
                     type="select",
                     id="runtime",
                     name="Runtime",
-                    description="Another one goes on from the conversation so far.",
+                    description="Another one continues the conversation so far.",
                     current_value=chosen.runtime,
                     options=_plain(_with(self._offer.runtimes, chosen.runtime)),
                 )

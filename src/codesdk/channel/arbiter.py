@@ -363,7 +363,7 @@ class Arbiter:
             await asyncio.sleep(self._limits.probe_s)
             trouble = trouble_of(session, self._calls, self._limits)
             if trouble is not None:
-                await self._judge.note("violation", f"The program does not go on: {trouble}.", {})
+                await self._judge.note("violation", f"The program is stuck: {trouble}.", {})
                 self.abort("fatal_error", trouble)
 
     async def _end_by_force(self, session: RunnerSession, abort: Abort) -> None:

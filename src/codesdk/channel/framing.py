@@ -44,7 +44,7 @@ class Framing:
         return len(self._held)
 
     def feed(self, chunk: bytes) -> list[Piece]:
-        """Return what a chunk makes known, in order."""
+        """Return the events that a chunk completes, in order."""
         pieces: list[Piece] = []
         place = 0
         while place < len(chunk):

@@ -100,7 +100,7 @@ class ToolCall:
             await self.ask("the decision has expired")
 
     def progress(self, stage: str, message: str | None = None, percent: float | None = None) -> None:
-        """Say how far the call is."""
+        """Report how far the call is."""
         self._channel.send(
             ToolProgress(v=VERSION, ts=now(), id=self.id, stage=stage, message=message, percent=percent)
         )
@@ -162,7 +162,7 @@ class Channel:
         return ToolCall(self, tool, action, args)
 
     def tell(self, tool: str, action: Action, args: Mapping[str, Any]) -> ToolCall:
-        """Tell of a call that somebody else has decided. Nobody is waited for."""
+        """Report a call that somebody else has decided, without waiting for an answer."""
         call = ToolCall(self, tool, action, args)
         self.send(
             ToolRequest(

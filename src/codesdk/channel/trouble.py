@@ -1,4 +1,4 @@
-"""How to tell that a program does not go on as it should."""
+"""How to tell that a program is stuck."""
 
 import asyncio
 

@@ -121,7 +121,7 @@ class CodeSDKClient(Handles):
         return await self.connection.get("/v1/whoami", api.TokenInfo)
 
     async def collect(self, retention: Retention, *, dry_run: bool = False) -> GcReport:
-        """Let the daemon remove what is over the limits, of all principals. Needs the scope admin."""
+        """Have the daemon remove what is over the limits, of all principals. Needs the scope admin."""
         limits = msgspec.structs.asdict(read_as(Retention, retention, "retention"))
         return await self.connection.post("/v1/gc", api.Collecting(**limits, dry_run=dry_run), GcReport)
 

@@ -63,7 +63,7 @@ class HttpService:
         return HttpService(self.connection, self._sender.named(sender))
 
     async def execute(self, action: Action[R], *, key: str | None = None) -> R:
-        """Let the daemon carry out an action."""
+        """Have the daemon carry out an action."""
         check_key(key)
         action = checked(action)  # else JSON would carry what is not meant: bytes become text
         kind = type(action)
@@ -230,11 +230,11 @@ class HttpService:
         return await self.connection.get(f"/v1/jobs/{quote(job_id, safe='')}", JobDetail)
 
     async def verify(self, session_id: str) -> api.CheckReport:
-        """Let the daemon check a log against the contract."""
+        """Have the daemon check a log against the contract."""
         return await self.connection.get(f"{_session(session_id)}/verify", api.CheckReport, answer_s=CHECK_S)
 
     async def replay(self, session_id: str) -> api.CheckReport:
-        """Let the daemon play a log through a fresh engine and compare."""
+        """Have the daemon play a log through a fresh engine and compare."""
         return await self.connection.get(f"{_session(session_id)}/replay", api.CheckReport, answer_s=CHECK_S)
 
 

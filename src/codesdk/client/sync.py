@@ -255,7 +255,7 @@ class SyncClient:
         return self._loop.wait(self._inner.whoami())
 
     def collect(self, retention: Retention, *, dry_run: bool = False) -> GcReport:
-        """Let the daemon remove what is over the limits, of all principals. Needs the scope admin."""
+        """Have the daemon remove what is over the limits, of all principals. Needs the scope admin."""
         return self._loop.wait(self._inner.collect(retention, dry_run=dry_run))
 
     def usage(self) -> api.UsageAnswer:

@@ -51,7 +51,7 @@ def read_as(kind: type[T], value: object, at: str = "") -> T:
         raise InvalidRequest(f"Invalid argument: {at or 'it'} is nested too deeply.") from None
     # Last: a field that has a type says better what it expects. One that takes any JSON gets here.
     if unsayable:
-        raise InvalidRequest(f"Invalid argument: {unsayable[0]}, which JSON cannot say.")
+        raise InvalidRequest(f"Invalid argument: {unsayable[0]}, which JSON cannot represent.")
     return cast("T", found)
 
 

@@ -31,7 +31,7 @@ _LAST_EVENT_ID: Schema = {
     "name": "Last-Event-ID",
     "in": "header",
     "required": False,
-    "description": "Of a stream that broke off: it goes on after this event. Counts more than `after_seq`.",
+    "description": "Of a stream that broke off: it continues after this event. Counts more than `after_seq`.",
     "schema": {"type": "string", "pattern": "^[0-9]{1,16}$"},
 }
 _PROBLEMS = {

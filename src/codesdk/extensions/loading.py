@@ -86,7 +86,7 @@ class ExtensionSet:
         return self
 
     def release(self) -> None:
-        """Let go of it."""
+        """Release it."""
         self._uses -= 1
         if not self._uses:
             for extension in self.extensions:

@@ -94,7 +94,9 @@ class ThreadWorker:
                 self._loop.run_forever()
             except BaseException as error:  # noqa: BLE001 - asyncio lets exits of tasks through; they end nothing here
                 _log.warning(
-                    "a task of the extension %s tried to exit (%r); it goes on", self._code.name, error
+                    "a task of the extension %s tried to exit (%r); the extension runs on",
+                    self._code.name,
+                    error,
                 )
         _end(self._loop)
 

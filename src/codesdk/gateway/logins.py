@@ -151,7 +151,7 @@ class _Renewals:
             self._began[key] = asyncio.get_running_loop().time()
             flight = self._flights[key] = asyncio.create_task(self._fly(key, request))
             flight.add_done_callback(lambda _: self._landed(key))
-        # From its beginning: a program asks again and again, and must not wait anew each time. Whoever gives up leaves
+        # From its beginning: a program asks again and again, and must not wait that long each time. Whoever gives up leaves
         # the others, and the answer, alone.
         left = self._began[key] + self._wait_s - asyncio.get_running_loop().time()
         await asyncio.wait([flight], timeout=max(0.0, left))

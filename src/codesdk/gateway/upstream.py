@@ -31,7 +31,7 @@ _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=16, keep
 Only a few are kept, because the library checks each of them twice in every request, which takes 15 µs or
 more.
 """
-# What belongs to one connection, and what the server sets anew on ours.
+# What belongs to one connection, and what the server sets itself on ours.
 _HOP_BY_HOP = frozenset(
     {
         "connection",

@@ -269,7 +269,7 @@ class Turn:
         self._context.add(*messages)
 
     async def _say(self, event: t.TurnEvent) -> None:
-        """Tell an event, then wait if whoever listens has fallen behind. What is told is told, even if that is cancelled."""
+        """Emit an event, then wait if the listener has fallen behind. Cancelling the wait does not take the event back."""
         self._events.put_nowait(event)
         while self._events.qsize() > _AHEAD:
             self._room.clear()

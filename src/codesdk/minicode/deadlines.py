@@ -1,6 +1,6 @@
 """Foreign code under a deadline: its result, its error, or the end of patience.
 
-A task that does not heed its cancellation is left behind after a moment, so that nobody waits for it for ever.
+A task that ignores its cancellation is left behind after a moment, so that nobody waits for it for ever.
 """
 
 import asyncio

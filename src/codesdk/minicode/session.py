@@ -61,7 +61,7 @@ class Turn:
     def events(self) -> AsyncGenerator[t.TurnEvent, None]:
         """What happens, from the beginning, until a `Finish`, an `Abort` or a `TurnError`. To be iterated once."""
         if self._listening:
-            raise Conflict("The events of a turn can be iterated once, and somebody does already.")
+            raise Conflict("The events of a turn can be iterated once, and something already does.")
         self._listening = True
         return self._listen()
 

@@ -205,7 +205,7 @@ async def what_is_not_there_cannot_be_taken_appended_to_or_deleted(log: EventLog
     await refused("delete", log.delete("ses_1"), NotFound)
 
 
-async def a_session_made_again_starts_anew_and_no_cursor_comes_twice(log: EventLog) -> None:
+async def a_session_made_again_starts_over_and_no_cursor_comes_twice(log: EventLog) -> None:
     await start(log)
     await log.append("ses_1", 1, 1, [b"a"] * 5000, durable=False)
     last = (await log.read("ses_1", 4999, 1))[0].cursor
@@ -271,7 +271,7 @@ FRAME_CHECKS = (
     a_writer_that_lost_its_session_cannot_append,
     appends_queued_before_a_take_are_kept,
     what_is_not_there_cannot_be_taken_appended_to_or_deleted,
-    a_session_made_again_starts_anew_and_no_cursor_comes_twice,
+    a_session_made_again_starts_over_and_no_cursor_comes_twice,
     a_commit_wakes_the_one_who_waits,
     a_closed_log_has_committed_all_and_refuses_the_rest,
     every_refusal_is_one_of_the_errors_of_the_contract,

@@ -141,7 +141,7 @@ def obstacle_of(created: ev.SessionCreated | None, tasks: int) -> str | None:
     if created.native_tools != "off":
         return "it has tools of its runtime's own, which would run"
     if created.parent is not None:
-        return "it is a fork, and goes on from another session"
+        return "it is a fork, and continues another session"
     return None if tasks else "none of its tasks was left to end by itself"
 
 

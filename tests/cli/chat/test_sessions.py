@@ -32,7 +32,7 @@ def test_rewind_goes_back_to_before_a_message_in_a_copy(shell: Shell):
         terminal.wait(lambda text: "▌ ❯ Another two" in text and "/help" in text)
         terminal.wait(lambda text: text.rstrip().split("\n")[-1].endswith("/help"))
         terminal.say("/sessions")
-        shown = terminal.wait("/sessions N goes on")
+        shown = terminal.wait("/sessions N continues")
     rows = shell.codesdk("sessions", "--json").lines
     assert len(rows) == 2
     said = shell.codesdk("transcript", rows[0]["session_id"], "--json").out

@@ -37,7 +37,7 @@ def test_a_prompt_streams_asks_by_key_shows_the_difference_and_ends(shell: Shell
         assert shown.split("\n")[-1] == "▌ scripted · auto · context 0% · $0.0012 · /help"
         terminal.press("C-d")
         assert terminal.end() == 0
-        assert f"▌ to go on: codesdk chat --session {shell.last()[-8:]}" in terminal.screen()
+        assert f"▌ to continue: codesdk chat --session {shell.last()[-8:]}" in terminal.screen()
     assert (shell.workspace / "hello.txt").read_text() == "Hello, world\n"
 
 

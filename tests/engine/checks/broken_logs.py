@@ -1,7 +1,7 @@
 """Logs that no engine would write: healthy ones, each with one fault, and the invariant that it breaks.
 
 An `Edit` breaks a list of events in place and returns the place where it shows, as an index of the
-broken list, or None for the end of the log. Events are numbered anew afterwards, except in `RAW`.
+broken list, or None for the end of the log. Events are renumbered afterwards, except in `RAW`.
 """
 
 from collections.abc import Callable
@@ -592,4 +592,4 @@ RAW: list[tuple[str, Callable[[list[Event]], int]]] = [
     ("a seq is missing", leave_out),
     ("a seq is repeated", store_twice),
 ]
-"""Faults of invariant 2 that numbering anew would heal. They return the seq at which they show."""
+"""Faults of invariant 2 that renumbering would heal. They return the seq at which they show."""

@@ -187,7 +187,7 @@ def test_a_storage_failure_is_told_to_subscribers_and_callers_and_the_session_is
         assert bystander.seen == r.events(other.id)
 
         later = Listener(r, session)
-        assert later.error is None, "it was told once; then the session is opened anew"
+        assert later.error is None, "it was told once; then the session is opened again"
         assert r.story(session)[len(stored) :] == ["session.recovered", "task.failed"]
         assert [end.error.code for end in r.ended(session)] == ["STORAGE_FAILED"]
         r.get(session.resume("go on"))

@@ -75,7 +75,7 @@ def test_a_task_that_crashes_each_time_stops_after_the_bound_and_a_person_begins
         given_up = r.one(session, ev.SessionNotResumed)
         assert (given_up.cause, given_up.attempts) == ("attempts", 2)
         assert given_up.message == (
-            "It went on by itself 2 times in a row and was interrupted each time. Look at why, then resume it."
+            "It continued by itself 2 times in a row and was interrupted each time. Look at why, then resume it."
         )
         assert not row(r, session)
         session = crash(r, session, 1_000.0)  # said once, not at each start

@@ -156,7 +156,7 @@ def nested(depth: int) -> Any:
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({}, r"Nothing is to be changed\. Name at least one setting\."),
+        ({}, r"There is nothing to change\. Name at least one setting\."),
         (
             {"workspace": "/"},
             r"^workspace cannot be changed in a session that exists\. What can: title, model, ",

@@ -343,7 +343,7 @@ LOOP = {"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {
         ({"type": "object", "enum": [{"a": 1}] * 21_000}, "bytes"),
         ({"type": "object", "maxProperties": 2**60}, "an integer beyond"),
         ({"type": "object", "description": "\ud800"}, ""),
-        ({"type": "object", "default": object()}, "which JSON cannot say"),
+        ({"type": "object", "default": object()}, "which JSON cannot represent"),
     ],
 )
 def test_what_is_no_schema_of_an_object_is_refused_before_anything_is_stored(schema: Any, why: str):

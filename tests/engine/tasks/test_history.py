@@ -93,7 +93,7 @@ def test_a_runtime_without_a_copy_is_given_the_transcript_and_the_log_says_so():
         assert given(r) == ("given", [("user", "one"), ("assistant", "Yes."), ("user", "two")])
         assert strategies(r, session) == ["full", "full"]
         assert notices(r, session) == [
-            "fake could not go on with its own copy of the conversation; it was given the transcript."
+            "fake could not continue its own copy of the conversation; it was given the transcript."
         ]
 
 

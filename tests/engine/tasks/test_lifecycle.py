@@ -28,7 +28,7 @@ from codesdk.testing.fakes import FakeRuntime, FakeTask, call, delta, done, mess
 SAID = ["model.output.delta", "model.output.completed"]
 INTERRUPTED = ErrorInfo(
     code="INTERRUPTED",
-    message="The process ended while this task ran. Resume the session to go on.",
+    message="The process ended while this task ran. Resume the session to continue.",
     retryable=True,
 )
 

@@ -105,11 +105,11 @@ async def test_an_item_that_does_not_fit_ends_the_task(tag: str):
 @pytest.mark.parametrize(
     ("plan", "problem"),
     [
-        ({"start_task": [{"result": []}]}, "answered start_task with something else than its result"),
+        ({"start_task": [{"result": []}]}, "answered start_task with something other than its result"),
         ({"start_task": [{"raw": '{"jsonrpc":"2.0","id":2}\n'}]}, "with neither result and error"),
         ({"start_task": [{"raw": '{"jsonrpc":"2.0","id":99,"result":{}}\n'}]}, "that it was not sent (id 99)"),
         ({"start_task": [{"raw": '{"jsonrpc":"2.0","id":null,"result":{}}\n'}]}, "was not sent (id None)"),
-        ({"start_task": [{"error": {"code": "x"}}]}, "something else than its result"),
+        ({"start_task": [{"error": {"code": "x"}}]}, "something other than its result"),
         (said({"type": "no such item"}), "sent item with params that do not fit"),
         (
             {"start_task": [{"send": {"method": "item", "params": {"task_id": "x", "item": CALL}}}]},
@@ -145,7 +145,7 @@ async def test_a_question_outside_of_a_session_that_is_answered_with_nonsense_is
     runtime = python_adapter(LIAR, {method: [{"result": {"ok": "perhaps"}}]})
     found = await runtime.check_available(env)
     assert not found.ok
-    assert f"answered {method} with something else" in (found.problem or "")
+    assert f"answered {method} with something other" in (found.problem or "")
 
 
 # --- lies -----------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ async def test_an_adapter_that_describes_itself_in_another_way_than_before_is_re
     runtime._launch = other._launch
     async with memory_sdk(runtimes=[runtime]) as sdk:
         task = await (await sdk.create_session(runtime=runtime.name)).start("Go.")
-        with pytest.raises(CodeSDKError, match="describes itself in another way") as raised:
+        with pytest.raises(CodeSDKError, match="describes itself differently") as raised:
             await task.result()
     assert raised.value.code == "RUNTIME_PROTOCOL"
 
@@ -224,7 +224,7 @@ async def test_more_items_than_were_asked_for_end_the_task():
 
 async def test_endless_noise_ends_the_task():
     error = await ended({"start_task": [STARTED, {"raw": "Loading...\n", "times": MAX_NOISE + 1}]})
-    assert (error.code, "lines that are no messages" in error.message) == ("RUNTIME_PROTOCOL", True)
+    assert (error.code, "lines that are not messages" in error.message) == ("RUNTIME_PROTOCOL", True)
 
 
 async def test_a_line_of_100_megabytes_ends_the_task():

@@ -162,7 +162,7 @@ def _listens(path: str) -> bool:
 def _remove(home: Path) -> None:
     """End what the engine left, and remove its directory.
 
-    Podman keeps a process for five minutes after each command, which would then make the directory anew.
+    Podman keeps a process for five minutes after each command, which would then make the directory again.
     """
     deadline = time.monotonic() + _START_S
     while left := [pid for pid, words in command_lines() if str(home) in words]:

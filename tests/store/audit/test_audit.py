@@ -269,7 +269,7 @@ def test_any_chain_holds_and_any_changed_byte_shows(
     data: st.DataObject,
 ):
     root = tmp_path_factory.mktemp("chain")
-    for part in parts:  # opened anew for each
+    for part in parts:  # opened again for each
         chain = ChainFile(root, segment_bytes)
         for number, text in enumerate(part):
             chain.append([entry(number, text=text), entry(number)])

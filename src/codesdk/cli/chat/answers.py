@@ -160,7 +160,7 @@ class Answers:
             await self._chat.settle()
             raise
         if self._chat.facts.task_id is None:
-            self._chat.say("The task that asked was interrupted: /resume goes on with this answer.")
+            self._chat.say("The task that asked was interrupted: /resume continues with this answer.")
 
     async def _approve(self, one: Waiting, *, always: bool) -> None:
         scope = "session" if always else "once"

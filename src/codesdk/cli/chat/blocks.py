@@ -82,7 +82,7 @@ class Blocks:
             if self._lines and self._lines[-1]:
                 self._lines.append("")
             return []
-        if self._starts_anew(line) or opened:
+        if self._begins_block(line) or opened:
             found = self._cut()
         if opened:
             self._fence, self._opening = opened.group(1), line
@@ -92,7 +92,7 @@ class Blocks:
             self._joins = True
         return found
 
-    def _starts_anew(self, line: str) -> bool:
+    def _begins_block(self, line: str) -> bool:
         """Return whether a line begins another block. One that is indented may belong to the item of a list above."""
         if not self._lines or line[0] in " \t":
             return False

@@ -68,7 +68,7 @@ async def last_of(sdk: Handles, workspace: str) -> str | None:
 
 
 async def chosen(sdk: Handles, workspace: str, session: str | None, continues: bool) -> str | None:
-    """Return the session to go on in; None for a new one."""
+    """Return the session to continue; None for a new one."""
     if session is not None:
         return (await find_session(sdk.service, session)).session_id
     if not continues:

@@ -13,14 +13,14 @@ class _Remarks(logging.Handler):
         self._loop = asyncio.get_running_loop()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Have it said. Logs come from any thread, and from a loop that may be over."""
+        """Show it. Logs come from any thread, and from a loop that may be over."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._say, f"{record.name}: {record.getMessage()}")
 
 
 @contextlib.contextmanager
 def remarks(say: Callable[[str], None]) -> Generator[None]:
-    """Have warnings said while the block runs."""
+    """Show warnings while the block runs."""
     handler, root = _Remarks(say), logging.getLogger()
     root.addHandler(handler)
     try:

@@ -19,7 +19,7 @@ LISTED = 15
 
 
 async def list_or_open(chat: "Conversation", words: str) -> None:
-    """List the newest sessions, or go on in the one that is named."""
+    """List the newest sessions, or continue the one that is named."""
     rows = await chat.sdk.sessions(limit=LISTED)
     if words:
         number = int(words) if words.isascii() and words.isdigit() and len(words) < 4 else 0
@@ -28,7 +28,7 @@ async def list_or_open(chat: "Conversation", words: str) -> None:
         return
     if not rows:
         raise InvalidRequest("There is no session yet. The first message makes one.")
-    chat.say("/sessions N goes on in one of these:")
+    chat.say("/sessions N continues one of these:")
     lines: list[Text] = []
     for number, row in enumerate(rows, 1):
         here = "*" if chat.session is not None and chat.session.id == row.session_id else " "

@@ -47,8 +47,8 @@ class Wish(NamedTuple):
 )
 @click.option("--workspace", metavar="DIR", default=".", show_default=True, help="The directory to work in.")
 @click.option("--script", metavar="FILE", help="A script to play in place of a model, in new sessions.")
-@click.option("--continue", "continues", is_flag=True, help="Go on in the last session of this workspace.")
-@click.option("--session", metavar="SESSION", help="Go on in this session.")
+@click.option("--continue", "continues", is_flag=True, help="Continue the last session of this workspace.")
+@click.option("--session", metavar="SESSION", help="Continue this session.")
 @click.option(
     "-p",
     "--print",
@@ -143,7 +143,7 @@ async def _talk(setup: Setup, wish: Wish, rules: Resolved) -> None:
     if (session := chatting.session_id) is not None:
         from codesdk.cli.target.lookup import short
 
-        write_line(f"{MARK} to go on: codesdk chat{setup.shown} --session {short(session)}")
+        write_line(f"{MARK} to continue: codesdk chat{setup.shown} --session {short(session)}")
 
 
 async def _print(

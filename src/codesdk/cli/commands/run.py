@@ -90,7 +90,7 @@ _OF_NEW = frozenset(
 @click.option("--max-requests", type=whole(1), metavar="N", help="Model requests that it may make.")
 @click.option("--max-tokens", type=whole(1), metavar="N", help="Tokens that it may use.")
 @click.option("--max-cost", type=Real(0, 1e9, min_open=True), metavar="USD", help="What it may cost.")
-@click.option("--session", metavar="SESSION", help="Go on in this session instead of a new one.")
+@click.option("--session", metavar="SESSION", help="Continue this session instead of starting a new one.")
 @click.option("--interactive", is_flag=True, help=_INTERACTIVE_HELP)
 @click.option(
     "--policy-stdio",
@@ -311,7 +311,7 @@ async def _playing_of(archive: SessionReader, row: SessionRow, script: str | Non
     if who != "nobody" and row.runtime == "scripted":
         if script is not None:
             raise InvalidRequest(
-                "A session that another process runs has its script since it was made: leave out --script."
+                "A session that another process runs got its script when it was created: leave out --script."
             )
         return Playing({})
     if script is None and row.runtime == "scripted":

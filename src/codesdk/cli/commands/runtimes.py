@@ -137,7 +137,9 @@ def uninstall(name: str, yes: bool) -> int:
 @click.option("--row", metavar="FILE", help="What is known already: a row, or what an earlier run printed.")
 @click.option("--write", "name", metavar="NAME", help="Keep the row, so that the runtime acp:NAME exists.")
 @click.option("--check", is_flag=True, help="Then play rows of the conformance matrix on it.")
-@click.option("--with-network", is_flag=True, help="Go on where the agent cannot be kept from the network.")
+@click.option(
+    "--with-network", is_flag=True, help="Continue even if the agent cannot be kept from the network."
+)
 @click.option(
     "--timeout",
     type=Real(1, 3600),

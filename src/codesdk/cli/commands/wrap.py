@@ -102,7 +102,7 @@ def _misused(error: click.UsageError) -> int:
     "--abort-on",
     multiple=True,
     type=click.Choice(["read", "write", "net", "exec"]),
-    help="End a program that does this without being decided. Can be given several times.",
+    help="End a program that does this without a decision. Can be given several times.",
 )
 @click.option(
     "--decision-timeout",
@@ -135,7 +135,7 @@ def _misused(error: click.UsageError) -> int:
     type=whole(0),
     default=100,
     metavar="N",
-    help="How many events of its may be unreadable. [default: 100]",
+    help="How many of its events may be unreadable. [default: 100]",
 )
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[--] PROGRAM [ARGS]...")
 @click.pass_obj

@@ -140,7 +140,7 @@ def _session(payload: object) -> str | None:
             open_calls = f", {plural(len(p.open_calls), 'call')} open" if p.open_calls else ""
             return f"closes {p.task_id}: {why}{open_calls}"
         case ev.SessionNotResumed() as p:
-            return f"{p.task_id} does not go on by itself: {p.message}"
+            return f"{p.task_id} does not continue by itself: {p.message}"
         case ev.ClockChanged() as p:
             return f"the clock was set back, from {p.before} to {p.after}"
         case ev.SettingsChanged() as p:

@@ -51,7 +51,7 @@ def write_encoded(lines: Iterable[bytes]) -> None:
 
 
 def write_mark(good: bool | None, text: str) -> None:
-    """Write a line with a sign before it that says whether something is as it should be; None: neither."""
+    """Write a line with a sign before it for good or bad; None: neither."""
     sign, color = ("! ", "yellow") if good is None else ("✓ ", "green") if good else ("✗ ", "red")
     click.secho(sign, fg=color, nl=False)
     write_line(text)

@@ -17,7 +17,7 @@ class Editors:
         self._lent[task_id] = files
 
     def withdraw(self, task_id: str) -> None:
-        """Let them ask no more."""
+        """Stop letting them ask."""
         self._lent.pop(task_id, None)
 
     def of_task(self, task_id: str | None) -> EditorFiles | None:

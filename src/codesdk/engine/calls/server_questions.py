@@ -59,7 +59,7 @@ class ServerQuestions:
         return None
 
     def _note(self, question: Question, problem: str) -> None:
-        """Say in the log that a question was declined, once for all that are too many."""
+        """Record that a question was declined, once for all that are too many."""
         if self._left < 0 or self._over or self._scope.recorder.broken is not None:
             return
         if self._left == 0:

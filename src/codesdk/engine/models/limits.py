@@ -205,7 +205,7 @@ class Spending:
         await self._released.setdefault(principal, asyncio.Event()).wait()
 
     def wake(self, principal: str) -> None:
-        """Have all who wait look again."""
+        """Wake everyone who waits, to look again."""
         released = self._released.pop(principal, None)
         if released is not None:
             released.set()

@@ -105,7 +105,7 @@ class WireRecord:
         return task is not None and asked_in == task.task_id
 
     def _forget(self, request_id: str) -> None:
-        """Let go of a request that has ended, but not at once."""
+        """Forget a request that has ended, but not at once."""
         self._ended[request_id] = self._tasks.pop(request_id, None)
         if len(self._ended) > _ENDED:
             del self._ended[next(iter(self._ended))]

@@ -305,7 +305,7 @@ class SessionActions:
 
     async def _stop(self, action: act.StopTask, caller: Caller, key: KeyRow | None) -> TaskRow:
         if action.denies and not caller.may(act.DenyCall.needs):
-            raise Forbidden(f"To deny with a stop needs the scope {act.DenyCall.needs}.")
+            raise Forbidden(f"Denying with a stop needs the scope {act.DenyCall.needs}.")
         live = await self._acquire(action.session_id, caller)
         return await live.stop(action.task_id, caller.actor, action.reason, denies=action.denies, key=key)
 

@@ -84,7 +84,7 @@ class GoingOn:
         if live.state.attempts >= limit:
             times = "once" if limit == 1 else f"{limit} times in a row"
             message = (
-                f"It went on by itself {times} and was interrupted each time. Look at why, then resume it."
+                f"It continued by itself {times} and was interrupted each time. Look at why, then resume it."
             )
             await self._leave(live, "attempts", message)
             return
@@ -117,7 +117,7 @@ class GoingOn:
     async def _leave(
         self, live: LiveSession, cause: Literal["attempts", "equipment", "refused"], message: str
     ) -> None:
-        """Say in the log that a task does not go on by itself, and why."""
+        """Record that a task does not continue by itself, and why."""
         task_id = live.state.next_task
         assert task_id is not None, "only a session with something to do is due"
         live.recorder.journal.write(
@@ -144,4 +144,4 @@ class GoingOn:
         self._work.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            _log.error("a session could not go on by itself: %s", type(error).__name__)
+            _log.error("a session could not continue by itself: %s", type(error).__name__)

@@ -73,7 +73,7 @@ class Keys:
                 self._remember(slot, msgspec.structs.replace(row, answer=answer))
             return answer
         if found.body_hash != row.body_hash:
-            raise Conflict("This idempotency key was used for another request. Take a new one.")
+            raise Conflict("This idempotency key was used for another request. Use a new one.")
         return found.answer
 
     def _remember(self, slot: Slot, row: KeyRow) -> None:

@@ -32,7 +32,7 @@ class Held(msgspec.Struct, eq=False):
         if self.missing:
             raise Conflict(
                 f"What session {session_id} was equipped with is missing or damaged: {', '.join(self.missing)}."
-                " It is not in the log. Equip the session with it again, then go on.",
+                " It is not in the log. Equip the session with it again, then continue.",
                 details={"equipment_missing": self.missing},
             )
 

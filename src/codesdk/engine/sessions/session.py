@@ -408,7 +408,7 @@ class LiveSession:
 
     def _require_open(self) -> None:
         if self.state.closed or self.queue.winding_down:
-            raise Conflict(f"Session {self.session_id} is closed. Fork it to go on from where it was.")
+            raise Conflict(f"Session {self.session_id} is closed. Fork it to continue from where it was.")
 
 
 def _options_for(runtime: Runtime, scope: SessionScope, given: dict[str, Any] | None) -> dict[str, Any]:

@@ -196,6 +196,6 @@ class Handover:
         carry_out(self._scope, planned)
 
     def _note_loss(self, runtime: Runtime, why: str) -> None:
-        words = f"{runtime.name} could not go on with its own copy of the conversation"
+        words = f"{runtime.name} could not continue its own copy of the conversation"
         message = f"{words}{f' ({why})' if why else ''}; it was given the transcript."
         lifecycle.notice(self._scope.journal, "reconstructed", message, {})

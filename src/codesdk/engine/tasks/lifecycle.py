@@ -224,7 +224,7 @@ def end(
 
 _CRASHED = ErrorInfo(
     code="INTERRUPTED",
-    message="The process ended while this task ran. Resume the session to go on.",
+    message="The process ended while this task ran. Resume the session to continue.",
     retryable=True,
 )
 _UNSTORED = ErrorInfo(
@@ -236,7 +236,7 @@ _UNSTORED = ErrorInfo(
 
 _SHUT_DOWN = ErrorInfo(
     code="INTERRUPTED",
-    message="CodeSDK was shut down while this task ran. It goes on by itself at the next start.",
+    message="CodeSDK was shut down while this task ran. It continues by itself at the next start.",
     retryable=True,
 )
 _CAUSES: dict[ev.RecoveryCause, ErrorInfo] = {

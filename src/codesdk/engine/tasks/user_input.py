@@ -56,7 +56,7 @@ def take_change(scope: SessionScope, change: SettingsChange) -> SettingsChange:
     taken = SettingsChange.of(scope.redactor.value(msgspec.json.decode(data)))
     given = taken.given()
     if not given:
-        raise InvalidRequest("Nothing is to be changed. Name at least one setting.")
+        raise InvalidRequest("There is nothing to change. Name at least one setting.")
     if "values" in given:
         check_size(given["values"], "The values of one change", MAX_CHANGED_BYTES)
         merged = merge_values(scope.state.values, given["values"])

@@ -142,7 +142,7 @@ class Window:
         if tokens > self.budget_tokens:
             raise InvalidRequest(
                 f"The new messages alone need about {tokens} tokens; the context budget is {self.budget_tokens}."
-                " Shorten them, or raise context_budget_tokens; to compact the session would not help.",
+                " Shorten them, or raise context_budget_tokens; compacting the session would not help.",
                 code="CONTEXT_TOO_LARGE",
             )
         del self.rows[:drop]

@@ -168,7 +168,7 @@ class LenientReplay(ReplayBackend):
 def _as_asked(exchanges: Sequence[Exchange]) -> list[Exchange]:
     """Return exchanges in the order of their requests: they are stored as they ended.
 
-    They are numbered from 1 each time the session is opened, so a number that comes again begins anew.
+    They are numbered from 1 each time the session is opened, so a number that comes again starts over.
     """
     found: list[Exchange] = []
     opened: dict[int, Exchange] = {}

@@ -129,7 +129,7 @@ class FsSessionRepository:
             if data != _encode(previous) and _decode(path, data, SessionState) != previous:
                 raise Conflict(
                     f"Another process has changed the session {state.id} meanwhile. Nothing was written: open it"
-                    " again to go on from there, or store this one under another id."
+                    " again to continue from there, or store this one under another id."
                 )
             _write(path, state)
 

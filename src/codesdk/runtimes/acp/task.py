@@ -79,7 +79,7 @@ class AcpTask:
         await self._agent.steer(content)
 
     async def stop(self, reason: str) -> None:
-        """Cancel the turn. An agent that does not heed it is ended."""
+        """Cancel the turn. An agent that ignores this is ended."""
         self._state.stopping = True
         if self._over.is_set():
             return

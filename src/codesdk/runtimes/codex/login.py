@@ -31,7 +31,9 @@ KIND: LoginKind = "chatgpt"
 FILE = "auth.json"
 _CLAIMS = "https://api.openai.com/auth"
 _CODE = re.compile(r"\b([A-Z0-9]{4,8}-[A-Z0-9]{4,8})\b")
-_MESSAGE = "Open this address, log in there, and type in the code. Only go on if you asked for this yourself."
+_MESSAGE = (
+    "Open this address, log in there, and type in the code. Only continue if you asked for this yourself."
+)
 
 
 def find_login(env: RuntimeEnv) -> Login | None:

@@ -249,7 +249,7 @@ class Peer:
                 waiting.set_exception(self._raised(method, decode_error(frame.error)))
         except (ValueError, RecursionError) as error:
             raise Violation(
-                f"answered {method} with something else than its result: {_brief(error)}"
+                f"answered {method} with something other than its result: {_brief(error)}"
             ) from None
 
     def _raised(self, method: str, error: RpcError) -> Exception:
@@ -269,7 +269,7 @@ class Peer:
         )
 
     def _begin(self, frame: Frame, method: Method | None) -> None:
-        """Have a request answered by a task of its own."""
+        """Answer a request in a task of its own."""
         number = frame.id
         assert number is not UNSET
         assert frame.method is not None

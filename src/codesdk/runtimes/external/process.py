@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 INITIALIZE_S = 20.0
 MAX_NOISE = 1_000
-"""How many lines that are no messages an adapter may print in one task before that ends it."""
+"""How many lines that are not messages an adapter may print in one task before that ends it."""
 STOP_S = 1.0
 _CRASH_S = 2.0
 _SHOWN = 600
@@ -287,7 +287,7 @@ class AdapterProcess:
         """Note what the adapter printed by mistake in the log of the task, or of the next one."""
         self._noises += 1
         if self._noises > MAX_NOISE:
-            raise Violation(f"printed more than {MAX_NOISE:,} lines that are no messages")
+            raise Violation(f"printed more than {MAX_NOISE:,} lines that are not messages")
         for handle in self._tasks.values():
             handle.note(noise)
             return
@@ -295,7 +295,7 @@ class AdapterProcess:
             self._noise.append(noise)
 
     def end(self, why: Violation | None) -> None:
-        """Have all tasks end. An adapter that broke the protocol is killed: nobody knows what it would do next."""
+        """End all tasks. An adapter that broke the protocol is killed: nobody knows what it would do next."""
         self._violation = why
         for handle in self._tasks.values():
             handle.wake()

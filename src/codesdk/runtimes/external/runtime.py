@@ -212,7 +212,7 @@ class ExternalRuntime:
                 self.recall = self._recall
         elif _lasting(described) != _lasting(self._described):
             raise TaskFailure(
-                f"The adapter {self.name} describes itself in another way than before. Open CodeSDK again if it was"
+                f"The adapter {self.name} describes itself differently than before. Open CodeSDK again if it was"
                 " replaced.",
                 code="RUNTIME_PROTOCOL",
                 runtime=self.name,
@@ -294,7 +294,7 @@ def _options(described: Description) -> type[Any]:
 async def introduced(
     runtimes: Sequence[ExternalRuntime], wait_s: float = INTRODUCED_S
 ) -> AsyncGenerator[list[CodeSDKError]]:
-    """Have all of them say what they are, at the same time. Give what went wrong by then; slow ones may say it later."""
+    """Ask all of them what they are, at the same time. Yield what went wrong by then; slow ones may say it later."""
     asked = [asyncio.create_task(runtime.introduce()) for runtime in runtimes]
     try:
         await asyncio.wait(asked, timeout=wait_s)

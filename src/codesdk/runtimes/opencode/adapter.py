@@ -67,7 +67,7 @@ class OpencodeRuntime:
         raise InvalidRequest(f"{NAME} has no login of its own here: its models come through the gateway.")
 
     async def start_task(self, host: Host, task: TaskInput) -> RuntimeTask:
-        """Say the messages in the conversation that there is, or in a new one with the history that the task brings."""
+        """Send the messages to the conversation that there is, or to a new one with the history that the task brings."""
         program = await self.find(task.env.cwd, allow_untested=task.env.allow_untested)
         native = task.history == "native"
         parts = await (parts_of if native else retold)(task.messages, host.read_artifact)

@@ -72,7 +72,7 @@ class OpencodeTask:
         self._noise = server.listen()
 
     def say(self, parts: Content) -> None:
-        """Say something. The task ends when all that was said is answered."""
+        """Send a message. The task ends when all messages are answered."""
         first = not self._saying
         saying = asyncio.create_task(self._say(parts))
         self._saying.add(saying)

@@ -112,7 +112,7 @@ def install_command(entry: RuntimeEntry, python: str = sys.executable) -> list[s
     """Return the command that installs the package of Python with a runtime's program for an interpreter."""
     source = _program_of(entry).source
     if not isinstance(source, PythonPackage):
-        raise InvalidRequest(f"The program of {entry.name} is no package of this Python: {entry.install}")
+        raise InvalidRequest(f"The program of {entry.name} is not a package of this Python: {entry.install}")
     return [*install_packages(python), *_requirements(source.extra)]
 
 

@@ -63,7 +63,7 @@ COMMON = {
     # Gemini and what was made from it connect to no MCP server in a folder that nobody trusts. Ours is empty.
     "GEMINI_CLI_TRUST_WORKSPACE": "true",
 }
-"""What many programs heed: they send nothing to their makers, stay as they are, and take their folder for a safe one."""
+"""What many programs respect: they send nothing to their makers, stay as they are, and take their folder for a safe one."""
 PREFIXES = ("mcp__{server}__", "mcp_{server}_", "{server}_", "{server}__", "{server}-", "{server}.", "")
 """How agents commonly begin the name of a tool of an MCP server. Tried if they declare none of ours."""
 SHELLS = (

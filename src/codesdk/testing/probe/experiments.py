@@ -159,7 +159,7 @@ async def cancelling(world: World, probe: Probe, talk: Talk) -> None:
     if reason is not None:
         probe.note("stop", f"a stopped turn ends ({reason})")
         return
-    means = "Its process is killed at each stop, and the conversation goes on in a new one."
+    means = "Its process is killed at each stop, and the conversation continues in a new one."
     probe.miss("stop", f"A stopped turn did not end within {CANCEL_S:g} s.", means)
 
 

@@ -41,7 +41,7 @@ async def loading(world: World, probe: Probe, talk: Talk) -> None:
             problem = "it loads it, but its model is not told of it"
         except RequestFailed as error:
             problem = f"it refuses: {error.message[:200]}"
-    means = "A session that is opened again goes on from CodeSDK's own transcript."
+    means = "A session that is opened again continues from CodeSDK's own transcript."
     probe.miss("resume", f"A session cannot be loaded in another process: {problem}.", means)
 
 

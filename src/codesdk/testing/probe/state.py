@@ -86,7 +86,7 @@ class Probe(msgspec.Struct, kw_only=True):
 
 
 def with_variables(row: AgentRow, variables: Mapping[str, str]) -> AgentRow:
-    """Return a row whose agent gets more variables, and those that many programs heed."""
+    """Return a row whose agent gets more variables, and those that many programs respect."""
     environment = {**COMMON, **row.launch.environment, **variables}
     launch = msgspec.structs.replace(row.launch, environment=environment)
     return msgspec.structs.replace(row, launch=launch)

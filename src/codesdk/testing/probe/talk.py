@@ -75,14 +75,16 @@ class Talk:
             result = await self.request("initialize", params, INTRODUCTION_S)
         except RequestFailed as error:
             if self._echoed:
-                raise self.strange("repeats what it is told, so it is no agent") from None
+                raise self.strange("repeats what it is told, so it is not an agent") from None
             raise self.strange(
                 f"refused version {VERSION} of the Agent Client Protocol, the one that CodeSDK speaks"
                 f" ({error.message[:200]})"
             ) from None
         told = as_dict(result)
         if "protocolVersion" not in told:
-            raise self.strange("answers, but says no version of the Agent Client Protocol, so it is no agent")
+            raise self.strange(
+                "answers, but says no version of the Agent Client Protocol, so it is not an agent"
+            )
         if told["protocolVersion"] != VERSION:
             raise self.strange(
                 f"speaks version {told['protocolVersion']} of the Agent Client Protocol, and CodeSDK speaks {VERSION}"
@@ -146,7 +148,7 @@ class Talk:
                     if isinstance(message, Garbage):
                         garbage += 1
                         if garbage > MAX_GARBAGE:
-                            raise self.strange("writes without end, and nothing of it is a message")
+                            raise self.strange("writes without end, and none of it is a message")
                         continue
                     if message.get("method") == method and "params" not in message:
                         break

@@ -26,7 +26,7 @@ QWEN = Known(
             },
             files={
                 "system.md": "${instructions}\n",
-                # Else it writes a page of its own there, and tells the model to heed it.
+                # Else it writes a page of its own there, and tells the model to follow it.
                 "home/.qwen/output-language.md": None,
                 "home/.qwen/settings.json": {
                     "security": {

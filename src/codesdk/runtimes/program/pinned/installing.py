@@ -194,7 +194,7 @@ def _check(job: Job) -> None:
 
 @contextlib.contextmanager
 def _alone(place: Path, told: Told) -> Generator[int]:
-    """Be the only one who installs or removes below a folder, and give the lock. Raise `Busy` if somebody never ends."""
+    """Take the lock for installing or removing below a folder. Raise `Busy` if another process never ends."""
     place.mkdir(mode=0o755, parents=True, exist_ok=True)
     # On a file beside the folders: the folder itself may be removed by whoever has the lock.
     handle = os.open(place.parent / f".{place.name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
