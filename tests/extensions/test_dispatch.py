@@ -130,6 +130,66 @@ def register(registry):
     assert turn["emitted_at"] is not None
 
 
+@pytest.mark.parametrize("ending", ["failed", "stopped"])
+async def test_a_turn_that_failed_or_was_stopped_is_completed_with_that_status(
+    ext: Extensions, tmp_path: Path, seen: list[Any], ending: str
+):
+    source = """
+def handle(event, tools):
+    note((event.payload["data"]["status"], event.payload["data"].get("error", {}).get("message"), event.payload["seq"]))
+def register(registry): registry.on("turn.completed", handle)
+"""
+    ext.write("one", source)
+    steps = [{"fail": {"code": "RUNTIME_CRASHED", "message": "It broke."}}, {"await_steer": True}]
+    async with extended(ext, tmp_path, [steps[ending == "stopped" :][:1]]) as sdk:
+        session = await session_in(sdk, tmp_path)
+        task = await session.start("Go.")
+        async for event in task.events():
+            if event.type == "model.input" and ending == "stopped":
+                await task.stop("enough")
+            last = event
+        await settle(sdk)
+    assert last.type == f"task.{ending}"
+    assert seen == [(ending, "It broke." if ending == "failed" else None, last.seq)]
+
+
+async def test_each_dispatch_is_one_line_that_names_the_winner_the_losers_and_the_errors(
+    ext: Extensions, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    source = """
+def upsert(event, tools):
+    payload = {{"id": {name!r}, "text": "seen"}}
+    return {{"kind": "action_request", "action_type": {action!r}, "payload": payload}}
+def register(registry): registry.on("task.started", upsert)
+"""
+    for name, action in (("a", "no.such"), ("b", "transcript.upsert"), ("c", "transcript.upsert")):
+        ext.write(name, source.format(name=name, action=action), actions=["no.such", "transcript.upsert"])
+    ext.write("d", "def fail(event, tools): raise OSError('no')\ndef register(r): r.on('task.started', fail)")
+    with caplog.at_level("DEBUG", "codesdk.extensions"):
+        async with extended(ext, tmp_path, TALK) as sdk:
+            session_id = await run(sdk, tmp_path)
+    (line,) = [one for one in caplog.records if one.getMessage() == "dispatched task.started to 4 handlers"]
+    told = {
+        name: vars(line)[name]
+        for name in ("session_id", "event_type", "seq", "handlers", "outcomes", "winner", "losers", "errors")
+    }
+    assert told == {
+        "session_id": session_id,
+        "event_type": "task.started",
+        "seq": 2,
+        "handlers": 4,
+        "outcomes": ["action_result", "action_result", "action_result", "handler_error"],
+        "winner": "b",
+        "losers": ["c: not_eligible", "a: invalid"],
+        "errors": ["d: OSError: no"],
+    }
+    assert (line.levelname, vars(line)["took_ms"] >= 0, vars(line)["task_id"] is None) == (
+        "WARNING",
+        True,
+        False,
+    )
+
+
 @both
 async def test_an_extension_that_is_bound_to_a_runtime_is_told_of_its_sessions_only(
     ext: Extensions, tmp_path: Path, seen: list[Any]

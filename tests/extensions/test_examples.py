@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.extensions.rig import WRITE, Emitted, Extensions, extended, session_in, settle
 
+from codesdk import CodeSDK, Task
 from codesdk.extensions import ActionResult, ExtensionOptions, HandlerResult
 
 pytestmark = pytest.mark.anyio
@@ -31,27 +32,34 @@ def test_an_example_is_short(name: str):
     assert len((EXAMPLES / name / "events.py").read_text().splitlines()) < 100
 
 
+def write(path: str) -> dict[str, Any]:
+    return {"call": {"tool": "workspace.write", "input": {"path": path, "content": "x"}}}
+
+
 async def approved(
     ext: Extensions, tmp_path: Path, value: Any, path: str = "a.txt", calls: int = 1
 ) -> list[str]:
     """Return what became of the calls of a session with this setting: who answered each."""
-    write = {"call": {"tool": "workspace.write", "input": {"path": path, "content": "x"}}}
-    turns = [*([write] for _ in range(calls)), [{"text": "Done."}]]
+    turns = [*([write(path)] for _ in range(calls)), [{"text": "Done."}]]
     async with extended(ext, tmp_path, turns, policy=POLICY, options=example("auto-approve")) as sdk:
-        emitted = Emitted(sdk)
         session = await session_in(sdk, tmp_path)
         await session.set(values={"auto_approve": value})
-        task = await session.start("Go.")
-        answered: list[str] = []
-        async for event in task.events():
-            if event.type == "approval.requested":
-                await settle(sdk)
-                last = emitted.all[-1][1][-1]
-                if not (isinstance(last, ActionResult) and last.status == "performed"):
-                    await task.deny(event.payload.tool_call_id or "")
-            elif event.type == "approval.answered":
-                answered.append(event.payload.by.kind)
-        return answered
+        return await answers(sdk, await session.start("Go."))
+
+
+async def answers(sdk: CodeSDK, task: Task) -> list[str]:
+    """Run a task, and return who answered each of its questions. A person denies what the extension leaves open."""
+    emitted = Emitted(sdk)
+    answered: list[str] = []
+    async for event in task.events():
+        if event.type == "approval.requested":
+            await settle(sdk)
+            last = emitted.all[-1][1][-1]
+            if not (isinstance(last, ActionResult) and last.status == "performed"):
+                await task.deny(event.payload.tool_call_id or "")
+        elif event.type == "approval.answered":
+            answered.append(event.payload.by.kind)
+    return answered
 
 
 @pytest.fixture
@@ -71,6 +79,24 @@ async def test_auto_approve_answers_within_its_paths_and_its_budget(
     setting = {"paths": ["*.txt"], "budget": 2}
     assert await approved(ext, tmp_path, setting, calls=3) == ["extension", "extension", "user"]
     assert spent(state) == [2]
+
+
+async def test_a_restart_does_not_fill_the_budget_of_auto_approve_up_again(
+    ext: Extensions, tmp_path: Path, state: Path
+):
+    half = [[write("a.txt")], [write("b.txt")], [{"text": "Done."}]]
+    answered: list[str] = []
+    session_id = ""
+    for _ in range(2):
+        async with extended(
+            ext, tmp_path, half * 2, policy=POLICY, stored=True, options=example("auto-approve")
+        ) as sdk:
+            session = await sdk.session(session_id) if session_id else await session_in(sdk, tmp_path)
+            session_id = session.id
+            await session.set(values={"auto_approve": {"paths": ["*.txt"], "budget": 3}})
+            answered += await answers(sdk, await session.start("Go."))
+    assert answered == ["extension", "extension", "extension", "user"]
+    assert spent(state) == [3]
 
 
 @pytest.mark.parametrize(
