@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.extensions.rig import WRITE, Emitted, Extensions, extended, session_in, settle
+from tests.extensions.rig import WRITE, Emitted, Extensions, both, extended, session_in, settle
 
 from codesdk import CodeSDK, Task
 from codesdk.extensions import ActionResult, ExtensionOptions, HandlerResult
@@ -23,8 +23,8 @@ answer_by = ["extension:auto-approve"]
 """
 
 
-def example(name: str) -> ExtensionOptions:
-    return ExtensionOptions(roots=(str(EXAMPLES / name),))
+def example(name: str, **options: Any) -> ExtensionOptions:
+    return ExtensionOptions(roots=(str(EXAMPLES / name),), **options)
 
 
 @pytest.mark.parametrize("name", ["auto-approve", "needs-answer"])
@@ -117,6 +117,7 @@ async def test_auto_approve_leaves_everything_else_to_people(
     assert await approved(ext, tmp_path, value, path) == ["user"]
 
 
+@both
 async def test_needs_answer_runs_its_command_for_each_question(
     ext: Extensions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -124,9 +125,8 @@ async def test_needs_answer_runs_its_command_for_each_question(
     code = "import json, sys; open(sys.argv[1], 'w').write(json.dumps([sys.argv[2], json.load(sys.stdin)]))"
     (tmp_path / "tell.py").write_text(code)
     monkeypatch.setenv("CODESDK_NOTIFY_COMMAND", f"{sys.executable} {tmp_path / 'tell.py'} {told}")
-    async with extended(
-        ext, tmp_path, [[WRITE], [{"text": "Done."}]], options=example("needs-answer")
-    ) as sdk:
+    options = example("needs-answer", hosting=ext.hosting, environment=["CODESDK_NOTIFY_COMMAND"])
+    async with extended(ext, tmp_path, [[WRITE], [{"text": "Done."}]], options=options) as sdk:
         emitted = Emitted(sdk)
         session = await session_in(sdk, tmp_path)
         task = await session.start("Go.")
