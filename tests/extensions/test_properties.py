@@ -112,6 +112,8 @@ def agrees(chosen: Chosen, name: str, results: Sequence[AgentEventEmitResult]) -
 
 def fits(kind: str, result: AgentEventEmitResult) -> bool:
     """Return whether a handler that behaves like this can have had this result."""
+    if kind == "block" and isinstance(result, HandlerResult):
+        return True  # on a busy machine it may go on before anybody sees that its time is over
     if kind in FAILING:
         error = "timeout" if kind in STALLING else "error"
         return isinstance(result, HandlerError) and result.error == error
