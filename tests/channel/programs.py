@@ -197,6 +197,20 @@ def never_done() -> None:
     signal.pause()
 
 
+def talks_while_it_waits() -> None:
+    """Ask, and go on talking, in a line that has no end and begins like an event."""
+    request("a", "wait")
+    os.write(1, b"{still} here? ")
+    decision("a")
+
+
+def speaks_badly() -> None:
+    """Print what is no event, make a call, and wait for the order to end."""
+    os.write(2, MARKER.encode() + b"{nonsense\n")
+    call("a", "ok")
+    decision("never")
+
+
 def outputs_closed() -> None:
     os.close(1)
     os.close(2)

@@ -58,7 +58,7 @@ def decisions(session: ScriptedSession) -> list[tuple[str, str]]:
     return [(one.id, one.decision) for one in session.told if isinstance(one, PolicyDecision)]
 
 
-@shows("5.2-session", "5.2-start", "5.2-scripted", "5.3-judged", "5.1-table", "5.3-exit")
+@shows("5.2-scripted", "5.3-judged", "5.3-exit")
 async def test_requests_are_decided_and_their_results_taken():
     async def program(session: ScriptedSession) -> int:
         for name, tool in (("a", "ok.read"), ("b", "shell")):
@@ -170,7 +170,7 @@ async def test_a_program_that_ignores_a_denial_is_ended_by_force():
     assert judge.notes == [("violation", f"The program did not obey: {reason}.")]
 
 
-@shows("8.1-audit", "8.1-warning")
+@shows("8.1-audit")
 async def test_a_program_that_does_not_wait_is_watched_and_reported_once():
     warned: list[str] = []
 
@@ -200,6 +200,7 @@ async def test_control_can_be_required():
     assert outcome.exit_code == 40
 
 
+@shows("8.1-warning")
 @pytest.mark.parametrize(("action", "code"), [("exec", 40), ("unheard-of", 40), ("read", 0)])
 async def test_a_call_of_high_risk_that_nobody_decides_can_end_the_program(action: str, code: int):
     async def program(session: ScriptedSession) -> int:
@@ -279,20 +280,23 @@ async def test_a_request_that_cannot_be_read_is_denied_if_its_id_can():
     assert outcome.tally.denied == 1
 
 
-@shows("5.1-broken", "5.3-writer")
-async def test_stdin_that_is_gone_while_a_decision_waits_aborts():
+@shows("5.1-broken", "5.3-writer", "6.1-transport")
+async def test_stdin_that_is_gone_while_a_decision_waits_aborts(tmp_path: Path):
     async def program(session: ScriptedSession) -> int:
         await session.say(request("a", "wait"))
         await session.report(StdinBroken("its stdin is closed"))
         await asyncio.get_running_loop().create_future()
         return 0
 
-    outcome, _, session = await play(program)
+    outcome, _, session = await play(program, diagnostics=Diagnostics(tmp_path, "x", Redactor()))
     assert outcome.abort == Abort(
         code="fatal_error", reason="a decision cannot reach it: its stdin is closed"
     )
     assert outcome.exit_code == 40
     assert decisions(session) == []
+    assert outcome.diagnostics is not None
+    (call,) = json.loads(outcome.diagnostics.read_text())["calls"]
+    assert (call["id"], call["state"]) == ("a", "transport_failed")
 
 
 async def test_a_program_that_asks_after_its_stdin_is_gone_is_ended_too():
@@ -437,10 +441,17 @@ async def test_the_first_interrupt_goes_to_the_program_and_the_second_ends_it():
     assert outcome.exit_code == 130
 
 
+@shows("5.1-table", "5.1-retries", "5.2-output")
 async def test_an_abort_leaves_a_file_that_explains_it_without_secrets(tmp_path: Path):
+    unreadable = ParseFailed(
+        "stderr", ParseError(kind="json", problem="it is no JSON"), f"{'x' * 1_950} {KEY}" + "y" * 5_000
+    )
+
     async def program(session: ScriptedSession) -> int:
         session.tails["stdout"] = f"before {KEY}".encode()
-        await session.say(request("w", "wait", args={"token": KEY}))
+        for _ in range(3):
+            await session.say(request("w", "wait", args={"token": KEY}))
+        await session.report(unreadable)
         await session.say(request("a", "shell"))
         await session.decision("a")
         await session.say(result("a"))
@@ -457,8 +468,14 @@ async def test_an_abort_leaves_a_file_that_explains_it_without_secrets(tmp_path:
     assert "sk-ant" not in text
     found = json.loads(text)
     assert found["abort"]["code"] == "policy_violation"
-    assert [(call["id"], call["state"]) for call in found["calls"]] == [("w", "pending")]
-    assert [event["type"] for event in found["last_events"]][-1] == "tool.result"
+    assert [(call["id"], call["state"], call["retries"]) for call in found["calls"]] == [("w", "pending", 2)]
+    assert found["calls"][0]["for_s"] >= 0
+    last = found["last_events"]
+    kinds = ["tool.request"] * 3 + ["unreadable", "tool.request", "tool.result"]
+    assert [event["type"] for event in last] == kinds
+    assert (last[3]["stream"], last[3]["error"]["problem"]) == ("stderr", "it is no JSON")
+    assert last[3]["line"].startswith("x" * 1_950)
+    assert len(last[3]["line"]) <= 2_000
     assert found["stdout_tail"].startswith("before ")
 
 

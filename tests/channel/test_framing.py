@@ -44,7 +44,7 @@ def telling(pieces: list[Piece]) -> list[Piece]:
     ]
 
 
-@shows("5.3-ordinary", "1.2-passthrough")
+@shows("5.3-ordinary")
 @given(LINES, st.lists(st.integers(0, 200), max_size=8), st.integers(20, 60))
 def test_no_byte_is_lost_added_or_moved_however_the_output_is_cut(
     lines: list[bytes], cuts: list[int], limit: int

@@ -17,7 +17,19 @@ from tests.channel.judges import Judge
 from tests.channel.requirements import shows
 from tests.counts import COUNTS
 
-from codesdk.channel import Arbiter, ArbiterLimits, Launch, Outcome, ProcessRunner
+from codesdk.channel import (
+    Arbiter,
+    ArbiterLimits,
+    Decided,
+    Launch,
+    Outcome,
+    ProcessRunner,
+    ToolRequest,
+    ToolResult,
+)
+from codesdk.channel.commands import Commands
+from codesdk.channel.outcome import Abort
+from codesdk.channel.runner import ParseFailed, ToolSeen
 from codesdk.contract.errors import TaskFailure
 
 LIMITS = ArbiterLimits(grace_s=0.3, probe_s=0.1, write_s=0.5)
@@ -65,12 +77,64 @@ async def run(name: str, folder: Path, *more: str, limits: ArbiterLimits = LIMIT
     return Ran(outcome, judge, bytes(out.data), bytes(err.data), executed)
 
 
-@shows("2.1-stdout", "2.1-stderr", "2.1-stdin", "5.1-one-writer", "5.1-two-readers", "5.3-stderr")
+@shows("2.1-stdout", "2.1-stderr", "2.1-stdin", "5.3-flush", "5.1-two-readers", "5.3-stderr")
 async def test_a_good_program_is_decided_and_its_output_passes(tmp_path: Path):
     ran = await run("good", tmp_path)
     assert (ran.out, ran.err) == (b"before\nafter\n", b"a word on stderr\n")
     assert (ran.executed, ran.judge.asked) == (["ok.read"], ["a", "b"])
     assert (ran.outcome.exit_code, ran.outcome.abort, ran.outcome.controlled) == (7, None, True)
+
+
+class Opened(Kept):
+    """A sink that says when something has passed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passed = asyncio.Event()
+
+    async def write(self, data: bytes) -> None:
+        await super().write(data)
+        self.passed.set()
+
+
+@shows("1.2-passthrough")
+async def test_what_a_program_prints_while_its_call_waits_is_seen_meanwhile(tmp_path: Path):
+    judge, out = Judge(), Opened()
+    arbiter = Arbiter(ProcessRunner(out, Kept(), LIMITS), judge, LIMITS)
+    await arbiter.start_session(Launch(argv=command("talks_while_it_waits", tmp_path), cwd=str(tmp_path)))
+    serving = asyncio.create_task(arbiter.serve())
+    await asyncio.wait_for(asyncio.gather(judge.waiting.wait(), out.passed.wait()), 60)
+    assert (bytes(out.data), judge.withdrawn, serving.done()) == (b"{still} here? ", [], False)
+    arbiter.abort("user_cancel", "seen enough")
+    assert (await asyncio.wait_for(serving, 60)).exit_code == 130
+
+
+@shows("5.2-session", "5.2-start", "5.2-control", "5.2-events")
+async def test_a_session_has_a_status_a_queue_of_commands_and_a_stream_of_events(tmp_path: Path):
+    """Without an arbiter: whoever has the session alone decides with it, and ends it."""
+    sinks = Kept(), Kept()
+    session = await ProcessRunner(*sinks, LIMITS).start_session(
+        Launch(argv=command("speaks_badly", tmp_path), cwd=str(tmp_path))
+    )
+    try:
+        seen = [await asyncio.wait_for(session.events.get(), 60) for _ in range(2)]
+        bad, asked = seen
+        assert isinstance(bad, ParseFailed)
+        assert (bad.stream, bad.error.kind, bad.line) == ("stderr", "json", f"{programs.MARKER}{{nonsense\n")
+        assert isinstance(asked, ToolSeen)
+        assert isinstance(asked.event, ToolRequest)
+        commands = Commands("run-1", LIMITS)
+        await session.control.put(commands.decision(asked.event.id, Decided(allow=True, reason="fine")))
+        answered = await asyncio.wait_for(session.events.get(), 60)
+        assert isinstance(answered, ToolSeen)
+        assert isinstance(answered.event, ToolResult)
+        assert (answered.event.id, answered.event.ok) == ("a", True)
+        await session.control.put(commands.abort(Abort(code="user_cancel", reason="enough")))
+        assert await asyncio.wait_for(session.status, 60) == 3
+    finally:
+        session.send_signal(signal.SIGKILL)
+        await session.close()
+    assert bytes(sinks[1].data) == bad.line.encode()
 
 
 class Ending(NamedTuple):
@@ -138,6 +202,7 @@ async def test_an_abort_ends_what_the_program_started(tmp_path: Path):
     gone(pid)
 
 
+@shows("5.1-one-writer")
 async def test_many_requests_are_each_decided_once(tmp_path: Path):
     count = COUNTS.channel_requests
     ran = await run("many", tmp_path, str(count))

@@ -63,6 +63,9 @@ def test_where_none_are_switched_on_the_command_says_so(shell: Shell, here: Path
     assert shell.codesdk("extensions", "list").out.startswith("No extensions are switched on.")
     assert shell.codesdk("extensions", "list", "--extension-trust", "warn").code == 2
     assert shell.codesdk("extensions", "list", "--extension-hosting", "subprocess").code == 2
+    assert shell.codesdk("extensions", "list", "--extension-env", "HOME").code == 2
+    idle = shell.codesdk("extensions", "list", "--extension", ".", "--extension-env", "HOME")
+    assert (idle.code, "--extension-env has no effect" in idle.err) == (2, True)
     assert "No daemon runs here" in shell.codesdk("extensions", "reload").err
 
 
@@ -81,7 +84,10 @@ def test_with_a_process_of_its_own_an_extension_has_none_of_the_environment(
     assert f"marked in {os.getppid()}" in row["reason"]
     (row,) = shell.codesdk(*listed, "--extension-hosting", "subprocess").lines
     assert "None in" in row["reason"]
-    with daemon(shell.data, "--extension", str(here / "tells"), "--extension-hosting", "subprocess"):
+    hosted = ("--extension-hosting", "subprocess", "--extension-env", "NOT_SET")
+    (row,) = shell.codesdk(*listed, *hosted, "--extension-env", "MARK").lines
+    assert "marked in" in row["reason"]
+    with daemon(shell.data, "--extension", str(here / "tells"), *hosted):
         (row,) = shell.codesdk("extensions", "list", "--json").lines
         assert "None in" in row["reason"]
 

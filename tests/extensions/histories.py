@@ -17,10 +17,21 @@ from codesdk.engine import verify_session
 from codesdk.extensions.worker import Hosting
 
 Moment = Literal[
-    "event", "call", "calling", "called", "action", "acted", "dispatched", "keeping", "kept", "never"
+    "event",
+    "call",
+    "calling",
+    "called",
+    "action",
+    "acted",
+    "dispatched",
+    "keeping",
+    "kept",
+    "reloading",
+    "reloaded",
+    "never",
 ]
 SOURCE = """
-import asyncio
+import asyncio, threading
 from tests.extensions.probe import noting
 note = noting({notes!r})
 KINDS = {kinds!r}
@@ -33,6 +44,13 @@ async def later(tools, session, gate):
         note(["late", "it did something"])
     except Exception as error:
         note(["late", type(error).__name__])
+ACTIONS = {{
+    "approve": ("approval.decide", {{"decision": "approve"}}),
+    "deny": ("approval.decide", {{"decision": "deny"}}),
+    "steer": ("turn.steer.create", {{"message": "Be brief."}}),
+    "upsert": ("transcript.upsert", {{"id": {name!r}, "text": "seen"}}),
+    "queue": ("queue.enqueue", {{"type": {name!r}}}),
+}}
 async def behave(kind, event, tools):
     session = event.payload["session"]["id"]
     for gate, task in LATE.pop(session, []):
@@ -41,28 +59,44 @@ async def behave(kind, event, tools):
     if kind == "raise": raise ValueError("no")
     if kind == "exit": raise SystemExit(1)
     if kind == "hang": await asyncio.Event().wait()
+    if kind == "block": threading.Event().wait({block!r})
     if kind == "nonsense": return object()
     if kind == "fake": return {{"kind": "action_result", "action_type": "a", "status": "performed"}}
     if kind == "reads": return [event.type, len(await tools.get_session_settings(session))]
     if kind == "late":
         gate = asyncio.Event()
         LATE.setdefault(session, []).append((gate, asyncio.create_task(later(tools, session, gate))))
-    if kind in ("approve", "deny"):
-        return {{"kind": "action_request", "action_type": "approval.decide", "payload": {{"decision": kind}}}}
+    if kind in ACTIONS:
+        name, payload = ACTIONS[kind]
+        return {{"kind": "action_request", "action_type": name, "payload": payload}}
     return kind
 def handler(place, kind):
     async def handle(event, tools):
-        if kind != "hang":  # on a busy machine its time may be over before it could note anything
-            note([event.type, event.correlation_id, {name!r}, place])
+        if kind not in {stalling!r}:  # on a busy machine its time may be over before it could note anything
+            note([event.type, event.correlation_id, {name!r}, place, {generation!r}])
         return await behave(kind, event, tools)
     return handle
 def register(registry):
     for place, (name, kind, priority) in enumerate(KINDS):
-        registry.on(name, handler(place, kind), priority, 20 if kind == "hang" else 60_000)
+        registry.on(name, handler(place, kind), priority, 20 if kind in {stalling!r} else 60_000)
+    registry.job({name!r}, lambda event, tools: None)
 """
 TYPES = ("task.started", "approval.requested", "turn.completed")
-FAILING = ("raise", "exit", "hang", "nonsense", "fake")
-BEHAVIOURS = [*FAILING, "reads", "late", "approve", "deny", "fine"]
+STALLING = ("hang", "block")
+"""Those whose time is over before they return: one waits, the other keeps its thread from doing anything else."""
+FAILING = ("raise", "exit", "nonsense", "fake", *STALLING)
+ACTING = {
+    "approve": ("approval.requested",),
+    "deny": ("approval.requested",),
+    "steer": ("task.started", "approval.requested"),
+    "upsert": TYPES,
+    "queue": TYPES,
+}
+"""Those that ask for an action, and the events for which it can be performed."""
+BEHAVIOURS = [*FAILING, "reads", "late", *ACTING, "fine"]
+_DECLARED = ["approval.decide", "turn.steer.create", "transcript.upsert", "queue.enqueue"]
+_BLOCKED_S = 0.1
+"""How long a blocked thread stays so: nobody can end it, and a dispatch waits a second for it. A process is ended."""
 POLICY = """
 [[rules]]
 id = "ask"
@@ -79,9 +113,10 @@ hostings = st.sampled_from(["in_process", "subprocess"])
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """One life of a process: how many tasks it is given, and when it is killed."""
+    """One life of a process: how many tasks it is given, whether it reloads meanwhile, and when it is killed."""
 
     hosting: Hosting
+    reloads: bool
     tasks: int
     moment: Moment
     count: int
@@ -95,9 +130,18 @@ class Place(NamedTuple):
     kind: str
 
 
-def write(ext: Extensions, chosen: Chosen) -> None:
+def write(ext: Extensions, chosen: Chosen, generation: int = 0) -> None:
+    block = _BLOCKED_S if ext.hosting == "in_process" else None
     for name, kinds in chosen.items():
-        ext.write(name, SOURCE.format(kinds=kinds, name=name, notes=str(ext.notes)))
+        source = SOURCE.format(
+            kinds=kinds,
+            name=name,
+            notes=str(ext.notes),
+            generation=generation,
+            block=block,
+            stalling=STALLING,
+        )
+        ext.write(name, source, actions=_DECLARED)
 
 
 def expected(chosen: Chosen, event_type: str) -> list[Place]:
@@ -113,13 +157,27 @@ def expected(chosen: Chosen, event_type: str) -> list[Place]:
 
 def noting_order(chosen: Chosen, event_type: str) -> list[tuple[str, int]]:
     """Return those of them that note that they were called."""
-    return [(one.module, one.place) for one in expected(chosen, event_type) if one.kind != "hang"]
+    return [(one.module, one.place) for one in expected(chosen, event_type) if one.kind not in STALLING]
 
 
-def winner(chosen: Chosen) -> tuple[str, str] | None:
-    """Return who answers a question, and how: the first handler that asks for it."""
-    asking = [one for one in expected(chosen, "approval.requested") if one.kind in ("approve", "deny")]
-    return (asking[0].module, asking[0].kind) if asking else None
+def acting(chosen: Chosen, event_type: str) -> list[Place]:
+    """Return the handlers of a type of event whose actions can be performed, in order. The first of them wins."""
+    return [one for one in expected(chosen, event_type) if event_type in ACTING.get(one.kind, ())]
+
+
+def answering(chosen: Chosen) -> list[tuple[str, str]]:
+    """Return who may have answered a question over kills, and how.
+
+    That is the winner. One that steers may find its task dead after a kill, and one that queues finds its own job, so
+    that neither wins any more; then the next one does.
+    """
+    found: list[tuple[str, str]] = []
+    for one in acting(chosen, "approval.requested"):
+        if one.kind in ("approve", "deny"):
+            found.append((one.module, one.kind))
+        if one.kind not in ("steer", "queue"):
+            break
+    return found
 
 
 def noted(path: Path) -> list[list[Any]]:
@@ -127,9 +185,12 @@ def noted(path: Path) -> list[list[Any]]:
 
 
 def alone(hosting: Hosting, *sets: Chosen) -> bool:
-    """Return whether sessions should come one by one: a handler beside one that hung in its process is called again."""
-    hangs = any(kind == "hang" for chosen in sets for kinds in chosen.values() for _, kind, _ in kinds)
-    return hosting == "subprocess" and hangs
+    """Return whether sessions should come one by one.
+
+    A handler beside one that hung in its process is called again, and one beside a blocked thread is passed over.
+    """
+    stalls = STALLING if hosting == "subprocess" else ("block",)
+    return any(kind in stalls for chosen in sets for kinds in chosen.values() for _, kind, _ in kinds)
 
 
 def passes(
@@ -137,7 +198,7 @@ def passes(
 ) -> dict[tuple[str, str], list[tuple[str, int]]]:
     """Return who was called for each event, in order. `repeated`: the same one again counts once."""
     found: dict[tuple[str, str], list[tuple[str, int]]] = {}
-    for name, correlation, module, place in (line for line in lines if line[0] != "late"):
+    for name, correlation, module, place, _ in (line for line in lines if line[0] != "late"):
         called = found.setdefault((name, correlation), [])
         if not (repeated and called and called[-1] == (module, place)):
             called.append((module, place))

@@ -80,6 +80,7 @@ def follow(plan: Plan) -> None:
     around(Dispatcher, "emit", "event", "dispatched")
     around(Dispatcher, "_call", "call", "called")
     around(EngineActions, "execute", "action", "acted")
+    around(ExtensionHost, "_replace", "reloading", "reloaded")
     keep = SqliteLog.keep_cursor
 
     async def kept(self: SqliteLog, subscriber: str, cursor: int) -> None:
@@ -112,8 +113,13 @@ async def approve_one(home: Path) -> None:
 
 async def live(home: Path, plan: Plan) -> None:
     ext = Extensions(home / "extensions", plan.hosting)
-    async with extended(ext, home, WRITES, policy=POLICY, stored=True) as sdk:
-        await work(sdk, home, plan.tasks)
+    async with (
+        extended(ext, home, WRITES, policy=POLICY, stored=True) as sdk,
+        asyncio.TaskGroup() as group,
+    ):
+        group.create_task(work(sdk, home, plan.tasks))
+        if plan.reloads:
+            group.create_task(sdk.extensions.reload())
 
 
 if __name__ == "__main__":

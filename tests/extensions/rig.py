@@ -1,5 +1,6 @@
 """Extensions written for a test, loaded by themselves or beside a real engine."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from codesdk.extensions import (
     ExtensionOptions,
     ExtensionSet,
     Pins,
+    Signal,
     load_set,
 )
 from codesdk.extensions.worker import Hosting
@@ -112,9 +114,22 @@ class Emitted:
 
     def __init__(self, sdk: CodeSDK) -> None:
         self.all: list[tuple[str, list[AgentEventEmitResult]]] = []
-        sdk.extensions.on_emitted = lambda signal, results: self.all.append(
-            (signal.event.type, list(results))
-        )
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+        sdk.extensions.on_emitted = self._take
+
+    def _take(self, signal: Signal, results: Sequence[AgentEventEmitResult]) -> None:
+        self.all.append((signal.event.type, list(results)))
+        if (waiting := self._waiting.pop(len(self.all), None)) is not None:
+            waiting.set_result(None)
+
+    def reached(self, count: int) -> "asyncio.Future[None]":
+        """Return what is done once there were so many."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if len(self.all) >= count:
+            future.set_result(None)
+        else:
+            self._waiting[count] = future
+        return future
 
     def of(self, name: str) -> list[AgentEventEmitResult]:
         return [one for kind, results in self.all if kind == name for one in results]

@@ -15,8 +15,10 @@ from tests.runtimes.codex.goldens import CASES, GOLDENS
 from tests.runtimes.external.memory import piped
 
 from codesdk import CodeSDK, Session, Task
+from codesdk.contract.ports import AppServerSignal
 from codesdk.contract.runtime import AppServerMessage, RuntimeItem
 from codesdk.extensions import ActionResult, app_server, normalize_method
+from codesdk.extensions.signals import project_id_of
 from codesdk.runtimes.codex.server import told
 from codesdk.testing.fakes import FakeRuntime, FakeTask, done, message
 
@@ -81,7 +83,7 @@ async def played(ext: Extensions, tmp_path: Path, **fields: Any) -> AsyncGenerat
         await task.result()
 
 
-@shows("event-notification", "event-request", "signal-envelope")
+@shows("event-notification", "event-request", "signal-envelope", "signal-request-id")
 async def test_each_recorded_message_comes_in_full_in_order_and_in_the_shared_envelope(
     ext: Extensions, tmp_path: Path, seen: list[Any]
 ):
@@ -97,6 +99,11 @@ async def test_each_recorded_message_comes_in_full_in_order_and_in_the_shared_en
     assert [event.type for event in seen] == [name_of(frame) for frame in said]
     assert [event.payload["params"] for event in seen] == [frame["params"] for frame in said]
     assert len({event.correlation_id for event in seen}) == len(said)
+    requests = ["request" if "id" in frame else "notification" for frame in said]
+    assert set(requests) == {"request", "notification"}
+    assert [event.payload["signal_type"] for event in seen] == requests
+    ids = [event.payload.get("request_id", "none") for event in seen]
+    assert ids == [frame.get("id", "none") for frame in said]
     asked = next(
         event for event in seen if event.payload["method"].endswith("commandExecution/requestApproval")
     )
@@ -118,6 +125,37 @@ async def test_each_recorded_message_comes_in_full_in_order_and_in_the_shared_en
     started = next(event for event in seen if event.payload["method"] == "turn/started")
     assert (started.payload["signal_type"], "request_id" in started.payload) == ("notification", False)
     assert None not in started.payload["context"].values()
+
+
+@shows("signal-session")
+async def test_a_message_names_its_session_and_one_whose_session_is_gone_is_told_to_nobody(
+    ext: Extensions, tmp_path: Path, seen: list[Any]
+):
+    subscribe(ext, ["app_server.count"])
+
+    async def read() -> Any:
+        return {}
+
+    async with played(ext, tmp_path) as play:
+        signals = play.sdk.extensions.app_server
+        assert play.say({"method": "count", "params": {}})
+        for session_id in ("ses_deleted", play.session.id):
+            signals.tell(
+                AppServerSignal(
+                    session_id=session_id,
+                    principal="local",
+                    runtime="fake",
+                    method="count",
+                    read=read,
+                    received_at="2026-01-01T00:00:00Z",
+                    seq=1,
+                    size_bytes=1,
+                )
+            )
+        await play.settle()
+        project_id = project_id_of(await play.sdk.archive.session(play.session.id))
+        named = {"id": play.session.id, "title": None, "project_id": project_id}
+    assert [event.payload["session"] for event in seen] == [named, named]
 
 
 async def test_only_what_somebody_subscribes_to_is_gathered(ext: Extensions, tmp_path: Path, seen: list[Any]):

@@ -1,5 +1,6 @@
 """Events of a real engine and what handlers make of them: order, failures, tools, reloads; and nobody waits for them."""
 
+import ast
 import asyncio
 import os
 from pathlib import Path
@@ -9,9 +10,12 @@ import pytest
 from tests.extensions.requirements import shows
 from tests.extensions.rig import WRITES, Emitted, Extensions, both, extended, session_in, settle
 
-from codesdk import CodeSDK
+from codesdk import CodeSDK, extensions
 from codesdk.contract.errors import Conflict, InvalidRequest, NotFound
 from codesdk.extensions import HandlerError, HandlerResult
+from codesdk.runtimes import runtime_names
+from codesdk.runtimes.scripted.adapter import ScriptedRuntime
+from codesdk.script import parse_object
 from codesdk.testing.fakes import FakeRuntime, done
 
 pytestmark = pytest.mark.anyio
@@ -55,7 +59,45 @@ async def test_handlers_are_called_by_priority_then_module_then_index(
 
 
 @both
-@shows("event-turn", "neutral")
+@shows("neutral")
+async def test_one_handler_serves_sessions_of_every_runtime_with_events_of_one_shape(
+    ext: Extensions, tmp_path: Path, seen: list[Any]
+):
+    source = """
+import msgspec
+def handle(event, tools):
+    note(msgspec.to_builtins(event))
+def register(registry):
+    for name in ("task.started", "turn.completed"): registry.on(name, handle)
+"""
+    ext.write("one", source)
+    script = parse_object({"turns": [{"steps": [{"text": "Hello."}]}]}, "test")
+    runtimes = {"other": FakeRuntime([done()], name="other"), "scripted": ScriptedRuntime(script)}
+    async with CodeSDK.open(runtimes=runtimes, extensions=ext.options()) as sdk:
+        for name in runtimes:
+            session = await sdk.create_session(runtime=name, workspace=tmp_path)
+            await (await session.start("Go.")).result()
+            await settle(sdk)
+    assert [(event["type"], event["payload"]["runtime"]) for event in seen] == [
+        (kind, name) for name in runtimes for kind in ("task.started", "turn.completed")
+    ]
+    shapes = [(sorted(event), sorted(event["payload"]), sorted(event["payload"]["data"])) for event in seen]
+    assert shapes[:2] == shapes[2:]
+
+
+@shows("adapters")
+def test_no_code_of_the_sdk_knows_a_runtime():
+    """Names of runtimes and their programs are data: the SDK gets profiles, and neither imports nor compares them."""
+    names = {*runtime_names(), "codex", "claude", "gemini", "opencode", "acp"} - {"external"}
+    for path in Path(extensions.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                assert not (node.module or "").startswith(("codesdk.runtimes", "codesdk.minicode")), path.name
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                assert node.value not in names, f"{path.name}:{node.lineno}"
+
+
+@shows("event-turn")
 async def test_an_event_says_where_it_is_from_whatever_the_runtime(
     ext: Extensions, tmp_path: Path, seen: list[Any]
 ):
@@ -86,6 +128,66 @@ def register(registry):
     assert payload["data"]["status"] == "completed"
     assert turn["correlation_id"] == own["correlation_id"] == f"{session.id}:{payload['seq']}"
     assert turn["emitted_at"] is not None
+
+
+@pytest.mark.parametrize("ending", ["failed", "stopped"])
+async def test_a_turn_that_failed_or_was_stopped_is_completed_with_that_status(
+    ext: Extensions, tmp_path: Path, seen: list[Any], ending: str
+):
+    source = """
+def handle(event, tools):
+    note((event.payload["data"]["status"], event.payload["data"].get("error", {}).get("message"), event.payload["seq"]))
+def register(registry): registry.on("turn.completed", handle)
+"""
+    ext.write("one", source)
+    steps = [{"fail": {"code": "RUNTIME_CRASHED", "message": "It broke."}}, {"await_steer": True}]
+    async with extended(ext, tmp_path, [steps[ending == "stopped" :][:1]]) as sdk:
+        session = await session_in(sdk, tmp_path)
+        task = await session.start("Go.")
+        async for event in task.events():
+            if event.type == "model.input" and ending == "stopped":
+                await task.stop("enough")
+            last = event
+        await settle(sdk)
+    assert last.type == f"task.{ending}"
+    assert seen == [(ending, "It broke." if ending == "failed" else None, last.seq)]
+
+
+async def test_each_dispatch_is_one_line_that_names_the_winner_the_losers_and_the_errors(
+    ext: Extensions, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    source = """
+def upsert(event, tools):
+    payload = {{"id": {name!r}, "text": "seen"}}
+    return {{"kind": "action_request", "action_type": {action!r}, "payload": payload}}
+def register(registry): registry.on("task.started", upsert)
+"""
+    for name, action in (("a", "no.such"), ("b", "transcript.upsert"), ("c", "transcript.upsert")):
+        ext.write(name, source.format(name=name, action=action), actions=["no.such", "transcript.upsert"])
+    ext.write("d", "def fail(event, tools): raise OSError('no')\ndef register(r): r.on('task.started', fail)")
+    with caplog.at_level("DEBUG", "codesdk.extensions"):
+        async with extended(ext, tmp_path, TALK) as sdk:
+            session_id = await run(sdk, tmp_path)
+    (line,) = [one for one in caplog.records if one.getMessage() == "dispatched task.started to 4 handlers"]
+    told = {
+        name: vars(line)[name]
+        for name in ("session_id", "event_type", "seq", "handlers", "outcomes", "winner", "losers", "errors")
+    }
+    assert told == {
+        "session_id": session_id,
+        "event_type": "task.started",
+        "seq": 2,
+        "handlers": 4,
+        "outcomes": ["action_result", "action_result", "action_result", "handler_error"],
+        "winner": "b",
+        "losers": ["c: not_eligible", "a: invalid"],
+        "errors": ["d: OSError: no"],
+    }
+    assert (line.levelname, vars(line)["took_ms"] >= 0, vars(line)["task_id"] is None) == (
+        "WARNING",
+        True,
+        False,
+    )
 
 
 @both

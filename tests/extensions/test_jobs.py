@@ -12,7 +12,7 @@ from tests.extensions.rig import Emitted, Extensions, both, extended, session_in
 
 from codesdk import CodeSDK, Session
 from codesdk.contract.errors import Conflict, InvalidRequest, NotFound
-from codesdk.contract.jobs import MAX_PAYLOAD_BYTES
+from codesdk.contract.jobs import LONGEST_PAUSE_MS, MAX_PAYLOAD_BYTES, pause_ms
 from codesdk.extensions import (
     ActionResult,
     AgentEventRegistry,
@@ -188,6 +188,29 @@ async def test_a_job_that_fails_is_tried_again_as_often_as_it_says(
         assert (again.state, again.attempts, again.ended_at) == ("queued", 0, None)
         await watched.until(lambda: sum(one.state == "failed" for one in watched.rows) == 2)
         assert seen == [1, 2, 3] * 2
+
+
+async def test_the_pause_before_each_attempt_is_twice_the_one_before_it(
+    ext: Extensions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    pauses: list[int] = []
+
+    def at_once(attempts: int, first_ms: int) -> int:
+        pauses.append(pause_ms(attempts, first_ms))
+        return 0
+
+    monkeypatch.setattr("codesdk.contract.jobs.pause_ms", at_once)
+    options = "attempts=12, backoff_ms=1_000"
+    ext.write(
+        "helper", queues('{"type": "mail"}', '    raise OSError("no")', options=options), actions=ACTIONS
+    )
+    async with extended(ext, tmp_path, TALK) as sdk:
+        watched = Watched(sdk)
+        await run(sdk, tmp_path)
+        (row,) = await watched.ended()
+    assert (row.state, row.attempts) == ("failed", 12)
+    assert pauses == [min(1_000 * 2**n, LONGEST_PAUSE_MS) for n in range(11)]
+    assert pauses[-1] == LONGEST_PAUSE_MS
 
 
 @both

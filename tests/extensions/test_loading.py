@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.extensions.requirements import shows
 from tests.extensions.rig import PROFILES, Extensions, both, info_of
@@ -245,19 +246,25 @@ async def test_a_root_is_an_extension_or_holds_some_and_is_loaded_once(ext: Exte
     ]
 
 
+def install(site: Path, monkeypatch: pytest.MonkeyPatch, name: str, *more: str) -> Path:
+    """Install a package that says it is an extension, and return where it is. `more` are further entry points."""
+    root = Extensions(site).write(f"{name}_extension", name=name, agent_id=name)
+    info = site / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    points = [f"{name} = {name}_extension", *more]
+    (info / "entry_points.txt").write_text("\n".join(["[codesdk.extensions]", *points, ""]))
+    (root / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(str(site))
+    return root
+
+
 async def test_an_installed_package_is_found_by_its_entry_point(
     ext: Extensions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     site = tmp_path / "site"
-    Extensions(site).write("packaged_extension", name="packaged", agent_id="packaged")
+    install(site, monkeypatch, "packaged", "wrong = nothing_there")
     (site / "packaged_extension" / "__init__.py").write_text("raise RuntimeError('not to be imported')\n")
-    info = site / "packaged-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: packaged\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[codesdk.extensions]\npackaged = packaged_extension\nwrong = nothing_there\n"
-    )
-    monkeypatch.syspath_prepend(str(site))
     loaded = await load_set(ExtensionOptions(packages=True), Pins(None), PROFILES, 1)
     loaded.release()
     assert [(one.name, one.source, one.status) for one in loaded.inventory] == [
@@ -304,19 +311,31 @@ async def test_without_its_file_nothing_is_trusted_and_a_broken_one_is_an_error(
         await load_set(ExtensionOptions(project=str(project)), pins, PROFILES, 1)
 
 
-async def test_the_project_comes_before_the_roots(tmp_path: Path):
+async def test_of_one_name_the_projects_comes_first_then_a_package_then_a_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     project, pins = tmp_path / "project", Pins(tmp_path / "data")
     mine = Extensions(project / ".codesdk" / "extensions").write("same")
-    others = Extensions(tmp_path / "roots")
-    others.write("same")
+    install(tmp_path / "site", monkeypatch, "same")
+    roots = [Extensions(tmp_path / name) for name in ("z-first", "a-second")]
+    for root in roots:
+        root.write("same")
     pins.add(mine, take_snapshot(mine).hash)
-    options = ExtensionOptions(project=str(project), roots=(str(others.root),))
-    loaded = await load_set(options, pins, PROFILES, 1)
-    loaded.release()
-    assert [(info.source, info.status) for info in loaded.inventory] == [
-        ("project", "loaded"),
-        ("root", "rejected"),
-    ]
+    every = ExtensionOptions(project=str(project), packages=True, roots=[str(root.root) for root in roots])
+
+    async def loads(**without: Any) -> tuple[list[str], str]:
+        """Return where candidates are from, in order, and which of them is loaded."""
+        loaded = await load_set(msgspec.structs.replace(every, **without), pins, PROFILES, 1)
+        loaded.release()
+        (chosen,) = [info for info in loaded.inventory if info.status == "loaded"]
+        reasons = {info.reason for info in loaded.inventory if info is not chosen}
+        assert reasons <= {"An extension named same was loaded before it."}
+        return [info.source for info in loaded.inventory], Path(chosen.root).parent.name
+
+    assert await loads() == (["project", "package", "root", "root"], "extensions")
+    assert await loads(project=None) == (["package", "root", "root"], "site")
+    # Among roots the one that was named first, whatever it is called.
+    assert await loads(project=None, packages=False) == (["root", "root"], "z-first")
 
 
 # --- what it declares ----------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from codesdk.extensions import (
     to_emit_result,
     to_handler_error,
 )
-from codesdk.extensions.outcomes import HandlerTimeout, to_action_request
+from codesdk.extensions.outcomes import HandlerTimeout, is_action_request, to_action_request
 
 STATUSES = ["performed", "already_resolved", "not_eligible", "conflict", "forbidden", "invalid", "failed"]
 
@@ -58,6 +58,28 @@ def test_an_event_has_a_type_and_a_payload_and_may_have_more():
 @shows("envelopes", "to-emit-result", "handler-result")
 def test_plain_data_becomes_a_handler_result(raw: Any):
     assert to_emit_result("m", "e", raw) == HandlerResult(module_name="m", event_type="e", value=raw)
+
+
+ENVELOPES = [
+    {"kind": "action_result", "action_type": "a", "status": "performed"},
+    {"kind": "handler_error", "message": "no"},
+    {"kind": "action_request", "action_type": "approval.decide"},
+]
+
+
+@shows("no-scanning")
+@given(
+    st.sampled_from(ENVELOPES), st.lists(st.sampled_from(["list", "result", "value", "output"]), min_size=1)
+)
+def test_an_envelope_inside_something_else_is_data(envelope: dict[str, Any], around: list[str]):
+    """What something is says its own `kind` and nothing within it."""
+    raw: Any = envelope
+    for key in around:
+        raw = [raw] if key == "list" else {key: raw}
+    assert to_emit_result("m", "e", raw) == HandlerResult(module_name="m", event_type="e", value=raw)
+    assert not is_action_request(raw)
+    without = {key: value for key, value in envelope.items() if key != "kind"}
+    assert isinstance(to_emit_result("m", "e", without), HandlerResult)
 
 
 @shows("enqueue-result", "action-result")

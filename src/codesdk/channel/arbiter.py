@@ -179,6 +179,8 @@ class Arbiter:
             case ToolSeen():
                 await self._event(seen)
             case ParseFailed():
+                if self._diagnostics is not None:
+                    self._diagnostics.note_unreadable(seen)
                 await self._misread(seen.error)
             case StreamClosed():
                 session.closed.add(seen.stream)

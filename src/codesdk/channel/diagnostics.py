@@ -9,13 +9,14 @@ import msgspec
 
 from codesdk.channel.outcome import Abort, Tally
 from codesdk.channel.protocol import now
-from codesdk.channel.runner import RunnerSession
+from codesdk.channel.runner import ParseFailed, RunnerSession
 from codesdk.channel.table import CallTable
 from codesdk.redaction import Redactor
 
 LAST_EVENTS = 50
 KEPT_FILES = 50
 _MAX_CALLS = 200
+_SHOWN_CHARS = 2_000
 _PREFIX = "abort-"
 
 
@@ -31,6 +32,11 @@ class Diagnostics:
     def note(self, event: msgspec.Struct) -> None:
         """Remember an event, while it is one of the last."""
         self._last.append(event)
+
+    def note_unreadable(self, seen: ParseFailed) -> None:
+        """Remember the beginning of a line that wanted to be an event. Redacted first: a cut may hide half a secret."""
+        line = self._redactor.value(seen.line)[:_SHOWN_CHARS]
+        self._last.append({"type": "unreadable", "stream": seen.stream, "error": seen.error, "line": line})
 
     def write(
         self, argv: list[str], abort: Abort, session: RunnerSession, calls: CallTable, tally: Tally

@@ -165,7 +165,8 @@ class _ProcessSession(Exchange):
             if event is not None and isinstance(piece, Candidate):
                 await self.events.put(ToolSeen(name, event, len(piece.line)))
             elif error is not None:
-                await self.events.put(ParseFailed(name, error))
+                line = piece.line.decode("utf-8", "replace") if isinstance(piece, Candidate) else ""
+                await self.events.put(ParseFailed(name, error, line))
         await self._pass(name, passing, sink)
 
     async def _pass(self, name: Stream, passing: list[bytes], sink: Sink) -> None:

@@ -33,10 +33,11 @@ class ToolSeen(msgspec.Struct, frozen=True):
 
 
 class ParseFailed(msgspec.Struct, frozen=True):
-    """The program printed a line that wants to be an event. It passed through."""
+    """The program printed a line that wants to be an event. It passed through; one too long to be held is empty here."""
 
     stream: Stream
     error: ParseError
+    line: str = ""
 
 
 class StreamClosed(msgspec.Struct, frozen=True):

@@ -25,6 +25,8 @@ class Entry(msgspec.Struct, kw_only=True, eq=False):
     since: float
     """When it came into this state."""
     size: int = 0
+    retries: int = 0
+    """How often the program has sent the request again. It is decided once all the same."""
     judging: "asyncio.Task[None] | None" = None
 
 
@@ -68,6 +70,8 @@ class CallTable:
         state, remark = step(self.state_of(request.id), happening)
         if remark is not None:
             self._tally.ignored += 1
+            if (known := self._open.get(request.id)) is not None:
+                known.retries += 1
             return None
         self._tally.requests += 1
         entry = self._open[request.id] = Entry(request=request, state=state, since=_now(), size=size)
@@ -104,6 +108,7 @@ class CallTable:
                 "args": entry.request.args,
                 "state": entry.state,
                 "for_s": round(now - entry.since, 3),
+                "retries": entry.retries,
             }
             for entry in self
         ]

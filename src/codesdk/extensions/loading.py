@@ -4,6 +4,7 @@ Whatever an extension does while it is loaded (raise, block, exit, register nons
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -41,6 +42,8 @@ class ExtensionOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of an event or an action that a manifest does not declare: nothing, a warning, a refusal."""
     hosting: Hosting = "in_process"
     """Where their code runs: in a thread each of this process, or in a process each."""
+    environment: Sequence[str] = ()
+    """The names of variables of ours that those in processes of their own have as well."""
     actions: Mapping[str, AppAction] = {}
     """An application's own actions, by type. Each is given the payload and the event's origin, and says how it went."""
 
@@ -137,6 +140,7 @@ class _Loader:
         self._candidate = candidate
         self._trust = options.trust
         self._hosting = options.hosting
+        self._env = {name: os.environ[name] for name in options.environment if name in os.environ}
         self._trusted = trusted
         self._profiles = profiles
         self._loaded = loaded
@@ -162,7 +166,7 @@ class _Loader:
         manifest = self._manifest = read_manifest(snapshot)
         check_fit(manifest, self._profiles)
         self._check_unique(manifest)
-        code = Code(manifest.name, manifest.entrypoints.events, snapshot)
+        code = Code(manifest.name, manifest.entrypoints.events, snapshot, self._env)
         worker = ThreadWorker(code) if self._hosting == "in_process" else ProcessWorker(code)
         try:
             registrations = await self._register(worker)

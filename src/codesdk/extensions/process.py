@@ -152,7 +152,7 @@ class ProcessWorker:
         child = await start_child(
             _command(),
             cwd=Workspace(os.getcwd()),  # noqa: PTH109 - as its thread would have it
-            env={"PATH": SEARCH_PATH, "LANG": "C.UTF-8"},
+            env={"PATH": SEARCH_PATH, "LANG": "C.UTF-8", **self._code.env},
         )
         running = _Running(self._code.name, child)
         try:

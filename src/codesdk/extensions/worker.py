@@ -1,6 +1,7 @@
 """`Worker`: where the code of one extension runs. A thread of this process or a process of its own; nobody else knows which."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol
 
 from codesdk.extensions.outcomes import AgentRuntimeEvent
@@ -12,11 +13,15 @@ Hosting = Literal["in_process", "subprocess"]
 
 
 class Code(NamedTuple):
-    """The code of an extension: its name, the file that defines `register`, and what was read and hashed."""
+    """The code of an extension: its name, the file that defines `register`, and what was read and hashed.
+
+    `env` is what a process of its own has in its environment besides the usual.
+    """
 
     name: str
     file: str
     snapshot: Snapshot
+    env: Mapping[str, str] = MappingProxyType({})
 
 
 class Worker(Protocol):

@@ -247,7 +247,7 @@ def test_settings_become_the_options_of_the_engine():
         ),
         *("--external", "small=/bin/agent --x 'a b'", "--hosting", "subprocess"),
         *("--extension", "/e/one", "--extension", "/e/two", "--extension-trust", "warn"),
-        *("--extension-hosting", "subprocess"),
+        *("--extension-hosting", "subprocess", "--extension-env", "HOME"),
         *(
             "--allow-fetch",
             "example.org",
@@ -270,7 +270,9 @@ def test_settings_become_the_options_of_the_engine():
             writable=False,
         ),
         "fetch": FetchOptions(hosts=("example.org",)),
-        "extensions": ExtensionOptions(roots=("/e/one", "/e/two"), trust="warn", hosting="subprocess"),
+        "extensions": ExtensionOptions(
+            roots=("/e/one", "/e/two"), trust="warn", hosting="subprocess", environment=("HOME",)
+        ),
     }
     assert use.limits(found) == Limits(max_tasks=3, principal_budget=Budget(cost_usd=2.5))
     assert use.fetch(settled("--allow-fetch", "*")) == FetchOptions()

@@ -216,6 +216,14 @@ EXTENSIONS = (
         "Where extensions run; with subprocess, each has a process of its own and none of our environment.",
         "in_process",
     ),
+    Setting(
+        "extensions.environment",
+        "--extension-env",
+        list[str],
+        "A variable of our environment that extensions have in processes of their own.",
+        (),
+        "NAME",
+    ),
 )
 OPENING = (POLICY, YOLO, UNTESTED, *RUNTIMES, *COMMANDS, *FETCH, *EXTENSIONS)
 """What an engine of any process can be opened with: `codesdk run` takes these flags, too."""

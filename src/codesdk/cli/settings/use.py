@@ -100,13 +100,18 @@ def extensions(settings: Resolved) -> "ExtensionOptions | None":
     """Return where extensions come from, or None if none are switched on."""
     roots, project, packages = (settings[f"extensions.{name}"] for name in ("roots", "project", "packages"))
     if not roots and project is None and not packages:
-        for name in ("extensions.trust", "extensions.hosting"):
+        for name in ("extensions.trust", "extensions.hosting", "extensions.environment"):
             if settings.changed(name):
                 raise InvalidRequest(
                     f"{settings.name(name)} has no effect: no extensions are switched on. Name some with"
                     " --extension."
                 )
         return None
+    if settings.changed("extensions.environment") and settings["extensions.hosting"] == "in_process":
+        raise InvalidRequest(
+            f"{settings.name('extensions.environment')} has no effect: in this process extensions have all of its"
+            " environment. Give them their own with --extension-hosting subprocess."
+        )
     from codesdk.extensions import ExtensionOptions
 
     return ExtensionOptions(
@@ -115,6 +120,7 @@ def extensions(settings: Resolved) -> "ExtensionOptions | None":
         roots=tuple(roots),
         trust=settings["extensions.trust"],
         hosting=settings["extensions.hosting"],
+        environment=tuple(settings["extensions.environment"]),
     )
 
 
