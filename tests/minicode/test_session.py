@@ -129,21 +129,12 @@ async def test_compact_goes_on_from_a_summary(tmp_path: Path, work: Path):
         assert roles(session) == ["user", "user", "assistant"]
 
 
-async def test_stop_conditions_and_instructions_of_an_application_take_the_place_of_ours(
-    tmp_path: Path, work: Path
-):
-    call: list[dict[str, Any]] = [{"call": {"tool": "bash", "input": {"command": "true"}}}]
-    async with endpoint(call, call, call, SAY) as url:
-        env = variables(tmp_path, url, "anthropic")
-        agent: Any = {"instructions": "Be brief.", "stop_when": lambda steps: len(steps) == 2}
-        async with await create_minicode(cwd=work, env=env, agent=agent) as sdk:
-            response = await (await sdk.open_session()).send("Hm?").response
-    assert response.finish_reason == "stop_condition"
+async def test_an_option_of_the_agent_that_does_not_exist_is_refused(work: Path):
     with pytest.raises(InvalidRequest, match="agent has no 'model'"):
         await create_minicode(cwd=work, env={}, agent={"model": "x"})  # pyright: ignore[reportArgumentType]
 
 
-async def test_an_attached_image_reaches_the_model_and_stays_with_the_session(tmp_path: Path, work: Path):
+async def test_an_attached_image_stays_with_the_session_and_goes_with_it(tmp_path: Path, work: Path):
     (work / "dot.png").write_bytes(PIXEL)
     async with alone(work, tmp_path, [SAY], "openai") as sdk:
         session = await sdk.open_session(id="one")
