@@ -32,7 +32,7 @@ class Hosted(FakeRuntime):
 @pytest.mark.parametrize("modes", [["in_process"], ["in_process", "subprocess"]])
 def test_credentials_on_disk_and_a_shared_process_are_refused_for_tenants(modes: list[IsolationMode]):
     runtime = Hosted("oauth_local", modes)  # what it might support, nobody does for it
-    with pytest.raises(Forbidden, match="keeps credentials on disk.*--hosting subprocess.*--external"):
+    with pytest.raises(Forbidden, match=r"keeps credentials on disk.*--hosting subprocess.*--external"):
         first_event(CONFIG, runtime, "alice")
     assert first_event(CONFIG, runtime, "local").isolation == Isolation(level="namespaced", mode="in_process")
 
