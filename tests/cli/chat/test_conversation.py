@@ -25,6 +25,7 @@ from codesdk.runtimes import ScriptedRuntime
 from codesdk.script import Script, parse_script
 
 PATIENCE_S = 30.0
+UNSTEERED = "gemini-cli-core"
 MORE = "▌   … there is more: s shows all of it"
 TWO = "turns: [{steps: [{text: First.}, {await_steer: true}, {text: Heard.}]}, {steps: [{text: Second.}]}]"
 ASKS = """
@@ -222,9 +223,9 @@ async def test_what_is_no_command_is_a_message(tmp_path: Path, line: str):
         assert command_in(line, talk) is None
 
 
-async def test_actions_of_plugins_are_commands_and_what_they_say_is_cleaned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+@pytest.fixture
+def greeter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plugin with an action, in the configuration of whoever runs the chat."""
     plugin = tmp_path / "greeter.py"
     plugin.write_text(
         "from codesdk.minicode.plugins import Action, Contribution, Plugin\n"
@@ -238,12 +239,93 @@ async def test_actions_of_plugins_are_commands_and_what_they_say_is_cleaned(
     (folder / "config.json").write_text(json.dumps({"plugins": {plugin.as_uri(): {}}}))
     (folder / "config.json").chmod(0o600)
     monkeypatch.setitem(os.environ, "XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.mark.usefixtures("greeter")
+async def test_actions_of_plugins_are_commands_and_what_they_say_is_cleaned(tmp_path: Path):
     async with talking(tmp_path, TWO) as (talk, paper, _):
         await talk.actions.load(COMMANDS)
         assert summaries(talk)["greet"] == "Greet somebody"
         do(talk, "/hi you")
         await paper.until(lambda: "you" in paper.text)
         assert paper.lines[-1] == "  ␛[31m| ❯ you"
+
+
+@pytest.mark.usefixtures("greeter")
+async def test_actions_of_plugins_come_with_minicode_whenever_that_is_chosen(tmp_path: Path):
+    async with talking(tmp_path, TWO) as (talk, paper, _):
+        await talk.learn()
+        assert "greet" not in summaries(talk)
+        do(talk, "/runtime minicode")
+        await paper.until(lambda: "will begin on minicode" in paper.text)
+        await paper.until(lambda: talk.sending == 0)
+        assert summaries(talk)["greet"] == "Greet somebody"
+
+
+@pytest.mark.usefixtures("greeter")
+async def test_actions_of_plugins_come_when_a_session_moves_to_minicode_whoever_moves_it(tmp_path: Path):
+    script = "turns: [{steps: [{text: An answer.}]}]"
+    async with talking(tmp_path, script) as (talk, paper, sdk):
+        do(talk, "One")
+        await paper.until(lambda: "✓ completed" in paper.text)
+        other = sdk.as_caller(Caller().called("zed-7", "zed"))
+        await (await other.session(talk.required().id)).move("minicode")
+        await paper.until(lambda: "greet" in summaries(talk))
+
+
+class Elsewhere(Unsteered):
+    """One that a chat knows by its name to take nothing while it works."""
+
+    @property
+    def name(self) -> str:
+        return UNSTEERED
+
+
+async def test_whether_enter_steers_is_found_out_for_each_session(tmp_path: Path):
+    script = "loop: true\nturns: [{steps: [{text: An answer.}]}]"
+    given = {"scripted": ScriptedRuntime(read(script)), UNSTEERED: Elsewhere(read(script))}
+    async with CodeSDK.open(runtimes=given) as sdk:
+        paper = Paper()
+        new = New(workspace=str(tmp_path), runtime="scripted", mode="auto")
+        talk = Conversation(sdk, "chat-1", paper, new, Painter(80, styled=False), Pastes())
+        sessions = [await sdk.create_session(runtime=runtime, workspace=str(tmp_path)) for runtime in given]
+        for session, steers in zip([*sessions, sessions[0]], (True, False, True), strict=True):
+            do(talk, f"/sessions {session.id}")
+            await paper.until(
+                lambda session=session: talk.session is not None and talk.session.id == session.id
+            )
+            await paper.until(lambda: talk.sending == 0)
+            assert talk.steers is steers
+        await sessions[0].move(UNSTEERED)
+        await paper.until(lambda: not talk.steers)
+        do(talk, "/new")
+        await paper.until(lambda: talk.steers)
+        await talk.close()
+
+
+async def test_files_are_those_of_the_workspace_of_the_session_one_is_in(tmp_path: Path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there):
+        folder.mkdir()
+        (folder / "notes.md").write_text(f"Notes from {folder.name}.")
+    (there / "only.md").write_text("")
+    script = "loop: true\nturns: [{steps: [{text: An answer.}]}]"
+    async with talking(here, script) as (talk, paper, sdk):
+        session = await sdk.create_session(runtime="scripted", workspace=str(there))
+        completer = ChatCompleter(here)
+        completer.talk = talk
+        do(talk, f"/sessions {session.id}")
+        do(talk, "Read @notes.md")
+        await paper.until(lambda: "✓ completed" in paper.text)
+        said = await session.transcript()
+        assert "Notes from there." in msgspec.json.encode(said).decode()
+        found = completer.get_completions(Document("see @on"), CompleteEvent())
+        assert [completion.text for completion in found] == ["only.md"]
+        do(talk, "/new")
+        do(talk, "Read @notes.md")
+        await paper.until(lambda: paper.text.count("✓ completed") == 2)
+        said = await talk.required().transcript()
+        assert "Notes from here." in msgspec.json.encode(said).decode()
 
 
 async def test_a_stored_session_is_shown_from_its_last_tasks_on(tmp_path: Path):
